@@ -1,0 +1,48 @@
+import type { Platform } from '../model/event-kinds.ts';
+
+/**
+ * Access: who may do what. Apps with their import tokens, accounts, and the users of the export area.
+ *
+ * In: the operator's commands (`app add`, `user add`, ...), which rewrite `access.json` whole under a lock.
+ * Out: an AccessView that every process reads from memory and renews within a second of a change.
+ * Invariant: tokens rest as SHA-256 hashes, user secrets encrypted (AES-256-GCM) under the key file in `keys/`.
+ * Crash: access.json is the old file or the new one (temporary, fsync, rename), never a mixture.
+ */
+
+/** An app that events are imported for. */
+export interface App {
+  readonly idApp: number;
+  readonly platform: Platform;
+  readonly title: string;
+  readonly sdkKey: string;
+  readonly idAccount: number;
+  readonly idProject: number | undefined;
+}
+
+/** A user of the export area. `secret` is in the clear: AuthHMAC needs it as a key. It never reaches a log. */
+export interface User {
+  readonly idUser: string;
+  readonly name: string;
+  readonly idAccount: number;
+  readonly secret: string;
+  /** service.md 5: the account needs export permission to create a request. */
+  readonly canExport: boolean;
+  /** Caps this user's simultaneous requests within the account's limit. */
+  readonly maxExports: number | undefined;
+}
+
+/** One consistent reading of the access file, in memory. Lookups cost microseconds and do no I/O. */
+export interface AccessView {
+  findApp(idApp: number): App | undefined;
+  /** The app, when it exists and the token is one of its live ones (constant-time compare); undefined otherwise. */
+  findAppByToken(idApp: number, token: string): App | undefined;
+  findUser(idUser: string): User | undefined;
+  /** The apps of an account, by id. */
+  appsOfAccount(idAccount: number): readonly App[];
+}
+
+/** Gives the newest view; a change by another process is seen within a second. */
+export interface AccessReader {
+  current(): AccessView;
+  close(): void;
+}

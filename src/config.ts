@@ -1,0 +1,152 @@
+import { availableParallelism } from 'node:os';
+import path from 'node:path';
+import { AppError } from './runtime/errors.ts';
+
+/** Limit on calls: at most `limit` in each window of `windowMs`. */
+export interface Quota {
+  readonly limit: number;
+  readonly windowMs: number;
+}
+
+/** The service's settings, resolved once; units stand last in each name. The README's table lists the variables. */
+export interface Config {
+  /** Absolute path of the data folder. */
+  readonly dataDir: string;
+  readonly host: string;
+  readonly s2sPort: number;
+  readonly apiPort: number;
+  /** The address clients see, without a trailing slash, when a proxy stands before the service. */
+  readonly publicS2sUrl: string | undefined;
+  readonly publicApiUrl: string | undefined;
+  /** An external NATS cluster; undefined: the service runs its own server. */
+  readonly natsUrl: string | undefined;
+  readonly ingestWorkers: number;
+  readonly streamMaxBytes: number;
+  readonly flushAgeMs: number;
+  readonly flushMaxBytes: number;
+  readonly flushMaxRows: number;
+  readonly sealAgeMs: number;
+  readonly sealMaxBytes: number;
+  readonly retentionMs: number;
+  readonly linkTtlSeconds: number;
+  readonly maxExports: number;
+  readonly exportWorkers: number;
+  readonly exportMaxRows: number;
+  readonly exportMaxBytes: number;
+  readonly exportTimeoutMs: number;
+  readonly singleFileMaxBytes: number;
+  readonly partMaxBytes: number;
+  readonly duckdbMemoryMb: number;
+  readonly diskReserveBytes: number;
+  readonly quotaUser: readonly Quota[];
+  readonly quotaIp: readonly Quota[];
+  readonly clockOffsetSeconds: number;
+  readonly logLevel: string;
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+const mebibyte = 1024 * 1024;
+const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'];
+const quotaUnitsMs: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000 };
+
+/** Reads one variable at a time and remembers every problem, so that all are named at once. */
+function createReader(environment: Environment) {
+  const problems: string[] = [];
+  const read = (name: string): string | undefined => {
+    const value = environment[`TRIBUTARY_${name}`];
+    return value === undefined || value === '' ? undefined : value;
+  };
+  const problem = (name: string, rule: string): void => void problems.push(`TRIBUTARY_${name} ${rule}, not '${read(name)}'`);
+
+  return {
+    problems,
+    text: (name: string): string | undefined => read(name),
+    integer(name: string, fallback: number, min: number, max: number = Number.MAX_SAFE_INTEGER): number {
+      const text = read(name);
+      if (text === undefined) return fallback;
+      const value = /^-?\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+      if (value >= min && value <= max) return value;
+      problem(name, `must be a whole number from ${min} to ${max}`);
+      return fallback;
+    },
+    oneOf(name: string, fallback: string, allowed: readonly string[]): string {
+      const text = read(name) ?? fallback;
+      if (!allowed.includes(text)) problem(name, `must be one of ${allowed.join(', ')}`);
+      return text;
+    },
+    url(name: string, protocols: readonly string[]): string | undefined {
+      const text = read(name);
+      if (text === undefined) return undefined;
+      const url = URL.canParse(text) ? new URL(text) : undefined;
+      if (url === undefined || !protocols.includes(url.protocol)) {
+        problem(name, `must be an address that starts with ${protocols.map((protocol) => `${protocol}//`).join(' or ')}`);
+      }
+      return text.replace(/\/+$/, '');
+    },
+    quotas(name: string, fallback: string): readonly Quota[] {
+      const text = read(name) ?? fallback;
+      if (text === 'off') return [];
+      const quotas = text.split(',').map((part) => /^([1-9]\d{0,8})\/(s|min|h)$/.exec(part.trim()));
+      if (quotas.some((quota) => quota === null)) problem(name, "must be limits such as '10/s,100/min,1000/h', or 'off'");
+      return quotas.flatMap((quota) => (quota === null ? [] : [{ limit: Number(quota[1]), windowMs: quotaUnitsMs[quota[2] ?? ''] ?? 0 }]));
+    },
+  };
+}
+
+/**
+ * Turns the environment into a frozen Config. Unset and empty variables take their defaults; every bad one is named in
+ * a single `config_invalid` error.
+ */
+export function parseConfig(environment: Environment): Config {
+  const read = createReader(environment);
+  const config: Config = {
+    dataDir: path.resolve(read.text('DATA_DIR') ?? 'data'),
+    host: read.text('HOST') ?? '127.0.0.1',
+    s2sPort: read.integer('S2S_PORT', 8080, 0, 65_535),
+    apiPort: read.integer('API_PORT', 8081, 0, 65_535),
+    publicS2sUrl: read.url('PUBLIC_S2S_URL', ['http:', 'https:']),
+    publicApiUrl: read.url('PUBLIC_API_URL', ['http:', 'https:']),
+    natsUrl: read.url('NATS_URL', ['nats:', 'tls:']),
+    ingestWorkers: read.integer('INGEST_WORKERS', Math.max(1, Math.min(4, Math.floor(availableParallelism() / 2))), 1, 64),
+    streamMaxBytes: read.integer('STREAM_MAX_BYTES', 8192 * mebibyte, mebibyte),
+    flushAgeMs: read.integer('FLUSH_AGE_MS', 5000, 10, 3_600_000),
+    flushMaxBytes: read.integer('FLUSH_MAX_BYTES', 128 * mebibyte, mebibyte),
+    flushMaxRows: read.integer('FLUSH_MAX_ROWS', 250_000, 1),
+    sealAgeMs: read.integer('SEAL_AGE_MS', 3_600_000, 10),
+    sealMaxBytes: read.integer('SEAL_MAX_BYTES', 128 * mebibyte, 1),
+    retentionMs: read.integer('RETENTION_MS', 86_400_000, 1000),
+    linkTtlSeconds: read.integer('LINK_TTL_SECONDS', 86_400, 1, 604_800),
+    maxExports: read.integer('MAX_EXPORTS', 10, 1, 1000),
+    exportWorkers: read.integer('EXPORT_WORKERS', 2, 1, 64),
+    exportMaxRows: read.integer('EXPORT_MAX_ROWS', 100_000_000, 1),
+    exportMaxBytes: read.integer('EXPORT_MAX_BYTES', 64 * 1024 * mebibyte, 1),
+    exportTimeoutMs: read.integer('EXPORT_TIMEOUT_MS', 3_600_000, 1000),
+    singleFileMaxBytes: read.integer('SINGLE_FILE_MAX_BYTES', 10 * mebibyte, 0),
+    partMaxBytes: read.integer('PART_MAX_BYTES', 256 * mebibyte, 1024),
+    duckdbMemoryMb: read.integer('DUCKDB_MEMORY_MB', 2048, 128),
+    diskReserveBytes: read.integer('DISK_RESERVE_BYTES', 256 * mebibyte, 0),
+    quotaUser: read.quotas('QUOTA_USER', '10/s,100/min,1000/h'),
+    quotaIp: read.quotas('QUOTA_IP', '100/s,1000/min'),
+    clockOffsetSeconds: read.integer('CLOCK_OFFSET_SECONDS', 0, -315_360_000, 315_360_000),
+    logLevel: read.oneOf('LOG_LEVEL', 'info', logLevels),
+  };
+  if (read.problems.length > 0) {
+    throw new AppError('config_invalid', `bad settings: ${read.problems.join('; ')}`, { hint: 'The README has the table of settings.' });
+  }
+  return Object.freeze(config);
+}
+
+/** The paths below the data folder; design of the layout in the README. */
+export function dataPaths(dataDir: string) {
+  return {
+    access: path.join(dataDir, 'access.json'),
+    keys: path.join(dataDir, 'keys'),
+    nats: path.join(dataDir, 'nats'),
+    lake: path.join(dataDir, 'lake'),
+    reports: path.join(dataDir, 'reports'),
+    spool: path.join(dataDir, 'spool'),
+    tmp: path.join(dataDir, 'tmp'),
+    run: path.join(dataDir, 'run'),
+  } as const;
+}

@@ -1,0 +1,15 @@
+/**
+ * The service's wall clock. Everything that reads the time of day takes a Clock, so that an offset
+ * (`TRIBUTARY_CLOCK_OFFSET_SECONDS`) moves the whole service at once and ages and expiries can be tested.
+ * Durations are measured with `performance.now()`, never with this clock.
+ */
+export interface Clock {
+  /** Milliseconds since the Unix epoch. */
+  nowMs(): number;
+}
+
+/** Creates a clock that runs `offsetSeconds` ahead of the machine's. */
+export function createClock(offsetSeconds: number): Clock {
+  const offsetMs = offsetSeconds * 1000;
+  return { nowMs: () => Date.now() + offsetMs };
+}

@@ -1,0 +1,75 @@
+import { constants } from 'node:fs';
+import { mkdir, open, readFile, rename, unlink } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import path from 'node:path';
+import { isSystemError } from './errors.ts';
+
+/** Makes a folder's entries (names created, renamed or removed in it) survive a power cut. */
+export async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Makes a file's bytes survive a power cut. */
+export async function syncFile(file: string): Promise<void> {
+  const handle = await open(file, 'r+');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Creates a folder with its parents, mode 0700, and syncs the parent so that the folder itself is durable. */
+export async function ensureFolder(folder: string): Promise<void> {
+  const first = await mkdir(folder, { recursive: true, mode: 0o700 });
+  if (first === undefined) return;
+  for (let created = folder; created.length >= first.length; created = path.dirname(created)) {
+    await syncFolder(path.dirname(created));
+  }
+}
+
+/**
+ * Writes a whole file so that a reader, or a restart after a power cut, sees the old bytes or the new ones and never
+ * a mixture: temporary file in the same folder, fsync, rename, fsync of the folder. Mode 0600.
+ */
+export async function writeFileDurably(file: string, data: string | Uint8Array): Promise<void> {
+  const temporary = `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
+  try {
+    const handle = await open(temporary, 'wx', 0o600);
+    try {
+      await handle.writeFile(data);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await rename(temporary, file);
+  } catch (error) {
+    await removeFile(temporary);
+    throw error;
+  }
+  await syncFolder(path.dirname(file));
+}
+
+/** Reads a text file; undefined when there is none. */
+export async function findTextFile(file: string): Promise<string | undefined> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+}
+
+/** Removes a file; one that is not there is already removed. */
+export async function removeFile(file: string): Promise<void> {
+  try {
+    await unlink(file);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+  }
+}

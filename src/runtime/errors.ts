@@ -1,0 +1,69 @@
+/**
+ * The one table of operating errors. An operating error is something the world did (a full disk, a lock held, a
+ * broker away); bad data is a value with a reason, and programmer errors assert and crash.
+ */
+const table = {
+  config_invalid: { retryable: false },
+  usage: { retryable: false },
+  not_found: { retryable: false },
+  conflict: { retryable: false },
+  locked: { retryable: true },
+  corrupt: { retryable: false },
+  broker_away: { retryable: true },
+  broker_unsafe: { retryable: false },
+  broker_missing: { retryable: false },
+  stream_full: { retryable: true },
+  publish_unknown: { retryable: true },
+  overloaded: { retryable: true },
+  commit_conflict: { retryable: true },
+  fenced: { retryable: false },
+  lake_protocol: { retryable: false },
+  schema_change: { retryable: false },
+  disk: { retryable: true },
+  sql: { retryable: false },
+  start_failed: { retryable: true },
+  stopping: { retryable: true },
+} as const satisfies Record<string, { retryable: boolean }>;
+
+export type ErrorCode = keyof typeof table;
+
+export interface AppErrorOptions {
+  readonly cause?: unknown;
+  /** Overrides the table's answer to "may the same call succeed later?". */
+  readonly retryable?: boolean;
+  /** What the operator should do next, as one imperative sentence. */
+  readonly hint?: string;
+}
+
+/** An operating error with a code from the table, and a hint for the person who has to act on it. */
+export class AppError extends Error {
+  readonly code: ErrorCode;
+  readonly retryable: boolean;
+  readonly hint: string | undefined;
+
+  constructor(code: ErrorCode, message: string, options: AppErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = 'AppError';
+    this.code = code;
+    this.retryable = options.retryable ?? table[code].retryable;
+    this.hint = options.hint;
+  }
+}
+
+/** Says whether an error is an AppError, of the given code when one is named. */
+export function isAppError(error: unknown, code?: ErrorCode): error is AppError {
+  return error instanceof AppError && (code === undefined || error.code === code);
+}
+
+/** Says whether an error is a Node system error of one of the given codes (`ENOENT`, `EEXIST`, ...). */
+export function isSystemError(error: unknown, ...codes: string[]): error is NodeJS.ErrnoException {
+  return error instanceof Error && 'code' in error && codes.includes(String(error.code));
+}
+
+/** Renders any thrown value as one line: the message, its cause where that adds something, and the hint. */
+export function describeError(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const cause = error.cause instanceof Error && !error.message.includes(error.cause.message) ? ` (${error.cause.message})` : '';
+  const hint = error instanceof AppError && error.hint !== undefined ? ` ${error.hint}` : '';
+  return `${error.message}${cause}${error.message.endsWith('.') || hint === '' ? '' : '.'}${hint}`.replaceAll('\n', ' ');
+}

@@ -1,0 +1,60 @@
+/**
+ * The stream: where an acknowledged event rests until the lake has it.
+ *
+ * In: groups of event lines (NDJSON, at most `maxMessageBytes`), one JetStream message a group, from ingest.
+ * Out: the messages in order of their stream sequence, to the compactor, which purges what the lake's log has.
+ * Invariant: a message whose publish was confirmed is fsynced (`sync_interval: always`) and stays until it is purged.
+ * Crash: an unconfirmed publish may or may not be stored; nothing confirmed is lost.
+ */
+
+/** Name of the JetStream stream that carries imported events. */
+export const streamName = 'TRIBUTARY_EVENTS';
+/** Every message of the stream is published under this subject. */
+export const eventSubject = 'tributary.events';
+/** Upper bound of one message's payload, bytes: below nats-server's default max_payload of 1 MiB, with room for headers. */
+export const maxMessageBytes = 900 * 1024;
+
+/** Proof that a message is durable in the stream. */
+export interface PublishAck {
+  readonly stream: string;
+  /** Stream sequence, starting at 1. */
+  readonly sequence: number;
+}
+
+/** Writes messages to the stream. Errors: `publish_unknown` (no answer: may be stored), `stream_full` and `broker_away` (not stored). */
+export interface StreamPublisher {
+  publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck>;
+  /** Round trip to the broker; throws `broker_away` when it does not answer in time. */
+  ping(timeoutMs: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** One message as the compactor reads it. */
+export interface StreamMessage {
+  readonly sequence: number;
+  readonly payload: Uint8Array;
+}
+
+/** What the broker says of the stream. `id` (name and creation time) tells one incarnation of the stream from the next. */
+export interface StreamState {
+  readonly id: string;
+  readonly firstSequence: number;
+  readonly lastSequence: number;
+  readonly messages: number;
+  readonly bytes: number;
+}
+
+/** Reads the stream for the compactor. Position is the caller's: nothing here is remembered by the broker. */
+export interface StreamReader {
+  state(): Promise<StreamState>;
+  /** The message at a sequence, or undefined when it is not there. */
+  findMessage(sequence: number): Promise<StreamMessage | undefined>;
+  /**
+   * Pulls the messages after `afterSequence`, in order, until `maxBytes` are there, `waitMs` have passed since the call,
+   * or the signal aborts. Sequences are contiguous from afterSequence + 1: a gap throws `corrupt`.
+   */
+  pull(afterSequence: number, limits: { maxBytes: number; waitMs: number; signal?: AbortSignal }): Promise<StreamMessage[]>;
+  /** Removes every message below `sequence`; the message at `sequence` stays. */
+  purgeBelow(sequence: number): Promise<void>;
+  close(): Promise<void>;
+}
