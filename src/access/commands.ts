@@ -1,0 +1,106 @@
+import { randomInt } from 'node:crypto';
+import type { Platform } from '../model/event-kinds.ts';
+import { AppError } from '../runtime/errors.ts';
+import { changeAccessFile, type AppRecord, type TokenRecord } from './access-file.ts';
+import { createToken, ensureSecretsKey, hashToken, sealSecret, tokenPrefixLength } from './secrets.ts';
+
+/** Where the access data rests. */
+export interface AccessPaths {
+  /** access.json */
+  readonly access: string;
+  /** Folder of the keys. */
+  readonly keys: string;
+}
+
+export interface NewApp {
+  readonly idApp: number;
+  readonly platform: Platform;
+  readonly title?: string;
+  readonly sdkKey?: string;
+  readonly idAccount: number;
+  readonly idProject?: number;
+}
+
+export interface NewUser {
+  readonly name: string;
+  readonly idAccount: number;
+  readonly canExport: boolean;
+  readonly maxExports?: number;
+}
+
+function newToken(nowMs: number): { token: string; record: TokenRecord } {
+  const token = createToken();
+  const record = { prefix: token.slice(0, tokenPrefixLength), sha256: hashToken(token).toString('hex'), createdAt: new Date(nowMs).toISOString() };
+  return { token, record };
+}
+
+function noSuchApp(idApp: number): AppError {
+  return new AppError('not_found', `there is no app ${idApp}`, { hint: "Add it with 'tributary app add'." });
+}
+
+/** Adds an app with its first token, which is shown this once. `conflict`: the id or the SDK key is taken. */
+export async function addApp(paths: AccessPaths, app: NewApp, nowMs: number): Promise<{ idApp: string; token: string }> {
+  const { token, record } = newToken(nowMs);
+  const sdkKey = app.sdkKey ?? Array.from({ length: 20 }, () => randomInt(10)).join('');
+  return changeAccessFile(paths.access, (access) => {
+    if (access.apps.some((other) => other.idApp === app.idApp)) {
+      throw new AppError('conflict', `app ${app.idApp} exists already`, { hint: `A further token comes from 'tributary app token ${app.idApp}'.` });
+    }
+    if (access.apps.some((other) => other.sdkKey === sdkKey)) throw new AppError('conflict', `another app has the SDK key ${sdkKey}`);
+    const added: AppRecord = {
+      idApp: app.idApp,
+      platform: app.platform,
+      title: app.title ?? `App ${app.idApp}`,
+      sdkKey,
+      idAccount: app.idAccount,
+      ...(app.idProject === undefined ? {} : { idProject: app.idProject }),
+      tokens: [record],
+    };
+    return { access: { ...access, apps: [...access.apps, added] }, answer: { idApp: String(app.idApp), token } };
+  });
+}
+
+/** Gives an app a further live token, so that clients can move over before the old one is revoked. */
+export async function addAppToken(paths: AccessPaths, idApp: number, nowMs: number): Promise<{ idApp: string; token: string }> {
+  const { token, record } = newToken(nowMs);
+  return changeAccessFile(paths.access, (access) => {
+    if (!access.apps.some((app) => app.idApp === idApp)) throw noSuchApp(idApp);
+    const apps = access.apps.map((app) => (app.idApp === idApp ? { ...app, tokens: [...app.tokens, record] } : app));
+    return { access: { ...access, apps }, answer: { idApp: String(idApp), token } };
+  });
+}
+
+/** Ends the one token of an app that starts with `prefix` (at least four characters); a second match is refused. */
+export async function revokeAppToken(paths: AccessPaths, idApp: number, prefix: string): Promise<{ idApp: string; revoked: string }> {
+  return changeAccessFile(paths.access, (access) => {
+    const app = access.apps.find((candidate) => candidate.idApp === idApp);
+    if (app === undefined) throw noSuchApp(idApp);
+    const shown = prefix.slice(0, tokenPrefixLength);
+    const matching = app.tokens.filter((token) => token.prefix.startsWith(shown));
+    const live = `Live tokens start with: ${app.tokens.map((token) => token.prefix).join(', ') || '(none)'}.`;
+    const [token] = matching;
+    if (shown.length < 4 || token === undefined || matching.length > 1) {
+      throw new AppError(token === undefined ? 'not_found' : 'conflict', `'${shown}' does not name one token of app ${idApp}`, { hint: live });
+    }
+    const apps = access.apps.map((other) => (other === app ? { ...app, tokens: app.tokens.filter((kept) => kept !== token) } : other));
+    return { access: { ...access, apps }, answer: { idApp: String(idApp), revoked: token.prefix } };
+  });
+}
+
+/** Adds a user of the export area. The secret is shown this once and rests encrypted. */
+export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUser: string; secret: string }> {
+  const key = await ensureSecretsKey(paths.keys);
+  const secret = createToken();
+  return changeAccessFile(paths.access, (access) => {
+    const idUser = access.nextIdUser;
+    const added = {
+      idUser,
+      name: user.name,
+      idAccount: user.idAccount,
+      sealedSecret: sealSecret(key, secret, String(idUser)),
+      canExport: user.canExport,
+      ...(user.maxExports === undefined ? {} : { maxExports: user.maxExports }),
+    };
+    return { access: { ...access, nextIdUser: idUser + 1, users: [...access.users, added] }, answer: { idUser: String(idUser), secret } };
+  });
+}

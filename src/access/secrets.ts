@@ -1,0 +1,82 @@
+import { createCipheriv, createDecipheriv, createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { linkSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { ensureFolder, removeFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { AppError, isSystemError } from '../runtime/errors.ts';
+
+const keyBytes = 32;
+const ivBytes = 12;
+const tagBytes = 16;
+/** Characters of a token that stay readable, so that the operator can name one to revoke. */
+export const tokenPrefixLength = 8;
+
+/** Creates a token or secret: 256 bits, base64url, 43 characters. */
+export function createToken(): string {
+  return randomBytes(32).toString('base64url');
+}
+
+/** Hash under which a token rests. Tokens carry 256 random bits, so a plain SHA-256 cannot be searched. */
+export function hashToken(token: string): Buffer {
+  return createHash('sha256').update(token, 'utf8').digest();
+}
+
+/** Compares two token hashes without telling by time where they differ. */
+export function sameHash(a: Buffer, b: Buffer): boolean {
+  return a.length === b.length && timingSafeEqual(a, b);
+}
+
+/** Encrypts a secret for the access file: AES-256-GCM, base64 of IV, tag and ciphertext. `owner` binds it to its user. */
+export function sealSecret(key: Buffer, secret: string, owner: string): string {
+  const iv = randomBytes(ivBytes);
+  const cipher = createCipheriv('aes-256-gcm', key, iv).setAAD(Buffer.from(owner));
+  const data = Buffer.concat([cipher.update(secret, 'utf8'), cipher.final()]);
+  return Buffer.concat([iv, cipher.getAuthTag(), data]).toString('base64');
+}
+
+/** Opens what `sealSecret` closed; `corrupt` when the key is another one or the text was changed. */
+export function openSecret(key: Buffer, sealed: string, owner: string): string {
+  const bytes = Buffer.from(sealed, 'base64');
+  try {
+    const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes });
+    decipher.setAAD(Buffer.from(owner)).setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes));
+    return Buffer.concat([decipher.update(bytes.subarray(ivBytes + tagBytes)), decipher.final()]).toString('utf8');
+  } catch (error) {
+    throw new AppError('corrupt', `the secret of user ${owner} cannot be decrypted`, {
+      cause: error,
+      hint: 'Restore access.json and keys/secrets.key from the same backup.',
+    });
+  }
+}
+
+const keyFile = (keysFolder: string): string => path.join(keysFolder, 'secrets.key');
+
+/** Reads the key that user secrets are encrypted under; undefined when none was made yet. */
+export function findSecretsKey(keysFolder: string): Buffer | undefined {
+  try {
+    const key = Buffer.from(readFileSync(keyFile(keysFolder), 'utf8').trim(), 'hex');
+    if (key.length !== keyBytes) throw new AppError('corrupt', `${keyFile(keysFolder)} is not a key`, { hint: 'Restore it from a backup.' });
+    return key;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+}
+
+/** Reads the secrets' key, making it first where there is none. Two makers at once end with one key: link(2) decides. */
+export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
+  const found = findSecretsKey(keysFolder);
+  if (found !== undefined) return found;
+  await ensureFolder(keysFolder);
+  const candidate = path.join(keysFolder, `secrets.key.${process.pid}`);
+  await writeFileDurably(candidate, `${randomBytes(keyBytes).toString('hex')}\n`);
+  try {
+    linkSync(candidate, keyFile(keysFolder));
+  } catch (error) {
+    if (!isSystemError(error, 'EEXIST')) throw error;
+  } finally {
+    await removeFile(candidate);
+  }
+  const key = findSecretsKey(keysFolder);
+  if (key === undefined) throw new AppError('disk', `${keyFile(keysFolder)} vanished while it was made`);
+  return key;
+}
