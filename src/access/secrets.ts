@@ -67,7 +67,7 @@ export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   const found = findSecretsKey(keysFolder);
   if (found !== undefined) return found;
   await ensureFolder(keysFolder);
-  const candidate = path.join(keysFolder, `secrets.key.${process.pid}`);
+  const candidate = path.join(keysFolder, `secrets.key.${randomBytes(8).toString('hex')}`);
   await writeFileDurably(candidate, `${randomBytes(keyBytes).toString('hex')}\n`);
   try {
     linkSync(candidate, keyFile(keysFolder));

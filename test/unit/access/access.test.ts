@@ -1,0 +1,113 @@
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it, vi } from 'vitest';
+import { addApp, addAppToken, addUser, revokeAppToken, type AccessPaths } from '../../../src/access/commands.ts';
+import { openAccessReader } from '../../../src/access/store.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { temporaryFolder } from '../../helpers/folder.ts';
+
+const logger = createLogger('silent');
+const root = temporaryFolder();
+let folders = 0;
+
+function newPaths(): AccessPaths {
+  const folder = path.join(root, String((folders += 1)));
+  return { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
+}
+
+const webApp = { idApp: 7, platform: 'web', idAccount: 1 } as const;
+
+describe('access', () => {
+  it('is empty, and no error, where no file is', () => {
+    const reader = openAccessReader(newPaths(), logger);
+    expect(reader.current().findApp(7)).toBeUndefined();
+    reader.close();
+  });
+
+  it('lets an app in by its token and by no other', async () => {
+    const paths = newPaths();
+    const { token } = await addApp(paths, webApp, 0);
+    const other = await addApp(paths, { ...webApp, idApp: 8 }, 0);
+    const reader = openAccessReader(paths, logger);
+    const view = reader.current();
+    expect(view.findAppByToken(7, token)).toMatchObject({ idApp: 7, platform: 'web', idAccount: 1 });
+    expect(view.findAppByToken(7, other.token)).toBeUndefined();
+    expect(view.findAppByToken(9, token)).toBeUndefined();
+    expect(view.findAppByToken(7, '')).toBeUndefined();
+    reader.close();
+  });
+
+  it('rotates tokens: both live until one is revoked by its prefix', async () => {
+    const paths = newPaths();
+    const first = await addApp(paths, webApp, 0);
+    const second = await addAppToken(paths, 7, 0);
+    const reader = openAccessReader(paths, logger);
+    expect(reader.current().findAppByToken(7, first.token)).toBeDefined();
+    expect(reader.current().findAppByToken(7, second.token)).toBeDefined();
+
+    await revokeAppToken(paths, 7, first.token.slice(0, 8));
+    await vi.waitFor(() => expect(reader.current().findAppByToken(7, first.token)).toBeUndefined(), { timeout: 2000 });
+    expect(reader.current().findAppByToken(7, second.token)).toBeDefined();
+    reader.close();
+  });
+
+  it('refuses to revoke what names no token, and says which tokens live', async () => {
+    const paths = newPaths();
+    const { token } = await addApp(paths, webApp, 0);
+    await expect(revokeAppToken(paths, 7, 'nothing!')).rejects.toMatchObject({ code: 'not_found', hint: expect.stringContaining(token.slice(0, 8)) });
+    await expect(revokeAppToken(paths, 8, token)).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  it('refuses a second app of the same id or SDK key and changes nothing', async () => {
+    const paths = newPaths();
+    await addApp(paths, { ...webApp, sdkKey: 'one' }, 0);
+    const before = readFileSync(paths.access, 'utf8');
+    await expect(addApp(paths, webApp, 0)).rejects.toMatchObject({ code: 'conflict' });
+    await expect(addApp(paths, { ...webApp, idApp: 8, sdkKey: 'one' }, 0)).rejects.toMatchObject({ code: 'conflict' });
+    expect(readFileSync(paths.access, 'utf8')).toBe(before);
+  });
+
+  it('keeps every one of many concurrent changes', async () => {
+    const paths = newPaths();
+    await Promise.all(Array.from({ length: 12 }, (_, index) => addUser(paths, { name: `u${index}`, idAccount: 1, canExport: true })));
+    const reader = openAccessReader(paths, logger);
+    const names = Array.from({ length: 12 }, (_, index) => reader.current().findUser(String(index + 1))?.name);
+    expect(new Set(names).size).toBe(12);
+    reader.close();
+  });
+
+  it('gives a user back with the secret, which rests in no readable form', async () => {
+    const paths = newPaths();
+    const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 3, canExport: false, maxExports: 2 });
+    const app = await addApp(paths, webApp, 0);
+    const reader = openAccessReader(paths, logger);
+    expect(reader.current().findUser(idUser)).toEqual({ idUser, name: 'ann', idAccount: 3, secret, canExport: false, maxExports: 2 });
+    const atRest = readFileSync(paths.access, 'utf8');
+    expect(atRest).not.toContain(secret);
+    expect(atRest).not.toContain(app.token);
+    expect(statSync(paths.access).mode & 0o777).toBe(0o600);
+    expect(statSync(path.join(paths.keys, 'secrets.key')).mode & 0o777).toBe(0o600);
+    reader.close();
+  });
+
+  it('lists the apps of an account by id, and of no other', async () => {
+    const paths = newPaths();
+    await addApp(paths, { ...webApp, idApp: 20, idAccount: 5 }, 0);
+    await addApp(paths, { ...webApp, idApp: 3, idAccount: 5 }, 0);
+    await addApp(paths, { ...webApp, idApp: 4, idAccount: 6 }, 0);
+    const reader = openAccessReader(paths, logger);
+    expect(reader.current().appsOfAccount(5).map((app) => app.idApp)).toEqual([3, 20]);
+    expect(reader.current().appsOfAccount(9)).toEqual([]);
+    reader.close();
+  });
+
+  it('refuses to start on a damaged file, and keeps the last good view while running', async () => {
+    const paths = newPaths();
+    const { token } = await addApp(paths, webApp, 0);
+    const reader = openAccessReader(paths, logger);
+    writeFileSync(paths.access, '{"version":1');
+    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'corrupt' }));
+    expect(reader.current().findAppByToken(7, token)).toBeDefined();
+    reader.close();
+  });
+});

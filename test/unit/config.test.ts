@@ -1,0 +1,41 @@
+import { describe, expect, it } from 'vitest';
+import { parseConfig } from '../../src/config.ts';
+
+describe('settings', () => {
+  it('take their defaults from an empty environment', () => {
+    const config = parseConfig({});
+    expect(config).toMatchObject({
+      host: '127.0.0.1', s2sPort: 8080, apiPort: 8081, flushAgeMs: 5000, sealAgeMs: 3_600_000, linkTtlSeconds: 86_400,
+      maxExports: 10, singleFileMaxBytes: 10 * 1024 * 1024, clockOffsetSeconds: 0,
+    });
+    expect(config.quotaUser).toEqual([{ limit: 10, windowMs: 1000 }, { limit: 100, windowMs: 60_000 }, { limit: 1000, windowMs: 3_600_000 }]);
+    expect(Object.isFrozen(config)).toBe(true);
+  });
+
+  it('treat an empty variable as unset', () => {
+    expect(parseConfig({ TRIBUTARY_S2S_PORT: '' }).s2sPort).toBe(8080);
+  });
+
+  it('name every problem at once', () => {
+    const bad = { TRIBUTARY_S2S_PORT: '70000', TRIBUTARY_FLUSH_AGE_MS: 'soon', TRIBUTARY_LOG_LEVEL: 'loud', TRIBUTARY_QUOTA_USER: '10/day', TRIBUTARY_PUBLIC_API_URL: 'example' };
+    const names = Object.keys(bad);
+    expect(() => parseConfig(bad)).toThrow(expect.objectContaining({ code: 'config_invalid', message: expect.toSatisfy((message: string) => names.every((name) => message.includes(name))) }));
+  });
+
+  it.each([
+    ['TRIBUTARY_LINK_TTL_SECONDS', '604800', '604801'],
+    ['TRIBUTARY_LINK_TTL_SECONDS', '1', '0'],
+    ['TRIBUTARY_S2S_PORT', '65535', '-1'],
+    ['TRIBUTARY_SINGLE_FILE_MAX_BYTES', '0', '-1'],
+    ['TRIBUTARY_CLOCK_OFFSET_SECONDS', '-3600', '1.5'],
+    ['TRIBUTARY_QUOTA_IP', 'off', 'none'],
+    ['TRIBUTARY_NATS_URL', 'nats://10.0.0.1:4222', 'http://10.0.0.1'],
+  ])('%s takes %s and refuses %s', (name, good, bad) => {
+    expect(() => parseConfig({ [name]: good })).not.toThrow();
+    expect(() => parseConfig({ [name]: bad })).toThrow(name);
+  });
+
+  it('strip the trailing slash of a public address', () => {
+    expect(parseConfig({ TRIBUTARY_PUBLIC_API_URL: 'https://reports.example.com/' }).publicApiUrl).toBe('https://reports.example.com');
+  });
+});

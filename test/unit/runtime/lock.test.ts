@@ -1,0 +1,46 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { acquireLock, waitForLock } from '../../../src/runtime/lock.ts';
+import { temporaryFolder } from '../../helpers/folder.ts';
+
+const root = temporaryFolder();
+
+describe('a lock', () => {
+  it('is refused to the second, naming the first, until it is released', () => {
+    const file = path.join(root, 'one', 'lock');
+    const lock = acquireLock(file, 'the first');
+    expect(() => acquireLock(file, 'the second')).toThrow(expect.objectContaining({ code: 'locked', message: expect.stringContaining(`the first (pid ${process.pid})`) }));
+    lock.release();
+    acquireLock(file, 'the second').release();
+  });
+
+  it('ends with the process that holds it, kill -9 included', async () => {
+    const file = path.join(root, 'two', 'lock');
+    acquireLock(file, 'to make the folder').release();
+    const holder = spawn('flock', ['--no-fork', file, 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
+    await expect.poll(() => {
+      try {
+        acquireLock(file, 'probe').release();
+        return 'free';
+      } catch {
+        return 'held';
+      }
+    }).toBe('held');
+    holder.kill('SIGKILL');
+    await once(holder, 'exit');
+    (await waitForLock(file, 'the next', 5000)).release();
+  });
+
+  it('passes to a child that inherits the descriptor', async () => {
+    const file = path.join(root, 'three', 'lock');
+    const lock = acquireLock(file, 'the parent');
+    const child = spawn('cat', { stdio: ['pipe', 'ignore', 'inherit', lock.fd] });
+    lock.release();
+    expect(() => acquireLock(file, 'another')).toThrow(expect.objectContaining({ code: 'locked' }));
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    (await waitForLock(file, 'the next', 5000)).release();
+  });
+});
