@@ -19,7 +19,7 @@ describe('durable files', () => {
   it('leave no temporary behind when the write fails', async () => {
     const folder = path.join(root, 'taken');
     await ensureFolder(path.join(folder, 'target'));
-    await expect(writeFileDurably(path.join(folder, 'target'), 'x')).rejects.toThrow();
+    await expect(writeFileDurably(path.join(folder, 'target'), 'x')).rejects.toThrow('EISDIR');
     expect(readdirSync(folder)).toEqual(['target']);
   });
 
