@@ -1,0 +1,43 @@
+import type { ServiceState } from '../runtime/service-state.ts';
+
+/**
+ * Health: what is wrong with the service, and what to do about it.
+ *
+ * In: the supervisor's view of its processes and the facts each stage reports about once a second.
+ * Out: a list of problems for `/readyz` and `tributary status`; none means ready. Also `/healthz` (this process answers)
+ * and `/metrics` (every process's metrics, merged).
+ * Invariant: a problem always comes with a next step. Crash: nothing rests here.
+ */
+
+/** Something that is wrong, in one sentence, and the operator's next step in another. */
+export interface Problem {
+  readonly what: string;
+  readonly todo: string;
+}
+
+/** A process that has not reported for so long is stuck, milliseconds. Reports come every second. */
+const silentAfterMs = 10_000;
+
+function isProblem(value: unknown): value is Problem {
+  return typeof value === 'object' && value !== null && 'what' in value && typeof value.what === 'string' && 'todo' in value && typeof value.todo === 'string';
+}
+
+/** Collects the problems of one supervisor's service: processes that are down, and what the stages themselves report. */
+export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | 'writtenAt'>, nowMs: number): Problem[] {
+  const problems: Problem[] = [];
+  if (nowMs - Date.parse(state.writtenAt) > silentAfterMs) {
+    problems.push({ what: `the supervisor has not written its state since ${state.writtenAt}`, todo: 'See whether its process is stopped or its disk is full.' });
+  }
+  for (const child of state.processes) {
+    if (child.state === 'running') continue;
+    problems.push({
+      what: `${child.name} is ${child.state}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+      todo: `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
+    });
+  }
+  for (const facts of Object.values(state.facts)) {
+    const reported = facts['problems'];
+    if (Array.isArray(reported)) problems.push(...reported.filter(isProblem));
+  }
+  return problems;
+}

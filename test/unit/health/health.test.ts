@@ -1,0 +1,26 @@
+import { describe, expect, it } from 'vitest';
+import { findProblems } from '../../../src/health/health.ts';
+
+const now = Date.parse('2024-05-01T10:00:00Z');
+const running = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
+const healthy = { writtenAt: '2024-05-01T09:59:59Z', processes: [running], facts: { compact: { lagMessages: 0 } } };
+
+describe('health', () => {
+  it('finds nothing wrong while every process runs and reports', () => {
+    expect(findProblems(healthy, now)).toEqual([]);
+  });
+
+  it('names a process that is down, why it ended, and where to look', () => {
+    const state = { ...healthy, processes: [{ ...running, state: 'waiting', lastError: 'ended with SIGKILL' } as const] };
+    expect(findProblems(state, now)).toEqual([{ what: 'compact is waiting (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') }]);
+  });
+
+  it('passes on what a stage reports, and nothing that is not a problem', () => {
+    const reported = { what: 'the stream is full', todo: 'Start the compactor.' };
+    expect(findProblems({ ...healthy, facts: { ingest: { problems: [reported, 'text', null, { what: 1 }] } } }, now)).toEqual([reported]);
+  });
+
+  it('notices a supervisor that fell silent', () => {
+    expect(findProblems({ ...healthy, writtenAt: '2024-05-01T09:59:00Z' }, now)).toHaveLength(1);
+  });
+});
