@@ -1,0 +1,83 @@
+import { open, rename, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import type { Action } from './actions.ts';
+import { sqlText, type Duckdb } from './duckdb.ts';
+import { checkpointName, logFolder, parseActions } from './log-files.ts';
+import type { TableState } from './table-state.ts';
+
+/** The columns of a checkpoint, by the protocol: one struct for each kind of action, one of them set in each row. */
+const checkpointColumns = {
+  protocol: 'STRUCT("minReaderVersion" INTEGER, "minWriterVersion" INTEGER)',
+  metaData:
+    'STRUCT("id" VARCHAR, "name" VARCHAR, "description" VARCHAR, "format" STRUCT("provider" VARCHAR, "options" MAP(VARCHAR, VARCHAR)), ' +
+    '"schemaString" VARCHAR, "partitionColumns" VARCHAR[], "configuration" MAP(VARCHAR, VARCHAR), "createdTime" BIGINT)',
+  txn: 'STRUCT("appId" VARCHAR, "version" BIGINT, "lastUpdated" BIGINT)',
+  add:
+    'STRUCT("path" VARCHAR, "partitionValues" MAP(VARCHAR, VARCHAR), "size" BIGINT, "modificationTime" BIGINT, ' +
+    '"dataChange" BOOLEAN, "stats" VARCHAR)',
+  remove: 'STRUCT("path" VARCHAR, "deletionTimestamp" BIGINT, "dataChange" BOOLEAN)',
+} as const;
+
+/** The actions that say the same as the whole log up to this version. */
+export function* checkpointActions(state: TableState): Generator<Action> {
+  if (state.protocol !== undefined) yield { protocol: state.protocol };
+  if (state.metaData !== undefined) yield { metaData: state.metaData };
+  for (const [appId, version] of state.txns) yield { txn: { appId, version } };
+  for (const add of state.files.values()) yield { add: { ...add, dataChange: false } };
+  for (const remove of state.tombstones.values()) yield { remove: { ...remove, dataChange: false } };
+}
+
+async function spoolActions(file: string, state: TableState): Promise<number> {
+  const handle = await open(file, 'wx', 0o600);
+  let count = 0;
+  try {
+    let lines: string[] = [];
+    for (const action of checkpointActions(state)) {
+      lines.push(`${JSON.stringify(action)}\n`);
+      count += 1;
+      if (lines.length === 1000) {
+        await handle.write(lines.join(''));
+        lines = [];
+      }
+    }
+    await handle.write(lines.join(''));
+  } finally {
+    await handle.close();
+  }
+  return count;
+}
+
+/**
+ * Writes the checkpoint of a version, then `_last_checkpoint`, both whole or not at all; returns the checkpoint's size.
+ * `spool` is a path for the working file. A crash leaves at most that and a temporary in the log folder, swept at start.
+ */
+export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: TableState, spool: string, crashPoint: (step: 'checkpoint-written' | 'checkpoint-renamed') => Promise<void>): Promise<number> {
+  const final = path.join(logFolder(tableDir), checkpointName(state.version));
+  const temporary = `${final}.tmp`;
+  try {
+    const size = await spoolActions(spool, state);
+    const columns = Object.entries(checkpointColumns).map(([name, type]) => `${sqlText(name)}: ${sqlText(type)}`);
+    await duckdb.run(
+      `COPY (SELECT * FROM read_json(${sqlText(spool)}, format = 'newline_delimited', maximum_object_size = 67108864, columns = {${columns.join(', ')}}))
+       TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION snappy)`,
+    );
+    await syncFile(temporary);
+    await crashPoint('checkpoint-written');
+    await rename(temporary, final);
+    await syncFolder(logFolder(tableDir));
+    await crashPoint('checkpoint-renamed');
+    await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size }));
+  } finally {
+    await removeFile(temporary);
+    await removeFile(spool);
+  }
+  return (await stat(final)).size;
+}
+
+/** Reads the actions of a checkpoint. Errors: `corrupt` or `sql` when it cannot be read whole. */
+export async function readCheckpoint(duckdb: Duckdb, tableDir: string, version: number): Promise<Action[]> {
+  const file = path.join(logFolder(tableDir), checkpointName(version));
+  const rows = await duckdb.rows(`SELECT to_json(t)::VARCHAR AS action FROM read_parquet(${sqlText(file)}, hive_partitioning = false) AS t`);
+  return parseActions(rows.map((row) => String(row['action'])), file);
+}

@@ -1,0 +1,85 @@
+import { DuckDBInstance, type DuckDBConnection, type DuckDBValue } from '@duckdb/node-api';
+import { AppError } from '../runtime/errors.ts';
+
+/** Limits of one DuckDB engine. `tempDir` takes what does not fit into memory; without one, nothing spills. */
+export interface DuckdbOptions {
+  /** Bound of DuckDB's buffer manager, MiB; the process itself needs some more. */
+  readonly memoryMb: number;
+  readonly threads: number;
+  readonly tempDir?: string;
+}
+
+/** A value bound to a statement's parameter; never spliced into its text. */
+export type SqlValue = string | number | bigint | boolean | null;
+
+/** One row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits: cast it to VARCHAR. */
+export type SqlRow = Readonly<Record<string, unknown>>;
+
+/** An in-memory DuckDB engine with one connection: statements run one after the other. */
+export interface Duckdb {
+  /** Runs a statement for its effect. */
+  run(sql: string, values?: readonly SqlValue[]): Promise<void>;
+  /** Runs a query and returns all its rows; keep the result small. */
+  rows(sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]>;
+  /** Ends the running statement with an error; a COPY leaves a partial file behind. */
+  interrupt(): void;
+  close(): void;
+}
+
+function wrapError(error: unknown): AppError {
+  const message = error instanceof Error ? error.message : String(error);
+  const full = /No space left on device|Disk quota exceeded|out of disk/i.test(message);
+  return new AppError(full ? 'disk' : 'sql', `duckdb: ${message}`, { cause: error, ...(full ? { hint: 'Free some disk space.' } : {}) });
+}
+
+async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
+  const instance = await DuckDBInstance.create(':memory:', {
+    memory_limit: `${options.memoryMb}MiB`,
+    threads: String(options.threads),
+    ...(options.tempDir === undefined ? {} : { temp_directory: options.tempDir }),
+    // Extensions are neither fetched nor loaded: the lake needs none, and a server must not fetch code.
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+  });
+  const connection = await instance.connect();
+  await connection.run("SET TimeZone = 'UTC'");
+  return { instance, connection };
+}
+
+/** Opens an engine. Errors: `disk` where the message says the disk is full, else `sql`. */
+export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
+  const { instance, connection } = await connect(options).catch((error: unknown) => {
+    throw wrapError(error);
+  });
+  return {
+    async run(sql, values) {
+      try {
+        await connection.run(sql, values as DuckDBValue[] | undefined);
+      } catch (error) {
+        throw wrapError(error);
+      }
+    },
+    async rows(sql, values) {
+      try {
+        return (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS();
+      } catch (error) {
+        throw wrapError(error);
+      }
+    },
+    interrupt: () => connection.interrupt(),
+    close() {
+      connection.closeSync();
+      instance.closeSync();
+    },
+  };
+}
+
+/** Writes a text as an SQL string literal. For file names and other text of the service's own, where a parameter cannot stand. */
+export function sqlText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
+/** Writes a list of texts as an SQL list literal. */
+export function sqlList(texts: readonly string[]): string {
+  return `[${texts.map(sqlText).join(', ')}]`;
+}

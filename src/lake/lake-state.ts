@@ -1,0 +1,61 @@
+import type { CommitInfoAction } from './actions.ts';
+
+/** What made a commit. */
+export type CommitCause = 'create' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'replay';
+
+/**
+ * Where every event that was in the stream has gone, since the lake was created:
+ * `streamed` = rows in the lake + `failed` + `repeats` + `erased`.
+ */
+export interface Totals {
+  readonly streamed: number;
+  readonly stored: number;
+  readonly failed: number;
+  readonly repeats: number;
+  readonly erased: number;
+}
+
+/** One life of the stream, as far as the lake has followed it. */
+export interface Epoch {
+  /** Identity of the txn action that carries the position: the stream's id, and a number when that id had a fault before. */
+  readonly appId: string;
+  /** The stream's own id: name and creation time. */
+  readonly streamId: string;
+  /** Last stream sequence in the lake; 0 before the first. The txn action says the same. */
+  readonly position: number;
+  /** SHA-256 (hex) of the message at `position`; absent at the start of an epoch. */
+  readonly anchorHash?: string;
+  /** Events up to this sequence may already be in the lake under another epoch: each is looked up by its id. */
+  readonly dedupeThrough: number;
+}
+
+/** The service's own part of a commit: totals and position are running values, so the newest commit says it all. */
+export interface LakeState {
+  /** Unique id of the commit. */
+  readonly commitId: string;
+  readonly cause: CommitCause;
+  readonly totals: Totals;
+  readonly epoch?: Epoch;
+  /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
+  readonly availableAtMs: number;
+}
+
+/** The totals of a lake that has seen nothing. */
+export const emptyTotals: Totals = { streamed: 0, stored: 0, failed: 0, repeats: 0, erased: 0 };
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+/** Finds the service's part of a commit; undefined when another engine wrote it (or it cannot be trusted). */
+export function findLakeState(info: CommitInfoAction | undefined): LakeState | undefined {
+  const state = info?.tributary as Partial<LakeState> | undefined | null;
+  if (typeof state !== 'object' || state === null) return undefined;
+  const { totals, epoch } = state;
+  if (typeof state.commitId !== 'string' || !isCount(state.availableAtMs) || typeof totals !== 'object' || totals === null) return undefined;
+  if (!Object.keys(emptyTotals).every((name) => isCount(totals[name as keyof Totals]))) return undefined;
+  if (epoch !== undefined && !(typeof epoch.appId === 'string' && typeof epoch.streamId === 'string' && isCount(epoch.position) && isCount(epoch.dedupeThrough))) {
+    return undefined;
+  }
+  return state as LakeState;
+}

@@ -1,0 +1,60 @@
+import { readdir, readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { AppError, isSystemError } from '../runtime/errors.ts';
+import { parseAction, type Action } from './actions.ts';
+
+/** What the log folder of a table holds: versions of JSON commits and of checkpoints, both in growing order. */
+export interface LogListing {
+  readonly commits: readonly number[];
+  readonly checkpoints: readonly number[];
+}
+
+/** The folder of the commits and checkpoints of a table. */
+export function logFolder(tableDir: string): string {
+  return path.join(tableDir, '_delta_log');
+}
+
+/** File name of a commit: its version, 20 digits. */
+export function commitName(version: number): string {
+  return `${String(version).padStart(20, '0')}.json`;
+}
+
+/** File name of a checkpoint. */
+export function checkpointName(version: number): string {
+  return `${String(version).padStart(20, '0')}.checkpoint.parquet`;
+}
+
+/** Lists the log; a table that does not exist yet has an empty one. */
+export async function listLog(tableDir: string): Promise<LogListing> {
+  let names: string[];
+  try {
+    names = await readdir(logFolder(tableDir));
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return { commits: [], checkpoints: [] };
+    throw error;
+  }
+  const versions = (pattern: RegExp): number[] =>
+    names
+      .flatMap((name) => pattern.exec(name)?.[1] ?? [])
+      .map(Number)
+      .toSorted((a, b) => a - b);
+  return { commits: versions(/^(\d{20})\.json$/), checkpoints: versions(/^(\d{20})\.checkpoint\.parquet$/) };
+}
+
+/** Reads the actions of one commit. Errors: ENOENT as it is; `corrupt` for a line that cannot be trusted. */
+export async function readCommit(tableDir: string, version: number): Promise<Action[]> {
+  const file = path.join(logFolder(tableDir), commitName(version));
+  const text = await readFile(file, 'utf8');
+  return parseActions(text.split('\n').filter((line) => line !== ''), file);
+}
+
+/** Parses the lines of a commit or the rows of a checkpoint; `source` is the file to name when one is bad. */
+export function parseActions(lines: readonly string[], source: string): Action[] {
+  return lines.flatMap((line, index) => {
+    const action = parseAction(line);
+    if (typeof action === 'string') {
+      throw new AppError('corrupt', `${source} line ${index + 1}: ${action}`, { hint: 'Run tributary lake check.' });
+    }
+    return action ?? [];
+  });
+}

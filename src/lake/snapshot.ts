@@ -1,0 +1,147 @@
+import path from 'node:path';
+import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { decodePath, parseStats, type AddAction } from './actions.ts';
+import { readCheckpoint } from './checkpoint.ts';
+import { openDuckdb } from './duckdb.ts';
+import { findLakeState, type LakeState } from './lake-state.ts';
+import { listLog, logFolder, readCommit, checkpointName } from './log-files.ts';
+import { applyCommit, assertProtocol, createTableState, type TableState } from './table-state.ts';
+
+/** One live Parquet file of the table. */
+export interface DataFile {
+  /** Relative to the table's folder, URL-decoded, with `/`. */
+  readonly path: string;
+  readonly absolutePath: string;
+  readonly sizeBytes: number;
+  /** Rows; undefined when the writer left it out. */
+  readonly numRecords: number | undefined;
+  /** Statistics by column as the log has them; timestamps are ISO 8601 text. A column that is absent is unknown. */
+  readonly minValues: Readonly<Record<string, unknown>>;
+  readonly maxValues: Readonly<Record<string, unknown>>;
+  /** The file is a flush of its own, not sealed yet: it lies in `fresh/`, outside the documented glob. */
+  readonly young: boolean;
+}
+
+/** The table at one version. Files are sorted by path, so that the same snapshot always reads the same way. */
+export interface Snapshot {
+  /** -1: the table does not exist yet. */
+  readonly version: number;
+  readonly tableDir: string;
+  readonly files: readonly DataFile[];
+  /** Position by txn appId. */
+  readonly txns: ReadonlyMap<string, number>;
+  /** The service's own part of the newest commit; undefined on a table that does not exist or that another engine wrote to last. */
+  readonly lake: LakeState | undefined;
+  /**
+   * Absolute path of an empty Parquet file with every column of the table. Put it first in a read_parquet list with
+   * `union_by_name`: the list is never empty then, and files from before a column was added read it as NULL.
+   */
+  readonly emptyFile: string;
+}
+
+/** The empty Parquet file of a table; the leading underscore hides it from other engines' own clean-up. */
+export function emptyFilePath(tableDir: string): string {
+  return path.join(tableDir, '_columns.parquet');
+}
+
+/** Folder of young files, relative to the table's. */
+export const youngFolder = 'fresh';
+
+function toDataFile(tableDir: string, add: AddAction): DataFile {
+  const relative = decodePath(add.path);
+  const absolutePath = relative === undefined ? tableDir : path.resolve(tableDir, relative);
+  if (relative === undefined || /^[a-z][a-z0-9+.-]+:/i.test(relative) || !absolutePath.startsWith(tableDir + path.sep)) {
+    throw new AppError('lake_protocol', `the log names a file outside the table: ${add.path}`, { hint: 'Another engine added it; copy the file into the lake by an import.' });
+  }
+  const stats = parseStats(add.stats);
+  return {
+    path: relative,
+    absolutePath,
+    sizeBytes: add.size,
+    numRecords: typeof stats.numRecords === 'number' ? stats.numRecords : undefined,
+    minValues: stats.minValues ?? {},
+    maxValues: stats.maxValues ?? {},
+    young: relative.startsWith(`${youngFolder}/`),
+  };
+}
+
+/** Turns a replayed log into what readers use. */
+export function toSnapshot(tableDir: string, state: TableState): Snapshot {
+  const root = path.resolve(tableDir);
+  const files = [...state.files.values()].map((add) => toDataFile(root, add));
+  return {
+    version: state.version,
+    tableDir: root,
+    files: files.toSorted((a, b) => (a.path < b.path ? -1 : 1)),
+    txns: new Map(state.txns),
+    lake: findLakeState(state.lastCommit),
+    emptyFile: emptyFilePath(root),
+  };
+}
+
+async function loadFromCheckpoint(tableDir: string, state: TableState, version: number): Promise<void> {
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  try {
+    applyCommit(state, version, await readCheckpoint(duckdb, tableDir, version));
+  } catch (error) {
+    if (isAppError(error, 'corrupt')) throw error;
+    throw new AppError('corrupt', `cannot read ${path.join(logFolder(tableDir), checkpointName(version))}`, { cause: error, hint: 'Run tributary lake check.' });
+  } finally {
+    duckdb.close();
+  }
+}
+
+/** Reads the commits that follow the state's version. Errors: `corrupt` when one is missing in between. */
+export async function catchUp(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
+  const newer = commits.filter((version) => version > state.version);
+  newer.forEach((version, index) => {
+    const expected = state.version + 1 + index;
+    if (version !== expected) throw new AppError('corrupt', `the log lacks version ${expected}`, { hint: 'Run tributary lake check.' });
+  });
+  for (let from = 0; from < newer.length; from += 64) {
+    const versions = newer.slice(from, from + 64);
+    const batch = await Promise.all(versions.map((version) => readCommit(tableDir, version)));
+    batch.forEach((actions, index) => applyCommit(state, versions[index] ?? -1, actions));
+  }
+}
+
+async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
+  const { commits, checkpoints } = await listLog(tableDir);
+  const state = createTableState();
+  const wanted = commits.filter((version) => version <= upTo);
+  const checkpoint = checkpoints.findLast((version) => version <= upTo);
+  if (checkpoint === undefined && (wanted[0] ?? 0) > 0) throw new AppError('corrupt', 'the log has neither version 0 nor a checkpoint', { hint: 'Run tributary lake check.' });
+  if (checkpoint !== undefined && !(checkpoint === 0 && wanted[0] === 0)) {
+    await loadFromCheckpoint(tableDir, state, checkpoint);
+    // The checkpoint has no provenance: its own commit, which is kept, tells that.
+    const info = wanted.includes(checkpoint) ? await readCommit(tableDir, checkpoint) : [];
+    state.lastCommit = info.find((action) => action.commitInfo !== undefined)?.commitInfo;
+  }
+  await catchUp(tableDir, state, wanted);
+  assertProtocol(state);
+  return state;
+}
+
+/**
+ * Replays the log from its newest checkpoint; `upTo` travels back to an older version that the log still has. A log
+ * trimmed while it was read is listed again. Errors: `corrupt`, `lake_protocol`.
+ */
+export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_INTEGER): Promise<TableState> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await tryLoad(tableDir, upTo);
+    } catch (error) {
+      const trimmed = isSystemError(error, 'ENOENT') || (isAppError(error, 'corrupt') && isSystemError(error.cause, 'ENOENT'));
+      if (!trimmed || attempt === 5) throw error;
+    }
+  }
+}
+
+/**
+ * Reads the newest snapshot of a table: every row committed before the call, none twice. Works while the compactor
+ * runs; the files of the snapshot stay on disk for the lake's retention. A table that does not exist has version -1 and
+ * no files. Errors: `corrupt`, `lake_protocol`.
+ */
+export async function readSnapshot(tableDir: string): Promise<Snapshot> {
+  return toSnapshot(tableDir, await loadTableState(tableDir));
+}
