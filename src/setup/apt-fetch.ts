@@ -1,0 +1,92 @@
+import { execFile } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { AppError, describeError } from '../runtime/errors.ts';
+import type { AptMirror } from './apt-sources.ts';
+
+const run = promisify(execFile);
+
+export interface AptFetch {
+  readonly package: string;
+  /** The suite that has it new enough, as `sid`; never added to the machine's own sources. */
+  readonly suite: string;
+  readonly component: string;
+  /** Tried in order; the first that has the suite and the package is used. */
+  readonly mirrors: readonly AptMirror[];
+}
+
+/**
+ * Downloads one package with the machine's own apt and hands its unpacked tree to `use`, then removes everything. Nothing
+ * is installed and no file of the system changes: apt gets a private list of sources, lists folder and cache, and none of
+ * the machine's hooks, pins or default release; its proxy and certificate settings stay. Works for any user.
+ * Throws `broker_missing` with what apt said when no mirror has the package.
+ */
+export async function fetchWithApt<T>(fetch: AptFetch, use: (tree: string) => Promise<T>): Promise<T> {
+  const work = await mkdtemp(path.join(tmpdir(), 'tributary-apt-'));
+  try {
+    // apt runs its downloads as the user _apt, who has to reach them
+    await chmod(work, 0o755);
+    const problems: string[] = [];
+    for (const [index, mirror] of fetch.mirrors.entries()) {
+      const tree = await download(path.join(work, String(index)), mirror, fetch).catch((error: unknown) => void problems.push(firstWords(error)));
+      if (tree !== undefined) return await use(tree);
+    }
+    throw new AppError('broker_missing', `apt did not bring ${fetch.package}: ${problems.join('; ') || 'this machine has no package sources'}`);
+  } finally {
+    await rm(work, { recursive: true, force: true });
+  }
+}
+
+async function download(work: string, mirror: AptMirror, fetch: AptFetch): Promise<string> {
+  const lists = path.join(work, 'lists');
+  const packages = path.join(work, 'packages');
+  const cache = path.join(work, 'cache');
+  const tree = path.join(work, 'tree');
+  for (const folder of [path.join(lists, 'partial'), path.join(cache, 'archives', 'partial'), packages, tree]) await mkdir(folder, { recursive: true });
+  const { stdout: architecture } = await run('dpkg', ['--print-architecture']);
+
+  const sources = path.join(work, 'fetch.sources');
+  const stanza = { Types: 'deb', URIs: mirror.uri, Suites: fetch.suite, Components: fetch.component, Architectures: architecture.trim(), ...mirror.options };
+  await writeFile(sources, `${Object.entries(stanza).map(([name, value]) => `${name}: ${value}`).join('\n')}\n`);
+
+  // read after the machine's own settings, so that what is cleared here stays cleared
+  const settings = path.join(work, 'apt.conf');
+  await writeFile(
+    settings,
+    [
+      '#clear APT::Update::Pre-Invoke;',
+      '#clear APT::Update::Post-Invoke;',
+      '#clear APT::Update::Post-Invoke-Success;',
+      '#clear Acquire::IndexTargets::deb::DEP-11;',
+      '#clear Acquire::IndexTargets::deb::DEP-11-icons;',
+      '#clear Acquire::IndexTargets::deb::DEP-11-icons-small;',
+      '#clear Acquire::IndexTargets::deb::DEP-11-icons-large;',
+      'APT::Default-Release "";',
+      'Acquire::Languages "none";',
+      'Acquire::Retries "3";',
+      `Dir::Etc::SourceList "${sources}";`,
+      'Dir::Etc::SourceParts "-";',
+      'Dir::Etc::Preferences "-";',
+      'Dir::Etc::PreferencesParts "-";',
+      `Dir::State::Lists "${lists}/";`,
+      `Dir::Cache "${cache}/";`,
+      '',
+    ].join('\n'),
+  );
+  const apt = (arguments_: readonly string[]) => run('apt-get', ['-c', settings, '-q', ...arguments_], { cwd: packages, maxBuffer: 16 * 1024 * 1024, timeout: 600_000 });
+  await apt(['update', '-o', 'APT::Update::Error-Mode=any']);
+  await apt(['download', fetch.package]);
+  const file = (await readdir(packages)).find((name) => name.endsWith('.deb'));
+  if (file === undefined) throw new Error('apt-get download left no package');
+  await run('dpkg-deb', ['-x', path.join(packages, file), tree]);
+  return tree;
+}
+
+/** What a failed command said first: apt marks its lines with E and W, the cause before the consequence. */
+function firstWords(error: unknown): string {
+  const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n') : [];
+  const words = output.map((line) => /^[EW]: *(.*)/.exec(line)?.[1]).find((line) => line !== undefined) ?? output.at(-1) ?? '';
+  return (words === '' ? describeError(error) : words).replace(/[\s.]+$/, '');
+}

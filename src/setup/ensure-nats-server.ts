@@ -1,0 +1,97 @@
+/**
+ * Set-up: what the service needs from outside npm, which is one program, nats-server.
+ *
+ * In: the environment, and the package sources this machine already trusts.
+ * Out: an executable of at least `minimumNatsVersion`, that ran and said so.
+ * Invariant: nothing is installed system-wide and nothing is fetched when a good server is there; what is fetched lies in
+ * the user's cache folder, so it survives checkouts, and is checked by the same version run as any other.
+ * Crash: the cache holds a whole server or none (a file renamed into place); leftovers lie in the temporary folder.
+ */
+import { chmod, copyFile, mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import type { Environment } from '../config.ts';
+import { AppError, describeError } from '../runtime/errors.ts';
+import { fetchWithApt } from './apt-fetch.ts';
+import { readAptMirrors } from './apt-sources.ts';
+import { cacheFolder, cachedServersFolder, compareVersions, findNatsServer, findVersion, minimumNatsVersion, type NatsServer } from './find-nats-server.ts';
+import { installCommand, readSystem, type System } from './install-advice.ts';
+
+/** What the service will use: a cluster the operator names, or a server on this machine. */
+export type NatsProvision = { readonly how: 'external' } | ({ readonly how: 'found' | 'fetched' } & NatsServer);
+
+export interface EnsureOptions {
+  /** The machine's configuration folder; only tests name another than `/etc`. */
+  readonly etc?: string;
+  /** Told once, before anything is fetched. */
+  readonly onFetch?: (text: string) => void;
+}
+
+/** The suites that follow upstream, whose nats-server is new enough for us and built for libc >= 2.34. */
+const rollingSuites = { ubuntu: { suite: 'devel', component: 'universe' }, debian: { suite: 'sid', component: 'main' } } as const;
+
+/**
+ * Sees to it that there is a nats-server, by the first of these that works: `TRIBUTARY_NATS_URL` names a cluster; a server
+ * on PATH; one in the cache; on Debian and its kin, the package of the rolling suite, unpacked into the cache. Doing it
+ * again fetches nothing. Throws `broker_missing` with one sentence that says what to run.
+ */
+export async function ensureNatsServer(environment: Environment, options: EnsureOptions = {}): Promise<NatsProvision> {
+  if ((environment['TRIBUTARY_NATS_URL'] ?? '') !== '') return { how: 'external' };
+  const cache = cacheFolder(environment);
+  const places = { path: environment['PATH'], cacheFolder: cache };
+  const found = await findNatsServer(places);
+  if (found !== undefined) return { how: 'found', ...found };
+
+  const etc = options.etc ?? '/etc';
+  const system = await readSystem(etc);
+  const rolling = (['ubuntu', 'debian'] as const).find((name) => system.family.includes(name));
+  if (rolling === undefined) throw missing(system, `no nats-server of version ${minimumNatsVersion} or newer on PATH`);
+
+  options.onFetch?.(`no nats-server of version ${minimumNatsVersion} or newer here: fetching one with apt into ${cache}`);
+  try {
+    const mirrors = await readAptMirrors(path.join(etc, 'apt'));
+    const server = await fetchWithApt({ package: 'nats-server', ...rollingSuites[rolling], mirrors }, (tree) => keepInCache(tree, cache));
+    return { how: 'fetched', ...server };
+  } catch (error) {
+    throw missing(system, `no nats-server of version ${minimumNatsVersion} or newer on PATH, and fetching one failed: ${describeError(error)}`, error);
+  }
+}
+
+/** Copies the server out of an unpacked package into the cache, after running it from there. */
+async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
+  const servers = cachedServersFolder(cache);
+  await mkdir(servers, { recursive: true });
+  const staging = await mkdtemp(path.join(servers, '.new-'));
+  try {
+    const staged = path.join(staging, 'nats-server');
+    await copyFromPackage(tree, staged);
+    await chmod(staged, 0o755);
+    const version = await findVersion(staged);
+    if (version === undefined) throw new AppError('broker_missing', 'the nats-server of the package does not run on this system (it needs libc 2.34 or newer)');
+    if (compareVersions(version, minimumNatsVersion) < 0) throw new AppError('broker_missing', `the package has nats-server ${version}, which is too old`);
+
+    // the rename replaces a broken server of this name, and does no harm when another set-up was faster
+    const binary = path.join(servers, version, 'nats-server');
+    await mkdir(path.dirname(binary), { recursive: true });
+    await rename(staged, binary);
+    return { binary, version };
+  } finally {
+    await rm(staging, { recursive: true, force: true });
+  }
+}
+
+async function copyFromPackage(tree: string, target: string): Promise<void> {
+  for (const folder of ['usr/sbin', 'usr/bin']) {
+    try {
+      return await copyFile(path.join(tree, folder, 'nats-server'), target);
+    } catch (error) {
+      if (folder === 'usr/bin') throw new AppError('broker_missing', 'the package holds no nats-server', { cause: error });
+    }
+  }
+}
+
+function missing(system: System, why: string, cause?: unknown): AppError {
+  return new AppError('broker_missing', why, {
+    cause,
+    hint: `Run ${installCommand(system)}, or set TRIBUTARY_NATS_URL to the address of a NATS server that has JetStream.`,
+  });
+}
