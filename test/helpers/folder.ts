@@ -1,11 +1,26 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterAll } from 'vitest';
+import { afterAll, onTestFinished } from 'vitest';
+
+function makeFolder(): string {
+  return mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
+}
+
+function removeFolder(folder: string): void {
+  rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+}
 
 /** Makes a temporary folder for a test file; it is removed when the file's tests are over. */
 export function temporaryFolder(): string {
-  const folder = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = makeFolder();
+  afterAll(() => removeFolder(folder));
+  return folder;
+}
+
+/** Makes a temporary folder inside a running test; it is removed when that test is over. */
+export function testFolder(): string {
+  const folder = makeFolder();
+  onTestFinished(() => removeFolder(folder));
   return folder;
 }

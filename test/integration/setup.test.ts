@@ -5,7 +5,7 @@ import { platform } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ensureNatsServer } from '../../src/setup/ensure-nats-server.ts';
-import { temporaryFolder } from '../helpers/temporary-folder.ts';
+import { testFolder } from '../helpers/folder.ts';
 
 const hasApt = ['apt-get', 'dpkg-deb'].every((program) => spawnSync(program, ['--version']).status === 0);
 if (!hasApt) process.stderr.write('setup.test.ts: no apt-get here; what fetches with apt is not tested\n');
@@ -55,7 +55,7 @@ const emptyPath = (folder: string): { PATH: string; HOME: string; TRIBUTARY_CACH
 
 describe.runIf(hasApt)('setting up nats-server on Debian', () => {
   it('fetches the package of the rolling suite into the cache once, and finds it there afterwards', async () => {
-    const folder = await temporaryFolder();
+    const folder = testFolder();
     const uri = await archive(folder, 'sid', 'echo nats-server: v2.15.1');
     const etc = await etcOf(folder, `${stanza(`file:${folder}/absent`)}\n${stanza(uri)}`);
     const notes: string[] = [];
@@ -71,7 +71,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
   });
 
   it('replaces a broken server in the cache', async () => {
-    const folder = await temporaryFolder();
+    const folder = testFolder();
     const uri = await archive(folder, 'sid', 'echo nats-server: v2.15.1');
     const broken = path.join(folder, 'cache/nats-server/2.15.1');
     await mkdir(broken, { recursive: true });
@@ -80,7 +80,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
   });
 
   it('lets several set-ups at once end with one good server', async () => {
-    const folder = await temporaryFolder();
+    const folder = testFolder();
     const etc = await etcOf(folder, stanza(await archive(folder, 'sid', 'echo nats-server: v2.15.1')));
     const results = await Promise.all([1, 2, 3].map(() => ensureNatsServer(emptyPath(folder), { etc })));
     expect(results.map((result) => (result.how === 'external' ? '' : result.version))).toEqual(['2.15.1', '2.15.1', '2.15.1']);
@@ -89,7 +89,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
 
   it('refuses a package whose server does not run or is too old, keeps nothing, and says what to run', async () => {
     for (const [output, reason] of [['exit 1', 'does not run'], ['echo nats-server: v2.10.4', 'too old']] as const) {
-      const folder = await temporaryFolder();
+      const folder = testFolder();
       const etc = await etcOf(folder, stanza(await archive(folder, 'sid', output)));
       await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toMatchObject({
         code: 'broker_missing',
@@ -101,7 +101,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
   });
 
   it('says what apt said when no source has the package', async () => {
-    const folder = await temporaryFolder();
+    const folder = testFolder();
     const etc = await etcOf(folder, stanza(await archive(folder, 'bookworm', 'echo nats-server: v2.9.10')));
     await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toThrow(/fetching one failed: apt did not bring nats-server: .*dists.sid/);
   });
@@ -109,12 +109,12 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
 
 describe('setting up nats-server elsewhere', () => {
   it('needs nothing when the operator names a cluster', async () => {
-    const folder = await temporaryFolder();
+    const folder = testFolder();
     expect(await ensureNatsServer({ ...emptyPath(folder), TRIBUTARY_NATS_URL: 'nats://nats.test:4222' })).toEqual({ how: 'external' });
   });
 
   it('says in one sentence which command gets it, where apt cannot', async () => {
-    const folder = await temporaryFolder();
+    const folder = testFolder();
     const etc = await etcOf(folder, '', 'ID=alpine\n');
     await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toMatchObject({
       code: 'broker_missing',

@@ -2,7 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseDeb822Sources, parseOneLineSources, readAptMirrors } from '../../../src/setup/apt-sources.ts';
-import { temporaryFolder } from '../../helpers/temporary-folder.ts';
+import { testFolder } from '../../helpers/folder.ts';
 
 describe('the machine’s package sources', () => {
   it('reads deb822 stanzas, with comments inside and a key in place', () => {
@@ -62,7 +62,7 @@ describe('the machine’s package sources', () => {
   });
 
   it('names each whole archive once, and leaves out security archives and those without main', async () => {
-    const etcApt = await temporaryFolder();
+    const etcApt = testFolder();
     await mkdir(path.join(etcApt, 'sources.list.d'));
     await writeFile(path.join(etcApt, 'sources.list'), 'deb http://mirror.test/debian bookworm main\ndeb http://mirror.test/debian bookworm-updates main\n');
     await writeFile(
@@ -81,6 +81,6 @@ describe('the machine’s package sources', () => {
   });
 
   it('finds no archive on a machine without sources', async () => {
-    expect(await readAptMirrors(path.join(await temporaryFolder(), 'nothing'))).toEqual([]);
+    expect(await readAptMirrors(path.join(testFolder(), 'nothing'))).toEqual([]);
   });
 });

@@ -2,7 +2,7 @@ import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { cacheFolder, compareVersions, findNatsServer, findVersion } from '../../../src/setup/find-nats-server.ts';
-import { temporaryFolder } from '../../helpers/temporary-folder.ts';
+import { testFolder } from '../../helpers/folder.ts';
 
 /** A program that answers `--version` as nats-server does. */
 async function program(folder: string, output: string, exitCode = 0): Promise<string> {
@@ -15,7 +15,7 @@ async function program(folder: string, output: string, exitCode = 0): Promise<st
 
 describe('finding a nats-server', () => {
   it('takes the first on PATH that is new enough', async () => {
-    const folder = await temporaryFolder();
+    const folder = testFolder();
     await program(path.join(folder, 'old'), 'nats-server: v2.9.10');
     const good = await program(path.join(folder, 'good'), 'nats-server: v2.14.0');
     await program(path.join(folder, 'newer'), 'nats-server: v2.15.1');
@@ -24,7 +24,7 @@ describe('finding a nats-server', () => {
   });
 
   it('falls back to the newest in the cache that runs', async () => {
-    const cache = await temporaryFolder();
+    const cache = testFolder();
     await program(path.join(cache, 'nats-server', '2.9.1'), 'nats-server: v2.9.1');
     const good = await program(path.join(cache, 'nats-server', '2.15.2'), 'nats-server: v2.15.2');
     await program(path.join(cache, 'nats-server', '2.100.0'), 'no such library', 127);
@@ -33,7 +33,7 @@ describe('finding a nats-server', () => {
   });
 
   it('finds none where there is none', async () => {
-    const folder = await temporaryFolder();
+    const folder = testFolder();
     expect(await findNatsServer({ path: folder, cacheFolder: folder })).toBeUndefined();
     expect(await findVersion(folder)).toBeUndefined();
   });

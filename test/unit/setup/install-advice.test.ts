@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { installCommand, readSystem } from '../../../src/setup/install-advice.ts';
-import { temporaryFolder } from '../../helpers/temporary-folder.ts';
+import { testFolder } from '../../helpers/folder.ts';
 
 describe('the advice for a system without nats-server', () => {
   it('names the command of the nearest known distribution', () => {
@@ -15,7 +15,7 @@ describe('the advice for a system without nats-server', () => {
   });
 
   it('reads the distribution and its kin from os-release', async () => {
-    const etc = await temporaryFolder();
+    const etc = testFolder();
     await writeFile(path.join(etc, 'os-release'), 'NAME="Linux Mint"\nVERSION_ID="22"\nID=linuxmint\nID_LIKE="ubuntu debian"\n');
     const family = platform() === 'linux' ? ['linuxmint', 'ubuntu', 'debian'] : [];
     expect(await readSystem(etc)).toEqual({ platform: platform(), family });

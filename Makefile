@@ -1,0 +1,82 @@
+# Everything an operator or a developer runs. Each target installs what it needs, once: a second run fetches nothing.
+# `make` alone prints the targets.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+# make's stamps: npm's own record of what it installed, and the program's entry file.
+PACKAGES := node_modules/.package-lock.json
+PROGRAM := dist/main.js
+# Folders too: one's time changes when a file in it goes.
+SOURCES := $(shell find src)
+
+EVENTS ?=
+VITEST := node node_modules/vitest/vitest.mjs run --config test/vitest.config.ts
+# The figures of the long crash tests; `make chaos KILLS=50 SEED=7` repeats a run.
+KILLS ?= 1000
+SEED ?=
+
+##@ The two commands of the README
+
+demo: build ## the main job from end to end on a short-lived service; EVENTS=file.ndjson.gz imports a file
+	@node $(PROGRAM) demo $(if $(EVENTS),--events '$(EVENTS)')
+
+test: build lint types ## lint, types and the tests
+	$(VITEST)
+
+##@ Running it
+
+start: build ## the service on ./data until it is stopped; TRIBUTARY_... settings in the environment
+	@exec node $(PROGRAM) start
+
+build: $(PROGRAM) $(PACKAGES) nats-server ## everything needed to run the program: packages, nats-server, dist
+
+##@ Longer runs
+
+chaos: build ## kill -9 of every process in random order against a client's ledger; KILLS=1000 SEED=n
+	TRIBUTARY_TEST_KILLS='$(KILLS)' TRIBUTARY_TEST_SEED='$(SEED)' $(VITEST) e2e/kills
+
+bench: build ## throughput of import and freshness of the lake, as a table and as JSON
+	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
+
+nightly: ## the tests, then everything that takes longer, one after the other
+	$(MAKE) test
+	$(MAKE) chaos
+	$(MAKE) bench
+
+##@ Pieces
+
+lint: $(PACKAGES) ## oxlint with type-aware rules
+	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test
+
+types: $(PACKAGES) ## tsc over sources and tests
+	node node_modules/typescript/bin/tsc -p test/tsconfig.json
+
+clean: ## removes what make made here: node_modules and dist
+	rm -rf node_modules dist dist.next
+
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# npm ci starts from nothing, so a half-made node_modules does no harm; the stamp is the last file it writes.
+$(PACKAGES): package-lock.json package.json | tools
+	npm ci --include=dev
+	@touch $@
+
+# Built aside and swapped in, so that a removed source leaves nothing behind and a failed build leaves the old one.
+$(PROGRAM): $(SOURCES) tsconfig.json $(PACKAGES)
+	@rm -rf dist.next
+	node node_modules/typescript/bin/tsc -p tsconfig.json --outDir dist.next
+	@rm -rf dist && mv dist.next dist && touch $@
+
+nats-server: $(PROGRAM)
+	@node $(PROGRAM) setup
+
+tools:
+	@command -v node >/dev/null 2>&1 || { echo 'tributary needs Node.js 20.19 or newer, and there is no node on PATH: get it from https://nodejs.org.' >&2; exit 1; }
+	@node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' || \
+	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
+	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
+
+.PHONY: demo test start build chaos bench nightly lint types clean help nats-server tools

@@ -1,0 +1,128 @@
+/**
+ * The rules of the house that can be read off the source text: who may import whom, where each library lives, what files
+ * and folders may be called, how long a file may be. style in the README's "Layout" says why.
+ */
+
+/** A source file by its path below `src`, with forward slashes. */
+export interface SourceFile {
+  readonly path: string;
+  readonly text: string;
+}
+
+const foundation = ['runtime', 'model', 'config'];
+const stores = ['stream', 'lake', 'reports', 'access'];
+const stages = ['ingest', 'compact', 'export', 'console', 'health'];
+/** Composition: may import anything; only composition imports it. */
+const composition = ['main', 'app', 'service', 'cli'];
+
+/** The rooms each room may import from, itself apart. `config` below composition and the set-up: its types only. */
+const mayImport: Readonly<Record<string, readonly string[]>> = {
+  runtime: [],
+  config: ['runtime'],
+  model: ['runtime'],
+  setup: ['runtime', 'config'],
+  ...Object.fromEntries(stores.map((store) => [store, foundation])),
+  ...Object.fromEntries(stages.map((stage) => [stage, [...foundation, ...stores]])),
+  ...Object.fromEntries(composition.map((room) => [room, [...foundation, ...stores, ...stages, 'setup', ...composition.filter((other) => other !== 'main')]])),
+};
+
+/** One library, one home. A library that is not here has none yet. */
+const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
+  { library: /^@nats-io\//, home: /^stream\// },
+  { library: /^@duckdb\//, home: /^(lake\/duckdb|export\/(worker|[a-z-]+-worker))\.ts$/ },
+  { library: /^fastify$|^@fastify\//, home: /^(ingest|export|reports|health|console)\/([a-z-]+-)?(routes|server)\.ts$/ },
+  { library: /^ajv/, home: /\/([a-z-]+-)?schema-registry\.ts$/ },
+  { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
+  { library: /^prom-client$/, home: /^runtime\/metrics\.ts$/ },
+  { library: /^archiver$/, home: /^reports\// },
+];
+
+const bannedFolders = ['utils', 'util', 'common', 'helpers', 'lib', 'services', 'shared', 'misc'];
+const bannedFiles = ['types', 'index', 'utils', 'util', 'helpers', 'common'];
+const maxLines = 400;
+
+interface Import {
+  readonly from: string;
+  readonly typeOnly: boolean;
+}
+
+function withoutComments(text: string): string {
+  return text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/^\s*\/\/.*$/gm, '');
+}
+
+/** Reads the import and re-export lines of a file, dynamic imports of a literal included. */
+export function readImports(text: string): Import[] {
+  const code = withoutComments(text);
+  const found: Import[] = [];
+  for (const match of code.matchAll(/^\s*(?:import|export)\s+(type\s+)?(?:([^'"`;]*?)\s*from\s*)?['"]([^'"]+)['"]/gm)) {
+    const names = /^\{(.*)\}$/s.exec(match[2]?.trim() ?? '')?.[1]?.split(',').map((name) => name.trim()).filter((name) => name !== '');
+    const typeOnly = match[1] !== undefined || (names !== undefined && names.length > 0 && names.every((name) => name.startsWith('type ')));
+    found.push({ from: match[3] ?? '', typeOnly });
+  }
+  for (const match of code.matchAll(/\bimport\(\s*['"]([^'"]+)['"]\s*\)/g)) found.push({ from: match[1] ?? '', typeOnly: false });
+  return found;
+}
+
+/** The room of a path: its first folder, or its own name at the top. */
+function roomOf(path: string): string {
+  return path.split('/')[0]?.replace(/\.ts$/, '') ?? '';
+}
+
+/** Resolves a relative import against the file it stands in; undefined when it leaves `src`. */
+function resolveImport(file: string, relative: string): string | undefined {
+  const parts = file.split('/').slice(0, -1);
+  for (const part of relative.split('/')) {
+    if (part === '.') continue;
+    if (part !== '..') parts.push(part);
+    else if (parts.pop() === undefined) return undefined;
+  }
+  return parts.join('/');
+}
+
+function checkImport(file: string, { from, typeOnly }: Import): string | undefined {
+  if (!from.startsWith('.')) {
+    const home = homes.find(({ library }) => library.test(from));
+    // a type says nothing about which library does the work, but it ties the file to it all the same
+    return home === undefined || home.home.test(file) ? undefined : `imports ${from}, whose home is ${home.home.source}`;
+  }
+  if (!from.endsWith('.ts')) return `imports ${from} without .ts at its end`;
+  const target = resolveImport(file, from);
+  if (target === undefined) return `imports ${from}, outside src`;
+  const [room, other] = [roomOf(file), roomOf(target)];
+  if (room === other) return undefined;
+  const allowed = mayImport[room];
+  if (allowed === undefined) return `is in ${room}, a room the import rules do not know`;
+  if (!allowed.includes(other)) return `imports ${from}: ${room} must not import ${other}`;
+  if (other === 'config' && !typeOnly && !composition.includes(room)) return `imports ${from}: ${room} may import config's types only`;
+  return undefined;
+}
+
+function checkName(path: string): string[] {
+  const [name = '', ...folders] = path.split('/').toReversed();
+  const base = name.replace(/(\.d)?\.ts$/, '');
+  return [
+    ...folders.filter((folder) => bannedFolders.includes(folder)).map((folder) => `lies in a folder called ${folder}, which says nothing`),
+    ...(bannedFiles.includes(base) ? [`is called ${name}, which says nothing`] : []),
+    ...(/^[a-z0-9]+(-[a-z0-9]+)*$/.test(base) ? [] : [`is called ${name}: names are kebab-case`]),
+  ];
+}
+
+function checkText(path: string, text: string): string[] {
+  const code = withoutComments(text);
+  const lines = text.split('\n').length - 1;
+  return [
+    ...(lines > maxLines ? [`has ${lines} lines, more than ${maxLines}`] : []),
+    ...(/^\s*export\s+default\b/m.test(code) ? ['has a default export'] : []),
+    ...(/^\s*export\s+\*/m.test(code) ? ['re-exports everything of another file'] : []),
+    ...(/^\s*(export\s+)?(const\s+)?enum\s/m.test(code) ? ['has an enum'] : []),
+    ...(path !== 'main.ts' && /\bprocess\.(argv|exit|exitCode|env|stdout|stderr|stdin|cwd|chdir)\b/.test(code) ? ['touches the process, which only main.ts does'] : []),
+  ];
+}
+
+/** Names every breach of the rules, as `path: what`. */
+export function findBreaches(files: readonly SourceFile[]): string[] {
+  return files.flatMap(({ path, text }) => {
+    const imports = readImports(text).map((line) => checkImport(path, line));
+    return [...imports.filter((breach) => breach !== undefined), ...checkName(path), ...checkText(path, text)].map((breach) => `${path}: ${breach}`);
+  });
+}

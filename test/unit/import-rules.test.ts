@@ -1,0 +1,76 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { findBreaches, readImports, type SourceFile } from '../helpers/import-rules.ts';
+
+const src = path.resolve(import.meta.dirname, '../../src');
+
+function readSources(): SourceFile[] {
+  return readdirSync(src, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .map((entry) => path.join(entry.parentPath, entry.name))
+    .map((file) => ({ path: path.relative(src, file).split(path.sep).join('/'), text: readFileSync(file, 'utf8') }));
+}
+
+describe('the rules of the house', () => {
+  it('hold in every source file', () => {
+    const sources = readSources();
+    expect(sources.length).toBeGreaterThan(20);
+    expect(findBreaches(sources)).toEqual([]);
+  });
+});
+
+describe('the check itself', () => {
+  it.each([
+    ['a stage that imports a stage', 'compact/flush.ts', "import { parse } from '../ingest/parse.ts';"],
+    ['a store that imports a store', 'lake/commit.ts', "import { pull } from '../stream/reader.ts';"],
+    ['a store that imports a stage', 'reports/store.ts', "import { run } from '../export/worker.ts';"],
+    ['a type of another stage', 'compact/flush.ts', "import type { Parsed } from '../ingest/parse.ts';"],
+    ['model above its place', 'model/kinds.ts', "import { open } from '../lake/duckdb.ts';"],
+    ['runtime above its place', 'runtime/clock.ts', "import {\n  eventKinds,\n} from '../model/event-kinds.ts';"],
+    ['a stage that imports composition', 'export/routes.ts', "import { startService } from '../service.ts';"],
+    ['anyone who imports main', 'cli/start.ts', "import { main } from '../main.ts';"],
+    ['values of config in a stage', 'ingest/server.ts', "import { dataPaths, type Config } from '../config.ts';"],
+    ['a dynamic import', 'lake/log.ts', "const x = await import('../stream/reader.ts');"],
+    ['a re-export', 'lake/log.ts', "export { pull } from '../stream/reader.ts';"],
+    ['an import without its extension', 'lake/log.ts', "import { a } from './actions';"],
+    ['an import from outside src', 'app.ts', "import { a } from '../test/helpers/wait.ts';"],
+    ['NATS away from home', 'compact/loop.ts', "import { connect } from '@nats-io/transport-node';"],
+    ['DuckDB away from home', 'lake/snapshot.ts', "import { DuckDBInstance } from '@duckdb/node-api';"],
+    ['Fastify away from home', 'ingest/group-commit.ts', "import fastify from 'fastify';"],
+    ['Ajv away from home', 'ingest/routes.ts', "import { Ajv2020 } from 'ajv/dist/2020.js';"],
+    ['a room without rules', 'plumbing/pipe.ts', "import { a } from '../runtime/clock.ts';"],
+    ['a folder that says nothing', 'lake/utils/sort.ts', ''],
+    ['a file that says nothing', 'lake/types.ts', ''],
+    ['a barrel', 'lake/log.ts', "export * from './actions.ts';"],
+    ['a name in camel case', 'lake/logFiles.ts', ''],
+    ['a default export', 'lake/log.ts', 'export default function log() {}'],
+    ['an enum', 'model/kinds.ts', 'export enum Kind { login }'],
+    ['a long file', 'lake/log.ts', 'a();\n'.repeat(401)],
+    ['the process outside main', 'cli/start.ts', 'process.exit(1);'],
+  ])('finds %s', (_what, file, text) => {
+    expect(findBreaches([{ path: file, text }])).toHaveLength(1);
+  });
+
+  it('finds nothing wrong with what is allowed', () => {
+    expect(
+      findBreaches([
+        { path: 'compact/flush.ts', text: "import { openDuckdb } from '../lake/duckdb.ts';\nimport type { Config } from '../config.ts';\nimport { type Column } from '../model/event-fields.ts';" },
+        { path: 'app.ts', text: "import { startIngest } from './ingest/ingest.ts';\nimport { parseConfig } from './config.ts';" },
+        { path: 'lake/duckdb.ts', text: "import { DuckDBInstance } from '@duckdb/node-api';\nimport path from 'node:path';" },
+        { path: 'lake/log.ts', text: "// import { a } from '../stream/reader.ts';\n/* export default 1 */\n" },
+      ]),
+    ).toEqual([]);
+  });
+
+  it('reads imports over several lines, of types, for effect, and dynamic ones', () => {
+    const text = "import {\n  a,\n  type B,\n} from './a.ts';\nimport type { C } from './c.ts';\nimport { type D } from './d.ts';\nimport './e.ts';\nconst f = await import('./f.ts');\n";
+    expect(readImports(text)).toEqual([
+      { from: './a.ts', typeOnly: false },
+      { from: './c.ts', typeOnly: true },
+      { from: './d.ts', typeOnly: true },
+      { from: './e.ts', typeOnly: false },
+      { from: './f.ts', typeOnly: false },
+    ]);
+  });
+});
