@@ -1,0 +1,170 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { constants } from 'node:fs';
+import { access, readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { stopChild, watchExit, type RunningChild } from '../runtime/child.ts';
+import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { AppError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { retry } from '../runtime/retry.ts';
+import { isBrokerHealthy, readSyncAlways } from './broker-monitor.ts';
+
+/** How a client reaches an embedded server; passing it to the next start keeps address and credentials the same. */
+export interface NatsAddress {
+  readonly port: number;
+  readonly user: string;
+  readonly password: string;
+}
+
+export interface NatsServerOptions {
+  /** Path of the nats-server binary, 2.14 or newer. */
+  readonly binary: string;
+  /** The server's own folder: configuration, store. Created when missing. */
+  readonly folder: string;
+  /** Address and credentials of an earlier start; without them a free port and new credentials are taken. */
+  readonly address?: NatsAddress;
+  /** Descriptor of the folder's lock: the server inherits it, so the lock lives as long as the server does. */
+  readonly lockFd?: number;
+  /** Most bytes that JetStream may store: the stream's limit must fit in it. */
+  readonly maxStoreBytes: number;
+  /** How long it may take until JetStream is ready, milliseconds; a large store takes longer. Default 60 000. */
+  readonly readyMs?: number;
+  readonly logger: Logger;
+}
+
+/** A running embedded server. */
+export interface NatsServer extends RunningChild {
+  readonly url: string;
+  readonly address: NatsAddress;
+  /** The server's HTTP monitor, on loopback. */
+  readonly monitorUrl: string;
+}
+
+/**
+ * Runs nats-server so that it cannot outlive the service. The watcher reads descriptor 3, a pipe whose other end only
+ * this process holds: when this process is gone, however it ended, the read ends and the watcher kills the server. A
+ * line in the pipe means that the server ended first and the watcher may go. It closes the inherited lock (4), so that
+ * the server alone holds it.
+ */
+const launcher = `
+(exec 4>&- >/dev/null 2>&1; read -r line <&3 || kill -9 $$) &
+exec 3<&-
+exec "$@"
+`;
+
+function renderConfig(options: NatsServerOptions, address: NatsAddress): string {
+  const text = JSON.stringify;
+  return [
+    `server_name: "tributary"`,
+    `listen: ${text(`127.0.0.1:${address.port === 0 ? -1 : address.port}`)}`,
+    `http: "127.0.0.1:-1"`,
+    `ports_file_dir: ${text(options.folder)}`,
+    `logtime: false`,
+    `authorization { user: ${text(address.user)}, password: ${text(address.password)} }`,
+    `jetstream {`,
+    `  store_dir: ${text(path.join(options.folder, 'store'))}`,
+    // Every acknowledged message is on the disk before its PubAck leaves; the default would sync every two minutes.
+    `  sync_interval: always`,
+    `  max_file_store: ${options.maxStoreBytes}`,
+    `  max_memory_store: 67108864`,
+    `}`,
+    '',
+  ].join('\n');
+}
+
+/** Passes the server's own log on; keeps its last lines for the error of a failed start. */
+function forwardLog(child: ChildProcess, logger: Logger): { lastLines(): string } {
+  const last: string[] = [];
+  if (child.stderr !== null) {
+    createInterface({ input: child.stderr }).on('line', (line) => {
+      const { level = 'INF', text = line } = /^\[\d+\] \[(?<level>[A-Z]{3})\] (?<text>.*)$/.exec(line)?.groups ?? {};
+      if (last.push(text) > 5) last.shift();
+      if (level === 'ERR' || level === 'FTL') logger.error({ line: text }, 'nats-server error');
+      else if (level === 'WRN') logger.warn({ line: text }, 'nats-server warning');
+      else logger.debug({ line: text }, 'nats-server');
+    });
+  }
+  return { lastLines: () => last.join(' | ') };
+}
+
+/** The server writes the ports it took into a file named after its process id; the launcher's `exec` keeps that id. */
+async function readPorts(folder: string, pid: number): Promise<{ port: number; monitorUrl: string }> {
+  const name = (await readdir(folder)).find((entry) => entry.endsWith(`_${pid}.ports`));
+  const text = name === undefined ? undefined : await findTextFile(path.join(folder, name));
+  if (text === undefined || text === '') throw new AppError('broker_away', 'nats-server has not opened its ports yet');
+  const ports = JSON.parse(text) as { nats: string[]; monitoring: string[] };
+  return { port: Number(new URL(ports.nats[0] ?? '').port), monitorUrl: ports.monitoring[0] ?? '' };
+}
+
+async function removeOldPortFiles(folder: string): Promise<void> {
+  for (const entry of await readdir(folder)) {
+    if (entry.endsWith('.ports')) await removeFile(path.join(folder, entry));
+  }
+}
+
+async function waitUntilReady(options: NatsServerOptions, pid: number, ended: AbortSignal): Promise<{ port: number; monitorUrl: string }> {
+  return await retry(
+    async () => {
+      const ports = await readPorts(options.folder, pid);
+      if (!(await isBrokerHealthy(ports.monitorUrl, 2000))) throw new AppError('broker_away', 'JetStream is not ready yet');
+      return ports;
+    },
+    { forMs: options.readyMs ?? 60_000, everyMs: 20, signal: ended },
+  );
+}
+
+/**
+ * Starts nats-server as a child on loopback, with its own credentials, and waits until JetStream is ready. Errors:
+ * `broker_missing` (no such binary), `start_failed` (with the server's last words), `broker_unsafe` (it would
+ * acknowledge before the fsync); no process is left behind then.
+ */
+export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
+  await ensureFolder(options.folder);
+  await removeOldPortFiles(options.folder);
+  const address = options.address ?? { port: 0, user: 'tributary', password: randomBytes(24).toString('hex') };
+  const configFile = path.join(options.folder, 'nats-server.conf');
+  await writeFileDurably(configFile, renderConfig(options, address));
+  await access(options.binary, constants.X_OK).catch((error: unknown) => {
+    throw new AppError('broker_missing', `cannot run ${options.binary}`, { cause: error });
+  });
+
+  // Its own process group: Ctrl-C in a terminal must reach the service only, which drains before it stops the server.
+  const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', options.binary, '-c', configFile], {
+    detached: true,
+    stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFd === undefined ? [] : [options.lockFd])],
+  });
+  const exited = watchExit(child);
+  const log = forwardLog(child, options.logger);
+  const lifeline = child.stdio[3];
+  const ended = new AbortController();
+  void exited.then(() => {
+    ended.abort();
+    if (lifeline !== null && lifeline !== undefined && 'end' in lifeline) lifeline.end('ended\n');
+  });
+  lifeline?.on('error', () => undefined);
+
+  try {
+    const { port, monitorUrl } = await waitUntilReady(options, child.pid ?? 0, ended.signal);
+    if (!(await readSyncAlways(monitorUrl))) {
+      throw new AppError('broker_unsafe', 'nats-server acknowledges messages before they are on the disk', {
+        hint: 'Use nats-server 2.14 or newer, and no configuration of your own.',
+      });
+    }
+    return {
+      pid: child.pid ?? 0,
+      url: `nats://127.0.0.1:${port}`,
+      address: { ...address, port },
+      monitorUrl,
+      exited,
+      stop: (graceMs) => stopChild(child, exited, graceMs),
+      kill: () => void child.kill('SIGKILL'),
+    };
+  } catch (error) {
+    child.kill('SIGKILL');
+    await exited;
+    if (error instanceof AppError && error.code === 'broker_unsafe') throw error;
+    throw new AppError('start_failed', `nats-server did not start: ${log.lastLines() || 'no output'}`, { cause: error });
+  }
+}

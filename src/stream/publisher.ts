@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import { jetstream } from '@nats-io/jetstream';
+import { errors, RequestError } from '@nats-io/transport-node';
+import { AppError } from '../runtime/errors.ts';
+import { wrapBrokerError } from './broker-errors.ts';
+import type { StreamConnection } from './connection.ts';
+import { eventSubject, maxMessageBytes, streamName, type PublishAck, type StreamPublisher } from './stream.ts';
+
+/** Says whether the library gave up waiting: the message may have been stored all the same. */
+function isNoAnswer(error: unknown): boolean {
+  return error instanceof errors.TimeoutError || (error instanceof RequestError && !error.isNoResponders());
+}
+
+/**
+ * Opens the way into the stream over a connection, which stays the caller's to close. Acks are those of JetStream: the
+ * message is fsynced. A connection lost while a publish waits ends the wait at once with `publish_unknown`.
+ */
+export function openPublisher(connection: StreamConnection): StreamPublisher {
+  const js = jetstream(connection.nats);
+
+  async function publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck> {
+    assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
+    // The library would keep the message and send it once it is connected again, long after the caller was refused.
+    if (!connection.isConnected()) throw new AppError('broker_away', 'publish: not connected to the broker');
+
+    let forget: (() => void) | undefined;
+    const lost = new Promise<never>((_, reject) => {
+      forget = connection.onDisconnect(() => reject(new AppError('publish_unknown', 'publish: the connection was lost before the answer')));
+    });
+    try {
+      const ack = await Promise.race([js.publish(eventSubject, payload, { timeout: timeoutMs }), lost]);
+      assert.equal(ack.stream, streamName, 'another stream has taken the event subject');
+      return { stream: ack.stream, sequence: ack.seq };
+    } catch (error) {
+      if (isNoAnswer(error)) throw new AppError('publish_unknown', `publish: no answer within ${Math.round(timeoutMs)} ms`, { cause: error });
+      if (error instanceof assert.AssertionError) throw error;
+      throw wrapBrokerError(error, 'publish');
+    } finally {
+      forget?.();
+    }
+  }
+
+  async function ping(timeoutMs: number): Promise<void> {
+    if (!connection.isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new AppError('broker_away', `ping: no answer within ${timeoutMs} ms`)), timeoutMs);
+    });
+    try {
+      await Promise.race([connection.nats.flush(), late]);
+    } catch (error) {
+      throw wrapBrokerError(error, 'ping');
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  return { publish, ping, close: async () => undefined };
+}

@@ -1,0 +1,81 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pino } from 'pino';
+import { findNatsServer, cacheFolder } from '../../src/setup/find-nats-server.ts';
+import { openConnection, type StreamConnection } from '../../src/stream/connection.ts';
+import { startNatsServer, type NatsServer } from '../../src/stream/nats-server.ts';
+import { ensureStream } from '../../src/stream/topology.ts';
+
+const mebibyte = 1024 * 1024;
+
+/** A logger that writes nothing. */
+export const silentLogger = pino({ level: 'silent' });
+
+/** A real nats-server for tests, in its own folder and on its own port. */
+export interface TestNats {
+  current(): NatsServer;
+  readonly folder: string;
+  /** Opens a connection with the server's credentials; closed when the server is stopped. */
+  connect(): Promise<StreamConnection>;
+  /** Kills the server with SIGKILL and waits until it is gone. */
+  kill(): Promise<void>;
+  /** Starts it again with the same store, port and credentials. */
+  restart(): Promise<void>;
+  signal(name: NodeJS.Signals): void;
+  stop(): Promise<void>;
+}
+
+export interface TestNatsOptions {
+  readonly maxStoreBytes?: number;
+  /** Limit of the event stream; the stream is created unless this is `none`. */
+  readonly streamMaxBytes?: number | 'none';
+}
+
+/** Path of the nats-server that the tests run. */
+export async function natsBinary(): Promise<string> {
+  const server = await findNatsServer({ path: process.env['PATH'], cacheFolder: cacheFolder(process.env) });
+  if (server === undefined) throw new Error("no nats-server: run 'make build' first");
+  return server.binary;
+}
+
+/** Starts a server and creates the event stream in it. */
+export async function startTestNats(options: TestNatsOptions = {}): Promise<TestNats> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tributary-nats-'));
+  const binary = await natsBinary();
+  const maxStoreBytes = options.maxStoreBytes ?? 256 * mebibyte;
+  const connections: StreamConnection[] = [];
+  let server = await startNatsServer({ binary, folder, maxStoreBytes, logger: silentLogger });
+
+  async function connect(): Promise<StreamConnection> {
+    const { user, password } = server.address;
+    const connection = await openConnection({ url: server.url, user, password, name: 'test', logger: silentLogger });
+    connections.push(connection);
+    return connection;
+  }
+
+  if (options.streamMaxBytes !== 'none') {
+    const connection = await connect();
+    await ensureStream(connection, { maxBytes: options.streamMaxBytes ?? 128 * mebibyte });
+    await connection.close();
+  }
+  return {
+    current: () => server,
+    folder,
+    connect,
+    async kill() {
+      server.kill();
+      await server.exited;
+    },
+    async restart() {
+      server = await startNatsServer({ binary, folder, maxStoreBytes, logger: silentLogger, address: server.address });
+    },
+    signal: (name) => void process.kill(server.pid, name),
+    async stop() {
+      for (const connection of connections) await connection.close();
+      server.kill();
+      await server.exited;
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}

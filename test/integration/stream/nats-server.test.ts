@@ -1,0 +1,97 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { acquireLock } from '../../../src/runtime/lock.ts';
+import { openConnection } from '../../../src/stream/connection.ts';
+import { startNatsServer, type NatsServer, type NatsServerOptions } from '../../../src/stream/nats-server.ts';
+import { compileSources } from '../../helpers/compiled.ts';
+import { natsBinary, silentLogger } from '../../helpers/nats.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { isRunning, waitFor } from '../../helpers/wait.ts';
+
+async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server: NatsServer; folder: string }> {
+  const folder = options.folder ?? (testFolder());
+  const server = await startNatsServer({ binary: await natsBinary(), folder, maxStoreBytes: 64 * 1024 * 1024, logger: silentLogger, ...options });
+  onTestFinished(async () => {
+    server.kill();
+    await server.exited;
+  });
+  return { server, folder };
+}
+
+describe('the embedded nats-server', () => {
+  it('is ready with JetStream that fsyncs before it acknowledges', async () => {
+    const { server } = await start();
+    const answer = (await (await fetch(`${server.monitorUrl}/jsz`)).json()) as { config: { sync_always: boolean; max_storage: number } };
+    expect(answer.config).toMatchObject({ sync_always: true, max_storage: 64 * 1024 * 1024 });
+  });
+
+  it('listens on loopback only, and its configuration is for its owner only', async () => {
+    const { server, folder } = await start();
+    const config = path.join(folder, 'nats-server.conf');
+    expect((await stat(config)).mode & 0o777).toBe(0o600);
+    expect(server.url).toMatch(/^nats:\/\/127\.0\.0\.1:\d+$/);
+    expect((await readFile(config, 'utf8')).match(/0\.0\.0\.0|\*/)).toBeNull();
+  });
+
+  it('refuses a client without its credentials, which differ from start to start', async () => {
+    const first = await start();
+    const second = await start();
+    expect(first.server.address.password).not.toBe(second.server.address.password);
+    await expect(openConnection({ url: first.server.url, name: 'stranger', logger: silentLogger })).rejects.toMatchObject({ code: 'broker_away' });
+    const known = await openConnection({ url: first.server.url, ...first.server.address, name: 'known', logger: silentLogger });
+    await known.close();
+  });
+
+  it('comes back with the same port and credentials when it is told them', async () => {
+    const { server, folder } = await start();
+    server.kill();
+    expect(await server.exited).toMatchObject({ signal: 'SIGKILL' });
+    const again = await start({ folder, address: server.address });
+    expect(again.server.address).toEqual(server.address);
+  });
+
+  it('stops in order on request', async () => {
+    const { server } = await start();
+    await server.stop(10_000);
+    expect(await server.exited).toEqual({ code: 0, signal: null });
+    expect(await isRunning(server.pid)).toBe(false);
+  });
+
+  it('stops even when it is stalled', async () => {
+    const { server } = await start();
+    process.kill(server.pid, 'SIGSTOP');
+    await server.stop(100);
+    expect(await server.exited).toMatchObject({ signal: 'SIGKILL' });
+  });
+
+  it('says what the server said when it cannot start', async () => {
+    const { server } = await start();
+    const taken = { ...server.address };
+    await expect(start({ address: taken })).rejects.toMatchObject({ code: 'start_failed', message: expect.stringContaining('address already in use') as string });
+  });
+
+  it('names a binary that is missing', async () => {
+    await expect(start({ binary: '/nonexistent/nats-server' })).rejects.toMatchObject({ code: 'broker_missing' });
+  });
+
+  it('dies with its parent, and gives the lock of its folder back, when the parent is killed with SIGKILL', async () => {
+    const folder = testFolder();
+    const script = path.join(import.meta.dirname, '../../helpers/nats-parent.mjs');
+    const parent = spawn(process.execPath, [script, compileSources(testFolder()), folder, await natsBinary()], { stdio: ['ignore', 'pipe', 'inherit'] });
+    onTestFinished(() => void parent.kill('SIGKILL'));
+    const [line] = (await once(createInterface({ input: parent.stdout }), 'line')) as [string];
+    const pid = Number(line);
+    expect(await isRunning(pid)).toBe(true);
+    expect(() => acquireLock(path.join(folder, 'lock'), 'somebody else')).toThrow(/in use by the parent/);
+
+    // A stalled server cannot act on its own: the watcher has to end it.
+    process.kill(pid, 'SIGSTOP');
+    parent.kill('SIGKILL');
+    await waitFor('the server is gone', async () => !(await isRunning(pid)));
+    acquireLock(path.join(folder, 'lock'), 'somebody else').release();
+  });
+});
