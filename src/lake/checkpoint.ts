@@ -1,10 +1,15 @@
+import { randomUUID } from 'node:crypto';
 import { open, rename, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Action } from './actions.ts';
 import { sqlText, type Duckdb } from './duckdb.ts';
 import { checkpointName, logFolder, parseActions } from './log-files.ts';
 import type { TableState } from './table-state.ts';
+
+/** The steps of a checkpoint at which a crash is tested. */
+export const checkpointSteps = ['checkpoint-written', 'checkpoint-renamed'] as const;
 
 /** The columns of a checkpoint, by the protocol: one struct for each kind of action, one of them set in each row. */
 const checkpointColumns = {
@@ -20,7 +25,7 @@ const checkpointColumns = {
 } as const;
 
 /** The actions that say the same as the whole log up to this version. */
-export function* checkpointActions(state: TableState): Generator<Action> {
+export function* checkpointActions(state: Readonly<TableState>): Generator<Action> {
   if (state.protocol !== undefined) yield { protocol: state.protocol };
   if (state.metaData !== undefined) yield { metaData: state.metaData };
   for (const [appId, version] of state.txns) yield { txn: { appId, version } };
@@ -28,7 +33,7 @@ export function* checkpointActions(state: TableState): Generator<Action> {
   for (const remove of state.tombstones.values()) yield { remove: { ...remove, dataChange: false } };
 }
 
-async function spoolActions(file: string, state: TableState): Promise<number> {
+async function spoolActions(file: string, state: Readonly<TableState>): Promise<number> {
   const handle = await open(file, 'wx', 0o600);
   let count = 0;
   try {
@@ -50,11 +55,13 @@ async function spoolActions(file: string, state: TableState): Promise<number> {
 
 /**
  * Writes the checkpoint of a version, then `_last_checkpoint`, both whole or not at all; returns the checkpoint's size.
- * `spool` is a path for the working file. A crash leaves at most that and a temporary in the log folder, swept at start.
+ * The state must not change meanwhile. A crash leaves at most temporaries in the log folder, swept at start.
  */
-export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: TableState, spool: string, crashPoint: (step: 'checkpoint-written' | 'checkpoint-renamed') => Promise<void>): Promise<number> {
+export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: Readonly<TableState>, crashPoint: CrashPoint): Promise<number> {
   const final = path.join(logFolder(tableDir), checkpointName(state.version));
-  const temporary = `${final}.tmp`;
+  const id = randomUUID();
+  const temporary = `${final}.${id}.tmp`;
+  const spool = `${final}.${id}.ndjson.tmp`;
   try {
     const size = await spoolActions(spool, state);
     const columns = Object.entries(checkpointColumns).map(([name, type]) => `${sqlText(name)}: ${sqlText(type)}`);

@@ -1,7 +1,7 @@
 import type { CommitInfoAction } from './actions.ts';
 
 /** What made a commit. */
-export type CommitCause = 'create' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'replay';
+export type CommitCause = 'create' | 'start' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'replay';
 
 /**
  * Where every event that was in the stream has gone, since the lake was created:
@@ -36,6 +36,8 @@ export interface LakeState {
   readonly cause: CommitCause;
   readonly totals: Totals;
   readonly epoch?: Epoch;
+  /** The compactor that may flush and seal: each claims the lake at its start, which fences the one before. */
+  readonly writer?: string;
   /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
   readonly availableAtMs: number;
 }

@@ -49,3 +49,8 @@ export function assertProtocol(state: TableState): void {
     });
   }
 }
+
+/** Copies a state, so that it can be worked on while commits go on. */
+export function copyTableState(state: Readonly<TableState>): TableState {
+  return { ...state, files: new Map(state.files), tombstones: new Map(state.tombstones), txns: new Map(state.txns) };
+}

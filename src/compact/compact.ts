@@ -1,0 +1,188 @@
+/**
+ * The compactor: takes what is in the stream into the lake, exactly once.
+ *
+ * In: messages of event lines, from the stream, after the position that the lake's log names.
+ * Out: commits to the lake; young files at once, sealed files in time; failed events with their reason.
+ * Invariant: a message is purged from the stream only when a durable commit has its events. The order is always write,
+ * fsync, commit, purge; the position is in the commit itself, so a batch is in the lake once or not at all.
+ * Crash: at any instruction. The next start reads the position from the log, sweeps what no commit names, finishes a seal
+ * that had begun to rename, and reads on.
+ *
+ * Two loops run side by side: `flush` is the loop below; `upkeep` (upkeep.ts) seals, checkpoints and cleans.
+ */
+import { randomUUID } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import { ensureFolder } from '../runtime/durable-file.ts';
+import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
+import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
+import { waitForLock } from '../runtime/lock.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import { pause } from '../runtime/retry.ts';
+import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
+import { recoverFailed } from '../lake/failed-events.ts';
+import { lakePaths, openLake } from '../lake/lake.ts';
+import type { Epoch } from '../lake/lake-state.ts';
+import type { Table } from '../lake/table.ts';
+import type { StreamReader } from '../stream/stream.ts';
+import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
+import { openRecentKeys } from './dedupe.ts';
+import { flushBatch } from './flush.ts';
+import { findStreamFault, followStream, type StreamFault } from './follow.ts';
+import { gatherBatch } from './gather.ts';
+import { startUpkeep } from './upkeep.ts';
+
+export interface CompactDependencies {
+  readonly reader: StreamReader;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  readonly crashPoint?: CrashPoint;
+}
+
+export interface CompactOptions {
+  readonly lakeDir: string;
+  /** Working folder of this compactor alone: emptied at start. */
+  readonly spoolDir: string;
+  readonly flushAgeMs: number;
+  readonly flushMaxBytes: number;
+  readonly flushMaxRows: number;
+  readonly sealAgeMs: number;
+  readonly sealMaxBytes: number;
+  readonly retentionMs: number;
+  readonly duckdbMemoryMb: number;
+  /** Take no lock, so that tests can let two compactors compete; the fence in the log must hold by itself. */
+  readonly withoutLock?: boolean;
+}
+
+/** A compactor at work. `failed` rejects when it cannot go on; the process then ends and a new one starts. */
+export interface Compact extends Stoppable {
+  readonly failed: Promise<never>;
+  /** Short facts for the service's status. */
+  facts(): Readonly<Record<string, unknown>>;
+}
+
+const lockWaitMs = 15_000;
+const retryEveryMs = 500;
+/** A retryable error of another kind that lasts longer than this ends the process. */
+const maxTroubleMs = 60_000;
+
+interface Loop {
+  readonly table: Table;
+  readonly duckdb: Duckdb;
+  readonly failedDir: string;
+  readonly writer: string;
+  readonly crashPoint: CrashPoint;
+  readonly counted: CompactMetrics;
+  readonly dependencies: CompactDependencies;
+  readonly options: CompactOptions;
+  readonly alarm: (fault: StreamFault) => void;
+}
+
+/** One turn of the flush loop: pull, convert, flush, commit, purge. */
+async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
+  const { table, dependencies, options, writer } = loop;
+  const { reader, logger } = dependencies;
+  await table.refresh();
+  const epoch = await followStream(table, reader, writer, loop.alarm, logger);
+  const limits = { maxBytes: options.flushMaxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
+  const batch = await gatherBatch(reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal);
+  if (batch === undefined) return;
+  // Messages pulled from a stream that has lost its anchor meanwhile may be others than those that follow our position.
+  if ((await findStreamFault(reader, epoch)) !== undefined) return;
+
+  const startedAt = performance.now();
+  const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer }, batch, epoch);
+  await purge(reader, flushed.epoch);
+  await loop.crashPoint('flush-purged');
+  const durationMs = Math.round(performance.now() - startedAt);
+  loop.counted.flushed(flushed, durationMs);
+  const { version, events, rows, failed, repeats, sizeBytes } = flushed;
+  logger.info({ version, events, rows, failed, repeats, sizeBytes, durationMs, lastSequence: batch.lastSequence }, 'flushed');
+}
+
+/** Purges what the lake has, unless the stream is not what it was: then it still holds messages that the lake has not. */
+async function purge(reader: StreamReader, epoch: Epoch): Promise<void> {
+  if ((await findStreamFault(reader, epoch)) === undefined) await reader.purgeBelow(epoch.position);
+}
+
+/** Runs the flush loop until the signal aborts. A passing trouble (broker away, disk full) is waited out; others throw. */
+async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
+  let troubleSince: number | undefined;
+  while (!signal.aborted) {
+    try {
+      await flushOnce(loop, signal);
+      troubleSince = undefined;
+    } catch (error) {
+      if (signal.aborted) return;
+      const now = performance.now();
+      troubleSince ??= now;
+      // A broker that is away or a full disk is waited for; anything else that lasts may go better in a new process.
+      const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
+      const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || (error.retryable && now - troubleSince < maxTroubleMs)));
+      if (!passing) throw error;
+      loop.dependencies.logger.warn({ error: describeError(error) }, 'flush waits');
+      await pause(retryEveryMs, signal);
+    }
+  }
+}
+
+/** Claims the lake: from this commit on, a compactor that ran before can neither flush nor move the position. */
+async function claim(table: Table, writer: string): Promise<void> {
+  await table.commit(() => ({ cause: 'start', actions: [], writer }));
+}
+
+async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
+  const { logger, clock } = dependencies;
+  const crashPoint = dependencies.crashPoint ?? noCrashPoint;
+  const paths = lakePaths(options.lakeDir);
+  if (options.withoutLock !== true) {
+    const lock = await waitForLock(paths.compactorLock, 'the compactor', lockWaitMs);
+    closers.add('compactor lock', () => lock.release());
+  }
+  await rm(options.spoolDir, { recursive: true, force: true });
+  await ensureFolder(options.spoolDir);
+  const table = await openLake(options.lakeDir, { clock, retentionMs: options.retentionMs, crashPoint });
+  const writer = randomUUID();
+  await claim(table, writer);
+  await recoverFailed(paths.failed, table.dir);
+
+  const counted = createCompactMetrics(dependencies.metrics);
+  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer }, options);
+  closers.add('upkeep', () => upkeep.stop());
+  const duckdb = await openDuckdb({ memoryMb: Math.ceil(options.duckdbMemoryMb / 2), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
+  closers.add('duckdb', () => duckdb.close());
+  await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
+
+  const faults: { fault: StreamFault; at: string }[] = [];
+  const alarm = (fault: StreamFault): void => {
+    counted.streamFault(fault);
+    faults.push({ fault, at: new Date(clock.nowMs()).toISOString() });
+  };
+  const aborter = new AbortController();
+  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm };
+  const running = runFlushLoop(loop, aborter.signal);
+  closers.add('flush loop', async () => {
+    aborter.abort();
+    await running.catch(() => undefined);
+  });
+  return {
+    failed: Promise.race([running, upkeep.running]).then(() => Promise.reject(new AppError('stopping', 'the compactor has stopped'))),
+    stop: () => closers.stop(),
+    facts: () => ({ version: table.state().version, ...table.lake().totals, position: table.lake().epoch?.position ?? 0, files: table.state().files.size, streamFaults: faults }),
+  };
+}
+
+/**
+ * Starts the compactor on a lake: takes its lock, creates or upgrades the table, puts right what a crash has left, then
+ * runs. Errors: `locked`, `lake_protocol`, `schema_change`, `corrupt`, `start_failed`.
+ */
+export async function startCompact(dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
+  const compact = await buildWithClosers(dependencies.logger, (closers) => build(closers, dependencies, options));
+  // The caller may look at `failed` late; until then its rejection is no unhandled one.
+  compact.failed.catch(() => undefined);
+  return compact;
+}

@@ -1,0 +1,123 @@
+import { isUtf8 } from 'node:buffer';
+import { readFile, writeFile } from 'node:fs/promises';
+import { isAppError } from '../runtime/errors.ts';
+import { eventColumns, type ColumnType } from '../model/event-fields.ts';
+import { eventKinds } from '../model/event-kinds.ts';
+import { sqlList, sqlText, type Duckdb } from '../lake/duckdb.ts';
+import type { FailedEvent, FailureReason } from '../lake/failed-events.ts';
+
+/** Events that could not be converted, as values; `failedAt` is added with the flush. */
+export type Failure = Omit<FailedEvent, 'failedAt'>;
+
+/** A spool read into the engine's temporary table `batch`: the table's columns but `available_at`, and `bad`, `raw`. */
+export interface Converted {
+  /** Lines that were there, good and bad. */
+  readonly events: number;
+  readonly failures: readonly Failure[];
+}
+
+/** Columns that travel in an event line: all but those the compactor adds. */
+const lineColumns = eventColumns.filter(({ name }) => name !== 'date' && name !== 'available_at');
+const columnNames = new Set(lineColumns.map(({ name }) => name));
+/** Upper bound of a time in the lake: the end of year 9999. */
+const maxSeconds = 253_402_300_799;
+
+/** SQL that turns the text of a column into its type; NULL when it cannot. */
+function castSql(name: string, type: ColumnType): string {
+  const text = `r.${name}`;
+  const bounded = (unit: number): string => `CASE WHEN TRY_CAST(${text} AS BIGINT) BETWEEN 0 AND ${maxSeconds * unit} THEN TRY_CAST(${text} AS BIGINT) END`;
+  if (name === 'event_time') return `make_timestamptz((${bounded(1)}) * 1000000)`;
+  if (name === 'received_at') return `make_timestamptz((${bounded(1000)}) * 1000)`;
+  if (type === 'VARCHAR' || type === 'MAP(VARCHAR, VARCHAR)') return text;
+  return `TRY_CAST(${text} AS ${type})`;
+}
+
+/** SQL that is true for a row that cannot be written as it is. DuckDB would round a fraction, so that counts as bad too. */
+function badSql(): string {
+  const missing = ['id_app', 'event_time', 'received_at'].map((name) => `${castSql(name, 'BIGINT')} IS NULL`);
+  const wrong = lineColumns
+    .filter(({ type }) => type !== 'VARCHAR' && type !== 'MAP(VARCHAR, VARCHAR)')
+    .map(({ name, type }) => `(r.${name} IS NOT NULL AND (${castSql(name, type)} IS NULL OR contains(r.${name}, '.')))`);
+  return [
+    'TRY_CAST(r.event_id AS UUID) IS NULL',
+    'length(r.event_id) IS DISTINCT FROM 36',
+    `coalesce(r.kind NOT IN (${eventKinds.map(sqlText).join(', ')}), true)`,
+    ...missing,
+    ...wrong,
+  ].join(' OR ');
+}
+
+const batchSql = (file: string): string => `
+CREATE OR REPLACE TEMP TABLE batch AS
+SELECT ${lineColumns.map(({ name, type }) => `${castSql(name, type)} AS ${name}`).join(', ')},
+  CAST(${castSql('event_time', 'TIMESTAMPTZ')} AS DATE) AS date,
+  ${badSql()} AS bad,
+  CASE WHEN bad THEN to_json(r) END AS raw
+FROM read_json(${sqlList([file])}, format = 'newline_delimited', hive_partitioning = false, columns = {${lineColumns
+  .map(({ name, type }) => `${sqlText(name)}: ${sqlText(type === 'MAP(VARCHAR, VARCHAR)' ? type : 'VARCHAR')}`)
+  .join(', ')}}) AS r`;
+
+function isStringMap(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && Object.entries(value).every(([name, text]) => name.isWellFormed() && typeof text === 'string' && text.isWellFormed());
+}
+
+/** Checks a line by itself: the same line with known members only, or the reason why DuckDB could not read it. */
+export function checkLine(line: Buffer): { readonly text: string } | { readonly reason: FailureReason } {
+  if (!isUtf8(line)) return { reason: 'bad_json' };
+  let value: unknown;
+  try {
+    value = JSON.parse(line.toString('utf8'));
+  } catch {
+    return { reason: 'bad_json' };
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return { reason: 'bad_json' };
+  const members = Object.entries(value).filter(([name, member]) => columnNames.has(name) && member !== null);
+  // No column takes a fraction or a boolean, and a larger integer would have lost digits in JSON.parse.
+  const good = members.every(([name, member]) =>
+    name === 'custom_event_params' ? isStringMap(member) : typeof member === 'string' ? member.isWellFormed() : Number.isSafeInteger(member),
+  );
+  return good ? { text: JSON.stringify(Object.fromEntries(members)) } : { reason: 'bad_value' };
+}
+
+/** Rewrites a spool so that DuckDB can read every line of it, and returns the lines that had to be left out. */
+async function cleanSpool(file: string): Promise<Failure[]> {
+  const bytes = await readFile(file);
+  const failures: Failure[] = [];
+  const good: string[] = [];
+  for (let start = 0; start < bytes.length; ) {
+    const found = bytes.indexOf(0x0a, start);
+    const end = found === -1 ? bytes.length : found;
+    const line = bytes.subarray(start, end);
+    start = end + 1;
+    const checked = checkLine(line);
+    if ('text' in checked) good.push(checked.text);
+    else failures.push({ reason: checked.reason, line: line.toString('utf8'), ...(isUtf8(line) ? {} : { lineBase64: line.toString('base64') }) });
+  }
+  await writeFile(file, good.map((text) => `${text}\n`).join(''));
+  return failures;
+}
+
+async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
+  await duckdb.run(batchSql(file));
+  const [row] = await duckdb.rows('SELECT count(*) AS n FROM batch');
+  return Number(row?.['n']);
+}
+
+/**
+ * Reads a spool of `events` lines into the table `batch`. One bad line would make DuckDB refuse the whole file: only then
+ * each line is checked by itself. A bad event is a failure with a reason, never an error. Errors: `sql`, `disk`.
+ */
+export async function convertSpool(duckdb: Duckdb, file: string, events: number): Promise<Converted> {
+  let failures: Failure[] = [];
+  const loaded = await loadBatch(duckdb, file).catch((error: unknown) => {
+    if (isAppError(error, 'sql')) return -1;
+    throw error;
+  });
+  if (loaded !== events) {
+    failures = await cleanSpool(file);
+    await loadBatch(duckdb, file);
+  }
+  const bad = await duckdb.rows('SELECT raw::VARCHAR AS line FROM batch WHERE bad ORDER BY rowid');
+  failures.push(...bad.map((row): Failure => ({ reason: 'bad_value', line: String(row['line']) })));
+  return { events, failures };
+}

@@ -1,0 +1,73 @@
+import { AppError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { Epoch } from '../lake/lake-state.ts';
+import type { Table } from '../lake/table.ts';
+import type { StreamReader, StreamState } from '../stream/stream.ts';
+import { assertOwner } from './flush.ts';
+import { hashMessage } from './gather.ts';
+
+/** What can be wrong with the stream when it is compared with the lake's position. */
+export type StreamFault = 'recreated' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap';
+
+const explanations: Readonly<Record<StreamFault, string>> = {
+  recreated: 'the stream was created anew: messages that were not yet in the lake are gone with the old one',
+  shortened: 'the stream ends before the position of the lake: the broker has lost messages',
+  replaced: 'the message at the position of the lake is another one: the broker has lost messages and reused their numbers',
+  anchor_gone: 'the message at the position of the lake is gone: something else purges the stream, or the broker has lost messages',
+  gap: 'messages after the position of the lake are gone: something else purges the stream, or the broker has lost messages',
+};
+
+/**
+ * Compares the stream with the lake's position: sequence numbers are reused after the broker's store is damaged, so the
+ * anchor, the message at the position, must still be the same. Undefined: nothing is wrong that can be seen.
+ */
+export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promise<StreamFault | undefined> {
+  const state = await reader.state();
+  if (state.id !== epoch.streamId) return 'recreated';
+  if (state.lastSequence < epoch.position) return 'shortened';
+  if (state.firstSequence > epoch.position + 1) return 'gap';
+  if (epoch.anchorHash === undefined) return undefined;
+  const anchor = await reader.findMessage(epoch.position);
+  if (anchor === undefined) return 'anchor_gone';
+  return hashMessage(anchor.payload) === epoch.anchorHash ? undefined : 'replaced';
+}
+
+function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): string {
+  for (let life = 1; ; life += 1) {
+    const appId = life === 1 ? state.id : `${state.id}#${life}`;
+    if (!known.has(appId)) return appId;
+  }
+}
+
+async function startEpoch(table: Table, reader: StreamReader, writer: string, fault: StreamFault | undefined): Promise<Epoch> {
+  const stream = await reader.state();
+  let epoch: Epoch | undefined;
+  await table.commit((state, lake) => {
+    assertOwner(lake, writer);
+    const position = Math.max(0, stream.firstSequence - 1);
+    // What the stream holds now may be in the lake already, under other numbers. An empty lake has nothing to look up.
+    const dedupeThrough = lake.totals.stored === 0 ? 0 : stream.lastSequence;
+    epoch = { appId: nextAppId(stream, state.txns), streamId: stream.id, position, dedupeThrough };
+    return { cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: position } }], epoch, metrics: { fault: fault ?? 'none' } };
+  });
+  if (epoch === undefined) throw new AppError('commit_conflict', 'the epoch was not committed');
+  return epoch;
+}
+
+/**
+ * Says from where to read the stream. A fault begins a new epoch: a loud alarm, then everything the stream still has is
+ * read from its start, and each event that the lake already has is dropped by its id. Never a silent skip.
+ */
+export async function followStream(table: Table, reader: StreamReader, writer: string, alarm: (fault: StreamFault) => void, logger: Logger): Promise<Epoch> {
+  const epoch = table.lake().epoch;
+  if (epoch === undefined) {
+    const { firstSequence } = await reader.state();
+    if (firstSequence > 1) alarm('gap');
+    return startEpoch(table, reader, writer, firstSequence > 1 ? 'gap' : undefined);
+  }
+  const fault = await findStreamFault(reader, epoch);
+  if (fault === undefined) return epoch;
+  logger.error({ fault, position: epoch.position, stream: epoch.streamId }, explanations[fault]);
+  alarm(fault);
+  return startEpoch(table, reader, writer, fault);
+}

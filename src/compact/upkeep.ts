@@ -1,0 +1,144 @@
+import path from 'node:path';
+import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import type { Clock } from '../runtime/clock.ts';
+import type { CrashPoint } from '../runtime/crash-point.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import { acquireLock } from '../runtime/lock.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { pause } from '../runtime/retry.ts';
+import { checkpointWhenDue, sweep, trimLog, vacuum } from '../lake/clean.ts';
+import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
+import { recoverIntents } from '../lake/intent.ts';
+import type { lakePaths } from '../lake/lake.ts';
+import type { Table } from '../lake/table.ts';
+import type { CompactMetrics } from './compact-metrics.ts';
+import { assertOwner } from './flush.ts';
+import { sealDue } from './seal.ts';
+
+export interface UpkeepDependencies {
+  readonly table: Table;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+  readonly logger: Logger;
+  readonly counted: CompactMetrics;
+  readonly paths: ReturnType<typeof lakePaths>;
+  readonly writer: string;
+}
+
+export interface UpkeepOptions {
+  readonly spoolDir: string;
+  readonly sealAgeMs: number;
+  readonly sealMaxBytes: number;
+  readonly retentionMs: number;
+  readonly duckdbMemoryMb: number;
+}
+
+/** The upkeep loop at work; `running` rejects when it cannot go on. */
+export interface Upkeep extends Stoppable {
+  readonly running: Promise<void>;
+}
+
+const turnEveryMs = 500;
+const cleanEveryMs = 60_000;
+
+/**
+ * Runs a task that rewrites files under the maintenance lock, after finishing what a crash left half-done; undefined when
+ * another (an erasure, a replay) holds the lock.
+ */
+async function underLock<T>(dependencies: UpkeepDependencies, task: () => Promise<T>): Promise<T | undefined> {
+  const { table, paths, crashPoint, logger } = dependencies;
+  let lock;
+  try {
+    lock = acquireLock(paths.maintenanceLock, 'the compactor');
+  } catch (error) {
+    if (isAppError(error, 'locked')) return undefined;
+    throw error;
+  }
+  try {
+    await table.refresh();
+    const finished = await recoverIntents(table, paths.staging, crashPoint);
+    if (finished > 0) logger.warn({ finished }, 'finished rewrites that were interrupted');
+    return await task();
+  } finally {
+    lock.release();
+  }
+}
+
+/** Seals again and again while something is due. */
+async function seal(dependencies: UpkeepDependencies, duckdb: Duckdb, options: UpkeepOptions, signal: AbortSignal): Promise<void> {
+  const { table, clock, crashPoint, paths, logger, counted, writer } = dependencies;
+  for (let more = true; more && !signal.aborted; ) {
+    const startedAt = performance.now();
+    const sealed = await underLock(dependencies, () => {
+      assertOwner(table.lake(), writer);
+      return sealDue({ table, duckdb, clock, crashPoint, stagingDir: paths.staging }, options);
+    });
+    more = sealed !== undefined;
+    if (sealed === undefined) return;
+    const durationMs = Math.round(performance.now() - startedAt);
+    counted.sealed(sealed, durationMs);
+    logger.info({ ...sealed, durationMs }, 'sealed');
+  }
+}
+
+/** Starts the loop that seals, checkpoints and cleans beside the flushes; first it sweeps what a crash has left. */
+export async function startUpkeep(dependencies: UpkeepDependencies, options: UpkeepOptions): Promise<Upkeep> {
+  const { table, clock, crashPoint, paths, logger } = dependencies;
+  const swept = await underLock(dependencies, () => sweep(table, crashPoint));
+  if (swept !== undefined && swept > 0) logger.info({ swept }, 'swept files that no commit names');
+  const duckdb = await openDuckdb({ memoryMb: Math.ceil(options.duckdbMemoryMb / 2), threads: 1, tempDir: path.join(options.spoolDir, 'seal') });
+  const aborter = new AbortController();
+  const { signal } = aborter;
+  const sealEveryMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
+  let nextSealMs = 0;
+  let nextCleanMs = 0;
+  let youngBytesSeen = 0;
+
+  /** Looking for due rows reads three columns of every young file: done now and then, and when much has come. */
+  function isSealTime(): boolean {
+    const young = table.snapshot().files.filter((file) => file.young);
+    const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
+    if (young.length === 0 || (performance.now() < nextSealMs && bytes - youngBytesSeen < options.sealMaxBytes)) return false;
+    youngBytesSeen = bytes;
+    return true;
+  }
+
+  /** One turn: maybe seal, maybe checkpoint, maybe clean. */
+  async function turn(): Promise<void> {
+    if (isSealTime()) {
+      await seal(dependencies, duckdb, options, signal);
+      nextSealMs = performance.now() + sealEveryMs;
+    }
+    await checkpointWhenDue(duckdb, table, crashPoint);
+    if (performance.now() < nextCleanMs) return;
+    const clean = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
+    await vacuum(table, clean);
+    await trimLog(table, paths.failed, clean);
+    nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs);
+  }
+
+  async function run(): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        await turn();
+      } catch (error) {
+        if (signal.aborted) return;
+        if (!(isAppError(error) && error.retryable) && !isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
+        logger.warn({ error: describeError(error) }, 'upkeep waits');
+      }
+      await pause(turnEveryMs, signal);
+    }
+  }
+
+  const running = run();
+  running.catch(() => undefined);
+  return {
+    running,
+    async stop() {
+      aborter.abort(new AppError('stopping', 'the compactor stops'));
+      duckdb.interrupt();
+      await running.catch(() => undefined);
+      duckdb.close();
+    },
+  };
+}

@@ -1,0 +1,91 @@
+import { mkdir, readdir, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { ensureFolder, findTextFile, removeFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { AppError } from '../runtime/errors.ts';
+import type { CrashPoint } from '../runtime/crash-point.ts';
+import { isCommitted } from './failed-events.ts';
+import { exists } from './file-checks.ts';
+import type { Change, Table } from './table.ts';
+
+/** The steps of a rewrite at which a crash is tested. */
+export const intentSteps = ['staged', 'intent-written', 'file-renamed', 'renamed', 'intent-committed', 'intent-cleaned'] as const;
+
+/**
+ * A rewrite of files that readers may see: seal, erasure, replay. Everything new is complete in a folder of its own below
+ * `staging/`; the intent says where each file goes and what the commit is. From the intent on, recovery only rolls forward.
+ */
+export interface Intent {
+  readonly commitId: string;
+  /** The version the rewrite was made from. */
+  readonly baseVersion: number;
+  /** Staged files, by name in the staging folder, and their final absolute paths. An existing file is replaced. */
+  readonly moves: readonly { readonly name: string; readonly to: string }[];
+  /** The commit, except for what the table adds. */
+  readonly change: Change;
+  /** Files to unlink at once after the commit, absolute paths; others wait for the retention. */
+  readonly unlink: readonly string[];
+}
+
+const intentFile = (folder: string): string => path.join(folder, 'intent.json');
+
+/** Creates the staging folder of a rewrite. */
+export async function openStaging(stagingDir: string, commitId: string): Promise<string> {
+  const folder = path.join(stagingDir, commitId);
+  await mkdir(folder, { mode: 0o700 });
+  return folder;
+}
+
+/** Writes the intent, which makes the rewrite certain, and carries it out. The staged files are fsynced already. */
+export async function carryOut(table: Table, stagingDir: string, intent: Intent, crashPoint: CrashPoint): Promise<void> {
+  const folder = path.join(stagingDir, intent.commitId);
+  await syncFolder(folder);
+  await crashPoint('staged');
+  await writeFileDurably(intentFile(folder), JSON.stringify(intent));
+  await crashPoint('intent-written');
+  await finish(table, folder, intent, crashPoint);
+}
+
+async function finish(table: Table, folder: string, intent: Intent, crashPoint: CrashPoint): Promise<void> {
+  const targets = new Set<string>();
+  for (const { name, to } of intent.moves) {
+    const from = path.join(folder, name);
+    targets.add(path.dirname(to));
+    if (!(await exists(from))) continue;
+    await ensureFolder(path.dirname(to));
+    await rename(from, to);
+    await crashPoint('file-renamed');
+  }
+  for (const target of targets) await syncFolder(target);
+  await crashPoint('renamed');
+  if (!(await isCommitted(table.dir, intent.baseVersion, intent.commitId))) {
+    await table.commit((state) => {
+      const gone = intent.change.actions.find((action) => action.remove !== undefined && !state.files.has(action.remove.path));
+      if (gone !== undefined) throw new AppError('corrupt', `a rewrite of ${gone.remove?.path} was overtaken`, { hint: 'Run tributary lake check.' });
+      return intent.change;
+    }, intent.commitId);
+  }
+  await crashPoint('intent-committed');
+  for (const file of intent.unlink) await removeFile(file);
+  await removeFile(intentFile(folder));
+  await crashPoint('intent-cleaned');
+  await rm(folder, { recursive: true, force: true });
+}
+
+/**
+ * Finishes the rewrites that a crash interrupted and drops staged work without an intent. Only under the maintenance lock.
+ * Returns how many were finished.
+ */
+export async function recoverIntents(table: Table, stagingDir: string, crashPoint: CrashPoint): Promise<number> {
+  let finished = 0;
+  for (const name of await readdir(stagingDir)) {
+    const folder = path.join(stagingDir, name);
+    const text = await findTextFile(intentFile(folder));
+    if (text === undefined) {
+      await rm(folder, { recursive: true, force: true });
+      continue;
+    }
+    await finish(table, folder, JSON.parse(text) as Intent, crashPoint);
+    finished += 1;
+  }
+  return finished;
+}

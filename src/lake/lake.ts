@@ -1,0 +1,166 @@
+/**
+ * The lake: where imported events rest, as Parquet files under a Delta log.
+ *
+ * In: files that the compactor has written and fsynced, named by a commit. Out: snapshots, for exports, for SQL, for other engines.
+ * Invariant: an event is in the lake when the commit that adds its file is in the log, and not before. The log is the only
+ * truth: about the files, about the position in the stream (txn), about the totals (lake-state.ts).
+ * Crash: a commit is one link(2), so it is there whole or not at all. Files no commit names are swept at the next start; a
+ * seal, an erasure or a replay that had begun to rename files is finished from its intent (intent.ts).
+ *
+ * Layout: events/ (the table), failed/ (events that could not be written), staging/ (work in hand), snapshot.sql, two locks.
+ */
+import { randomUUID } from 'node:crypto';
+import { link, rename } from 'node:fs/promises';
+import path from 'node:path';
+import { ensureFolder, findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { AppError, isSystemError } from '../runtime/errors.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { noCrashPoint } from '../runtime/crash-point.ts';
+import { retry } from '../runtime/retry.ts';
+import { eventColumns, type Column } from '../model/event-fields.ts';
+import { writeCheckpoint } from './checkpoint.ts';
+import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
+import { emptyTotals } from './lake-state.ts';
+import { listLog, logFolder } from './log-files.ts';
+import { emptyFilePath, loadTableState, youngFolder } from './snapshot.ts';
+import { snapshotSql } from './snapshot-sql.ts';
+import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './table.ts';
+import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
+import { exists } from './file-checks.ts';
+
+/** Where things lie below the lake's folder. */
+export function lakePaths(lakeDir: string) {
+  const root = path.resolve(lakeDir);
+  return {
+    root,
+    table: path.join(root, 'events'),
+    young: path.join(root, 'events', youngFolder),
+    failed: path.join(root, 'failed'),
+    staging: path.join(root, 'staging'),
+    snapshotSql: path.join(root, 'snapshot.sql'),
+    /** Held by the one running compactor for its life. */
+    compactorLock: path.join(root, 'compactor.lock'),
+    /** Held by whoever rewrites files that are already in the table: seal, erasure, replay. */
+    maintenanceLock: path.join(root, 'maintenance.lock'),
+  } as const;
+}
+
+export interface LakeOptions {
+  readonly clock: Clock;
+  /** How long removed files and old log entries stay for those who still read them, milliseconds. */
+  readonly retentionMs: number;
+  /** Columns of the table; the event schemas' by default. Tests of schema changes pass others. */
+  readonly columns?: readonly Column[];
+}
+
+/** Refuses a file system on which the commit's link(2) cannot work. */
+async function assertHardLinks(folder: string): Promise<void> {
+  const probe = path.join(folder, `.probe-${randomUUID()}.tmp`);
+  try {
+    await writeFileDurably(probe, '');
+    await link(probe, `${probe}.link`);
+  } catch (error) {
+    if (!isSystemError(error, 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK')) throw error;
+    throw new AppError('start_failed', `the file system of ${folder} has no hard links, which commits need`, {
+      cause: error,
+      retryable: false,
+      hint: 'Put the data folder on a local file system such as ext4 or xfs.',
+    });
+  } finally {
+    await removeFile(`${probe}.link`);
+    await removeFile(probe);
+  }
+}
+
+/** Writes the Parquet file that has every column and no row, whole or not at all. */
+async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonly TableColumn[]): Promise<void> {
+  const file = emptyFilePath(tableDir);
+  const temporary = `${file}.${randomUUID()}.tmp`;
+  try {
+    const list = columns.map((column) => `NULL::${column.type} AS ${column.name}`).join(', ');
+    await duckdb.run(`COPY (SELECT ${list} LIMIT 0) TO ${sqlText(temporary)} (FORMAT parquet)`);
+    await syncFile(temporary);
+    await rename(temporary, file);
+    await syncFolder(tableDir);
+  } finally {
+    await removeFile(temporary);
+  }
+}
+
+/** Commits version 0. Of several processes that try, one does it and the others find it done. */
+async function createTable(tableDir: string, columns: readonly Column[], options: LakeOptions): Promise<void> {
+  const commitId = randomUUID();
+  const nowMs = options.clock.nowMs();
+  const before = { commitId: '', cause: 'create', totals: emptyTotals, availableAtMs: 0 } as const;
+  const metaData = {
+    id: randomUUID(),
+    name: 'events',
+    description: 'Imported registration, login and custom events.',
+    format: { provider: 'parquet', options: {} },
+    schemaString: toSchemaString(columns),
+    partitionColumns: [],
+    configuration: { 'delta.deletedFileRetentionDuration': `interval ${options.retentionMs} milliseconds` },
+    createdTime: nowMs,
+  };
+  const commitInfo = toCommitInfo(before, { cause: 'create', actions: [] }, commitId, nowMs);
+  await linkCommit(tableDir, 0, [{ commitInfo }, { protocol: { minReaderVersion: 1, minWriterVersion: 2 } }, { metaData }], noCrashPoint);
+}
+
+/** Says whether everything that readers rely on is there; then nothing has to be opened for it. */
+async function isComplete(tableDir: string): Promise<boolean> {
+  return (await listLog(tableDir)).checkpoints.length > 0 && (await exists(emptyFilePath(tableDir)));
+}
+
+/**
+ * Makes sure that there is a lake that readers can use, an empty one if need be: folders, version 0 with its checkpoint,
+ * the empty file, snapshot.sql. Any process may call it at any time. Errors: `start_failed` without hard links, `lake_protocol`.
+ */
+export async function ensureLake(lakeDir: string, options: LakeOptions): Promise<void> {
+  // A compactor that starts at the same moment sweeps temporaries, ours among them.
+  await retry(() => completeLake(lakeDir, options), { forMs: 2000, everyMs: 50, retryable: (error) => isSystemError(error, 'ENOENT') });
+}
+
+async function completeLake(lakeDir: string, options: LakeOptions): Promise<void> {
+  const paths = lakePaths(lakeDir);
+  for (const folder of [logFolder(paths.table), paths.young, paths.failed, paths.staging]) await ensureFolder(folder);
+  if (!(await isComplete(paths.table))) {
+    await assertHardLinks(logFolder(paths.table));
+    const { commits, checkpoints } = await listLog(paths.table);
+    if (commits.length === 0 && checkpoints.length === 0) await createTable(paths.table, options.columns ?? eventColumns, options);
+    const state = await loadTableState(paths.table);
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    try {
+      if (!(await exists(emptyFilePath(paths.table)))) await writeEmptyFile(duckdb, paths.table, parseSchemaString(state.metaData?.schemaString ?? ''));
+      if (checkpoints.length === 0) await writeCheckpoint(duckdb, paths.table, state, noCrashPoint);
+    } finally {
+      duckdb.close();
+    }
+  }
+  const sql = snapshotSql(paths.table);
+  if ((await findTextFile(paths.snapshotSql)) !== sql) await writeFileDurably(paths.snapshotSql, sql);
+}
+
+/**
+ * Opens the lake for writing: checks that commits can work here, and adds the columns of new optional fields by one commit.
+ * The caller holds the compactor's lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
+ */
+export async function openLake(lakeDir: string, options: LakeOptions & TableOptions): Promise<Table> {
+  const paths = lakePaths(lakeDir);
+  await ensureLake(lakeDir, options);
+  await assertHardLinks(logFolder(paths.table));
+  const table = await openTable(paths.table, options);
+  const metaData = table.state().metaData;
+  if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: 'Run tributary lake check.' });
+  const schemaString = upgradeSchema(metaData.schemaString, options.columns ?? eventColumns);
+  if (schemaString !== metaData.schemaString) {
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    try {
+      // Before the commit: a reader that has a column more than the table only sees NULL in it.
+      await writeEmptyFile(duckdb, paths.table, parseSchemaString(schemaString));
+    } finally {
+      duckdb.close();
+    }
+    await table.commit((state) => ({ cause: 'schema', actions: [{ metaData: { ...metaData, ...state.metaData, schemaString } }] }));
+  }
+  return table;
+}

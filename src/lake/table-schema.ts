@@ -1,0 +1,77 @@
+import { AppError } from '../runtime/errors.ts';
+import type { Column, ColumnType } from '../model/event-fields.ts';
+
+/** A column as the log has it: its name and its DuckDB type. */
+export interface TableColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+interface DeltaField {
+  readonly name: string;
+  readonly type: unknown;
+  readonly nullable: boolean;
+  readonly metadata: Readonly<Record<string, unknown>>;
+}
+
+/** The Delta type of each DuckDB type. A plain TIMESTAMP, UUID or unsigned type would need a table feature, so none is here. */
+const deltaTypes: Readonly<Record<ColumnType, unknown>> = {
+  VARCHAR: 'string',
+  SMALLINT: 'short',
+  BIGINT: 'long',
+  'DECIMAL(20,0)': 'decimal(20,0)',
+  DATE: 'date',
+  TIMESTAMPTZ: 'timestamp',
+  'MAP(VARCHAR, VARCHAR)': { type: 'map', keyType: 'string', valueType: 'string', valueContainsNull: true },
+};
+
+function findDuckdbType(deltaType: unknown): ColumnType | undefined {
+  const text = JSON.stringify(deltaType);
+  const found = Object.entries(deltaTypes).find(([, known]) => JSON.stringify(known) === text);
+  return found?.[0] as ColumnType | undefined;
+}
+
+function toField(column: TableColumn & { readonly description?: string }): DeltaField {
+  return { name: column.name, type: deltaTypes[column.type], nullable: true, metadata: column.description === undefined ? {} : { comment: column.description } };
+}
+
+/** Writes the `schemaString` of a table: every column nullable. Asserts that no two names differ by case only. */
+export function toSchemaString(columns: readonly (TableColumn & { readonly description?: string })[]): string {
+  const names = new Set(columns.map((column) => column.name.toLowerCase()));
+  if (names.size !== columns.length) throw new Error('columns: two names differ by case only, or not at all');
+  return JSON.stringify({ type: 'struct', fields: columns.map(toField) });
+}
+
+/** Reads the columns of a `schemaString`. Errors: `schema_change` for a type this service does not write. */
+export function parseSchemaString(schemaString: string): TableColumn[] {
+  const fields = (JSON.parse(schemaString) as { fields: readonly DeltaField[] }).fields;
+  return fields.map((field) => {
+    const type = findDuckdbType(field.type);
+    if (type === undefined) {
+      throw new AppError('schema_change', `the lake's column ${field.name} has a type this service does not know: ${JSON.stringify(field.type)}`);
+    }
+    return { name: field.name, type };
+  });
+}
+
+/**
+ * The schema that a lake written by an earlier version takes on: the same when nothing is new, with columns added at its
+ * end when the event schemas have new fields. Any other difference (a column gone, another type) is refused with
+ * `schema_change`: sealed files are never rewritten for it.
+ */
+export function upgradeSchema(schemaString: string, columns: readonly Column[]): string {
+  const present = parseSchemaString(schemaString);
+  const wanted = new Map(columns.map((column) => [column.name, column]));
+  for (const column of present) {
+    const type = wanted.get(column.name)?.type;
+    if (type === column.type) continue;
+    throw new AppError('schema_change', `the lake's column ${column.name} is ${column.type}; the event schemas ${type === undefined ? 'do not have it' : `say ${type}`}`, {
+      hint: 'Only new optional fields can be added. Give a changed field a new name and column.',
+    });
+  }
+  const known = new Set(present.map((column) => column.name));
+  const added = columns.filter((column) => !known.has(column.name));
+  if (added.length === 0) return schemaString;
+  const schema = JSON.parse(schemaString) as { type: string; fields: DeltaField[] };
+  return JSON.stringify({ ...schema, fields: [...schema.fields, ...added.map(toField)] });
+}

@@ -1,0 +1,171 @@
+import { randomUUID } from 'node:crypto';
+import { link, open } from 'node:fs/promises';
+import path from 'node:path';
+import { removeFile, syncFolder } from '../runtime/durable-file.ts';
+import { AppError, isSystemError } from '../runtime/errors.ts';
+import type { Clock } from '../runtime/clock.ts';
+import type { CrashPoint } from '../runtime/crash-point.ts';
+import type { Action, CommitInfoAction } from './actions.ts';
+import { commitName, logFolder, readCommit } from './log-files.ts';
+import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
+import { loadTableState, toSnapshot, type Snapshot } from './snapshot.ts';
+import { applyCommit, assertProtocol, type TableState } from './table-state.ts';
+
+/** The steps of a commit at which a crash is tested. */
+export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;
+
+/** What one commit changes. `add`, `remove`, `txn` and `metaData` actions; provenance is added by the table. */
+export interface Change {
+  readonly cause: CommitCause;
+  readonly actions: readonly Action[];
+  /** Added to the running totals. */
+  readonly totals?: Partial<Totals>;
+  readonly epoch?: Epoch;
+  readonly writer?: string;
+  readonly availableAtMs?: number;
+  /** Figures for the history, such as rows and bytes. */
+  readonly metrics?: Readonly<Record<string, string | number>>;
+}
+
+/**
+ * Looks at the table as it is at the instant of the commit and says what to change, or throws: `fenced` when another
+ * compactor has moved the position, `commit_conflict` when the work has to be done again.
+ */
+export type BuildChange = (state: Readonly<TableState>, lake: LakeState) => Change;
+
+/** The table open for writing. Commits of one process run one after the other; those of several are settled by link(2). */
+export interface Table {
+  readonly dir: string;
+  /** The newest version this process knows of. Do not keep it: it changes with the next commit or refresh. */
+  state(): Readonly<TableState>;
+  lake(): LakeState;
+  snapshot(): Snapshot;
+  /** Takes in what other writers have committed. */
+  refresh(): Promise<void>;
+  /** Commits durably, on top of whatever other writers have committed meanwhile; `commitId` tells the commit from all others. */
+  commit(build: BuildChange, commitId?: string): Promise<LakeState>;
+}
+
+export interface TableOptions {
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+}
+
+const engineInfo = 'tributary/0.1';
+const maxAttempts = 100;
+
+/** Writes a temporary, fsyncs it and links it to the name of the version; false when that version is taken. */
+export async function linkCommit(tableDir: string, version: number, actions: readonly Action[], crashPoint: CrashPoint): Promise<boolean> {
+  const folder = logFolder(tableDir);
+  const final = path.join(folder, commitName(version));
+  const temporary = path.join(folder, `.${commitName(version)}.${randomUUID()}.tmp`);
+  try {
+    const handle = await open(temporary, 'wx', 0o600);
+    try {
+      await handle.writeFile(actions.map((action) => `${JSON.stringify(action)}\n`).join(''));
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await crashPoint('commit-written');
+    await link(temporary, final);
+    await crashPoint('commit-linked');
+  } catch (error) {
+    // ENOENT: another compactor's start swept our temporary; the caller tries again.
+    if (isSystemError(error, 'EEXIST', 'ENOENT')) return false;
+    throw error;
+  } finally {
+    await removeFile(temporary);
+  }
+  await syncFolder(folder);
+  await crashPoint('commit-synced');
+  return true;
+}
+
+/** Builds the provenance of a commit from the state before it and what it changes. */
+export function toCommitInfo(before: LakeState, change: Change, commitId: string, nowMs: number): CommitInfoAction {
+  const add = change.totals ?? {};
+  const totals = Object.fromEntries(Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)])) as unknown as Totals;
+  const epoch = change.epoch ?? before.epoch;
+  const writer = change.writer ?? before.writer;
+  const lake: LakeState = {
+    commitId,
+    cause: change.cause,
+    totals,
+    ...(epoch === undefined ? {} : { epoch }),
+    ...(writer === undefined ? {} : { writer }),
+    availableAtMs: Math.max(before.availableAtMs, change.availableAtMs ?? 0),
+  };
+  return {
+    timestamp: nowMs,
+    operation: change.cause.toUpperCase(),
+    operationParameters: change.metrics ?? {},
+    engineInfo,
+    txnId: commitId,
+    tributary: lake,
+  };
+}
+
+function requireLake(state: TableState): LakeState {
+  const lake = findLakeState(state.lastCommit);
+  if (lake === undefined) {
+    throw new AppError('lake_protocol', `version ${state.version} of the lake's table was committed by another engine`, {
+      hint: 'Only this service may write the table. Move the log entries of the other engine away, and the files they added.',
+    });
+  }
+  return lake;
+}
+
+/** Opens a table that exists. Errors: `corrupt`, `lake_protocol`. */
+export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
+  const state = await loadTableState(tableDir);
+  requireLake(state);
+  let last: Promise<unknown> = Promise.resolve();
+
+  async function refreshNow(): Promise<void> {
+    for (;;) {
+      const version = state.version + 1;
+      let actions: Action[];
+      try {
+        actions = await readCommit(tableDir, version);
+      } catch (error) {
+        if (isSystemError(error, 'ENOENT')) return;
+        throw error;
+      }
+      applyCommit(state, version, actions);
+      assertProtocol(state);
+      requireLake(state);
+    }
+  }
+
+  async function commitNow(build: BuildChange, commitId: string): Promise<LakeState> {
+    for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
+      await refreshNow();
+      if (requireLake(state).commitId === commitId) return requireLake(state);
+      const change = build(state, requireLake(state));
+      const commitInfo = toCommitInfo(requireLake(state), change, commitId, options.clock.nowMs());
+      const version = state.version + 1;
+      const actions: Action[] = [{ commitInfo }, ...change.actions];
+      if (!(await linkCommit(tableDir, version, actions, options.crashPoint))) continue;
+      applyCommit(state, version, actions);
+      return requireLake(state);
+    }
+    throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`);
+  }
+
+  /** Runs tasks one after the other, whatever becomes of the ones before. */
+  function inTurn<T>(task: () => Promise<T>): Promise<T> {
+    const turn = last.then(task, task);
+    last = turn.catch(() => undefined);
+    return turn;
+  }
+
+  return {
+    dir: path.resolve(tableDir),
+    state: () => state,
+    lake: () => requireLake(state),
+    snapshot: () => toSnapshot(tableDir, state),
+    refresh: () => inTurn(refreshNow),
+    commit: (build, commitId = randomUUID()) => inTurn(() => commitNow(build, commitId)),
+  };
+}

@@ -1,0 +1,65 @@
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { pino } from 'pino';
+import { createClock, type Clock } from '../../src/runtime/clock.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import type { CrashPoint } from '../../src/runtime/crash-point.ts';
+import { startCompact, type Compact, type CompactOptions } from '../../src/compact/compact.ts';
+import { openDuckdb, sqlList, type SqlRow } from '../../src/lake/duckdb.ts';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import type { StreamReader } from '../../src/stream/stream.ts';
+
+/** A UUID of version 7 form, in the order of calls within a millisecond's precision. */
+export function newEventId(): string {
+  const time = Date.now().toString(16).padStart(12, '0');
+  const random = randomUUID();
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${random.slice(15)}`;
+}
+
+/** An event line as ingest publishes it; members given replace the defaults. */
+export function eventLine(members: Readonly<Record<string, unknown>> = {}): Record<string, unknown> {
+  const nowMs = Date.now();
+  return { event_id: newEventId(), kind: 'login', id_app: 1, event_time: Math.floor(nowMs / 1000), received_at: nowMs, custom_user_id: 'u1', ...members };
+}
+
+export interface TestCompactOptions extends Partial<CompactOptions> {
+  readonly clock?: Clock;
+  readonly crashPoint?: CrashPoint;
+}
+
+/** Starts a compactor on `folder/lake` with short ages and no sealing unless asked. */
+export function startTestCompact(folder: string, reader: StreamReader, options: TestCompactOptions = {}): Promise<Compact> {
+  const { clock, crashPoint, ...rest } = options;
+  return startCompact(
+    { reader, clock: clock ?? createClock(0), metrics: createMetrics(), logger: pino({ level: process.env['TEST_LOG'] ?? 'silent' }), ...(crashPoint === undefined ? {} : { crashPoint }) },
+    {
+      lakeDir: path.join(folder, 'lake'),
+      spoolDir: path.join(folder, 'spool'),
+      flushAgeMs: 20,
+      flushMaxBytes: 64 * 1024 * 1024,
+      flushMaxRows: 250_000,
+      sealAgeMs: 3_600_000,
+      sealMaxBytes: 128 * 1024 * 1024,
+      retentionMs: 86_400_000,
+      duckdbMemoryMb: 512,
+      ...rest,
+    },
+  );
+}
+
+/** Runs one query with a fresh engine. */
+export async function query(sql: string): Promise<SqlRow[]> {
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  try {
+    return await duckdb.rows(sql);
+  } finally {
+    duckdb.close();
+  }
+}
+
+/** Reads all committed rows through the snapshot, sorted by event id. */
+export async function readRows(folder: string, columns = '*'): Promise<SqlRow[]> {
+  const { emptyFile, files } = await readSnapshot(path.join(folder, 'lake', 'events'));
+  const list = sqlList([emptyFile, ...files.map((file) => file.absolutePath)]);
+  return query(`SELECT ${columns} FROM read_parquet(${list}, union_by_name = true, hive_partitioning = false) ORDER BY event_id`);
+}

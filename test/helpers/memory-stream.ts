@@ -1,0 +1,80 @@
+import type { StreamMessage, StreamReader } from '../../src/stream/stream.ts';
+
+/**
+ * A stream in memory that follows the rules of StreamReader, and can be damaged as a broker's store can: for tests of the
+ * compactor's own logic. Tests of the whole path use a real server.
+ */
+export interface MemoryStream extends StreamReader {
+  /** Stores a message of these lines and returns its sequence. */
+  publish(lines: readonly unknown[]): number;
+  publishRaw(payload: string): number;
+  /** Loses every message after a sequence; numbers after it are used again. */
+  truncate(lastSequence: number): void;
+  /** Forgets everything and starts at 1 under another creation time. */
+  recreate(): void;
+  /** Loses one message in the middle. */
+  lose(sequence: number): void;
+  readonly sequences: readonly number[];
+}
+
+export function createMemoryStream(): MemoryStream {
+  let messages: StreamMessage[] = [];
+  let last = 0;
+  let created = 1;
+  const publishRaw = (payload: string): number => {
+    last += 1;
+    messages.push({ sequence: last, payload: Buffer.from(payload) });
+    return last;
+  };
+  return {
+    publishRaw,
+    publish: (lines) => publishRaw(lines.map((line) => `${JSON.stringify(line)}\n`).join('')),
+    truncate(lastSequence) {
+      messages = messages.filter((message) => message.sequence <= lastSequence);
+      last = lastSequence;
+    },
+    recreate() {
+      messages = [];
+      last = 0;
+      created += 1;
+    },
+    lose(sequence) {
+      messages = messages.filter((message) => message.sequence !== sequence);
+    },
+    get sequences() {
+      return messages.map((message) => message.sequence);
+    },
+    state: () =>
+      Promise.resolve({
+        id: `TEST@${created}`,
+        firstSequence: messages[0]?.sequence ?? last + 1,
+        lastSequence: last,
+        messages: messages.length,
+        bytes: messages.reduce((sum, message) => sum + message.payload.length, 0),
+      }),
+    findMessage: (sequence) => Promise.resolve(messages.find((message) => message.sequence === sequence)),
+    async pull(afterSequence, limits) {
+      const deadline = performance.now() + limits.waitMs;
+      for (;;) {
+        const pulled: StreamMessage[] = [];
+        let bytes = 0;
+        for (const message of messages.filter((candidate) => candidate.sequence > afterSequence)) {
+          if (bytes > 0 && bytes + message.payload.length > limits.maxBytes) break;
+          if (message.sequence !== afterSequence + pulled.length + 1) {
+            const { AppError } = await import('../../src/runtime/errors.ts');
+            throw new AppError('corrupt', `the stream has message ${message.sequence}`);
+          }
+          pulled.push(message);
+          bytes += message.payload.length;
+        }
+        if (pulled.length > 0 || performance.now() >= deadline || limits.signal?.aborted === true) return pulled;
+        await new Promise((resolve) => void setTimeout(resolve, 2));
+      }
+    },
+    purgeBelow(sequence) {
+      messages = messages.filter((message) => message.sequence >= sequence);
+      return Promise.resolve();
+    },
+    close: () => Promise.resolve(),
+  };
+}
