@@ -1,0 +1,54 @@
+import { badRequest, type Refusal } from './envelope.ts';
+
+/** The arguments of a call: for each name the values in the order given, whether as `k=`, `k[]=` or `k[0]=`. */
+export type Arguments = ReadonlyMap<string, readonly string[]>;
+
+/** Longest body of a call, bytes: the room of a request head, several times over. */
+export const maxBodyBytes = 256 * 1024;
+
+const listForm = /^([^[\]]+)\[\d{0,6}\]$/;
+
+function decode(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text.replaceAll('+', ' '));
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Parses the query and the form body of a call into one set of arguments, query first. Whatever Content-Type the body
+ * has, it is read as a form: official clients send none. The bytes are UTF-8, plain or percent-encoded.
+ */
+export function parseArguments(requestTarget: string, body: Buffer | undefined): Arguments | Refusal {
+  const mark = requestTarget.indexOf('?');
+  // Node hands the request line over as latin1: one character a byte.
+  const query = mark === -1 ? Buffer.alloc(0) : Buffer.from(requestTarget.slice(mark + 1), 'latin1');
+  const values = new Map<string, string[]>();
+  for (const bytes of [query, body ?? Buffer.alloc(0)]) {
+    let text: string;
+    try {
+      text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    } catch {
+      return badRequest('The arguments are not valid UTF-8');
+    }
+    for (const pair of text.trim().split('&')) {
+      if (pair === '') continue;
+      const equals = pair.indexOf('=');
+      const name = decode(equals === -1 ? pair : pair.slice(0, equals));
+      const value = equals === -1 ? '' : decode(pair.slice(equals + 1));
+      if (name === undefined || value === undefined) return badRequest(`The arguments are not valid percent-encoded UTF-8: ${quote(pair)}`);
+      const key = listForm.exec(name)?.[1] ?? name;
+      const known = values.get(key);
+      if (known === undefined) values.set(key, [value]);
+      else known.push(value);
+    }
+  }
+  return values;
+}
+
+/** Shows a value of the caller's in a detail text: quoted, control characters escaped, cut at 100 characters. */
+export function quote(value: string): string {
+  const characters = Array.from(value);
+  return JSON.stringify(characters.length <= 100 ? value : `${characters.slice(0, 100).join('')}...`);
+}

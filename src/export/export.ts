@@ -1,0 +1,145 @@
+import { availableParallelism } from 'node:os';
+import path from 'node:path';
+import type { AccessReader } from '../access/access.ts';
+import type { Quota } from '../config.ts';
+import { openDuckdb } from '../lake/duckdb.ts';
+import { addDownloadRoutes } from '../reports/download-routes.ts';
+import { openSigningKeys } from '../reports/signing-keys.ts';
+import { openReportStore } from '../reports/store.ts';
+import { startSweeper } from '../reports/sweeper.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { AppError, isSystemError } from '../runtime/errors.ts';
+import { buildWithClosers, type Stoppable } from '../runtime/lifecycle.ts';
+import { waitForLock } from '../runtime/lock.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import { createAnswers } from './answers.ts';
+import { createExports } from './exports.ts';
+import { addExportRoutes } from './export-routes.ts';
+import { startJobRunner } from './job-runner.ts';
+import { createApiServer, type ApiServer } from './server.ts';
+import { createThrottle } from './throttle.ts';
+import { createZoneDays } from './zone-days.ts';
+
+/**
+ * The export stage: lake -> report files.
+ *
+ * In: calls of the export area (service.md 4.3, 4.4), from API users; snapshots of the lake.
+ * Out: export requests and their files in the report store, answered as envelopes; downloads by signed link.
+ * Each request runs in a worker process of its own, which alone holds a query engine on the data; this process parses,
+ * authorizes, schedules and answers.
+ * Invariant: a create answered 200 is durable and ends in exactly one result, or in its documented error.
+ * Crash: workers die with this process; requests in progress begin anew when it is back, a bounded number of times.
+ */
+
+export interface ExportDependencies {
+  readonly access: AccessReader;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
+  readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
+}
+
+export interface ExportOptions {
+  readonly host: string;
+  /** 0: any free port. */
+  readonly port: number;
+  /** The address clients see, without a trailing slash; undefined: the one they used. */
+  readonly publicUrl: string | undefined;
+  /** Folder of the lake's `events` table. */
+  readonly tableDir: string;
+  readonly reportsDir: string;
+  readonly keysDir: string;
+  readonly linkTtlSeconds: number;
+  /** Simultaneous requests of an account. */
+  readonly maxExports: number;
+  /** Requests that run at once; the others wait. */
+  readonly exportWorkers: number;
+  readonly exportMaxRows: number;
+  /** Bytes of CSV, before compression. */
+  readonly exportMaxBytes: number;
+  readonly exportTimeoutMs: number;
+  readonly singleFileMaxBytes: number;
+  readonly partMaxBytes: number;
+  readonly duckdbMemoryMb: number;
+  readonly quotaUser: readonly Quota[];
+  readonly quotaIp: readonly Quota[];
+}
+
+/** The running stage. */
+export interface ExportStage extends Stoppable {
+  readonly port: number;
+  /** What `tributary status` shows. */
+  facts(): Record<string, number>;
+}
+
+const lockWaitMs = 10_000;
+/** The engine of this process only reckons with days. */
+const zoneEngineMemoryMb = 64;
+const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
+
+async function listen(server: ApiServer, host: string, port: number): Promise<number> {
+  try {
+    await server.listen({ host, port });
+  } catch (error) {
+    if (isSystemError(error)) throw new AppError('start_failed', `cannot listen on ${host}:${port}: ${error.message}`, { cause: error, hint: 'Choose another port.' });
+    throw error;
+  }
+  const address = server.server.address();
+  if (address === null || typeof address === 'string') throw new AppError('start_failed', `cannot tell the port of ${host}`);
+  return address.port;
+}
+
+/** Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports, `start_failed`, `corrupt`. */
+export async function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
+  const { access, clock, metrics, logger } = dependencies;
+  return buildWithClosers(logger, async (closers) => {
+    const lock = await waitForLock(path.join(options.reportsDir, 'lock'), 'the export role', lockWaitMs);
+    closers.add('reports lock', () => lock.release());
+    const store = await openReportStore(clock, logger, { reportsDir: options.reportsDir, linkTtlSeconds: options.linkTtlSeconds });
+    const keys = await openSigningKeys(options.keysDir, clock, logger);
+    closers.add('link keys', () => keys.close());
+    const sweeper = startSweeper(store, clock, logger);
+    closers.add('sweeper', () => sweeper.stop());
+    const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
+    closers.add('zone engine', () => engine.close());
+
+    const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
+    const seconds = metrics.histogram('export_request_seconds', 'Time from the creation of an export request to its end.', secondsBuckets);
+    const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', ['method', 'status']);
+    const runner = startJobRunner(
+      { store, access, clock, logger, onEnd: (job, took) => (ended.inc({ state: job.state }), seconds.observe(took)) },
+      {
+        workers: options.exportWorkers,
+        timeoutMs: options.exportTimeoutMs,
+        tableDir: options.tableDir,
+        limits: {
+          maxRows: options.exportMaxRows,
+          maxBytes: options.exportMaxBytes,
+          singleFileMaxBytes: options.singleFileMaxBytes,
+          partMaxBytes: options.partMaxBytes,
+          memoryMb: options.duckdbMemoryMb,
+          threads: availableParallelism(),
+        },
+      },
+    );
+    closers.add('export workers', () => runner.stop());
+
+    const server = createApiServer(logger);
+    const exports = createExports({ store, runner, zoneDays: createZoneDays(engine), clock }, { maxExports: options.maxExports });
+    const answers = createAnswers(keys, (job) => exports.progress(job));
+    const onAnswer = (method: string, status: number): void => answered.inc({ method, status: String(status) });
+    addExportRoutes(server, { access, exports, answers, throttle: createThrottle(options), onAnswer }, { publicUrl: options.publicUrl });
+    addDownloadRoutes(server, { store, keys, clock, logger });
+    for (const add of dependencies.extraRoutes ?? []) add(server);
+    closers.add('api server', () => server.close());
+    const port = await listen(server, options.host, options.port);
+    logger.info({ host: options.host, port }, 'export area listens');
+    return {
+      port,
+      stop: () => closers.stop(),
+      facts: () => ({ exportsRunning: runner.running(), exportsInProgress: store.list().filter((job) => job.state === 'queued' || job.state === 'running').length, reports: store.list().length }),
+    };
+  });
+}

@@ -1,0 +1,75 @@
+import type { User } from '../access/access.ts';
+import { isExpired, isInProgress, type ReportJob } from '../reports/reports.ts';
+import type { ReportStore } from '../reports/store.ts';
+import type { Clock } from '../runtime/clock.ts';
+import type { Arguments } from './arguments.ts';
+import { badRequest, isRefusal, type Refusal } from './envelope.ts';
+import type { JobRunner } from './job-runner.ts';
+import { parseExportRequest } from './parse-request.ts';
+import type { ZoneDays } from './zone-days.ts';
+
+/** What a user can do with export requests. A request belongs to the user's account: to every other account it does not exist. */
+export interface Exports {
+  create(user: User, given: Arguments): Promise<ReportJob | Refusal>;
+  /** The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired. */
+  find(user: User, id: string | undefined): ReportJob | undefined;
+  /** The user's own requests, newest first. */
+  list(user: User): readonly ReportJob[];
+  /** Cancels a request; undefined when it has ended already. */
+  cancel(job: ReportJob): Promise<ReportJob | undefined>;
+  progress(job: ReportJob): number;
+}
+
+export interface ExportsDependencies {
+  readonly store: ReportStore;
+  readonly runner: JobRunner;
+  readonly zoneDays: ZoneDays;
+  readonly clock: Clock;
+}
+
+export function createExports({ store, runner, zoneDays, clock }: ExportsDependencies, options: { readonly maxExports: number }): Exports {
+  /** Creates run one after the other, so that the limit holds however many come at once. */
+  let lastCreate: Promise<unknown> = Promise.resolve();
+
+  function refuseOverLimit(user: User): Refusal | undefined {
+    const ofAccount = store.list().filter((job) => job.idAccount === user.idAccount && isInProgress(job));
+    const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
+    const over = (jobs: readonly ReportJob[], limit: number): Refusal | undefined =>
+      jobs.length < limit
+        ? undefined
+        : badRequest(`The maximum number of simultaneous requests is reached: ${limit}. Wait for room in the queue.`, { exports: jobs.map((job) => ({ idRawExport: String(job.id) })) });
+    return over(ofAccount, options.maxExports) ?? (user.maxExports === undefined ? undefined : over(ofUser, user.maxExports));
+  }
+
+  async function createNow(user: User, given: Arguments): Promise<ReportJob | Refusal> {
+    const request = await parseExportRequest(given, clock.nowMs(), zoneDays);
+    if (isRefusal(request)) return request;
+    const turn = lastCreate.then(async () => {
+      const refusal = refuseOverLimit(user);
+      return refusal ?? store.create({ idUser: user.idUser, idAccount: user.idAccount, event: request.event, request });
+    });
+    lastCreate = turn.catch(() => undefined);
+    const job = await turn;
+    runner.wake();
+    return job;
+  }
+
+  return {
+    async create(user, given) {
+      if (!user.canExport) return badRequest('The account lacks export permissions');
+      return createNow(user, given);
+    },
+    find(user, id) {
+      if (id === undefined || !/^[1-9]\d{0,14}$/.test(id)) return undefined;
+      const job = store.find(Number(id));
+      return job === undefined || job.idAccount !== user.idAccount || isExpired(job, clock.nowMs()) ? undefined : job;
+    },
+    list: (user) =>
+      store
+        .list()
+        .filter((job) => job.idUser === user.idUser && job.idAccount === user.idAccount && !isExpired(job, clock.nowMs()))
+        .toSorted((a, b) => b.id - a.id),
+    cancel: (job) => runner.cancel(job.id),
+    progress: (job) => runner.progress(job.id),
+  };
+}

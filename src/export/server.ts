@@ -1,0 +1,53 @@
+import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
+import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { maxBodyBytes } from './arguments.ts';
+import { badRequest, refusalEnvelope, type Refusal } from './envelope.ts';
+
+/** The HTTP server of the api port. */
+export type ApiServer = FastifyInstance;
+
+/** Room for the request line and headers: 999 campaigns fit into a query. */
+const maxHeadBytes = 64 * 1024;
+/** A client has this long to send its request; links are downloaded for as long as it takes. */
+const requestTimeoutMs = 30_000;
+const retryAfterSeconds = 5;
+
+/** Answers with a refusal. */
+export function refuse(reply: FastifyReply, refusal: Refusal): FastifyReply {
+  if (refusal.retryAfterSeconds !== undefined) reply.header('retry-after', refusal.retryAfterSeconds);
+  return reply.code(refusal.code).type('application/json; charset=utf-8').send(refusalEnvelope(refusal));
+}
+
+function refusalOf(error: unknown, logger: Logger, path: string): Refusal {
+  const { statusCode, code } = error as Partial<FastifyError>;
+  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return badRequest(`The body is larger than ${maxBodyBytes} bytes`);
+  if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) return badRequest('The request is malformed');
+  logger.error({ path, error: describeError(error) }, 'request failed');
+  const passing = isAppError(error) ? error.retryable : isSystemError(error, 'ENOSPC', 'EDQUOT', 'EMFILE');
+  return passing ? { code: 500, retryAfterSeconds } : { code: 500 };
+}
+
+/**
+ * Creates the server of the api port, without routes. Bodies are handed on as bytes whatever their Content-Type says;
+ * everything unforeseen becomes an envelope; nothing is logged of a request but its path.
+ */
+export function createApiServer(logger: Logger): ApiServer {
+  const server = Fastify({
+    logger: false,
+    bodyLimit: maxBodyBytes,
+    requestTimeout: requestTimeoutMs,
+    connectionTimeout: 0,
+    forceCloseConnections: 'idle',
+    return503OnClosing: true,
+    routerOptions: { maxParamLength: 500 },
+    http: { maxHeaderSize: maxHeadBytes, connectionsCheckingInterval: 1000 },
+    // A malformed request target is refused like any other malformed request.
+    frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, badRequest('The request is malformed')),
+  });
+  server.removeAllContentTypeParsers();
+  server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
+  server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, logger, (request.raw.url ?? '').split('?')[0] ?? '')));
+  server.setNotFoundHandler((_request, reply) => refuse(reply, { code: 404, detail: 'There is no such method' }));
+  return server;
+}

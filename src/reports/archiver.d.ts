@@ -1,0 +1,12 @@
+/** The part of archiver 8 that is used here; the package has no types of its own. */
+declare module 'archiver' {
+  import type { Readable, Transform } from 'node:stream';
+
+  export class ZipArchive extends Transform {
+    /** `store`: entries are not compressed. `forceZip64`: sizes and offsets over 4 GiB have their place from the start. */
+    constructor(options: { store?: boolean; forceZip64?: boolean; forceUTC?: boolean });
+    append(source: Readable, entry: { name: string; date?: Date; mode?: number }): this;
+    finalize(): Promise<void>;
+    abort(): this;
+  }
+}

@@ -1,0 +1,49 @@
+import path from 'node:path';
+import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { AppError } from '../runtime/errors.ts';
+import type { ReportFile, ReportJob } from './reports.ts';
+
+const states = ['queued', 'running', 'success', 'failed', 'user_failed', 'canceled'];
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+function isReportFile(value: unknown): value is ReportFile {
+  const file = value as Partial<ReportFile> | null;
+  return typeof file === 'object' && file !== null && /^[\w.-]+$/.test(String(file.name)) && isCount(file.rows) && isCount(file.bytes) && /^[0-9a-f]{64}$/.test(String(file.sha256));
+}
+
+function isReportJob(value: unknown, id: number): value is ReportJob {
+  const job = value as Partial<ReportJob> | null;
+  if (typeof job !== 'object' || job === null || job.version !== 1 || job.id !== id) return false;
+  const known = states.includes(String(job.state)) && isCount(job.attempts) && isCount(job.createdMs) && isCount(job.idAccount);
+  const named = typeof job.idUser === 'string' && /^\w+$/.test(String(job.event)) && /^[0-9a-f]{32}$/.test(String(job.nonce));
+  const ended = job.state === 'queued' || job.state === 'running' || (isCount(job.finishedMs) && isCount(job.expiresSeconds));
+  const whole = job.state !== 'success' || (Array.isArray(job.files) && job.files.every(isReportFile));
+  return known && named && ended && whole && typeof job.request === 'object';
+}
+
+/** Path of a request's job.json. */
+export function jobPath(folder: string): string {
+  return path.join(folder, 'job.json');
+}
+
+/** Reads a request's job.json; undefined when there is none. Errors: `corrupt` when it is not what was written. */
+export async function findJobFile(folder: string, id: number): Promise<ReportJob | undefined> {
+  const text = await findTextFile(jobPath(folder));
+  if (text === undefined) return undefined;
+  let job: unknown;
+  try {
+    job = JSON.parse(text);
+  } catch (error) {
+    throw new AppError('corrupt', `${jobPath(folder)} is not JSON`, { cause: error });
+  }
+  if (!isReportJob(job, id)) throw new AppError('corrupt', `${jobPath(folder)} is not an export request`);
+  return job;
+}
+
+/** Writes a request's job.json whole: durable when it returns. */
+export async function writeJobFile(folder: string, job: ReportJob): Promise<void> {
+  await writeFileDurably(jobPath(folder), `${JSON.stringify(job)}\n`);
+}

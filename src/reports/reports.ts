@@ -1,0 +1,80 @@
+/**
+ * Report files at rest: export requests, their results, and the links that lead to them.
+ *
+ * In: the request of an export, then its attempts and its one end, from the export stage; the parts themselves come
+ * from the export worker, which writes them into the attempt's own folder.
+ * Out: the state of a request; the bytes of its files to whoever holds a signed link that has not ended.
+ * Layout: `reports/<id>/job.json` is the whole truth about a request; `reports/<id>/parts/` holds its files.
+ * Invariant: a request answered to the client is durable; its id is never given out again, deletion included; it ends
+ * exactly once; the files of a successful request are complete and durable before job.json says so.
+ * Crash: job.json is the old or the new one, whole. Folders of unfinished attempts, and folders without a job.json,
+ * are removed at the next start.
+ */
+
+/** How a request stands. `queued` and `running` are in progress; the others are final. */
+export type ReportState = 'queued' | 'running' | 'success' | 'failed' | 'user_failed' | 'canceled';
+
+/** One downloadable file of a successful request. */
+export interface ReportFile {
+  /** Plain file name: letters, digits, `.`, `_` and `-` only. */
+  readonly name: string;
+  /** Data rows, without the header. */
+  readonly rows: number;
+  /** Size of the file as it is downloaded. */
+  readonly bytes: number;
+  /** SHA-256 of the file, lower-case hex. */
+  readonly sha256: string;
+}
+
+/** An export request, as job.json has it. Times are Unix milliseconds unless the name says seconds. */
+export interface ReportJob {
+  readonly version: 1;
+  readonly id: number;
+  readonly idUser: string;
+  readonly idAccount: number;
+  readonly createdMs: number;
+  readonly state: ReportState;
+  /** Attempts begun, so that a request that kills its worker is not tried for ever. */
+  readonly attempts: number;
+  /** Name of the export event; part of the file names. */
+  readonly event: string;
+  /** 32 hex digits that make the file names unguessable, the same for every attempt. */
+  readonly nonce: string;
+  /** The parsed request. Only the export stage looks into it. */
+  readonly request: unknown;
+  /** Why it failed, for the operator (`failed`) or for the user (`user_failed`). */
+  readonly error?: string;
+  readonly finishedMs?: number;
+  /** Unix seconds: from then on the links are refused and the request is gone. Set when it ends. */
+  readonly expiresSeconds?: number;
+  readonly files?: readonly ReportFile[];
+}
+
+/** What a new request is made of. */
+export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'request'>;
+
+/** How a request can end. */
+export type ReportEnd =
+  | { readonly state: 'success'; readonly files: readonly ReportFile[] }
+  | { readonly state: 'failed' | 'user_failed'; readonly error: string }
+  | { readonly state: 'canceled' };
+
+/** Whether a request still waits or runs. */
+export function isInProgress(job: ReportJob): boolean {
+  return job.state === 'queued' || job.state === 'running';
+}
+
+/** Whether a finished request, its links and its files have ended. Exact to the second, whatever the sweeper has done. */
+export function isExpired(job: ReportJob, nowMs: number): boolean {
+  return job.expiresSeconds !== undefined && nowMs >= job.expiresSeconds * 1000;
+}
+
+/** Name of the archive that holds all files of a request; it is made while it is downloaded and never at rest. */
+export function archiveName(job: ReportJob): string {
+  return `${fileStem(job)}.zip`;
+}
+
+/** What every file name of a request begins with: `<id>.<event>.<32 hex>`. */
+export function fileStem(job: Pick<ReportJob, 'id' | 'event' | 'nonce'>): string {
+  return `${job.id}.${job.event}.${job.nonce}`;
+}

@@ -1,0 +1,135 @@
+import { randomBytes } from 'node:crypto';
+import { statSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Clock } from '../runtime/clock.ts';
+import { ensureFolder, findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
+import { waitForLock } from '../runtime/lock.ts';
+import type { Logger } from '../runtime/logger.ts';
+
+/** A key that signs or verifies links. The secret never leaves the process. */
+export interface SigningKey {
+  /** Key id: 8 lower-case hex digits, part of each link. */
+  readonly kid: string;
+  readonly secret: Buffer;
+}
+
+/** The link keys in force, renewed from the file within a second of a rotation by another process. */
+export interface SigningKeys {
+  /** The key that signs new links. */
+  current(): SigningKey;
+  find(kid: string): SigningKey | undefined;
+  close(): void;
+}
+
+interface KeyRecord {
+  readonly kid: string;
+  /** 32 bytes, hex. */
+  readonly secret: string;
+  readonly createdMs: number;
+  /** When a newer key took over; absent on the current one. */
+  readonly retiredMs?: number;
+}
+
+/** The longest life a link may have (TRIBUTARY_LINK_TTL_SECONDS is at most that): then a retired key has no live link left. */
+const longestLinkMs = 604_800_000;
+const pollMs = 400;
+const lockWaitMs = 5000;
+
+/** Path of the key file: JSON, mode 0600, the current key last. */
+export function signingKeysPath(keysDir: string): string {
+  return path.join(keysDir, 'links.json');
+}
+
+function parseKeys(file: string, text: string): readonly KeyRecord[] {
+  let records: unknown;
+  try {
+    records = (JSON.parse(text) as { keys?: unknown } | null)?.keys;
+  } catch {
+    records = undefined;
+  }
+  const valid = (record: Partial<KeyRecord> | null): boolean =>
+    typeof record === 'object' && record !== null && /^[0-9a-f]{8}$/.test(String(record.kid)) && /^[0-9a-f]{64}$/.test(String(record.secret)) && Number.isSafeInteger(record.createdMs);
+  if (!Array.isArray(records) || records.length === 0 || !records.every(valid)) {
+    throw new AppError('corrupt', `${file} does not hold link keys`, { hint: 'Restore it, or remove it: links given out before then stop working.' });
+  }
+  return records as KeyRecord[];
+}
+
+async function changeKeys<T>(keysDir: string, change: (keys: readonly KeyRecord[]) => { keys: readonly KeyRecord[]; answer: T } | T): Promise<T> {
+  await ensureFolder(keysDir);
+  const file = signingKeysPath(keysDir);
+  const lock = await waitForLock(`${file}.lock`, 'a change of the link keys', lockWaitMs);
+  try {
+    const text = await findTextFile(file);
+    const changed = change(text === undefined ? [] : parseKeys(file, text));
+    if (typeof changed !== 'object' || changed === null || !('keys' in changed)) return changed;
+    await writeFileDurably(file, `${JSON.stringify({ keys: changed.keys })}\n`);
+    return changed.answer;
+  } finally {
+    lock.release();
+  }
+}
+
+function newKey(nowMs: number): KeyRecord {
+  return { kid: randomBytes(4).toString('hex'), secret: randomBytes(32).toString('hex'), createdMs: nowMs };
+}
+
+/** Creates the first key when there is none. */
+export async function ensureSigningKeys(keysDir: string, clock: Clock): Promise<void> {
+  await changeKeys(keysDir, (keys) => (keys.length > 0 ? undefined : { keys: [newKey(clock.nowMs())], answer: undefined }));
+}
+
+/**
+ * Makes a new current key. The ones before verify on until every link they may have signed has ended, then go at a
+ * later rotation. A running service signs with the new key within a second. Durable when it returns.
+ */
+export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{ kid: string; retired: string[] }> {
+  const nowMs = clock.nowMs();
+  const key = newKey(nowMs);
+  return changeKeys(keysDir, (keys) => {
+    const kept = keys
+      .map((old) => ({ ...old, retiredMs: old.retiredMs ?? nowMs }))
+      .filter((old) => old.retiredMs + longestLinkMs > nowMs && old.kid !== key.kid);
+    return { keys: [...kept, key], answer: { kid: key.kid, retired: kept.map((old) => old.kid) } };
+  });
+}
+
+/** What tells one version of the file from the next: every write is a new inode. */
+function fingerprint(file: string): string {
+  try {
+    const { ino, mtimeMs, size } = statSync(file);
+    return `${ino}:${mtimeMs}:${size}`;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return 'none';
+    throw error;
+  }
+}
+
+/** Opens the keys, creating the first one on first use. While running, an unreadable file is logged and the last good keys stay. */
+export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger): Promise<SigningKeys> {
+  await ensureSigningKeys(keysDir, clock);
+  const file = signingKeysPath(keysDir);
+  const load = (): readonly SigningKey[] => parseKeys(file, readFileSync(file, 'utf8')).map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
+  let seen = fingerprint(file);
+  let keys = load();
+  const timer = setInterval(() => {
+    const now = fingerprint(file);
+    if (now === seen) return;
+    seen = now;
+    try {
+      keys = load();
+    } catch (error) {
+      logger.error({ error: describeError(error) }, 'link keys cannot be read, the last good ones stay in force');
+    }
+  }, pollMs).unref();
+  return {
+    current() {
+      const key = keys.at(-1);
+      if (key === undefined) throw new AppError('corrupt', `${file} holds no key`);
+      return key;
+    },
+    find: (kid) => keys.find((key) => key.kid === kid),
+    close: () => clearInterval(timer),
+  };
+}

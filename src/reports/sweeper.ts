@@ -1,0 +1,45 @@
+import type { Clock } from '../runtime/clock.ts';
+import { describeError } from '../runtime/errors.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { pause } from '../runtime/retry.ts';
+import { isExpired } from './reports.ts';
+import type { ReportStore } from './store.ts';
+
+const sweepEveryMs = 1000;
+
+/**
+ * Starts the sweeper: deletes each finished request, and its files, once its links have ended. Links and requests are
+ * refused by the clock, not by the sweeper: it only gives the disk space back. A deletion that fails is tried again.
+ */
+export function startSweeper(store: ReportStore, clock: Clock, logger: Logger): Stoppable {
+  const stopping = new AbortController();
+
+  async function sweep(): Promise<void> {
+    for (const job of store.list()) {
+      if (stopping.signal.aborted) return;
+      if (!isExpired(job, clock.nowMs())) continue;
+      try {
+        await store.remove(job.id);
+        logger.info({ idReport: job.id, files: job.files?.length ?? 0 }, 'report files deleted after their links ended');
+      } catch (error) {
+        logger.error({ idReport: job.id, error: describeError(error) }, 'report files cannot be deleted');
+      }
+    }
+  }
+
+  async function run(): Promise<void> {
+    while (!stopping.signal.aborted) {
+      await sweep();
+      await pause(sweepEveryMs, stopping.signal);
+    }
+  }
+
+  const done = run();
+  return {
+    async stop() {
+      stopping.abort();
+      await done;
+    },
+  };
+}

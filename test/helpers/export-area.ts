@@ -1,0 +1,201 @@
+import { createHmac } from 'node:crypto';
+import { request as httpRequest } from 'node:http';
+import path from 'node:path';
+import { gunzipSync } from 'node:zlib';
+import { addApp, addUser, type NewApp, type NewUser } from '../../src/access/commands.ts';
+import { openAccessReader } from '../../src/access/store.ts';
+import { startExport, type ExportOptions, type ExportStage } from '../../src/export/export.ts';
+import { createClock } from '../../src/runtime/clock.ts';
+import { createLogger } from '../../src/runtime/logger.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import { waitFor } from './wait.ts';
+
+/** The data object of an answer; which members are there depends on the method and the state. */
+export interface AnswerData {
+  readonly idRawExport?: string;
+  readonly idReportFile?: string;
+  readonly status?: string;
+  readonly progress?: string;
+  readonly errorMessage?: string;
+  readonly isCancellable?: boolean;
+  readonly info?: string;
+  readonly files?: readonly { readonly link: string; readonly timestampExpires: string; readonly rows: number; readonly bytes: number; readonly sha256: string }[];
+  readonly archive?: { readonly link: string; readonly timestampExpires: string };
+  readonly reports?: readonly Readonly<Record<string, unknown>>[];
+  readonly error?: { readonly detail: string; readonly info?: { readonly exports: readonly { readonly idRawExport: string }[] } };
+}
+
+/** An answer of the export area. `json` is undefined when the body is not JSON. */
+export interface Answer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: Buffer;
+  readonly json: { readonly code: number; readonly message: string; readonly data: AnswerData | null } | undefined;
+}
+
+export interface Call {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Buffer;
+}
+
+/** Sends one HTTP request with its target exactly as given: nothing is normalised or re-encoded. */
+export function send(port: number, target: string, call: Call = {}): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const body = call.body === undefined ? undefined : Buffer.from(call.body as string);
+    const headers = { ...(body === undefined ? {} : { 'content-length': String(body.length) }), ...call.headers };
+    const outgoing = httpRequest({ host: '127.0.0.1', port, method: call.method ?? 'GET', path: target, headers, agent: false }, (response) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.once('error', reject);
+      response.once('end', () => {
+        const bytes = Buffer.concat(chunks);
+        let json: Answer['json'];
+        try {
+          json = JSON.parse(bytes.toString('utf8')) as Answer['json'];
+        } catch {
+          json = undefined;
+        }
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: bytes, json });
+      });
+    });
+    outgoing.once('error', reject);
+    outgoing.end(body);
+  });
+}
+
+/** A user with its secret. */
+export interface Credentials {
+  readonly idUser: string;
+  readonly secret: string;
+}
+
+/** The Authorization header of HTTP Basic. */
+export function basic({ idUser, secret }: Credentials): string {
+  return `Basic ${Buffer.from(`${idUser}:${secret}`).toString('base64')}`;
+}
+
+function percentEncode(text: string): string {
+  return encodeURIComponent(text).replaceAll(/[!'()*]/g, (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`);
+}
+
+/** The Authorization header of AuthHMAC, by a client's own code rather than the service's. */
+export function authHmac({ idUser, secret }: Credentials, method: string, url: string, body = ''): string {
+  return `AuthHMAC ${idUser}:${createHmac('sha1', secret).update(`${method}&${percentEncode(url)}&${percentEncode(body)}`).digest('base64')}`;
+}
+
+/** A data folder with its apps and users, on which an export stage can be started, killed and started again. */
+export interface ExportArea {
+  readonly dataDir: string;
+  readonly tableDir: string;
+  readonly reportsDir: string;
+  readonly keysDir: string;
+  addApp(app: NewApp): Promise<void>;
+  addUser(user: Partial<NewUser>): Promise<Credentials>;
+  start(options?: Partial<ExportOptions> & { readonly clockOffsetSeconds?: number }): Promise<RunningArea>;
+}
+
+/** A running export stage and what a client does with it. */
+export interface RunningArea {
+  readonly port: number;
+  readonly stage: ExportStage;
+  stop(): Promise<void>;
+  /** Calls with HTTP Basic. */
+  call(user: Credentials, target: string, call?: Call): Promise<Answer>;
+  /** Creates a request and returns its id; throws when it is refused. */
+  create(user: Credentials, query: string): Promise<string>;
+  /** Waits until the request is final and returns its data object in the report area. */
+  waitForEnd(user: Credentials, id: string): Promise<AnswerData>;
+  /** Creates, waits, downloads every file and returns the CSV text of each part, header included. */
+  export(user: Credentials, query: string): Promise<string[]>;
+}
+
+/** Path and query of a link. */
+export function targetOf(link: string): string {
+  return link.replace(/^https?:\/\/[^/]+/, '');
+}
+
+function drive(stage: ExportStage, close: () => void): RunningArea {
+  const { port } = stage;
+  const call: RunningArea['call'] = (user, target, options = {}) => send(port, target, { ...options, headers: { authorization: basic(user), ...options.headers } });
+  const area: RunningArea = {
+    port,
+    stage,
+    async stop() {
+      await stage.stop();
+      close();
+    },
+    call,
+    async create(user, query) {
+      const answer = await call(user, '/api/raw/v1/export/create.json', { method: 'POST', body: query });
+      if (answer.status !== 200) throw new Error(`create answered ${answer.status}: ${answer.body.toString('utf8')}`);
+      return String(answer.json?.data?.idRawExport);
+    },
+    async waitForEnd(user, id) {
+      let data: AnswerData = {};
+      await waitFor(`export ${id} ends`, async () => {
+        const answer = await call(user, `/api/report/v1/file/get.json?idReportFile=${id}`);
+        data = answer.json?.data ?? {};
+        return answer.status === 200 && data.status !== 'In progress';
+      });
+      return data;
+    },
+    async export(user, query) {
+      const id = await area.create(user, query);
+      const data = await area.waitForEnd(user, id);
+      if (data.status !== 'Success!') throw new Error(`export ${id}: ${JSON.stringify(data)}`);
+      const parts: string[] = [];
+      for (const file of data.files ?? []) {
+        const answer = await send(port, targetOf(file.link));
+        if (answer.status !== 200) throw new Error(`download answered ${answer.status}`);
+        parts.push((file.link.includes('.csv.gz?') ? gunzipSync(answer.body) : answer.body).toString('utf8'));
+      }
+      return parts;
+    },
+  };
+  return area;
+}
+
+/** Prepares an export area in a data folder. Nothing runs yet. */
+export function createExportArea(dataDir: string): ExportArea {
+  const paths = { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') };
+  const tableDir = path.join(dataDir, 'lake', 'events');
+  const reportsDir = path.join(dataDir, 'reports');
+  return {
+    dataDir,
+    tableDir,
+    reportsDir,
+    keysDir: paths.keys,
+    addApp: async (app) => void (await addApp(paths, app, Date.now())),
+    addUser: (user) => addUser(paths, { name: 'analyst', idAccount: 1, canExport: true, ...user }),
+    async start(options = {}) {
+      const { clockOffsetSeconds = 0, ...given } = options;
+      const logger = createLogger('silent');
+      const access = openAccessReader(paths, logger);
+      const stage = await startExport(
+        { access, clock: createClock(clockOffsetSeconds), metrics: createMetrics(), logger },
+        {
+          host: '127.0.0.1',
+          port: 0,
+          publicUrl: undefined,
+          tableDir,
+          reportsDir,
+          keysDir: paths.keys,
+          linkTtlSeconds: 3600,
+          maxExports: 10,
+          exportWorkers: 2,
+          exportMaxRows: 100_000_000,
+          exportMaxBytes: 1024 ** 3,
+          exportTimeoutMs: 60_000,
+          singleFileMaxBytes: 10 * 1024 ** 2,
+          partMaxBytes: 256 * 1024 ** 2,
+          duckdbMemoryMb: 512,
+          quotaUser: [],
+          quotaIp: [],
+          ...given,
+        },
+      );
+      return drive(stage, () => access.close());
+    },
+  };
+}
