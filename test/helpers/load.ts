@@ -1,0 +1,123 @@
+import { Agent, request } from 'node:http';
+import { performance } from 'node:perf_hooks';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Random } from '../../src/cli/demo/random.ts';
+import { idParam, type Ledger, type Outcome } from './ledger.ts';
+
+export interface LoadOptions {
+  /** The import area's address at this moment; asked before each request. */
+  readonly s2s: () => string;
+  readonly idApp: number;
+  readonly token: string;
+  readonly random: Random;
+  /** Connections that send at the same time, each one request after the other. */
+  readonly clients: number;
+  /** Share of requests that are batches (of 2 to 20 events); the rest are single events. Default one half. */
+  readonly batchShare?: number;
+  /**
+   * Off: each event is sent once, and a request without a clear answer stays unknown. On: each request has an
+   * Idempotency-Key and is sent again, unchanged, until it is answered with 200 or 4xx.
+   */
+  readonly idempotencyKeys?: boolean;
+  /** Told how long each acknowledged request took, milliseconds. */
+  readonly onAcknowledged?: (ms: number, events: number) => void;
+}
+
+/** Clients that send until they are told to stop. */
+export interface Load {
+  /** Lets the requests on their way finish; resolves when each event has its outcome in the ledger. */
+  stop(): Promise<void>;
+}
+
+const requestTimeoutMs = 10_000;
+/** Between tries while the service is away: a client that span would take its processor. */
+const awayPauseMs = 20;
+const gameLevels = 40;
+
+interface Answer {
+  readonly outcome: Outcome;
+  /** Nothing took the request: the service is away or full. */
+  readonly away: boolean;
+}
+
+/** Starts the clients. Each event is entered in the ledger before it is sent. */
+export function startLoad(ledger: Ledger, options: LoadOptions): Load {
+  const stopping = new AbortController();
+  const agent = new Agent({ keepAlive: true, maxSockets: options.clients });
+  const send = async (): Promise<void> => {
+    while (!stopping.signal.aborted) {
+      const answer = await sendNext(ledger, options, agent, options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, 20) : 1);
+      if (answer.away) await sleep(awayPauseMs);
+    }
+  };
+  const clients = Promise.all(Array.from({ length: options.clients }, send));
+  return {
+    async stop() {
+      stopping.abort();
+      await clients;
+      agent.destroy();
+    },
+  };
+}
+
+/** Sends exactly `events` events over the clients and resolves when each has its outcome. */
+export async function sendLoad(ledger: Ledger, events: number, options: LoadOptions): Promise<void> {
+  const agent = new Agent({ keepAlive: true, maxSockets: options.clients });
+  let left = events;
+  const send = async (): Promise<void> => {
+    while (left > 0) {
+      const count = Math.min(left, options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, 20) : 1);
+      left -= count;
+      const answer = await sendNext(ledger, options, agent, count);
+      if (answer.away) await sleep(awayPauseMs);
+    }
+  };
+  await Promise.all(Array.from({ length: options.clients }, send));
+  agent.destroy();
+}
+
+async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, count: number): Promise<Answer> {
+  const ids = Array.from({ length: count }, () => ledger.nextId());
+  const events = ids.map((id) => eventOf(id, options.random));
+  const body = JSON.stringify(count === 1 ? events[0] : events);
+  const method = count === 1 ? 'customEvent' : 'customEventBatch';
+  const headers = { authorization: options.token, ...(options.idempotencyKeys === true ? { 'idempotency-key': ids[0] ?? '' } : {}) };
+  const started = performance.now();
+  for (;;) {
+    const answer = await post(`${options.s2s()}/v1/${method}/?idApp=${options.idApp}`, headers, body, agent);
+    if (options.idempotencyKeys === true && (answer.outcome === 'unknown' || answer.away)) {
+      await sleep(awayPauseMs);
+      continue;
+    }
+    ledger.record(ids, answer.outcome);
+    if (answer.outcome === 'acknowledged') options.onAcknowledged?.(performance.now() - started, count);
+    return answer;
+  }
+}
+
+function eventOf(id: string, random: Random): Record<string, unknown> {
+  return {
+    customEventName: id,
+    customUserId: `player-${random.integer(1, 500)}`,
+    lvid: random.hex(32),
+    customEventParams: { [idParam]: id, level: String(random.integer(1, gameLevels)), text: `naïve "quoted", ${random.hex(8)}` },
+  };
+}
+
+/** Posts once. 200: acknowledged. 4xx, or no connection at all: refused. Anything else may be stored or not: unknown. */
+function post(url: string, headers: Record<string, string>, body: string, agent: Agent): Promise<Answer> {
+  return new Promise((resolve) => {
+    const call = request(url, { method: 'POST', headers: { ...headers, 'content-length': Buffer.byteLength(body) }, agent, timeout: requestTimeoutMs }, (response) => {
+      response.resume();
+      response.once('end', () => {
+        const status = response.statusCode ?? 0;
+        if (status === 200) resolve({ outcome: 'acknowledged', away: false });
+        else resolve({ outcome: status >= 400 && status < 500 ? 'refused' : 'unknown', away: status >= 500 });
+      });
+      response.once('error', () => resolve({ outcome: 'unknown', away: true }));
+    });
+    call.once('timeout', () => call.destroy(new Error('no answer in time')));
+    call.once('error', (error: NodeJS.ErrnoException) => resolve({ outcome: error.code === 'ECONNREFUSED' ? 'refused' : 'unknown', away: true }));
+    call.end(body);
+  });
+}

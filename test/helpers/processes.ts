@@ -1,0 +1,66 @@
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** What a process of the service does. `job` is the process of one export job. */
+export const processRoles = ['supervisor', 'nats-server', 'ingest', 'compact', 'export', 'job'] as const;
+export type ProcessRole = (typeof processRoles)[number];
+
+export interface ServiceProcess {
+  readonly pid: number;
+  readonly role: ProcessRole;
+}
+
+interface ProcessEntry {
+  readonly pid: number;
+  readonly parent: number;
+  readonly words: readonly string[];
+}
+
+/** Reads one process from /proc; undefined when it is gone, or only waits to be reaped. */
+function readProcess(pid: number): ProcessEntry | undefined {
+  try {
+    const [, state, parent] = /\) (\S) (\d+)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? [];
+    if (state === undefined || 'ZX'.includes(state)) return undefined;
+    return { pid, parent: Number(parent), words: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0') };
+  } catch {
+    return undefined;
+  }
+}
+
+function readProcesses(): ProcessEntry[] {
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  return pids.map((pid) => readProcess(Number(pid))).filter((entry) => entry !== undefined);
+}
+
+/** Recognises a role by the words of its command line; undefined for processes that come and go, such as a lock's helper. */
+function roleOf(words: readonly string[]): ProcessRole | undefined {
+  if (words[0]?.endsWith('nats-server') === true) return 'nats-server';
+  if (words.includes('role')) return processRoles.find((known) => known === words[words.indexOf('role') + 1]);
+  if (words.some((word) => /worker[a-z-]*\.js$/.test(word))) return 'job';
+  return words.includes('start') ? 'supervisor' : undefined;
+}
+
+/** Lists everything that runs below a process, at any depth, with the process itself. Needs /proc. */
+export function listTree(root: number): number[] {
+  const entries = readProcesses();
+  const tree = new Set([root]);
+  // a parent may stand after its child in the list
+  for (let before = 0; before < tree.size; ) {
+    before = tree.size;
+    for (const { pid, parent } of entries) if (tree.has(parent)) tree.add(pid);
+  }
+  return entries.filter(({ pid }) => tree.has(pid)).map(({ pid }) => pid);
+}
+
+/** Lists the processes of a service by their role: its supervisor and what runs below it. */
+export function listServiceProcesses(supervisor: number): ServiceProcess[] {
+  const tree = new Set(listTree(supervisor));
+  return readProcesses().flatMap(({ pid, words }) => {
+    const role = tree.has(pid) ? roleOf(words) : undefined;
+    return role === undefined ? [] : [{ pid, role }];
+  });
+}
+
+/** Says whether a process runs (one that only waits to be reaped does not). */
+export function isAlive(pid: number): boolean {
+  return readProcess(pid) !== undefined;
+}
