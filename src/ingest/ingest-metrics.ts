@@ -1,0 +1,61 @@
+import { eventKinds, type EventKind, type ImportMethod } from '../model/event-kinds.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import type { GroupFigures } from './group-commit.ts';
+import { refusalReasons, type RefusalReason } from './refusal.ts';
+
+/** Apps beyond this many share the label `other`, so that the label set stays closed whatever is registered. */
+const maxAppLabels = 200;
+const latencyBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5];
+const groupEventBuckets = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
+
+/** What ingest counts. Events are counted when their request is answered. */
+export interface IngestMetrics {
+  /** A request with events that were valid; counted before they are published. */
+  received(kind: EventKind, events: number): void;
+  acknowledged(kind: EventKind, idApp: number, events: number): void;
+  refused(reason: RefusalReason): void;
+  unknownParameters(count: number): void;
+  /** From the request's headers to its answer. */
+  answered(method: ImportMethod, tookMs: number): void;
+  group(figures: GroupFigures): void;
+}
+
+/** Registers ingest's metrics. `waitingBytes` is read each time the metrics are. */
+export function createIngestMetrics(metrics: Metrics): IngestMetrics {
+  const received = metrics.counter('ingest_events_received_total', 'Valid events received, whether acknowledged or not.', ['kind']);
+  const acknowledged = metrics.counter('ingest_events_acknowledged_total', 'Events acknowledged with 200: durable in the stream.', ['kind']);
+  const byApp = metrics.counter('ingest_app_events_acknowledged_total', `Events acknowledged, by app; apps after the first ${maxAppLabels} count as other.`, ['id_app']);
+  const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
+  const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
+  const seconds = metrics.histogram('ingest_request_seconds', 'Time from the headers of an import request to its answer.', latencyBuckets, ['method']);
+  const groupSeconds = metrics.histogram('ingest_publish_seconds', 'Time from sending a group to its PubAck.', latencyBuckets);
+  const groupRequests = metrics.histogram('ingest_group_requests', 'Requests that shared one message.', groupEventBuckets);
+  const groupBytes = metrics.counter('ingest_published_bytes_total', 'Bytes published to the stream and confirmed.');
+
+  for (const kind of eventKinds) for (const counter of [received, acknowledged]) counter.inc({ kind }, 0);
+  for (const reason of refusalReasons) refused.inc({ reason }, 0);
+  const appLabels = new Map<number, string>();
+  const labelOf = (idApp: number): string => {
+    const known = appLabels.get(idApp);
+    if (known !== undefined) return known;
+    if (appLabels.size >= maxAppLabels) return 'other';
+    appLabels.set(idApp, String(idApp));
+    return String(idApp);
+  };
+
+  return {
+    received: (kind, events) => received.inc({ kind }, events),
+    acknowledged(kind, idApp, events) {
+      acknowledged.inc({ kind }, events);
+      byApp.inc({ id_app: labelOf(idApp) }, events);
+    },
+    refused: (reason) => refused.inc({ reason }),
+    unknownParameters: (count) => unknown.inc(count),
+    answered: (method, tookMs) => seconds.observe({ method }, tookMs / 1000),
+    group({ appends, bytes, tookMs }) {
+      groupSeconds.observe(tookMs / 1000);
+      groupRequests.observe(appends);
+      groupBytes.inc(bytes);
+    },
+  };
+}

@@ -1,0 +1,97 @@
+import type { AddressInfo } from 'node:net';
+import type { AccessReader } from '../access/access.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { AppError } from '../runtime/errors.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { Metrics } from '../runtime/metrics.ts';
+import { readPackageJson } from '../runtime/package-files.ts';
+import type { StreamPublisher } from '../stream/stream.ts';
+import { createGroupCommit } from './group-commit.ts';
+import { createIngestMetrics } from './ingest-metrics.ts';
+import { createRefusalLog } from './refusal-log.ts';
+import { answerOf, renderDetail } from './refusal.ts';
+import { addImportRoutes, refusePath } from './routes.ts';
+import { createServer, defaultServerLimits, type ServerLimits } from './server.ts';
+
+/**
+ * Ingest: HTTP requests become events in the stream.
+ *
+ * In: POST /v1/<method>, JSON of one event or a batch (service.md 2.1 to 2.3, 4.1, 4.2), from clients' servers.
+ * Out: lines of NDJSON, many requests' in one message of the stream; 200 when that message is fsynced, else a refusal.
+ * Invariant: a request is taken whole or not at all; what is published is rendered from validated fields, never the
+ * client's bytes; every request has its answer within two seconds of its last byte.
+ * Crash: requests without an answer are unknown to their clients: stored or not. Nothing rests here.
+ */
+
+export interface IngestDependencies {
+  readonly access: AccessReader;
+  readonly publisher: StreamPublisher;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+}
+
+export interface IngestOptions {
+  readonly host: string;
+  /** 0: any free port. Workers of a cluster share the port. */
+  readonly port: number;
+  readonly limits?: Partial<ServerLimits>;
+  /** Most bytes that wait for the broker in this process. */
+  readonly maxWaitingBytes?: number;
+  /** Every import request is answered within this time of its last byte, milliseconds. */
+  readonly answerWithinMs?: number;
+}
+
+export interface Ingest extends Stoppable {
+  readonly port: number;
+}
+
+const mebibyte = 1024 * 1024;
+/** Leaves room below the promised two seconds for parsing and the way back. */
+const defaultAnswerWithinMs = 1750;
+
+/** Starts taking events. `stop` ends listening, finishes the requests in progress, and returns when all are answered. */
+export async function startIngest(dependencies: IngestDependencies, options: IngestOptions): Promise<Ingest> {
+  const logger = dependencies.logger.child({ stage: 'ingest' });
+  const metrics = createIngestMetrics(dependencies.metrics);
+  const groupCommit = createGroupCommit(
+    { publisher: dependencies.publisher, logger, onGroup: (figures) => metrics.group(figures) },
+    { maxWaitingBytes: options.maxWaitingBytes ?? 8 * mebibyte, answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs },
+  );
+  const waiting = dependencies.metrics.gauge('ingest_waiting_bytes', 'Bytes that wait for the broker.');
+  const gaugeTimer = setInterval(() => waiting.set(groupCommit.waitingBytes()), 1000).unref();
+
+  const server = createServer(
+    { ...defaultServerLimits, ...options.limits },
+    {
+      onProtocolError: (refusal) => metrics.refused(refusal.reason),
+      onBadUrl(path, _request, response) {
+        const refusal = refusePath(path);
+        const { status, body } = answerOf(refusal.reason);
+        metrics.refused(refusal.reason);
+        response.writeHead(status, { 'content-type': 'application/json; charset=utf-8', 'x-error-detail': renderDetail(refusal.detail) }).end(body);
+      },
+    },
+    logger,
+  );
+  const { version } = readPackageJson('package.json') as { version: string };
+  addImportRoutes(server, { access: dependencies.access, groupCommit, clock: dependencies.clock, metrics, refusals: createRefusalLog(logger), logger }, version);
+
+  try {
+    await server.listen({ host: options.host, port: options.port });
+  } catch (error) {
+    clearInterval(gaugeTimer);
+    throw new AppError('start_failed', `cannot listen on ${options.host}:${options.port}`, { cause: error, retryable: false });
+  }
+  const { port } = server.server.address() as AddressInfo;
+  logger.info({ host: options.host, port }, 'ingest is listening');
+
+  async function stop(): Promise<void> {
+    clearInterval(gaugeTimer);
+    await server.close();
+    await groupCommit.drain();
+  }
+  let stopped: Promise<void> | undefined;
+  return { port, stop: () => (stopped ??= stop()) };
+}

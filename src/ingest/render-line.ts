@@ -1,0 +1,75 @@
+import { eventFields } from '../model/event-fields.ts';
+import { eventKinds, platforms, type EventKind, type Platform } from '../model/event-kinds.ts';
+import type { EventLine } from '../model/event-line.ts';
+import type { GivenFields } from '../model/schema-registry.ts';
+import type { EventIds } from './event-id.ts';
+
+interface PlannedField {
+  readonly name: string;
+  readonly column: string;
+  /** What the event has when the client does not say. */
+  readonly fallback: number | undefined;
+  readonly isSixtyFourBit: boolean;
+}
+
+/** What goes into a line for a kind on a platform. service.md's defaults: the common ones always, a platform's own only there. */
+function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
+  return eventFields
+    .filter((field) => field.kinds.includes(kind) && field.name !== 'eventTimestamp')
+    .map(({ name, schema }) => ({
+      name,
+      column: schema['x-column'],
+      fallback: schema['x-platforms']?.includes(platform) === false ? undefined : schema.default,
+      isSixtyFourBit: schema['x-column-type'] === 'BIGINT' || schema['x-column-type'] === 'DECIMAL(20,0)',
+    }));
+}
+
+const plans = new Map(eventKinds.map((kind) => [kind, new Map(platforms.map((platform) => [platform, planFields(kind, platform)]))]));
+
+function storedValue(value: unknown, field: PlannedField): unknown {
+  if (value === undefined) return field.fallback;
+  if (!field.isSixtyFourBit) return value;
+  // Digits, without the leading zeros and minus zero that a client may write.
+  return BigInt(value as string | number).toString();
+}
+
+/** Who sent the events of a request, to which method, and when. */
+export interface LineContext {
+  readonly kind: EventKind;
+  readonly idApp: number;
+  readonly platform: Platform;
+  readonly receivedAtMs: number;
+  readonly ids: EventIds;
+}
+
+/** Sorted, because a client's map may come in another order when it tries again. */
+function sortedEntries(value: unknown): unknown {
+  return typeof value === 'object' && value !== null ? Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)) : value;
+}
+
+/** What the client gave, in one form whatever the order and notation, so that a retry gives the same text. */
+function renderGiven(kind: EventKind, fields: GivenFields, plan: readonly PlannedField[]): string {
+  const given = plan.filter((field) => fields[field.name] !== undefined).map((field) => [field.column, sortedEntries(storedValue(fields[field.name], field))]);
+  return JSON.stringify([kind, fields['eventTimestamp'] ?? null, given]);
+}
+
+/**
+ * Renders one validated event as its line of NDJSON, with the newline: known fields only, under their column names, in
+ * the schema's order, defaults filled in. A line is made anew from the values and never holds the client's own bytes.
+ */
+export function renderLine(context: LineContext, fields: GivenFields, index: number): string {
+  const { kind, idApp, platform, receivedAtMs } = context;
+  const plan = plans.get(kind)?.get(platform) ?? [];
+  const line: { -readonly [key in keyof EventLine]: EventLine[key] } = {
+    event_id: context.ids(index, () => renderGiven(kind, fields, plan)),
+    kind,
+    id_app: idApp,
+    event_time: (fields['eventTimestamp'] as number | undefined) ?? Math.floor(receivedAtMs / 1000),
+    received_at: receivedAtMs,
+  };
+  for (const field of plan) {
+    const value = storedValue(fields[field.name], field);
+    if (value !== undefined) line[field.column] = value;
+  }
+  return `${JSON.stringify(line)}\n`;
+}

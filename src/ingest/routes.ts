@@ -1,0 +1,137 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { AccessReader, App } from '../access/access.ts';
+import { importMethods, type ImportMethod } from '../model/event-kinds.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { describeError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { keyedEventIds, plainEventIds, type EventIds } from './event-id.ts';
+import type { GroupCommit } from './group-commit.ts';
+import type { IngestMetrics } from './ingest-metrics.ts';
+import { parseBody } from './parse-body.ts';
+import { parseEvents } from './parse-events.ts';
+import { readBody } from './read-body.ts';
+import type { RefusalLog } from './refusal-log.ts';
+import { answerOf, renderDetail, type Refusal } from './refusal.ts';
+import { renderLine } from './render-line.ts';
+
+export interface RouteDependencies {
+  readonly access: AccessReader;
+  readonly groupCommit: GroupCommit;
+  readonly clock: Clock;
+  readonly metrics: IngestMetrics;
+  readonly refusals: RefusalLog;
+  readonly logger: Logger;
+}
+
+/** The text of service.md's confirmation. */
+const accepted = JSON.stringify({ message: 'Ok' });
+const json = 'application/json; charset=utf-8';
+/** Longest Idempotency-Key, characters. */
+const maxKeyLength = 255;
+const retryAfterSeconds = 1;
+
+/** The version segment of an import path. */
+const versionPath = /^\/v\d[^/]*(?:\/|$)/i;
+
+/** What a path that no route has is answered with: the version is checked before the method. */
+export function refusePath(path: string): Refusal {
+  if (versionPath.test(path) && !path.startsWith('/v1/') && path !== '/v1') return { reason: 'version', detail: 'the API version must be v1' };
+  return { reason: 'method', detail: 'no such method' };
+}
+
+/** The app that a request is for, when its token suits it. Neither says which of the two was wrong. */
+function findApp(access: AccessReader, request: FastifyRequest): App | Refusal {
+  const { idApp } = request.query as { idApp?: unknown };
+  const token = request.headers.authorization;
+  const app =
+    typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '' ? access.current().findAppByToken(Number(idApp), token) : undefined;
+  return app ?? { reason: 'token', detail: 'the token does not suit the app named by idApp' };
+}
+
+/** How event ids are made for a request: from its Idempotency-Key when it has one. */
+function chooseIds(request: FastifyRequest, idApp: number, receivedAtMs: number): EventIds | Refusal {
+  const key = request.headers['idempotency-key'];
+  if (key === undefined) return plainEventIds(receivedAtMs);
+  if (typeof key !== 'string' || key === '' || key.length > maxKeyLength) {
+    return { reason: 'rules', detail: `Idempotency-Key must have 1 to ${maxKeyLength} characters` };
+  }
+  return keyedEventIds(idApp, key);
+}
+
+/** Adds the import area's routes and error answers to a server. Checks run in the order of the README's list. */
+export function addImportRoutes(server: FastifyInstance, dependencies: RouteDependencies, version: string): void {
+  const { access, groupCommit, clock, metrics, refusals, logger } = dependencies;
+
+  function refuse(reply: FastifyReply, refusal: Refusal, method?: ImportMethod): FastifyReply {
+    const { status, body } = answerOf(refusal.reason);
+    metrics.refused(refusal.reason);
+    const { idApp } = reply.request.query as { idApp?: unknown };
+    refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
+    if (status === 500) void reply.header('retry-after', retryAfterSeconds);
+    return reply.code(status).header('content-type', json).header('x-error-detail', renderDetail(refusal.detail)).send(body);
+  }
+
+  async function importEvents(method: ImportMethod, app: App, request: FastifyRequest): Promise<Refusal | undefined> {
+    const body = await readBody(request.raw);
+    if ('reason' in body) return body;
+    const parsed = parseBody(body);
+    if ('reason' in parsed) return parsed;
+    const events = parseEvents(method, app, parsed.value);
+    if ('reason' in events) return events;
+    const receivedAtMs = clock.nowMs();
+    const ids = chooseIds(request, app.idApp, receivedAtMs);
+    if (typeof ids !== 'function') return ids;
+
+    const { kind } = events;
+    metrics.received(kind, events.events.length);
+    if (events.unknownParameters > 0) metrics.unknownParameters(events.unknownParameters);
+    const context = { kind, idApp: app.idApp, platform: app.platform, receivedAtMs, ids };
+    const lines = Buffer.from(events.events.map((fields, index) => renderLine(context, fields, index)).join(''));
+
+    const outcome = await groupCommit.append(lines);
+    switch (outcome.state) {
+      case 'stored':
+        metrics.acknowledged(kind, app.idApp, events.events.length);
+        return undefined;
+      case 'refused':
+        return { reason: 'unavailable', detail: outcome.detail };
+      case 'unknown':
+        return { reason: 'unknown', detail: outcome.detail };
+      default:
+        return outcome satisfies never;
+    }
+  }
+
+  // The framework would refuse a Content-Type it cannot read; here it says nothing, so it is not looked at.
+  server.addHook('onRequest', (request, _, done) => {
+    delete request.raw.headers['content-type'];
+    done();
+  });
+  server.removeAllContentTypeParsers();
+  server.addContentTypeParser('*', (_request, _payload, done) => done(null, undefined));
+
+  for (const method of Object.keys(importMethods) as ImportMethod[]) {
+    server.post(`/v1/${method}`, async (request, reply) => {
+      const startedMs = performance.now();
+      const app = findApp(access, request);
+      const refusal = 'reason' in app ? app : await importEvents(method, app, request);
+      metrics.answered(method, performance.now() - startedMs);
+      if (refusal !== undefined) return refuse(reply, refusal, method);
+      return reply.header('content-type', json).send(accepted);
+    });
+  }
+
+  // Two methods that clients call beside service.md's: neither looks at a body.
+  server.post('/v1/version', (_request, reply) => reply.header('content-type', json).send(JSON.stringify({ version })));
+  server.post('/v1/test-app-access', (request, reply) => {
+    const app = findApp(access, request);
+    return 'reason' in app ? refuse(reply, app) : reply.header('content-type', json).send(accepted);
+  });
+
+  server.setNotFoundHandler((request, reply) => refuse(reply, refusePath(request.url)));
+  server.setErrorHandler((error, request, reply) => {
+    if (request.raw.destroyed && !request.raw.complete) return reply.send();
+    logger.error({ error: describeError(error), url: request.url.slice(0, 200) }, 'request failed');
+    return refuse(reply, { reason: 'internal', detail: 'internal error' });
+  });
+}

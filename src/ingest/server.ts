@@ -1,0 +1,85 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { fastify, type FastifyInstance } from 'fastify';
+import type { Logger } from '../runtime/logger.ts';
+import { answerOf, renderDetail, type Refusal } from './refusal.ts';
+
+/** Limits of the import port. Bodies are small, so a client that takes longer than these is slow on purpose or broken. */
+export interface ServerLimits {
+  /** Most simultaneous connections; further ones are closed at once. */
+  readonly maxConnections: number;
+  /** Time for a request's headers, and for headers and body, milliseconds. */
+  readonly headersTimeoutMs: number;
+  readonly requestTimeoutMs: number;
+  /** How often connections are looked at for those two, milliseconds. */
+  readonly checkIntervalMs: number;
+  /** How long an idle connection is kept for the client's next request, milliseconds. */
+  readonly keepAliveMs: number;
+  /** A connection is closed after so many requests, so that clients spread over the workers again. */
+  readonly maxRequestsPerSocket: number;
+}
+
+export const defaultServerLimits: ServerLimits = {
+  maxConnections: 10_000,
+  headersTimeoutMs: 10_000,
+  requestTimeoutMs: 15_000,
+  checkIntervalMs: 1000,
+  // Longer than the usual 60 s of load balancers, which would otherwise reuse a connection that is being closed.
+  keepAliveMs: 65_000,
+  maxRequestsPerSocket: 100_000,
+};
+
+const maxHeaderBytes = 16_384;
+
+/** Answers on the bare socket: what came was no request that the server could give to a handler. */
+export function answerOnSocket(socket: Socket, refusal: Refusal): void {
+  const { body } = answerOf(refusal.reason);
+  if (socket.writable) {
+    socket.end(
+      `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${body.length}\r\n` +
+        `X-Error-Detail: ${renderDetail(refusal.detail)}\r\nConnection: close\r\n\r\n${body}`,
+    );
+  } else {
+    socket.destroy();
+  }
+}
+
+export interface ServerHandlers {
+  /** A request whose bytes are no HTTP, or that came too slowly. */
+  readonly onProtocolError: (refusal: Refusal) => void;
+  /** A path that cannot be decoded. */
+  readonly onBadUrl: (path: string, request: IncomingMessage, response: ServerResponse) => void;
+}
+
+/** Creates the import area's Fastify: no body parser and no error format of its own, limits on everything; not listening. */
+export function createServer(limits: ServerLimits, handlers: ServerHandlers, logger: Logger): FastifyInstance {
+  const server = fastify({
+    logger: false,
+    // Bodies are read by ourselves (read-body.ts), which has the real limit; this one is only the framework's.
+    bodyLimit: 1_048_576,
+    requestTimeout: limits.requestTimeoutMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    maxRequestsPerSocket: limits.maxRequestsPerSocket,
+    http: {
+      maxHeaderSize: maxHeaderBytes,
+      headersTimeout: limits.headersTimeoutMs,
+      connectionsCheckingInterval: limits.checkIntervalMs,
+    },
+    trustProxy: false,
+    exposeHeadRoutes: false,
+    // Requests already on a kept connection are still answered while the server closes.
+    return503OnClosing: false,
+    forceCloseConnections: 'idle',
+    routerOptions: { ignoreTrailingSlash: true, caseSensitive: true, onBadUrl: handlers.onBadUrl },
+    clientErrorHandler(error, socket) {
+      if (error.code === 'ECONNRESET' || socket.destroyed) return;
+      const refusal: Refusal = { reason: 'protocol', detail: error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 'the request came too slowly' : 'not a valid HTTP request' };
+      handlers.onProtocolError(refusal);
+      answerOnSocket(socket, refusal);
+    },
+  });
+  const http: Server = server.server;
+  http.maxConnections = limits.maxConnections;
+  http.on('drop', () => logger.warn({ maxConnections: limits.maxConnections }, 'connection refused: too many'));
+  return server;
+}
