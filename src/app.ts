@@ -1,0 +1,107 @@
+import path from 'node:path';
+import { openAccessReader } from './access/store.ts';
+import { startCompact } from './compact/compact.ts';
+import { dataPaths, type Config } from './config.ts';
+import { startExport } from './export/export.ts';
+import { addHealthRoutes, type ServiceView } from './health/routes.ts';
+import { startIngest } from './ingest/ingest.ts';
+import { lakePaths } from './lake/lake.ts';
+import { createClock, type Clock } from './runtime/clock.ts';
+import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
+import type { Logger } from './runtime/logger.ts';
+import type { Metrics } from './runtime/metrics.ts';
+import type { Stage } from './runtime/role-process.ts';
+import type { Role } from './service.ts';
+import { openConnection, type StreamConnection } from './stream/connection.ts';
+import { openPublisher } from './stream/publisher.ts';
+import { openReader } from './stream/reader.ts';
+import { ensureStream } from './stream/topology.ts';
+
+/**
+ * The composition root of one process: opens the stores a role needs, starts its stage on them, and returns what stops
+ * them in reverse. Read together with service.ts, which runs these processes, it is the architecture.
+ *
+ *   ingest:  access -> [ingest] -> stream        compact: stream -> [compact] -> lake
+ *   export:  access, lake -> [export] -> reports, and the service's health
+ */
+
+export interface Composition {
+  readonly config: Config;
+  /** The program's entry file. */
+  readonly entry: string;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+}
+
+interface Parts extends Composition {
+  readonly clock: Clock;
+  readonly closers: Closers;
+}
+
+/** Connects to the broker that the supervisor named, and makes sure that the stream is there with safe settings. */
+async function openStream({ config, logger, closers }: Parts, name: string): Promise<StreamConnection> {
+  const connection = await openConnection({ url: config.natsUrl ?? 'nats://127.0.0.1:4222', name: `tributary-${name}`, logger });
+  closers.add('broker connection', () => connection.close());
+  await ensureStream(connection, { maxBytes: config.streamMaxBytes });
+  return connection;
+}
+
+async function startIngestStage(parts: Parts): Promise<Stage> {
+  const { config, logger, metrics, clock, closers } = parts;
+  const access = openAccessReader(dataPaths(config.dataDir), logger);
+  closers.add('access', () => access.close());
+  const publisher = openPublisher(await openStream(parts, 'ingest'));
+  return startIngest({ access, publisher, clock, metrics, logger }, { host: config.host, port: config.s2sPort });
+}
+
+async function startCompactStage(parts: Parts): Promise<Stage> {
+  const { config, logger, metrics, clock, closers } = parts;
+  const paths = dataPaths(config.dataDir);
+  const reader = await openReader(await openStream(parts, 'compact'));
+  closers.add('stream reader', () => reader.close());
+  return startCompact(
+    { reader, clock, metrics, logger },
+    {
+      lakeDir: paths.lake,
+      spoolDir: path.join(paths.spool, 'compact'),
+      flushAgeMs: config.flushAgeMs,
+      flushMaxBytes: config.flushMaxBytes,
+      flushMaxRows: config.flushMaxRows,
+      sealAgeMs: config.sealAgeMs,
+      sealMaxBytes: config.sealMaxBytes,
+      retentionMs: config.retentionMs,
+      duckdbMemoryMb: config.duckdbMemoryMb,
+    },
+  );
+}
+
+async function startExportStage({ config, logger, metrics, clock, closers }: Parts): Promise<Stage> {
+  const paths = dataPaths(config.dataDir);
+  const access = openAccessReader(paths, logger);
+  closers.add('access', () => access.close());
+  let view: ServiceView | undefined;
+  const stage = await startExport(
+    { access, clock, metrics, logger, extraRoutes: [(server) => addHealthRoutes(server, () => view, clock)] },
+    {
+      ...config,
+      port: config.apiPort,
+      publicUrl: config.publicApiUrl,
+      tableDir: lakePaths(paths.lake).table,
+      reportsDir: paths.reports,
+      keysDir: paths.keys,
+    },
+  );
+  return { ...stage, onService: (state) => void (view = state as ServiceView) };
+}
+
+const starters = { ingest: startIngestStage, compact: startCompactStage, export: startExportStage } satisfies Record<Role, (parts: Parts) => Promise<Stage>>;
+
+/** Starts the stage of a role on its stores. A start that fails half-way closes what it had opened. */
+export async function startStage(role: Role, composition: Composition): Promise<Stage> {
+  return buildWithClosers(composition.logger, async (closers) => {
+    const clock = createClock(composition.config.clockOffsetSeconds);
+    const stage = await starters[role]({ ...composition, clock, closers });
+    closers.add(role, () => stage.stop());
+    return { ...stage, stop: () => closers.stop() };
+  });
+}

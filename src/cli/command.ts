@@ -1,0 +1,61 @@
+import { parseArgs, type ParseArgsConfig } from 'node:util';
+import { parseConfig, type Config, type Environment } from '../config.ts';
+import { AppError, describeError } from '../runtime/errors.ts';
+
+/** What a command gets from the process it runs in. */
+export interface CommandContext {
+  readonly environment: Environment;
+  /** The program's entry file, for commands that start it again as a child. */
+  readonly entry: string;
+  /** Writes one JSON answer, as one line, on standard output. */
+  readonly answer: (value: unknown) => void;
+  /** Writes one line for a person, on standard output. */
+  readonly print: (line: string) => void;
+  /** Writes one line for a person, on standard error. */
+  readonly note: (line: string) => void;
+  /** Aborted by the first SIGTERM or SIGINT. */
+  readonly stop: AbortSignal;
+  /** Aborted by the second. */
+  readonly force: AbortSignal;
+}
+
+/** One verb of the command line. `run` returns the exit code; nothing means 0. */
+export interface Command {
+  readonly name: string;
+  readonly usage: string;
+  readonly summary: string;
+  run(args: readonly string[], context: CommandContext): Promise<number | void>;
+}
+
+type Options = NonNullable<ParseArgsConfig['options']>;
+
+/** Options every command takes. */
+const commonOptions = { data: { type: 'string' } } as const satisfies Options;
+
+/**
+ * Parses a command's words: `--name value`, `--name=value`, flags, and exactly the positional words named in `words`.
+ * Anything else is a `usage` error that shows the command's usage. `--data` is in every command.
+ */
+export function parseWords<O extends Options>(args: readonly string[], words: readonly string[], options: O, usage: string) {
+  try {
+    const parsed = parseArgs({ args: [...args], options: { ...commonOptions, ...options }, allowPositionals: true, strict: true });
+    if (parsed.positionals.length !== words.length) {
+      throw new Error(words.length === 0 ? `unexpected word '${parsed.positionals[0]}'` : `expected ${words.join(' ')}`);
+    }
+    return parsed;
+  } catch (error) {
+    throw new AppError('usage', describeError(error), { hint: `Usage: ${usage}` });
+  }
+}
+
+/** Parses a positive integer of the command line. */
+export function parseId(text: string | undefined, what: string): number {
+  const value = text !== undefined && /^[1-9]\d{0,15}$/.test(text) ? Number(text) : Number.NaN;
+  if (!Number.isSafeInteger(value)) throw new AppError('usage', `${what} must be a positive integer, not '${text ?? ''}'`);
+  return value;
+}
+
+/** The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). */
+export function resolveConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>): Config {
+  return parseConfig({ ...environment, ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) });
+}

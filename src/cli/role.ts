@@ -1,0 +1,23 @@
+import { startStage } from '../app.ts';
+import { parseConfig } from '../config.ts';
+import { AppError } from '../runtime/errors.ts';
+import { createLogger } from '../runtime/logger.ts';
+import { createMetrics } from '../runtime/metrics.ts';
+import { runRoleProcess } from '../runtime/role-process.ts';
+import { roles } from '../service.ts';
+import type { Command } from './command.ts';
+
+/** `tributary role ROLE`: what a child of the supervisor runs. Internal: it needs the supervisor's channel and settings. */
+export const roleCommand: Command = {
+  name: 'role',
+  usage: 'tributary role ROLE',
+  summary: '',
+  async run([name], { environment, entry }) {
+    const role = roles.find((known) => known === name);
+    if (role === undefined) throw new AppError('usage', `'role' takes ${roles.join(', ')}, not '${name ?? ''}'`);
+    const config = parseConfig(environment);
+    const logger = createLogger(config.logLevel, { role });
+    const metrics = createMetrics();
+    return runRoleProcess(() => startStage(role, { config, entry, logger, metrics }), metrics, logger);
+  },
+};

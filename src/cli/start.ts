@@ -1,0 +1,40 @@
+import { once } from 'node:events';
+import { AppError } from '../runtime/errors.ts';
+import { createLogger } from '../runtime/logger.ts';
+import { roles, startService, type Role } from '../service.ts';
+import { parseWords, resolveConfig, type Command } from './command.ts';
+
+const usage = 'tributary start [--role ingest,compact,export] [--s2s-port N] [--api-port N] [--host H] [--data DIR]';
+
+function parseRoles(text: string | undefined): readonly Role[] {
+  if (text === undefined) return roles;
+  const named = text.split(',');
+  const unknown = named.find((name) => !roles.includes(name as Role));
+  if (unknown !== undefined) throw new AppError('usage', `--role takes ${roles.join(', ')}, not '${unknown}'`, { hint: `Usage: ${usage}` });
+  return roles.filter((role) => named.includes(role));
+}
+
+/** `tributary start`: runs the service until SIGTERM or SIGINT, which drain it; a second signal forces it down. */
+export const startCommand: Command = {
+  name: 'start',
+  usage,
+  summary: 'run the service until it is told to stop',
+  async run(args, { environment, entry, answer, stop, force }) {
+    const options = { role: { type: 'string' }, 's2s-port': { type: 'string' }, 'api-port': { type: 'string' }, host: { type: 'string' } } as const;
+    const { values } = parseWords(args, [], options, usage);
+    const config = resolveConfig(environment, {
+      TRIBUTARY_DATA_DIR: values.data,
+      TRIBUTARY_S2S_PORT: values['s2s-port'],
+      TRIBUTARY_API_PORT: values['api-port'],
+      TRIBUTARY_HOST: values.host,
+    });
+    const logger = createLogger(config.logLevel, { role: 'supervisor' });
+    const service = await startService({ config, roles: parseRoles(values.role), entry, environment, logger });
+    force.addEventListener('abort', () => service.force());
+    answer({ ready: true, ...(service.s2s === undefined ? {} : { s2s: service.s2s }), ...(service.api === undefined ? {} : { api: service.api }) });
+    if (!stop.aborted) await once(stop, 'abort');
+    logger.info({}, 'service drains');
+    await service.stop();
+    logger.info({}, 'service stopped');
+  },
+};
