@@ -27,6 +27,13 @@ export interface ExportsDependencies {
   readonly clock: Clock;
 }
 
+function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
+  if (jobs.length < limit) return undefined;
+  const exports = jobs.map((job) => ({ idRawExport: String(job.id) }));
+  return badRequest(`The maximum number of simultaneous requests is reached: ${limit}. Wait for room in the queue.`, { exports });
+}
+
+/** Creates the rules of the export area over its stores. */
 export function createExports({ store, runner, zoneDays, clock }: ExportsDependencies, options: { readonly maxExports: number }): Exports {
   /** Creates run one after the other, so that the limit holds however many come at once. */
   let lastCreate: Promise<unknown> = Promise.resolve();
@@ -34,11 +41,7 @@ export function createExports({ store, runner, zoneDays, clock }: ExportsDepende
   function refuseOverLimit(user: User): Refusal | undefined {
     const ofAccount = store.list().filter((job) => job.idAccount === user.idAccount && isInProgress(job));
     const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
-    const over = (jobs: readonly ReportJob[], limit: number): Refusal | undefined =>
-      jobs.length < limit
-        ? undefined
-        : badRequest(`The maximum number of simultaneous requests is reached: ${limit}. Wait for room in the queue.`, { exports: jobs.map((job) => ({ idRawExport: String(job.id) })) });
-    return over(ofAccount, options.maxExports) ?? (user.maxExports === undefined ? undefined : over(ofUser, user.maxExports));
+    return refuseOver(ofAccount, options.maxExports) ?? (user.maxExports === undefined ? undefined : refuseOver(ofUser, user.maxExports));
   }
 
   async function createNow(user: User, given: Arguments): Promise<ReportJob | Refusal> {

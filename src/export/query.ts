@@ -102,8 +102,8 @@ function inSet(column: string, prefix: string, values: readonly string[]): { con
 const deviceColumns = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.schema['x-column']);
 
 function requirement(event: ExportEvent): string[] {
-  if (event.requires === 'user') return [`events.custom_user_id <> ''`];
-  if (event.requires === 'device') return [`(${deviceColumns.map((column) => `events.${column} <> ''`).join(' OR ')})`];
+  if (event.requires === 'user') return ['events.custom_user_id IS NOT NULL'];
+  if (event.requires === 'device') return [`(${deviceColumns.map((column) => `events.${column} IS NOT NULL`).join(' OR ')})`];
   return [];
 }
 
