@@ -31,7 +31,7 @@ import type { StreamReader } from '../stream/stream.ts';
 import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
 import { openRecentKeys } from './dedupe.ts';
 import { flushBatch } from './flush.ts';
-import { findStreamFault, followStream, type StreamFault } from './follow.ts';
+import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies, type StreamFault } from './follow.ts';
 import { gatherBatch } from './gather.ts';
 import { startUpkeep } from './upkeep.ts';
 
@@ -56,6 +56,8 @@ export interface CompactOptions {
   readonly duckdbMemoryMb: number;
   /** Take no lock, so that tests can let two compactors compete; the fence in the log must hold by itself. */
   readonly withoutLock?: boolean;
+  /** How long to wait for a compactor that is on its way out. */
+  readonly lockWaitMs?: number;
 }
 
 /** A compactor at work. `failed` rejects when it cannot go on; the process then ends and a new one starts. */
@@ -65,7 +67,7 @@ export interface Compact extends Stoppable {
   facts(): Readonly<Record<string, unknown>>;
 }
 
-const lockWaitMs = 15_000;
+const defaultLockWaitMs = 15_000;
 const retryEveryMs = 500;
 /** A retryable error of another kind that lasts longer than this ends the process. */
 const maxTroubleMs = 60_000;
@@ -79,17 +81,22 @@ interface Loop {
   readonly counted: CompactMetrics;
   readonly dependencies: CompactDependencies;
   readonly options: CompactOptions;
-  readonly alarm: (fault: StreamFault) => void;
+  readonly alarm: FollowDependencies['alarm'];
 }
 
 /** One turn of the flush loop: pull, convert, flush, commit, purge. */
 async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
-  const { table, dependencies, options, writer } = loop;
+  const { table, dependencies, options, writer, alarm } = loop;
   const { reader, logger } = dependencies;
+  const follow = { table, reader, writer, alarm };
   await table.refresh();
-  const epoch = await followStream(table, reader, writer, loop.alarm, logger);
+  const epoch = await followStream(follow);
   const limits = { maxBytes: options.flushMaxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
-  const batch = await gatherBatch(reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal);
+  const batch = await gatherBatch(reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal).catch(async (error: unknown) => {
+    if (!isAppError(error, 'corrupt')) throw error;
+    await skipHole(follow, epoch);
+    return undefined;
+  });
   if (batch === undefined) return;
   // Messages pulled from a stream that has lost its anchor meanwhile may be others than those that follow our position.
   if ((await findStreamFault(reader, epoch)) !== undefined) return;
@@ -140,7 +147,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const crashPoint = dependencies.crashPoint ?? noCrashPoint;
   const paths = lakePaths(options.lakeDir);
   if (options.withoutLock !== true) {
-    const lock = await waitForLock(paths.compactorLock, 'the compactor', lockWaitMs);
+    const lock = await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
     closers.add('compactor lock', () => lock.release());
   }
   await rm(options.spoolDir, { recursive: true, force: true });
@@ -158,7 +165,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
 
   const faults: { fault: StreamFault; at: string }[] = [];
-  const alarm = (fault: StreamFault): void => {
+  const alarm: FollowDependencies['alarm'] = (fault, figures) => {
+    logger.error({ fault, ...figures }, faultExplanations[fault]);
     counted.streamFault(fault);
     faults.push({ fault, at: new Date(clock.nowMs()).toISOString() });
   };

@@ -1,5 +1,4 @@
 import { AppError } from '../runtime/errors.ts';
-import type { Logger } from '../runtime/logger.ts';
 import type { Epoch } from '../lake/lake-state.ts';
 import type { Table } from '../lake/table.ts';
 import type { StreamReader, StreamState } from '../stream/stream.ts';
@@ -9,7 +8,8 @@ import { hashMessage } from './gather.ts';
 /** What can be wrong with the stream when it is compared with the lake's position. */
 export type StreamFault = 'recreated' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap';
 
-const explanations: Readonly<Record<StreamFault, string>> = {
+/** What each fault means, for the operator. */
+export const faultExplanations: Readonly<Record<StreamFault, string>> = {
   recreated: 'the stream was created anew: messages that were not yet in the lake are gone with the old one',
   shortened: 'the stream ends before the position of the lake: the broker has lost messages',
   replaced: 'the message at the position of the lake is another one: the broker has lost messages and reused their numbers',
@@ -32,6 +32,15 @@ export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promi
   return hashMessage(anchor.payload) === epoch.anchorHash ? undefined : 'replaced';
 }
 
+export interface FollowDependencies {
+  readonly table: Table;
+  readonly reader: StreamReader;
+  /** This compactor's claim on the lake. */
+  readonly writer: string;
+  /** Tells the operator, loudly, with the figures of the fault. */
+  readonly alarm: (fault: StreamFault, figures: Readonly<Record<string, unknown>>) => void;
+}
+
 function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): string {
   for (let life = 1; ; life += 1) {
     const appId = life === 1 ? state.id : `${state.id}#${life}`;
@@ -39,12 +48,13 @@ function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): stri
   }
 }
 
-async function startEpoch(table: Table, reader: StreamReader, writer: string, fault: StreamFault | undefined): Promise<Epoch> {
+/** Begins an epoch after `from`, or at the start of what the stream has. */
+async function startEpoch({ table, reader, writer }: FollowDependencies, fault: StreamFault | undefined, from?: number): Promise<Epoch> {
   const stream = await reader.state();
   let epoch: Epoch | undefined;
   await table.commit((state, lake) => {
     assertOwner(lake, writer);
-    const position = Math.max(0, stream.firstSequence - 1);
+    const position = from ?? Math.max(0, stream.firstSequence - 1);
     // What the stream holds now may be in the lake already, under other numbers. An empty lake has nothing to look up.
     const dedupeThrough = lake.totals.stored === 0 ? 0 : stream.lastSequence;
     epoch = { appId: nextAppId(stream, state.txns), streamId: stream.id, position, dedupeThrough };
@@ -58,16 +68,28 @@ async function startEpoch(table: Table, reader: StreamReader, writer: string, fa
  * Says from where to read the stream. A fault begins a new epoch: a loud alarm, then everything the stream still has is
  * read from its start, and each event that the lake already has is dropped by its id. Never a silent skip.
  */
-export async function followStream(table: Table, reader: StreamReader, writer: string, alarm: (fault: StreamFault) => void, logger: Logger): Promise<Epoch> {
+export async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
+  const { table, reader, alarm } = dependencies;
   const epoch = table.lake().epoch;
   if (epoch === undefined) {
     const { firstSequence } = await reader.state();
-    if (firstSequence > 1) alarm('gap');
-    return startEpoch(table, reader, writer, firstSequence > 1 ? 'gap' : undefined);
+    if (firstSequence <= 1) return startEpoch(dependencies, undefined);
+    alarm('gap', { position: 0, firstSequence });
+    return startEpoch(dependencies, 'gap');
   }
   const fault = await findStreamFault(reader, epoch);
   if (fault === undefined) return epoch;
-  logger.error({ fault, position: epoch.position, stream: epoch.streamId }, explanations[fault]);
-  alarm(fault);
-  return startEpoch(table, reader, writer, fault);
+  alarm(fault, { position: epoch.position, stream: epoch.streamId });
+  return startEpoch(dependencies, fault);
+}
+
+/** Goes past a hole right after the position: an alarm, and a new epoch that begins at the next message there is. */
+export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): Promise<void> {
+  const { reader, alarm } = dependencies;
+  const { lastSequence } = await reader.state();
+  let next = epoch.position + 1;
+  while (next <= lastSequence && (await reader.findMessage(next)) === undefined) next += 1;
+  if (next === epoch.position + 1) return;
+  alarm('gap', { position: epoch.position, firstMissing: epoch.position + 1, lastMissing: next - 1 });
+  await startEpoch(dependencies, 'gap', next - 1);
 }

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { open, type FileHandle } from 'node:fs/promises';
+import { isAppError, type AppError } from '../runtime/errors.ts';
 import type { StreamMessage, StreamReader } from '../stream/stream.ts';
 
 /** The messages of one flush, spooled as NDJSON in the order of the stream. */
@@ -23,6 +24,8 @@ export interface GatherLimits {
   readonly maxAgeMs: number;
 }
 
+type PullLimits = Parameters<StreamReader['pull']>[1];
+
 /** One pull: what is held in memory at once. */
 const pullMaxBytes = 16 * 1024 * 1024;
 const newline = 0x0a;
@@ -44,20 +47,45 @@ async function spool(handle: FileHandle, messages: readonly StreamMessage[]): Pr
   await handle.appendFile(Buffer.concat(buffers));
 }
 
+/** Reads the messages after a sequence one by one, up to the first that is missing: what a pull across a hole refuses to give. */
+async function pullToHole(reader: StreamReader, after: number, maxBytes: number): Promise<StreamMessage[]> {
+  const messages: StreamMessage[] = [];
+  for (let bytes = 0; bytes < maxBytes; ) {
+    const message = await reader.findMessage(after + messages.length + 1);
+    if (message === undefined) break;
+    messages.push(message);
+    bytes += message.payload.length;
+  }
+  return messages;
+}
+
+/** Pulls once; where messages are missing, gives those before the hole, and the error that tells of it. */
+async function pullNext(reader: StreamReader, after: number, limits: PullLimits): Promise<{ pulled: StreamMessage[]; hole?: AppError }> {
+  try {
+    return { pulled: await reader.pull(after, limits) };
+  } catch (error) {
+    if (!isAppError(error, 'corrupt')) throw error;
+    return { pulled: await pullToHole(reader, after, limits.maxBytes), hole: error };
+  }
+}
+
 /**
  * Pulls messages after a sequence into a spool file until there are bytes or rows enough, or `maxAgeMs` have passed since
  * the first pull. Undefined when nothing came, or the signal aborted: what was pulled is still in the stream. Memory: one
- * pull. Errors: the reader's, and those of the file system.
+ * pull. Errors: `corrupt` when the very next message is missing and later ones are there; the reader's; the file system's.
  */
 export async function gatherBatch(reader: StreamReader, after: number, limits: GatherLimits, file: string, signal: AbortSignal): Promise<Batch | undefined> {
   const deadline = performance.now() + limits.maxAgeMs;
   const handle = await open(file, 'w', 0o600);
   let last: StreamMessage | undefined;
   let [messages, events, bytes] = [0, 0, 0];
+  let more = true;
   try {
     do {
       const maxBytes = Math.min(pullMaxBytes, limits.maxBytes - bytes);
-      const pulled = await reader.pull(after + messages, { maxBytes, waitMs: Math.max(1, deadline - performance.now()), signal });
+      const { pulled, hole } = await pullNext(reader, after + messages, { maxBytes, waitMs: Math.max(1, deadline - performance.now()), signal });
+      if (hole !== undefined && pulled.length === 0 && messages === 0) throw hole;
+      more = hole === undefined;
       if (pulled.length === 0) continue;
       await spool(handle, pulled);
       last = pulled.at(-1);
@@ -66,7 +94,7 @@ export async function gatherBatch(reader: StreamReader, after: number, limits: G
         events += countLines(payload);
         bytes += payload.length;
       }
-    } while (!signal.aborted && bytes < limits.maxBytes && events < limits.maxRows && performance.now() < deadline);
+    } while (more && !signal.aborted && bytes < limits.maxBytes && events < limits.maxRows && performance.now() < deadline);
   } finally {
     await handle.close();
   }

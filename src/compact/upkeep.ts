@@ -90,7 +90,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   const aborter = new AbortController();
   const { signal } = aborter;
   const sealEveryMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
-  let nextSealMs = 0;
+  let sealCheckedAtMs = 0;
   let nextCleanMs = 0;
   let youngBytesSeen = 0;
 
@@ -98,7 +98,9 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   function isSealTime(): boolean {
     const young = table.snapshot().files.filter((file) => file.young);
     const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
-    if (young.length === 0 || (performance.now() < nextSealMs && bytes - youngBytesSeen < options.sealMaxBytes)) return false;
+    // By the service's clock, as the ages are; a clock that was set back must not stop the sealing.
+    const elapsedMs = Math.abs(clock.nowMs() - sealCheckedAtMs);
+    if (young.length === 0 || (elapsedMs < sealEveryMs && bytes - youngBytesSeen < options.sealMaxBytes)) return false;
     youngBytesSeen = bytes;
     return true;
   }
@@ -107,7 +109,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   async function turn(): Promise<void> {
     if (isSealTime()) {
       await seal(dependencies, duckdb, options, signal);
-      nextSealMs = performance.now() + sealEveryMs;
+      sealCheckedAtMs = clock.nowMs();
     }
     await checkpointWhenDue(duckdb, table, crashPoint);
     if (performance.now() < nextCleanMs) return;

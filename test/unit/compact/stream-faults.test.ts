@@ -1,0 +1,98 @@
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const facts = (compact: { facts(): Readonly<Record<string, unknown>> }) => (compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault);
+
+async function waitForStored(folder: string, events: number): Promise<void> {
+  await waitFor(`${events} events are stored`, async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).lake?.totals.stored === events);
+}
+
+/** Compacts two messages of one event, so that the position is 2 and the anchor is message 2. */
+async function withTwoEvents(): Promise<{ folder: string; stream: MemoryStream; first: Record<string, unknown> }> {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  const first = eventLine();
+  stream.publish([first]);
+  await waitForStored(folder, 1);
+  stream.publish([eventLine()]);
+  await waitForStored(folder, 2);
+  await waitFor('the purge', () => stream.sequences.length === 1);
+  await compact.stop();
+  return { folder, stream, first };
+}
+
+test.for(['before the start', 'while it runs'])('messages that reuse acknowledged numbers %s are taken in, with an alarm', async (when) => {
+  const { folder, stream } = await withTwoEvents();
+  const damage = (): void => {
+    stream.truncate(1);
+    stream.publish([eventLine()]);
+    stream.publish([eventLine()]);
+  };
+  if (when === 'before the start') damage();
+  const compact = await startTestCompact(folder, stream);
+  if (when !== 'before the start') damage();
+  await waitForStored(folder, 4);
+  expect(facts(compact)).toEqual(['replaced']);
+  await compact.stop();
+  expect((await readRows(folder)).length).toBe(4);
+});
+
+test('a stream that ends before the position is followed from its end, with an alarm', async () => {
+  const { folder, stream } = await withTwoEvents();
+  stream.truncate(0);
+  const compact = await startTestCompact(folder, stream);
+  await waitFor('the alarm', () => facts(compact).length === 1);
+  stream.publish([eventLine()]);
+  stream.publish([eventLine()]);
+  stream.publish([eventLine()]);
+  await waitForStored(folder, 5);
+  expect(facts(compact)).toEqual(['shortened']);
+  await compact.stop();
+});
+
+test('a stream created anew is read from its start, and an event that the lake has is not stored again', async () => {
+  const { folder, stream, first } = await withTwoEvents();
+  stream.recreate();
+  stream.publish([first, eventLine()]);
+  const compact = await startTestCompact(folder, stream);
+  await waitForStored(folder, 3);
+  expect(facts(compact)).toEqual(['recreated']);
+  await compact.stop();
+  const { lake } = await readSnapshot(path.join(folder, 'lake', 'events'));
+  expect(lake?.totals).toEqual({ streamed: 4, stored: 3, failed: 0, repeats: 1, erased: 0 });
+});
+
+test('a lost message in the middle is reported, and those around it are stored', async () => {
+  const { folder, stream } = await withTwoEvents();
+  for (let n = 0; n < 5; n += 1) stream.publish([eventLine()]);
+  stream.lose(5);
+  const compact = await startTestCompact(folder, stream);
+  await waitForStored(folder, 6);
+  expect(facts(compact)).toEqual(['gap']);
+  await compact.stop();
+});
+
+test('a second compactor takes over, and the first can commit nothing more', async () => {
+  const { folder, stream } = await withTwoEvents();
+  const first = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-1') });
+  const second = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-2') });
+  stream.publish([eventLine()]);
+  await waitForStored(folder, 3);
+  await expect(first.failed).rejects.toMatchObject({ code: 'fenced' });
+  await first.stop();
+  await second.stop();
+  expect((await readRows(folder)).length).toBe(3);
+});
+
+test('a compactor refuses a lake that another one holds, naming it', async () => {
+  const { folder, stream } = await withTwoEvents();
+  const first = await startTestCompact(folder, stream);
+  await expect(startTestCompact(folder, stream, { lockWaitMs: 0 })).rejects.toThrow(/compactor.*pid/);
+  await first.stop();
+});
