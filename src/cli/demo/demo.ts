@@ -12,10 +12,11 @@ import path from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Environment } from '../../config.ts';
+import { AppError } from '../../runtime/errors.ts';
 import { ensureNatsServer } from '../../setup/ensure-nats-server.ts';
 import { countsAgree, countsByName, formatCountsByName, formatSummary, type DemoCounts } from './demo-report.ts';
 import { readDownloadedReport } from './downloaded-report.ts';
-import { parseDemoEvent, readEventFile, readLines, type DemoEvent } from './event-file.ts';
+import { checkReadable, parseDemoEvent, readEventFile, readLines, type DemoEvent } from './event-file.ts';
 import { createExport, downloadLinks, waitForReport, type ExportOptions } from './export-report.ts';
 import { generateGameSessions } from './game-sessions.ts';
 import { importEvents, type ImportResult } from './import-events.ts';
@@ -56,6 +57,7 @@ const lakeWaitMs = 60_000;
  */
 export async function runDemo(options: DemoOptions): Promise<number> {
   const { print } = options;
+  if (options.eventsFile !== undefined) await checkReadable(options.eventsFile);
   const environment = serviceEnvironment(options.environment);
   await ensureNatsServer(environment, { onFetch: print });
   const folder = await mkdtemp(path.join(tmpdir(), 'tributary-demo-'));
@@ -68,6 +70,8 @@ export async function runDemo(options: DemoOptions): Promise<number> {
       await time.measure('stop', () => service.stop());
       print(`\nstopped   everything, in ${formatSeconds(time.ms('stop'))}`);
       return countsAgree(counts) ? 0 : 1;
+    } catch (error) {
+      throw options.signal.aborted ? new AppError('stopping', 'the demo was interrupted, and what it had started is stopped') : error;
     } finally {
       // after an error only: the error tells more than what the stop may say
       await service.stop().catch(() => undefined);

@@ -32,11 +32,15 @@ export async function* readLines(file: string): AsyncGenerator<string, void, voi
   }
 }
 
-/** Reads a file of events, one body a line. Empty lines are passed over. Errors: `usage`, naming the line. */
-export async function* readEventFile(file: string): AsyncGenerator<DemoEvent, void, void> {
+/** Checks that a file of events can be read at all. Throws `not_found`. */
+export async function checkReadable(file: string): Promise<void> {
   await access(file, constants.R_OK).catch((error: unknown) => {
     throw new AppError('not_found', `cannot read the events: ${describeError(error)}`);
   });
+}
+
+/** Reads a file of events, one body a line. Empty lines are passed over. Errors: `usage`, naming the line. */
+export async function* readEventFile(file: string): AsyncGenerator<DemoEvent, void, void> {
   let number = 0;
   try {
     for await (const line of readLines(file)) {

@@ -77,17 +77,25 @@ export async function importEvents(events: AsyncIterable<DemoEvent> | Iterable<D
       lastTimestamp = Math.max(lastTimestamp ?? event.timestamp, event.timestamp);
     }
   };
+  // the first connection that fails stops the others, which would go on trying after the service is gone
+  const failed = new AbortController();
+  const signal = AbortSignal.any([options.signal, failed.signal]);
   const send = async (): Promise<void> => {
     // the generator hands each batch to exactly one of the connections that ask for the next
     for (let next = await batches.next(); next.done !== true; next = await batches.next()) {
       requests += 1;
-      await postBatch(next.value, `${options.keyPrefix}-${requests}`, options);
+      await postBatch(next.value, `${options.keyPrefix}-${requests}`, { ...options, signal });
       next.value.events.forEach(note);
       acknowledged += next.value.events.length;
       options.onProgress(acknowledged);
     }
   };
-  await Promise.all(Array.from({ length: options.connections }, send));
+  try {
+    await Promise.all(Array.from({ length: options.connections }, send));
+  } catch (error) {
+    failed.abort();
+    throw error;
+  }
   return { events: acknowledged, requests, byName, firstTimestamp, lastTimestamp, timedByReceipt };
 }
 
@@ -97,15 +105,17 @@ async function postBatch(batch: Batch, key: string, options: ImportOptions): Pro
   const headers = { authorization: options.token, 'content-type': 'application/json', 'idempotency-key': key };
   const deadline = performance.now() + retryForMs;
   for (;;) {
+    options.signal.throwIfAborted();
     let problem: string;
     try {
-      const response = await fetch(url, { method: 'POST', headers, body: batch.body, signal: options.signal });
+      // without the signal: each request would hang a listener on it, and the service answers within two seconds
+      const response = await fetch(url, { method: 'POST', headers, body: batch.body });
       const answer = await response.text();
       if (response.status === 200) return;
       problem = `${response.status} ${answer.slice(0, 200)}`;
       if (response.status !== 500) throw new AppError('usage', `the import refused a batch: ${problem}; its first event: ${batch.events[0]?.json.slice(0, 200)}`);
     } catch (error) {
-      if (error instanceof AppError || options.signal.aborted) throw error;
+      if (error instanceof AppError) throw error;
       problem = describeError(error);
     }
     if (performance.now() > deadline) throw new AppError('overloaded', `the import took a batch neither at once nor within ${retryForMs / 1000} s: ${problem}`);

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { readEventFile, readLines, type DemoEvent } from '../../../../src/cli/demo/event-file.ts';
+import { checkReadable, readEventFile, readLines, type DemoEvent } from '../../../../src/cli/demo/event-file.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
@@ -34,7 +34,7 @@ describe('a file of events', () => {
 
   it('is refused when it is not there, or is no gzip file', async () => {
     const folder = testFolder();
-    await expect(collect(readEventFile(path.join(folder, 'none.ndjson')))).rejects.toMatchObject({ code: 'not_found' });
+    await expect(checkReadable(path.join(folder, 'none.ndjson'))).rejects.toMatchObject({ code: 'not_found' });
     writeFileSync(path.join(folder, 'plain.ndjson.gz'), text);
     await expect(collect(readEventFile(path.join(folder, 'plain.ndjson.gz')))).rejects.toMatchObject({ code: 'usage' });
   });
