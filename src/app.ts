@@ -1,11 +1,7 @@
 import path from 'node:path';
 import { openAccessReader } from './access/store.ts';
-import { startCompact } from './compact/compact.ts';
 import { dataPaths, type Config } from './config.ts';
-import { startExport } from './export/export.ts';
-import { addHealthRoutes, type ServiceView } from './health/routes.ts';
-import { startIngest } from './ingest/ingest.ts';
-import { lakePaths } from './lake/lake.ts';
+import type { ServiceView } from './health/routes.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
 import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
 import type { Logger } from './runtime/logger.ts';
@@ -20,6 +16,8 @@ import { ensureStream } from './stream/topology.ts';
 /**
  * The composition root of one process: opens the stores a role needs, starts its stage on them, and returns what stops
  * them in reverse. Read together with service.ts, which runs these processes, it is the architecture.
+ *
+ * A stage is loaded by the role that runs it, so that an ingest worker, say, carries no SQL engine.
  *
  *   ingest:  access -> [ingest] -> stream        compact: stream -> [compact] -> lake
  *   export:  access, lake -> [export] -> reports, and the service's health
@@ -47,6 +45,7 @@ async function openStream({ config, logger, closers }: Parts, name: string): Pro
 }
 
 async function startIngestStage(parts: Parts): Promise<Stage> {
+  const { startIngest } = await import('./ingest/ingest.ts');
   const { config, logger, metrics, clock, closers } = parts;
   const access = openAccessReader(dataPaths(config.dataDir), logger);
   closers.add('access', () => access.close());
@@ -55,6 +54,7 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
 }
 
 async function startCompactStage(parts: Parts): Promise<Stage> {
+  const { startCompact } = await import('./compact/compact.ts');
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
   const reader = await openReader(await openStream(parts, 'compact'));
@@ -76,6 +76,7 @@ async function startCompactStage(parts: Parts): Promise<Stage> {
 }
 
 async function startExportStage({ config, logger, metrics, clock, closers }: Parts): Promise<Stage> {
+  const [{ startExport }, { addHealthRoutes }, { lakePaths }] = await Promise.all([import('./export/export.ts'), import('./health/routes.ts'), import('./lake/lake.ts')]);
   const paths = dataPaths(config.dataDir);
   const access = openAccessReader(paths, logger);
   closers.add('access', () => access.close());

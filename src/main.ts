@@ -1,21 +1,23 @@
 #!/usr/bin/env node
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
-import { appCommand } from './cli/app.ts';
 import type { Command, CommandContext } from './cli/command.ts';
-import { demoCommand } from './cli/demo-command.ts';
-import { keyCommand } from './cli/key.ts';
-import { roleCommand } from './cli/role.ts';
-import { setupCommand } from './cli/setup.ts';
-import { startCommand } from './cli/start.ts';
-import { userCommand } from './cli/user.ts';
 import { describeError } from './runtime/errors.ts';
 
-/** Every verb, in the order of the help. */
-const commands: readonly Command[] = [startCommand, appCommand, userCommand, keyCommand, demoCommand, setupCommand, roleCommand];
+/** Every verb, in the order of the help. Each is loaded when it is called: a small command starts fast and stays small. */
+const commands: Readonly<Record<string, () => Promise<Command>>> = {
+  start: async () => (await import('./cli/start.ts')).startCommand,
+  app: async () => (await import('./cli/app.ts')).appCommand,
+  user: async () => (await import('./cli/user.ts')).userCommand,
+  key: async () => (await import('./cli/key.ts')).keyCommand,
+  demo: async () => (await import('./cli/demo-command.ts')).demoCommand,
+  setup: async () => (await import('./cli/setup.ts')).setupCommand,
+  role: async () => (await import('./cli/role.ts')).roleCommand,
+};
 
-function help(): string {
-  const lines = commands.filter((command) => command.summary !== '').map((command) => `  ${command.name.padEnd(8)} ${command.summary}\n       ${command.usage}`);
+async function help(): Promise<string> {
+  const loaded = await Promise.all(Object.values(commands).map((load) => load()));
+  const lines = loaded.filter((command) => command.summary !== '').map((command) => `  ${command.name.padEnd(8)} ${command.summary}\n       ${command.usage}`);
   return `tributary: events in over HTTP, an open Parquet lake, raw exports out.\n\n${lines.join('\n')}\n`;
 }
 
@@ -35,14 +37,15 @@ function listenForSignals(): { stop: AbortSignal; force: AbortSignal } {
 
 async function main([name, ...args]: readonly string[]): Promise<number> {
   if (name === undefined || name === 'help' || name === '--help') {
-    process.stdout.write(help());
+    process.stdout.write(await help());
     return name === undefined ? 1 : 0;
   }
-  const command = commands.find((candidate) => candidate.name === name);
-  if (command === undefined) {
+  const load = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (load === undefined) {
     process.stderr.write(`tributary: there is no command '${name}'. 'tributary help' lists them.\n`);
     return 1;
   }
+  const command = await load();
   const signals = command.name === 'role' ? { stop: new AbortController().signal, force: new AbortController().signal } : listenForSignals();
   const context: CommandContext = {
     environment: process.env,
@@ -55,6 +58,8 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
   return (await command.run(args, context)) ?? 0;
 }
 
+// What the service and its engines write is for their owner alone.
+process.umask(0o077);
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {

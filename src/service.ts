@@ -8,7 +8,7 @@ import { ensureFolder } from './runtime/durable-file.ts';
 import { AppError } from './runtime/errors.ts';
 import { startKeeper, type Keeper } from './runtime/keeper.ts';
 import { buildWithClosers, type Closers, type Stoppable } from './runtime/lifecycle.ts';
-import { waitForLock } from './runtime/lock.ts';
+import { takeOverLock } from './runtime/lock.ts';
 import type { Logger } from './runtime/logger.ts';
 import { httpAddress, settlePort } from './runtime/ports.ts';
 import { removeServiceState, writeServiceState, type ServiceState } from './runtime/service-state.ts';
@@ -59,7 +59,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
     throw new AppError('broker_missing', `there is no nats-server of version ${minimumNatsVersion} or newer`, { hint: "Run 'make build', or 'tributary setup'." });
   }
   const folder = dataPaths(config.dataDir).nats;
-  const lock = await waitForLock(path.join(folder, 'lock'), 'the tributary service', storeLockMs);
+  const lock = await takeOverLock(path.join(folder, 'lock'), 'the tributary service', storeLockMs);
   closers.add('broker lock', () => lock.release());
 
   // Clients find a restarted server where the first one was.

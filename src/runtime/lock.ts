@@ -1,8 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { closeSync, ftruncateSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import path from 'node:path';
-import { AppError, describeError } from './errors.ts';
+import { AppError, describeError, isAppError, isSystemError } from './errors.ts';
+import { retry } from './retry.ts';
+
+const retryEveryMs = 100;
 
 /** A lock held by this process; the kernel drops it when the last process that has the descriptor ends. */
 export interface Lock {
@@ -37,15 +39,28 @@ export function acquireLock(file: string, holder: string): Lock {
   return { fd, release: () => closeSync(fd) };
 }
 
-/** Takes a lock as `acquireLock` does, waiting up to `waitMs` for a holder that is on its way out. */
-export async function waitForLock(file: string, holder: string, waitMs: number): Promise<Lock> {
-  const deadline = performance.now() + waitMs;
-  for (;;) {
-    try {
-      return acquireLock(file, holder);
-    } catch (error) {
-      if (!(error instanceof AppError && error.code === 'locked') || performance.now() >= deadline) throw error;
-      await sleep(100);
-    }
+/** Says whether the process that a lock's text names still runs. */
+function isHolderAlive(file: string): boolean {
+  const pid = /\(pid (\d+)\)/.exec(readFileSync(file, 'utf8'))?.[1];
+  if (pid === undefined) return false;
+  try {
+    process.kill(Number(pid), 0);
+    return true;
+  } catch (error) {
+    return isSystemError(error, 'EPERM');
   }
+}
+
+/** Takes a lock as `acquireLock` does, waiting up to `waitMs` for its holder to finish. */
+export async function waitForLock(file: string, holder: string, waitMs: number): Promise<Lock> {
+  return await retry(async () => acquireLock(file, holder), { forMs: waitMs, everyMs: retryEveryMs, retryable: (error) => isAppError(error, 'locked') });
+}
+
+/**
+ * Takes over the lock of a long-lived holder: refuses at once while that one runs, and waits up to `waitMs` where it has
+ * just ended and a child that inherited the lock is still on its way out.
+ */
+export async function takeOverLock(file: string, holder: string, waitMs: number): Promise<Lock> {
+  const retryable = (error: unknown): boolean => isAppError(error, 'locked') && !isHolderAlive(file);
+  return await retry(async () => acquireLock(file, holder), { forMs: waitMs, everyMs: retryEveryMs, retryable });
 }

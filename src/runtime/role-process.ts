@@ -6,6 +6,8 @@ import type { Logger } from './logger.ts';
 import type { Metrics } from './metrics.ts';
 
 const reportEveryMs = 1000;
+/** Without a supervisor there is no broker to drain into; what a crash at any point would leave is all right here too. */
+const orphanGraceMs = 1000;
 
 /** A stage as its process runs it. */
 export interface Stage extends Stoppable {
@@ -28,7 +30,13 @@ function send(message: ChildMessage): void {
 function stopRequested(): Promise<string> {
   return new Promise((resolve) => {
     process.once('SIGTERM', () => resolve('asked to stop'));
-    process.once('disconnect', () => resolve('supervisor is gone'));
+    const orphaned = (): void => {
+      resolve('supervisor is gone');
+      setTimeout(() => process.exit(1), orphanGraceMs).unref();
+    };
+    process.once('disconnect', orphaned);
+    // It may have gone while this process was loading: then the event was before the listener.
+    if (process.connected === false) orphaned();
   });
 }
 

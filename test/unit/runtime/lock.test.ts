@@ -1,8 +1,9 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { acquireLock, waitForLock } from '../../../src/runtime/lock.ts';
+import { acquireLock, takeOverLock, waitForLock } from '../../../src/runtime/lock.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 
 const root = temporaryFolder();
@@ -42,5 +43,26 @@ describe('a lock', () => {
     child.kill('SIGKILL');
     await once(child, 'exit');
     (await waitForLock(file, 'the next', 5000)).release();
+  });
+});
+
+describe('taking over a lock', () => {
+  it('is refused at once while the holder runs', async () => {
+    const file = path.join(root, 'four', 'lock');
+    const lock = acquireLock(file, 'the first');
+    await expect(takeOverLock(file, 'the second', 60_000)).rejects.toMatchObject({ code: 'locked' });
+    lock.release();
+  });
+
+  it('waits for a child that outlives the holder', async () => {
+    const file = path.join(root, 'five', 'lock');
+    const lock = acquireLock(file, 'the parent');
+    const child = spawn('cat', { stdio: ['pipe', 'ignore', 'inherit', lock.fd] });
+    lock.release();
+    // A holder that has ended: no process has this id.
+    writeFileSync(file, 'the parent (pid 4194305)\n');
+    const taking = takeOverLock(file, 'the next', 20_000);
+    child.kill('SIGKILL');
+    (await taking).release();
   });
 });

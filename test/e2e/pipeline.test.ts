@@ -1,0 +1,96 @@
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openLakeReader } from '../../src/cli/demo/lake-query.ts';
+import { temporaryFolder } from '../helpers/folder.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const folder = temporaryFolder();
+const linkTtlSeconds = 3;
+let service: TestService;
+let token: string;
+let basic: string;
+
+beforeAll(async () => {
+  service = await startTestService({ dataDir: path.join(folder, 'data'), settings: { TRIBUTARY_LINK_TTL_SECONDS: String(linkTtlSeconds), TRIBUTARY_QUOTA_USER: 'off' } });
+  token = String((await service.command('app', 'add', '1', '--platform', 'web'))['token']);
+  const user = await service.command('user', 'add', 'ann', '--account', '1');
+  basic = `Basic ${Buffer.from(`${String(user['idUser'])}:${String(user['secret'])}`).toString('base64')}`;
+  // A new app is known to every process within a second.
+  await waitFor('the app is known', async () => (await post('test-app-access', 'true')).status === 200);
+});
+
+afterAll(async () => {
+  await service.destroy();
+});
+
+function post(method: string, body: string): Promise<Response> {
+  return fetch(`${service.s2s}/v1/${method}/?idApp=1`, { method: 'POST', headers: { authorization: token }, body });
+}
+
+interface Envelope {
+  readonly code: number;
+  readonly data: { readonly idRawExport?: string; readonly status?: string; readonly files?: readonly { readonly link: string; readonly timestampExpires: string }[] };
+}
+
+async function call(target: string): Promise<Envelope> {
+  const response = await fetch(`${service.api}${target}`, { headers: { authorization: basic } });
+  return (await response.json()) as Envelope;
+}
+
+describe('the pipeline', () => {
+  it('takes an event, shows it in the lake within ten seconds, exports it, and ends its link on time', async () => {
+    const answer = await post('customEvent', JSON.stringify({ customUserId: 'u-1', customEventName: 'level "up", at last', customEventParams: { level: '3', note: "it's\nhere" } }));
+    expect(answer.status).toBe(200);
+    expect(await answer.json()).toEqual({ message: expect.any(String) });
+
+    // The lake, by plain DuckDB through snapshot.sql.
+    await waitFor('the row is in the lake', async () => {
+      const lake = await openLakeReader(service.dataDir);
+      try {
+        const rows = await lake.query("SELECT custom_user_id AS user, custom_event_name AS name FROM custom_event");
+        return rows.length === 1 && rows[0]?.['name'] === 'level "up", at last';
+      } finally {
+        lake.close();
+      }
+    }, 10_000);
+
+    // The export, through the API.
+    const today = new Date().toISOString().slice(0, 10);
+    const created = await call(`/api/raw/v1/export/create.json?event=customEvents&selectors=customUserId,eventName,params.name,params.value&dateFrom=${today}&dateTo=${today}&timezone=UTC`);
+    expect(created.code).toBe(200);
+    let report: Envelope | undefined;
+    await waitFor('the export is ready', async () => {
+      report = await call(`/api/report/v1/file/get.json?idReportFile=${created.data.idRawExport}`);
+      return report.data.status !== 'In progress';
+    });
+    expect(report?.data.status).toBe('Success!');
+    const [file] = report?.data.files ?? [];
+    const link = file?.link ?? '';
+
+    // The download, by the link alone.
+    const download = await fetch(link);
+    expect(download.status).toBe(200);
+    expect(await download.text()).toBe(`customUserId,eventName,params.name,params.value\nu-1,"level ""up"", at last","['level','note']","['3','it\\'s\\nhere']"\n`);
+
+    // One character changed, in each part of the link that carries meaning.
+    for (const [from, to] of [[/signature=./, 'signature=x'], [/\.csv/, '.csx'], [/expires=./, 'expires=2'], [/kid=./, 'kid=z']] as const) {
+      expect((await fetch(link.replace(from, to))).status, String(from)).toBe(403);
+    }
+
+    // One second after its expiry, the link is refused and the request is gone.
+    const expiresMs = Number(file?.timestampExpires) * 1000;
+    await waitFor('the link has expired', () => Date.now() >= expiresMs + 1000);
+    expect((await fetch(link)).status).toBe(403);
+    await waitFor('the request is gone', async () => (await call(`/api/report/v1/file/get.json?idReportFile=${created.data.idRawExport}`)).code === 404);
+  });
+
+  it('says that it is alive and ready, and shows its metrics', async () => {
+    expect((await fetch(`${service.api}/healthz`)).status).toBe(200);
+    await waitFor('the service is ready', async () => (await fetch(`${service.api}/readyz`)).status === 200);
+    await waitFor('the metrics of ingest and export are there', async () => {
+      const text = await (await fetch(`${service.api}/metrics`)).text();
+      return text.includes('tributary_ingest_') && text.includes('tributary_export_') && text.includes('tributary_compact_');
+    });
+  });
+});

@@ -1,0 +1,99 @@
+import { readdirSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createRandom } from '../../src/cli/demo/random.ts';
+import { temporaryFolder } from '../helpers/folder.ts';
+import { isAlive, listTree } from '../helpers/processes.ts';
+import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const root = temporaryFolder();
+let folders = 0;
+const services: TestService[] = [];
+
+async function start(): Promise<TestService> {
+  const service = await startTestService({ dataDir: path.join(root, String((folders += 1))) });
+  services.push(service);
+  return service;
+}
+
+afterEach(async () => {
+  for (const service of services.splice(0)) await service.destroy();
+});
+
+describe('the service', () => {
+  it('drains on SIGTERM, exits 0 and leaves no process', async () => {
+    const service = await start();
+    expect(service.processes().map(({ role }) => role).toSorted()).toEqual(['compact', 'export', 'ingest', 'ingest', 'nats-server', 'supervisor']);
+    await service.stop();
+    expect(isAlive(service.pid)).toBe(false);
+  });
+
+  it('refuses a second one on the same data folder, naming the first', async () => {
+    const service = await start();
+    const second = runCommand(['start', '--data', service.dataDir, '--s2s-port', '0', '--api-port', '0']);
+    await expect(second).rejects.toThrow(new RegExp(`in use by the tributary service \\(pid ${service.pid}\\)`));
+    await service.stop();
+  }, 90_000);
+
+  it.each(['nats-server', 'ingest', 'compact', 'export'] as const)('starts %s again when it is killed', async (role) => {
+    const service = await start();
+    const killed = await service.kill9(role, createRandom(1));
+    await waitFor(`another ${role} runs`, () => {
+      const now = service.processes();
+      return now.length === 6 && !now.some(({ pid }) => pid === killed);
+    });
+    await expect.poll(async () => (await fetch(`${service.api}/readyz`).catch(() => undefined))?.status, { timeout: 20_000 }).toBe(200);
+    await service.stop();
+  });
+
+  it('leaves nothing running when the supervisor is killed, and starts again on the same folder', async () => {
+    const service = await start();
+    const tree = listTree(service.pid);
+    await service.kill9('supervisor', createRandom(1));
+    await waitFor('every child is gone', () => !tree.some(isAlive));
+    await service.startAgain();
+    expect(service.processes()).toHaveLength(6);
+    await service.stop();
+  });
+
+  it('is forced down by a second signal', async () => {
+    const service = await start();
+    const tree = listTree(service.pid);
+    process.kill(service.pid, 'SIGSTOP');
+    process.kill(service.pid, 'SIGTERM');
+    process.kill(service.pid, 'SIGINT');
+    process.kill(service.pid, 'SIGCONT');
+    await expect.poll(() => tree.filter(isAlive), { timeout: 20_000 }).toEqual([]);
+  });
+
+  it('keeps its data folder to its owner', async () => {
+    const service = await start();
+    await service.command('app', 'add', '1', '--platform', 'web');
+    await service.command('user', 'add', 'ann', '--account', '1');
+    const open = readdirSync(service.dataDir, { recursive: true, withFileTypes: true })
+      .map((entry) => path.join(entry.parentPath, entry.name))
+      .filter((file) => (statSync(file).mode & 0o077) !== 0);
+    expect(open).toEqual([]);
+    await service.stop();
+  });
+});
+
+describe('a command', () => {
+  it.each([
+    [['start', '--role', 'everything'], /--role takes ingest, compact, export/],
+    [['app', 'add', '0', '--platform', 'web'], /positive integer/],
+    [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
+    [['user', 'add'], /Usage: tributary user add NAME/],
+    [['app', 'add', '1', '--platform', 'web', '--colour', 'red'], /--colour/],
+    [['nothing'], /there is no command 'nothing'/],
+  ])('%j fails with one clear sentence', async (words, sentence) => {
+    const failed = await runCommand([...words, ...(words[0] === 'nothing' ? [] : ['--data', path.join(root, 'unused')])]).then(
+      () => undefined,
+      (error: unknown) => error as { code: number; stderr: string },
+    );
+    expect(failed?.code).toBe(1);
+    expect(failed?.stderr).toMatch(sentence);
+    expect(failed?.stderr.trim().split('\n')).toHaveLength(1);
+  });
+});
