@@ -106,7 +106,9 @@ export interface RunningArea {
   create(user: Credentials, query: string): Promise<string>;
   /** Waits until the request is final and returns its data object in the report area. */
   waitForEnd(user: Credentials, id: string): Promise<AnswerData>;
-  /** Creates, waits, downloads every file and returns the CSV text of each part, header included. */
+  /** Waits for a request's success, downloads every file and returns the CSV text of each part, header included. */
+  download(user: Credentials, id: string): Promise<string[]>;
+  /** Creates a request and downloads its result. */
   export(user: Credentials, query: string): Promise<string[]>;
 }
 
@@ -140,8 +142,8 @@ function drive(stage: ExportStage, close: () => void): RunningArea {
       });
       return data;
     },
-    async export(user, query) {
-      const id = await area.create(user, query);
+    export: async (user, query) => area.download(user, await area.create(user, query)),
+    async download(user, id) {
       const data = await area.waitForEnd(user, id);
       if (data.status !== 'Success!') throw new Error(`export ${id}: ${JSON.stringify(data)}`);
       const parts: string[] = [];

@@ -1,0 +1,156 @@
+import { oracleApps, type ImportedEvent, type OracleApp } from './export-events.ts';
+
+/** What an export is asked for, as the cases write it: the API's names, sets as arrays, everything else as text. */
+export interface OracleRequest {
+  readonly event: string;
+  readonly selectors: readonly string[];
+  readonly [parameter: string]: string | readonly string[] | undefined;
+}
+
+const kinds: Readonly<Record<string, ImportedEvent['kind']>> = {
+  customEvents: 'custom_event',
+  customEvent: 'custom_event',
+  userCustomEvents: 'custom_event',
+  userRegistrations: 'registration',
+  deviceRegistrations: 'registration',
+  userAuthorisations: 'login',
+  deviceAuthorisations: 'login',
+};
+const deviceFields = ['instanceId', 'lvid', 'gaid', 'androidId', 'appSetId', 'idfa', 'iosVendorId'];
+
+const formats = new Map<string, Intl.DateTimeFormat>();
+
+/** The date in a zone at a moment, by the engine of JavaScript rather than that of the lake. */
+export function dateInZone(zone: string, seconds: number): string {
+  const format = formats.get(zone) ?? new Intl.DateTimeFormat('en-US', { timeZone: zone, year: 'numeric', month: '2-digit', day: '2-digit' });
+  formats.set(zone, format);
+  const parts = Object.fromEntries(format.formatToParts(seconds * 1000).map((part) => [part.type, part.value]));
+  return `${parts['year']}-${parts['month']}-${parts['day']}`;
+}
+
+/** The first instant of a day: the earliest minute at which the zone's calendar shows that day or a later one. */
+export function firstInstant(zone: string, date: string): number {
+  const midnight = Date.parse(`${date}T00:00:00Z`) / 1000;
+  for (let moment = midnight - 20 * 3600; moment < midnight + 44 * 3600; moment += 60) {
+    if (dateInZone(zone, moment) >= date) return moment;
+  }
+  throw new Error(`${zone} has no ${date}`);
+}
+
+function nextDay(date: string): string {
+  return new Date(Date.parse(`${date}T00:00:00Z`) + 86_400_000).toISOString().slice(0, 10);
+}
+
+function arrayLiteral(values: readonly string[]): string {
+  const escape = (value: string): string => value.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\r', '\\r');
+  return `[${values.map((value) => `'${escape(value)}'`).join(',')}]`;
+}
+
+/** Selectors that read an imported field, where the names differ. */
+const fieldOf: Readonly<Record<string, string>> = { advertisingId: 'gaid', idConnectionType: 'connectionType', eventName: 'customEventName' };
+/** Selectors that read the imported field of their own name. */
+const sameName = ['adTrackingEnabled', 'androidId', 'bluetoothEnabled', 'customUserId', 'idfa', 'instanceId', 'iosVendorId', 'appSetId', 'gaid', 'lvid', 'ipv4', 'ipv6', 'idGender', 'age', 'adBlocker', 'userAgent', 'customPlatformUserId', 'xPlatform', 'sezamUserId', 'hwid'];
+const connectionTitles = ['unknown', 'mobile', 'wi-fi'];
+
+function cell(selector: string, event: ImportedEvent, app: OracleApp, zone: string): unknown {
+  const params = event.fields['customEventParams'] as Readonly<Record<string, string>> | undefined;
+  const custom = event.kind === 'custom_event';
+  switch (selector) {
+    case 'eventId':
+      return event.eventId;
+    case 'idApp':
+      return event.idApp;
+    case 'SDKKey':
+      return app.sdkKey;
+    case 'idAppTitle':
+      return app.title;
+    case 'idAccount':
+      return app.idAccount;
+    case 'idProject':
+      return app.idProject;
+    case 'idPlatformTitle':
+      return app.platform;
+    case 'dtEvent':
+      return dateInZone(zone, event.eventTimestamp);
+    case 'tsEvent':
+      return event.eventTimestamp;
+    case 'tsInsert':
+      return Math.floor(event.available);
+    case 'countCustomEvent':
+      return custom ? 1 : '';
+    case 'params.name':
+      return custom ? arrayLiteral(Object.keys(params ?? {})) : '';
+    case 'params.value':
+      return custom ? arrayLiteral(Object.values(params ?? {})) : '';
+    case 'idConnectionTypeTitle':
+      return connectionTitles[event.fields['connectionType'] as number];
+    default:
+      return sameName.includes(selector) || selector in fieldOf ? event.fields[fieldOf[selector] ?? selector] : '';
+  }
+}
+
+function passesFilters(request: OracleRequest, event: ImportedEvent, app: OracleApp): boolean {
+  const set = (name: string): readonly string[] | undefined => request[name] as readonly string[] | undefined;
+  const one = (name: string): string | undefined => request[name] as string | undefined;
+  const byApp = set('idApp') === undefined && set('SDKKey') === undefined ? true : set('idApp')?.includes(String(app.idApp)) === true || set('SDKKey')?.includes(app.sdkKey) === true;
+  const account = set('idAccount')?.includes(String(app.idAccount)) ?? true;
+  const project = set('idProject')?.includes(String(app.idProject)) ?? true;
+  const named = set('eventName');
+  const name = named === undefined || named.includes(String(event.fields['customEventName'])) !== (one('eventNameInvert') === '1');
+  const unknowable = ['idAd', 'idCampaign', 'idCountry', 'idPartner'].every((parameter) => set(parameter) === undefined);
+  const rooted = one('rooted') === undefined || one('rooted') === '0';
+  return byApp && account && project && name && unknowable && rooted;
+}
+
+/** The first and the last second a request covers, by its timestamps and by its days. */
+function timeBounds(request: OracleRequest, zone: string): { from: number; to: number } {
+  const { dateFrom, dateTo, tsFrom, tsTo } = request as Readonly<Record<string, string | undefined>>;
+  const days = dateFrom === undefined || dateTo === undefined ? undefined : { from: firstInstant(zone, dateFrom), to: firstInstant(zone, nextDay(dateTo)) - 1 };
+  return { from: Math.max(Number(tsFrom ?? -Infinity), days?.from ?? -Infinity), to: Math.min(Number(tsTo ?? Infinity), days?.to ?? Infinity) };
+}
+
+/** The rows that a user of account 1 must get, header first, as text cells: computed from the imported events alone. */
+export function expectedRows(request: OracleRequest, events: readonly ImportedEvent[]): string[][] {
+  const zone = (request['timezone'] as string | undefined) ?? 'Europe/Moscow';
+  const rows: string[][] = [[...request.selectors]];
+  const { from, to } = timeBounds(request, zone);
+  const availableFrom = Number(request['availabilityTsFrom'] ?? -Infinity);
+  const availableTo = Number(request['availabilityTsTo'] ?? Infinity);
+  for (const event of events) {
+    const app = oracleApps.find((candidate) => candidate.idApp === event.idApp && candidate.idAccount === 1);
+    if (app === undefined || event.kind !== kinds[request.event]) continue;
+    if (request.event === 'userCustomEvents' && event.fields['customUserId'] === undefined) continue;
+    if (request.event.startsWith('device') && !deviceFields.some((field) => event.fields[field] !== undefined)) continue;
+    const available = Math.floor(event.available);
+    if (event.eventTimestamp < from || event.eventTimestamp > to || available < availableFrom || available > availableTo) continue;
+    if (!passesFilters(request, event, app)) continue;
+    rows.push(request.selectors.map((selector) => String(cell(selector, event, app, zone) ?? '')));
+  }
+  return rows;
+}
+
+/** Reads RFC 4180 text into rows of cells: quotes doubled inside quotes, rows end in LF. */
+export function parseCsv(text: string): string[][] {
+  const rows: string[][] = [];
+  let row: string[] = [];
+  let value = '';
+  let quoted = false;
+  for (let index = 0; index < text.length; index += 1) {
+    const character = text[index];
+    if (quoted) {
+      if (character !== '"') value += character;
+      else if (text[index + 1] === '"') value += text[(index += 1)];
+      else quoted = false;
+    } else if (character === '"') quoted = true;
+    else if (character === ',' || character === '\n') {
+      row.push(value);
+      value = '';
+      if (character === '\n') {
+        rows.push(row);
+        row = [];
+      }
+    } else value += character;
+  }
+  if (value !== '' || row.length > 0 || quoted) throw new Error('the CSV ends inside a row');
+  return rows;
+}
