@@ -31,11 +31,12 @@ const maxKeyLength = 255;
 const retryAfterSeconds = 1;
 
 /** The version segment of an import path. */
-const versionPath = /^\/v\d[^/]*(?:\/|$)/i;
+const versionSegment = /^\/(v\d[^/?]*)(?:[/?]|$)/i;
 
 /** What a path that no route has is answered with: the version is checked before the method. */
 export function refusePath(path: string): Refusal {
-  if (versionPath.test(path) && !path.startsWith('/v1/') && path !== '/v1') return { reason: 'version', detail: 'the API version must be v1' };
+  const version = versionSegment.exec(path)?.[1];
+  if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
   return { reason: 'method', detail: 'no such method' };
 }
 

@@ -78,6 +78,16 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
       answerOnSocket(socket, refusal);
     },
   });
+  // A connection kept after its last answer would hold the stop up until it is idle for too long.
+  let closing = false;
+  server.addHook('preClose', (done) => {
+    closing = true;
+    done();
+  });
+  server.addHook('onSend', (_request, reply, _payload, done) => {
+    if (closing) void reply.header('connection', 'close');
+    done();
+  });
   const http: Server = server.server;
   http.maxConnections = limits.maxConnections;
   http.on('drop', () => logger.warn({ maxConnections: limits.maxConnections }, 'connection refused: too many'));

@@ -1,0 +1,40 @@
+import { request, type Agent, type IncomingHttpHeaders } from 'node:http';
+
+/** A request exactly as given: nothing is normalised, no header is added but Host and the length. */
+export interface RawRequest {
+  readonly verb: string;
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array;
+  /** Sent in pieces, without a length. */
+  readonly chunked?: boolean;
+  readonly agent?: Agent;
+}
+
+export interface RawAnswer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+const pieceBytes = 4096;
+
+/** Sends a request and reads the whole answer. */
+export function sendRaw(port: number, raw: RawRequest): Promise<RawAnswer> {
+  return new Promise((resolve, reject) => {
+    const length = raw.chunked === true ? {} : { 'content-length': String(raw.body.length) };
+    const sent = request({ host: '127.0.0.1', port, method: raw.verb, path: raw.path, headers: { ...length, ...raw.headers }, ...(raw.agent === undefined ? {} : { agent: raw.agent }) }, (answer) => {
+      const chunks: Buffer[] = [];
+      answer.on('data', (chunk: Buffer) => chunks.push(chunk));
+      answer.once('end', () => resolve({ status: answer.statusCode ?? 0, headers: answer.headers, body: Buffer.concat(chunks).toString() }));
+      answer.once('error', reject);
+    });
+    sent.once('error', reject);
+    if (raw.chunked === true) {
+      for (let start = 0; start < raw.body.length; start += pieceBytes) sent.write(raw.body.subarray(start, start + pieceBytes));
+      sent.end();
+    } else {
+      sent.end(raw.body);
+    }
+  });
+}
