@@ -9,6 +9,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   start: async () => (await import('./cli/start.ts')).startCommand,
   app: async () => (await import('./cli/app.ts')).appCommand,
   user: async () => (await import('./cli/user.ts')).userCommand,
+  status: async () => (await import('./cli/status.ts')).statusCommand,
   key: async () => (await import('./cli/key.ts')).keyCommand,
   demo: async () => (await import('./cli/demo-command.ts')).demoCommand,
   setup: async () => (await import('./cli/setup.ts')).setupCommand,

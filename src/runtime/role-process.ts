@@ -36,7 +36,7 @@ function stopRequested(): Promise<string> {
     };
     process.once('disconnect', orphaned);
     // It may have gone while this process was loading: then the event was before the listener.
-    if (process.connected === false) orphaned();
+    if (process.send !== undefined && !process.connected) orphaned();
   });
 }
 

@@ -1,0 +1,85 @@
+import { dataPaths } from '../config.ts';
+import { findProblems, type Problem } from '../health/health.ts';
+import { lakePaths } from '../lake/lake.ts';
+import { readSnapshot } from '../lake/snapshot.ts';
+import { summarizeReports } from '../reports/summary.ts';
+import { createClock } from '../runtime/clock.ts';
+import { describeError } from '../runtime/errors.ts';
+import { createLogger } from '../runtime/logger.ts';
+import { readServiceStates, type ServiceState } from '../runtime/service-state.ts';
+import { openConnection } from '../stream/connection.ts';
+import { openReader } from '../stream/reader.ts';
+import type { StreamState } from '../stream/stream.ts';
+import { parseWords, resolveConfig, type Command } from './command.ts';
+
+const usage = 'tributary status [--data DIR]';
+
+async function readStream(natsUrl: string): Promise<StreamState> {
+  const connection = await openConnection({ url: natsUrl, name: 'tributary-status', logger: createLogger('silent') });
+  try {
+    return await (await openReader(connection)).state();
+  } finally {
+    await connection.close();
+  }
+}
+
+/** The lake's totals from the newest commit of its log. `position` is the last stream sequence the lake has. */
+async function readLake(lakeDir: string) {
+  const { version, files, lake } = await readSnapshot(lakePaths(lakeDir).table);
+  return {
+    version,
+    files: files.length,
+    youngFiles: files.filter((file) => file.young).length,
+    bytes: files.reduce((sum, file) => sum + file.sizeBytes, 0),
+    rows: files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0),
+    position: lake?.epoch?.position ?? 0,
+    totals: lake?.totals,
+  };
+}
+
+/** Reads one part of the answer; what cannot be read becomes a problem instead of ending the command. */
+async function attempt<T>(problems: Problem[], what: string, todo: string, read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    problems.push({ what: `${what}: ${describeError(error)}`, todo });
+    return undefined;
+  }
+}
+
+/** What a supervisor knows, without the broker's credentials. */
+function describeService({ pid, startedAt, s2s, api, processes, facts }: ServiceState) {
+  return { pid, startedAt, s2s, api, processes, facts };
+}
+
+/**
+ * `tributary status`: processes, stream, lag, lake and job totals, what is wrong and what to do. Works with the service
+ * running or stopped; exits 1 when something is wrong.
+ */
+export const statusCommand: Command = {
+  name: 'status',
+  usage,
+  summary: 'processes, stream, lake and exports; what is wrong and what to do',
+  async run(args, { environment, answer }) {
+    const { values } = parseWords(args, [], {}, usage);
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+    const paths = dataPaths(config.dataDir);
+    const services = readServiceStates(paths.run);
+    const nowMs = createClock(config.clockOffsetSeconds).nowMs();
+    const problems = services.flatMap((service) => findProblems(service, nowMs));
+
+    const natsUrl = services[0]?.natsUrl;
+    const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', 'See whether nats-server runs; it is restarted by itself.', () => readStream(natsUrl));
+    const lake = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () => readLake(paths.lake));
+    const exports = await attempt(problems, 'the exports cannot be read', 'See whether the data folder is readable.', () => summarizeReports(paths.reports));
+    answer({
+      running: services.length > 0,
+      services: services.map(describeService),
+      stream: stream === undefined ? undefined : { ...stream, lagMessages: Math.max(0, stream.lastSequence - (lake?.position ?? 0)) },
+      lake,
+      exports,
+      problems,
+    });
+    return problems.length === 0 ? 0 : 1;
+  },
+};
