@@ -19,6 +19,10 @@ export interface LoadOptions {
    * Idempotency-Key and is sent again, unchanged, until it is answered with 200 or 4xx.
    */
   readonly idempotencyKeys?: boolean;
+  /** Pause of each client after an answer, milliseconds; 0, the default, sends as fast as the service answers. */
+  readonly pauseMs?: number;
+  /** Told each answer that is not 200: its status and body, or 0 and the error's code when there was none. */
+  readonly onProblem?: (status: number, text: string) => void;
   /** Told how long each acknowledged request took, milliseconds. */
   readonly onAcknowledged?: (ms: number, events: number) => void;
 }
@@ -31,13 +35,15 @@ export interface Load {
 
 const requestTimeoutMs = 10_000;
 /** Between tries while the service is away: a client that span would take its processor. */
-const awayPauseMs = 20;
+const awayPauseMs = 50;
 const gameLevels = 40;
 
 interface Answer {
   readonly outcome: Outcome;
   /** Nothing took the request: the service is away or full. */
   readonly away: boolean;
+  readonly status: number;
+  readonly text: string;
 }
 
 /** Starts the clients. Each event is entered in the ledger before it is sent. */
@@ -47,7 +53,8 @@ export function startLoad(ledger: Ledger, options: LoadOptions): Load {
   const send = async (): Promise<void> => {
     while (!stopping.signal.aborted) {
       const answer = await sendNext(ledger, options, agent, options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, 20) : 1);
-      if (answer.away) await sleep(awayPauseMs);
+      const pauseMs = answer.away ? awayPauseMs : (options.pauseMs ?? 0);
+      if (pauseMs > 0) await sleep(pauseMs);
     }
   };
   const clients = Promise.all(Array.from({ length: options.clients }, send));
@@ -85,6 +92,7 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
   const started = performance.now();
   for (;;) {
     const answer = await post(`${options.s2s()}/v1/${method}/?idApp=${options.idApp}`, headers, body, agent);
+    if (answer.status !== 200) options.onProblem?.(answer.status, answer.text);
     if (options.idempotencyKeys === true && (answer.outcome === 'unknown' || answer.away)) {
       await sleep(awayPauseMs);
       continue;
@@ -107,17 +115,20 @@ function eventOf(id: string, random: Random): Record<string, unknown> {
 /** Posts once. 200: acknowledged. 4xx, or no connection at all: refused. Anything else may be stored or not: unknown. */
 function post(url: string, headers: Record<string, string>, body: string, agent: Agent): Promise<Answer> {
   return new Promise((resolve) => {
+    const failed = (error: NodeJS.ErrnoException): void =>
+      resolve({ outcome: error.code === 'ECONNREFUSED' ? 'refused' : 'unknown', away: true, status: 0, text: error.code ?? error.message });
     const call = request(url, { method: 'POST', headers: { ...headers, 'content-length': Buffer.byteLength(body) }, agent, timeout: requestTimeoutMs }, (response) => {
-      response.resume();
+      let text = '';
+      response.setEncoding('utf8').on('data', (chunk: string) => void (text += chunk));
+      response.once('error', failed);
       response.once('end', () => {
         const status = response.statusCode ?? 0;
-        if (status === 200) resolve({ outcome: 'acknowledged', away: false });
-        else resolve({ outcome: status >= 400 && status < 500 ? 'refused' : 'unknown', away: status >= 500 });
+        const outcome = status === 200 ? 'acknowledged' : status >= 400 && status < 500 ? 'refused' : 'unknown';
+        resolve({ outcome, away: status >= 500, status, text });
       });
-      response.once('error', () => resolve({ outcome: 'unknown', away: true }));
     });
     call.once('timeout', () => call.destroy(new Error('no answer in time')));
-    call.once('error', (error: NodeJS.ErrnoException) => resolve({ outcome: error.code === 'ECONNREFUSED' ? 'refused' : 'unknown', away: true }));
+    call.once('error', failed);
     call.end(body);
   });
 }

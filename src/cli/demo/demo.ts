@@ -21,7 +21,7 @@ import { createExport, downloadLinks, waitForReport, type ExportOptions } from '
 import { generateGameSessions } from './game-sessions.ts';
 import { importEvents, type ImportResult } from './import-events.ts';
 import { openLakeReader, type LakeReader } from './lake-query.ts';
-import { startServiceChild, type ServiceChild } from './service-child.ts';
+import { runCommand, startServiceChild, type ServiceChild, type ServiceChildOptions } from './service-child.ts';
 import { createStageTiming, type StageTiming } from './stage-timing.ts';
 import { cutLine, formatCount, formatSeconds } from './text-table.ts';
 
@@ -51,6 +51,13 @@ const shownWidth = 160;
 const lakePollMs = 250;
 const lakeWaitMs = 60_000;
 
+/** What the demo signs in with: to import, and to export. */
+interface DemoAccess {
+  readonly token: string;
+  readonly idUser: string;
+  readonly secret: string;
+}
+
 /**
  * Runs the demo and returns its exit code: 0 when every count agrees, 1 when they differ. Errors of the service and of the
  * machine are thrown; whatever was started is stopped and removed first.
@@ -63,10 +70,12 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tributary-demo-'));
   const time = createStageTiming();
   try {
-    const service = await time.measure('start', () => startServiceChild({ entry: options.entry, dataDir: folder, environment }));
+    const child = { entry: options.entry, dataDir: folder, environment };
+    const access = await addAccess(child, print);
+    const service = await time.measure('start', () => startServiceChild(child));
     try {
       print(`started   service on ${service.s2s} (import) and ${service.api} (export), in ${formatSeconds(time.ms('start'))}`);
-      const counts = await runStages(options, service, folder, time);
+      const counts = await runStages(options, service, access, folder, time);
       await time.measure('stop', () => service.stop());
       print(`\nstopped   everything, in ${formatSeconds(time.ms('stop'))}`);
       return countsAgree(counts) ? 0 : 1;
@@ -81,22 +90,25 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   }
 }
 
-/** From an empty service to the summary. */
-async function runStages(options: DemoOptions, service: ServiceChild, folder: string, time: StageTiming): Promise<DemoCounts> {
-  const { print, signal } = options;
-  const app = await service.command('app', 'add', String(idApp), '--platform', 'web', '--title', 'Demo game', '--account', String(account));
-  const user = await service.command('user', 'add', 'demo-analyst', '--account', String(account));
+/** Adds the app and the user before the service starts, so that there is no second in which it does not know them yet. */
+async function addAccess(child: ServiceChildOptions, print: (line: string) => void): Promise<DemoAccess> {
+  const app = await runCommand(child, 'app', 'add', String(idApp), '--platform', 'web', '--title', 'Demo game', '--account', String(account));
+  const user = await runCommand(child, 'user', 'add', 'demo-analyst', '--account', String(account));
   const idUser = String(user['idUser']);
   print(`added     app ${idApp} (web) with a token, user ${idUser} with a secret`);
+  return { token: String(app['token']), idUser, secret: String(user['secret']) };
+}
 
+/** From an empty service to the summary. */
+async function runStages(options: DemoOptions, service: ServiceChild, access: DemoAccess, folder: string, time: StageTiming): Promise<DemoCounts> {
+  const { print, signal } = options;
   const lake = await openLakeReader(folder);
   try {
-    const sent = await time.measure('import', () => sendEvents(options, service, String(app['token'])));
+    const sent = await time.measure('import', () => sendEvents(options, service, access.token));
     const stored = await time.measure('lake', () => waitForLake(lake, sent.events, signal));
     print(`lake      has ${formatCount(stored)} distinct events, ${formatSeconds(time.ms('lake'))} after the last answer`);
 
-    const access = { api: service.api, idUser, secret: String(user['secret']), signal };
-    const links = await time.measure('export', () => exportEvents(sent, access, print));
+    const links = await time.measure('export', () => exportEvents(sent, { ...access, api: service.api, signal }, print));
     const files = await time.measure('download', () => downloadLinks(links, folder, signal));
     for (const { file, bytes } of files) print(`download  ${path.basename(file)}, ${formatCount(bytes)} bytes, by its link alone`);
     print(`\nThe first rows of the file:\n\n${indent((await readFirstLines(files[0]?.file ?? '')).join('\n'))}\n`);

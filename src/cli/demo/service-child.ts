@@ -16,8 +16,6 @@ const run = promisify(execFile);
 export interface ServiceChild {
   readonly s2s: string;
   readonly api: string;
-  /** Runs a command of the same program on the same data folder and returns its JSON answer. */
-  command(...args: readonly string[]): Promise<Readonly<Record<string, unknown>>>;
   /** Drains the service; throws when it does not end with exit code 0. Stopping twice is the same as stopping once. */
   stop(): Promise<void>;
 }
@@ -28,6 +26,12 @@ export interface ServiceChildOptions {
   readonly dataDir: string;
   /** Everything the child gets; nothing else of this process's environment. */
   readonly environment: Environment;
+}
+
+/** Runs a command of the program on a data folder, as an operator would, and returns its JSON answer. */
+export async function runCommand({ entry, dataDir, environment }: ServiceChildOptions, ...words: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
+  const { stdout } = await run(process.execPath, [entry, ...words, '--data', dataDir], { env: environment });
+  return JSON.parse(stdout) as Readonly<Record<string, unknown>>;
 }
 
 /** Starts the service on free ports and waits until it is ready. Its log goes to `service.log` in the data folder. Throws `start_failed` with the log's last lines. */
@@ -59,10 +63,6 @@ export async function startServiceChild({ entry, dataDir, environment }: Service
   return {
     s2s: ready.s2s,
     api: ready.api,
-    async command(...args) {
-      const { stdout } = await run(process.execPath, [entry, ...args, '--data', dataDir], { env: environment });
-      return JSON.parse(stdout) as Readonly<Record<string, unknown>>;
-    },
     stop: () => (stopping ??= stop()),
   };
 }
