@@ -1,5 +1,7 @@
 /** RFC 8259's grammar of a number: no leading zeros, plus sign, spaces, hexadecimal or infinities. */
 const jsonNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
+/** The same grammar, for a JSON Schema. */
+export const jsonNumberPattern = jsonNumber.source;
 /** No integer field is longer; a larger exponent would only cost memory. */
 const maxIntegerDigits = 40;
 

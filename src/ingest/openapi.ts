@@ -1,0 +1,123 @@
+import { eventFields, eventSchemas, type FieldSchema } from '../model/event-fields.ts';
+import { eventKinds, importMethods, type EventKind } from '../model/event-kinds.ts';
+import { jsonNumberPattern } from '../model/json-number.ts';
+import type { OpenApiObject, OpenApiPart } from '../model/openapi.ts';
+import { maxBatchEvents } from './parse-events.ts';
+import { maxBodyBytes } from './read-body.ts';
+import { answerOf, refusalReasons } from './refusal.ts';
+
+const schemaNames: Readonly<Record<EventKind, string>> = { registration: 'Registration', login: 'Login', custom_event: 'CustomEvent' };
+
+const identification: Readonly<Record<EventKind, string>> = {
+  registration: 'customUserId is required; for an app on mini-app customPlatformUserId and xPlatform instead.',
+  login: 'customUserId is required; for an app on mini-app customPlatformUserId and xPlatform instead.',
+  custom_event:
+    'customUserId and/or one of instanceId, lvid, gaid, androidId, appSetId, idfa, iosVendorId is required; for an app on mini-app customPlatformUserId and ' +
+    'xPlatform instead, on game sezamUserId and/or lvid. An empty text identifies nobody.',
+};
+
+/** A field's schema as the API reference shows it: keywords of our own renamed, numbers also as JSON strings. */
+function describeField(schema: FieldSchema): OpenApiObject {
+  const described = Object.fromEntries(
+    Object.entries(schema).flatMap(([keyword, value]) => {
+      if (keyword === 'x-column' || keyword === 'x-column-type') return [];
+      return [[keyword === 'decimalRange' ? 'x-decimal-range' : keyword, value]];
+    }),
+  );
+  if (schema.type !== 'integer') {
+    return schema.oneOf === undefined ? described : { ...described, oneOf: schema.oneOf.map((branch) => describeField(branch as FieldSchema)) };
+  }
+  const { description, default: fallback, 'x-platforms': onPlatforms, 'x-unit': unit, ...rules } = described;
+  const notes = { description, default: fallback, 'x-platforms': onPlatforms, 'x-unit': unit };
+  return {
+    ...Object.fromEntries(Object.entries(notes).filter(([, value]) => value !== undefined)),
+    anyOf: [rules, { type: 'string', pattern: jsonNumberPattern, description: 'The same number, written as a JSON string.' }],
+  };
+}
+
+function describeKind(kind: EventKind): OpenApiObject {
+  const { title, description, required } = eventSchemas[kind];
+  const fields = eventFields.filter((field) => field.kinds.includes(kind));
+  return {
+    title,
+    description: `${description} ${identification[kind]} Unknown parameters are ignored.`,
+    type: 'object',
+    ...(required === undefined ? {} : { required }),
+    properties: Object.fromEntries(fields.map(({ name, schema }) => [name, describeField(schema)])),
+  };
+}
+
+const detailHeader = { description: 'Which element and which rule failed: a JSON pointer into the body, and the reason.', schema: { type: 'string', maxLength: 200 } };
+
+/** The refusals of the error table, one response a status. */
+function describeRefusals(): Record<string, OpenApiObject> {
+  const statuses = [...new Set(refusalReasons.map((reason) => answerOf(reason).status))];
+  return Object.fromEntries(
+    statuses.map((status) => {
+      const texts = [...new Set(refusalReasons.map(answerOf).filter((answer) => answer.status === status).map((answer) => answer.error))];
+      const retry = status === 500 ? { 'Retry-After': { description: 'Seconds to wait before trying again.', schema: { type: 'integer' } } } : {};
+      return [
+        String(status),
+        {
+          description: texts.join(', '),
+          headers: { 'X-Error-Detail': detailHeader, ...retry },
+          content: { 'application/json': { schema: { $ref: '#/components/schemas/ImportError' }, examples: Object.fromEntries(texts.map((error) => [error, { value: { error } }])) } },
+        },
+      ];
+    }),
+  );
+}
+
+const idApp = { name: 'idApp', in: 'query', required: true, description: 'The app that the token suits.', schema: { type: 'integer', minimum: 1 } };
+const idempotencyKey = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  description: 'A key of the client for this request: repeated within 24 hours, the events are stored once.',
+  schema: { type: 'string', minLength: 1, maxLength: 255 },
+};
+const accepted = { description: 'Every event of the request is stored.', content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } } };
+
+function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
+  const schema = { $ref: `#/components/schemas/${schemaNames[kind]}` };
+  return {
+    summary: `Import ${batch ? `1 to ${maxBatchEvents} events` : 'one event'} of the kind ${kind}`,
+    security: [{ importToken: [] }],
+    parameters: [idApp, idempotencyKey],
+    requestBody: {
+      required: true,
+      description: `At most ${maxBodyBytes} bytes, gzip allowed. The Content-Type is not looked at.`,
+      content: { 'application/json': { schema: batch ? { type: 'array', minItems: 1, maxItems: maxBatchEvents, items: schema } : schema } },
+    },
+    responses: { '200': accepted, ...describeRefusals() },
+  };
+}
+
+/** The import area's part of the API reference, made from the schemas that validate and the table of refusals. */
+export function describeImport(serverUrl: string | undefined): OpenApiPart {
+  const { '403': forbidden, '500': failed } = describeRefusals();
+  const version = { description: 'The version of the service.', content: { 'application/json': { schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } } } } };
+  return {
+    tag: { name: 'import', description: 'Registration, login and custom events, from the servers of clients. Paths work with and without the trailing slash.' },
+    serverUrl,
+    paths: {
+      ...Object.fromEntries(Object.entries(importMethods).map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }])),
+      '/v1/version': { post: { summary: 'The version of the service', security: [], responses: { '200': version } } },
+      '/v1/test-app-access/': {
+        post: {
+          summary: 'Whether a token suits an app',
+          security: [{ importToken: [] }],
+          parameters: [idApp],
+          requestBody: { required: false, content: { 'application/json': { schema: { const: true } } } },
+          responses: { '200': { ...accepted, description: 'It does.' }, '403': forbidden, '500': failed },
+        },
+      },
+    },
+    schemas: {
+      ...Object.fromEntries(eventKinds.map((kind) => [schemaNames[kind], describeKind(kind)])),
+      Accepted: { type: 'object', required: ['message'], properties: { message: { type: 'string', const: 'Ok' } } },
+      ImportError: { type: 'object', required: ['error'], additionalProperties: false, properties: { error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] } } },
+    },
+    securitySchemes: { importToken: { type: 'apiKey', in: 'header', name: 'Authorization', description: 'The token itself, without a scheme word.' } },
+  };
+}

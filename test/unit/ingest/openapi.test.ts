@@ -1,0 +1,49 @@
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { describe, expect, it } from 'vitest';
+import { describeImport } from '../../../src/ingest/openapi.ts';
+import { addImportRoutes, type RouteDependencies } from '../../../src/ingest/routes.ts';
+import { createServer, defaultServerLimits } from '../../../src/ingest/server.ts';
+import { eventFields } from '../../../src/model/event-fields.ts';
+import { assembleOpenApi } from '../../../src/model/openapi.ts';
+import { silentLogger } from '../../helpers/nats.ts';
+
+const reference = assembleOpenApi('1.2.3', [describeImport('http://s2s.example')]) as {
+  paths: Record<string, { servers: unknown; post?: { requestBody?: { content: Record<string, { schema: object }> } } }>;
+  components: { schemas: Record<string, { properties: Record<string, object> }> };
+};
+
+describe('the API reference of import', () => {
+  it('has every route that the server has, and no other', async () => {
+    const routes: string[] = [];
+    const server = createServer(defaultServerLimits, { onProtocolError: () => undefined, onBadUrl: () => undefined }, silentLogger);
+    server.addHook('onRoute', (route) => void routes.push(`${String(route.method)} ${route.url}`));
+    // Nothing is called: only the routes are looked at.
+    addImportRoutes(server, {} as RouteDependencies, '1.2.3');
+    const described = Object.entries(reference.paths).flatMap(([path, methods]) =>
+      Object.keys(methods).filter((name) => name !== 'servers').map((verb) => `${verb.toUpperCase()} ${path.replace(/\/$/, '')}`),
+    );
+    expect(new Set(described)).toEqual(new Set(routes));
+    await server.close();
+  });
+
+  it('has every field of every kind', () => {
+    const names = { registration: 'Registration', login: 'Login', custom_event: 'CustomEvent' } as const;
+    for (const field of eventFields) for (const kind of field.kinds) expect(reference.components.schemas[names[kind]]?.properties).toHaveProperty([field.name]);
+  });
+
+  it('is made of schemas that a validator understands and that take what import takes', () => {
+    const ajv = new Ajv2020({ strict: false });
+    ajv.addSchema({ $id: 'reference', ...reference });
+    const validate = ajv.compile({ $ref: 'reference#/paths/~1v1~1customEventBatch~1/post/requestBody/content/application~1json/schema' });
+    expect(validate([{ customEventName: 'e', age: '33', idGender: 1, customEventParams: { a: 'b' }, hwid: '5' }])).toBe(true);
+    for (const bad of [[], [{}], [{ customEventName: '' }], [{ customEventName: 'e', age: 'x' }], [{ customEventName: 'e', idGender: 3 }], {}]) expect(validate(bad)).toBe(false);
+  });
+
+  it('says where import is served', () => {
+    expect(reference.paths['/v1/login/']?.servers).toEqual([{ url: 'http://s2s.example' }]);
+  });
+
+  it('refuses two areas that describe the same thing', () => {
+    expect(() => assembleOpenApi('1', [describeImport(undefined), describeImport(undefined)])).toThrow('two areas describe /v1/registration/');
+  });
+});
