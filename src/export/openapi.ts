@@ -131,11 +131,14 @@ const download = {
   },
 };
 
+function describeDictionary(name: string): Schema {
+  return { summary: `The ${name} dictionary.`, tags: ['Dictionaries'], security: [], responses: { 200: json('Done.', envelope({})) } };
+}
+
 /** The export area's part of the API reference; parameters come from the table that the parser reads. */
 export function describeExportApi(): OpenApiPart {
   const create = method('Create an export request.', parameters.map(describeParameter), object({ idRawExport: text }), {});
   const list = object({ reports: { type: 'array', items: reference('ReportSummary') } });
-  const dictionary = (name: string): Schema => ({ summary: `The ${name} dictionary.`, tags: ['Dictionaries'], security: [], responses: { 200: json('Done.', envelope({})) } });
   return {
     paths: {
       '/api/raw/v1/export/create.json': { get: create, post: { ...create, description: 'The parameters may stand in the query, in a form body, or in both.' } },
@@ -144,7 +147,7 @@ export function describeExportApi(): OpenApiPart {
       '/api/report/v1/file/get.json': { get: method('State and files of a report file.', [idParameter('idReportFile')], reference('ReportFile'), notFound) },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
       '/files/{id}/{name}': { get: download, head: download },
-      ...Object.fromEntries(dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: dictionary(name) }])),
+      ...Object.fromEntries(dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: describeDictionary(name) }])),
     },
     components: {
       schemas,

@@ -139,7 +139,7 @@ function drive(stage: ExportStage, close: () => void): RunningArea {
         const answer = await call(user, `/api/report/v1/file/get.json?idReportFile=${id}`);
         data = answer.json?.data ?? {};
         return answer.status === 200 && data.status !== 'In progress';
-      });
+      }, 120_000);
       return data;
     },
     export: async (user, query) => area.download(user, await area.create(user, query)),

@@ -41,9 +41,12 @@ function nextDay(date: string): string {
   return new Date(Date.parse(`${date}T00:00:00Z`) + 86_400_000).toISOString().slice(0, 10);
 }
 
+function escapeItem(value: string): string {
+  return value.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\r', '\\r');
+}
+
 function arrayLiteral(values: readonly string[]): string {
-  const escape = (value: string): string => value.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\r', '\\r');
-  return `[${values.map((value) => `'${escape(value)}'`).join(',')}]`;
+  return `[${values.map((value) => `'${escapeItem(value)}'`).join(',')}]`;
 }
 
 /** Selectors that read an imported field, where the names differ. */
@@ -52,7 +55,7 @@ const fieldOf: Readonly<Record<string, string>> = { advertisingId: 'gaid', idCon
 const sameName = ['adTrackingEnabled', 'androidId', 'bluetoothEnabled', 'customUserId', 'idfa', 'instanceId', 'iosVendorId', 'appSetId', 'gaid', 'lvid', 'ipv4', 'ipv6', 'idGender', 'age', 'adBlocker', 'userAgent', 'customPlatformUserId', 'xPlatform', 'sezamUserId', 'hwid'];
 const connectionTitles = ['unknown', 'mobile', 'wi-fi'];
 
-function cell(selector: string, event: ImportedEvent, app: OracleApp, zone: string): unknown {
+function cell(selector: string, event: ImportedEvent, app: OracleApp, zone: string): string | number | undefined {
   const params = event.fields['customEventParams'] as Readonly<Record<string, string>> | undefined;
   const custom = event.kind === 'custom_event';
   switch (selector) {
@@ -85,7 +88,7 @@ function cell(selector: string, event: ImportedEvent, app: OracleApp, zone: stri
     case 'idConnectionTypeTitle':
       return connectionTitles[event.fields['connectionType'] as number];
     default:
-      return sameName.includes(selector) || selector in fieldOf ? event.fields[fieldOf[selector] ?? selector] : '';
+      return sameName.includes(selector) || selector in fieldOf ? (event.fields[fieldOf[selector] ?? selector] as string | number | undefined) : '';
   }
 }
 

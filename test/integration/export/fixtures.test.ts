@@ -83,7 +83,7 @@ describe('export cases', () => {
       const parts = await running.download(user, ids.get(example) ?? '');
       expect(parts).toHaveLength(1);
       expect(parseCsv(parts[0] ?? '')).toEqual(expectedRows(example.request, importedEvents));
-    });
+    }, 120_000);
   }
 
   for (const example of refusalCases) {
