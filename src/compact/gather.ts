@@ -35,7 +35,15 @@ export function hashMessage(payload: Uint8Array): string {
   return createHash('sha256').update(payload).digest('hex');
 }
 
+/** A message that carries no event, only its place in the stream: whoever sees the position pass it knows that all before is in the lake. */
+export const markerPayload = Uint8Array.of(newline);
+
+function isMarker(payload: Uint8Array): boolean {
+  return payload.length === 0 || (payload.length === 1 && payload[0] === newline);
+}
+
 function countLines(payload: Uint8Array): number {
+  if (isMarker(payload)) return 0;
   let lines = payload.length > 0 && payload.at(-1) !== newline ? 1 : 0;
   for (let at = payload.indexOf(newline); at !== -1; at = payload.indexOf(newline, at + 1)) lines += 1;
   return lines;
@@ -43,7 +51,7 @@ function countLines(payload: Uint8Array): number {
 
 async function spool(handle: FileHandle, messages: readonly StreamMessage[]): Promise<void> {
   const end = Uint8Array.of(newline);
-  const buffers = messages.flatMap(({ payload }) => (payload.length === 0 || payload.at(-1) === newline ? [payload] : [payload, end]));
+  const buffers = messages.flatMap(({ payload }) => (isMarker(payload) ? [] : payload.at(-1) === newline ? [payload] : [payload, end]));
   await handle.appendFile(Buffer.concat(buffers));
 }
 

@@ -6,7 +6,7 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import { acquireLock } from '../runtime/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/retry.ts';
-import { checkpointWhenDue, sweep, trimLog, vacuum } from '../lake/clean.ts';
+import { checkpointWhenDue, mustForget, sweep, trimLog, vacuum } from '../lake/clean.ts';
 import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
 import { recoverIntents } from '../lake/intent.ts';
 import type { lakePaths } from '../lake/lake.ts';
@@ -112,8 +112,14 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
       sealCheckedAtMs = clock.nowMs();
     }
     await checkpointWhenDue(duckdb, table, crashPoint);
-    if (performance.now() < nextCleanMs) return;
     const clean = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
+    if (await mustForget(table)) {
+      await underLock(dependencies, async () => {
+        await vacuum(table, { ...clean, retentionMs: 0 });
+        await trimLog(table, paths.failed, clean);
+      });
+    }
+    if (performance.now() < nextCleanMs) return;
     await vacuum(table, clean);
     await trimLog(table, paths.failed, clean);
     nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs);

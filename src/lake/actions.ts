@@ -22,6 +22,8 @@ export interface AddAction {
   readonly dataChange: boolean;
   /** FileStats as JSON text. */
   readonly stats?: string;
+  /** `sha256`: hash of the file's bytes, hex, by which `lake check` finds damage that Parquet itself does not show. */
+  readonly tags?: Readonly<Record<string, string>>;
 }
 
 /** A file is no longer part of the table; readers of older versions may still use it until the retention has passed. */

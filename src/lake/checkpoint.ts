@@ -5,6 +5,7 @@ import { removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/d
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Action } from './actions.ts';
 import { sqlText, type Duckdb } from './duckdb.ts';
+import { hashFile } from './file-checks.ts';
 import { checkpointName, logFolder, parseActions } from './log-files.ts';
 import type { TableState } from './table-state.ts';
 
@@ -20,7 +21,7 @@ const checkpointColumns = {
   txn: 'STRUCT("appId" VARCHAR, "version" BIGINT, "lastUpdated" BIGINT)',
   add:
     'STRUCT("path" VARCHAR, "partitionValues" MAP(VARCHAR, VARCHAR), "size" BIGINT, "modificationTime" BIGINT, ' +
-    '"dataChange" BOOLEAN, "stats" VARCHAR)',
+    '"dataChange" BOOLEAN, "stats" VARCHAR, "tags" MAP(VARCHAR, VARCHAR))',
   remove: 'STRUCT("path" VARCHAR, "deletionTimestamp" BIGINT, "dataChange" BOOLEAN)',
 } as const;
 
@@ -74,7 +75,7 @@ export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: R
     await rename(temporary, final);
     await syncFolder(logFolder(tableDir));
     await crashPoint('checkpoint-renamed');
-    await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size }));
+    await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size, sha256: await hashFile(final) }));
   } finally {
     await removeFile(temporary);
     await removeFile(spool);

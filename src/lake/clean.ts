@@ -24,6 +24,16 @@ export interface CleanOptions {
 }
 
 /**
+ * Says whether an erasure waits for the history to go that still has the erased rows.
+ */
+export async function mustForget(table: Table): Promise<boolean> {
+  const { forgetBefore } = table.lake();
+  if (forgetBefore === undefined) return false;
+  const { commits } = await listLog(table.dir);
+  return (commits[0] ?? forgetBefore) < forgetBefore;
+}
+
+/**
  * Unlinks the files whose removal is older than the retention, and forgets their tombstones in `table`'s next checkpoint.
  * Returns how many went.
  */
@@ -43,30 +53,35 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
   return removed;
 }
 
-/** Writes a checkpoint when enough commits have followed the last one. Returns whether it did. */
+/** Writes a checkpoint when enough commits have followed the last one, or history must go. Returns whether it did. */
 export async function checkpointWhenDue(duckdb: Duckdb, table: Table, crashPoint: CrashPoint): Promise<boolean> {
   const { checkpoints } = await listLog(table.dir);
   const state = copyTableState(table.state());
-  if (state.version - (checkpoints.at(-1) ?? 0) < checkpointEvery) return false;
+  const last = checkpoints.at(-1) ?? 0;
+  if (state.version - last < checkpointEvery && last >= (table.lake().forgetBefore ?? 0)) return false;
   await writeCheckpoint(duckdb, table.dir, state, crashPoint);
   return true;
 }
 
 async function committedAtMs(tableDir: string, version: number): Promise<number> {
-  const info = (await readCommit(tableDir, version)).find((action) => action.commitInfo !== undefined)?.commitInfo;
+  const info = (await readCommit(tableDir, version)).actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
   return info?.timestamp ?? Infinity;
 }
 
 /**
  * Deletes the commits and checkpoints that no reader within the retention starts from: those before the newest checkpoint
- * that is older than the retention. The commit of that checkpoint stays, for its provenance. Returns how many files went.
+ * that is older than the retention, and those that tell of erased rows. The commit of that checkpoint stays, for its
+ * provenance. Only for the one compactor: any other writer would take the freed numbers for new ones. Returns how many
+ * files went.
  */
 export async function trimLog(table: Table, failedDir: string, options: CleanOptions): Promise<number> {
   const { commits, checkpoints } = await listLog(table.dir);
   const needed = await oldestPendingBase(failedDir);
-  let keepFrom = 0;
+  const { forgetBefore } = table.lake();
+  const forgetFrom = checkpoints.find((version) => version >= (forgetBefore ?? Infinity));
+  let keepFrom = forgetFrom !== undefined && forgetFrom <= needed ? forgetFrom : 0;
   for (const version of checkpoints) {
-    if (version === 0 || version > needed || !commits.includes(version)) continue;
+    if (version <= keepFrom || version > needed || !commits.includes(version)) continue;
     if (options.nowMs - (await committedAtMs(table.dir, version)) < options.retentionMs) break;
     keepFrom = version;
   }

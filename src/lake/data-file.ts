@@ -3,12 +3,15 @@ import { removeFile, syncFile } from '../runtime/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { AddAction, FileStats } from './actions.ts';
 import { sqlText, type Duckdb } from './duckdb.ts';
+import { hashFile } from './file-checks.ts';
 
 /** What writing a Parquet file has told about it. */
 export interface WrittenFile {
   readonly sizeBytes: number;
   readonly numRecords: number;
   readonly stats: FileStats;
+  /** Hash of its bytes, hex. */
+  readonly sha256: string;
 }
 
 /** The columns whose minimum and maximum readers prune by, and how each value stands in the log. */
@@ -63,7 +66,7 @@ export async function writeDataFile(duckdb: Duckdb, query: string, file: string)
     if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} told nothing`);
     await syncFile(file);
     const numRecords = Number(row['count']);
-    return { sizeBytes: Number(row['file_size_bytes']), numRecords, stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]) };
+    return { sizeBytes: Number(row['file_size_bytes']), numRecords, stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]), sha256: await hashFile(file) };
   } catch (error) {
     await removeFile(file);
     throw error;
@@ -79,5 +82,6 @@ export function toAdd(relativePath: string, written: WrittenFile, nowMs: number,
     modificationTime: nowMs,
     dataChange,
     stats: JSON.stringify(written.stats),
+    tags: { sha256: written.sha256 },
   };
 }

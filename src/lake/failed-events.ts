@@ -53,7 +53,7 @@ export async function settleFailed(folder: string, file: string, commitId: strin
 export async function isCommitted(tableDir: string, baseVersion: number, commitId: string): Promise<boolean> {
   for (let version = baseVersion + 1; ; version += 1) {
     try {
-      const actions = await readCommit(tableDir, version);
+      const { actions } = await readCommit(tableDir, version);
       if (actions.some((action) => findLakeState(action.commitInfo)?.commitId === commitId)) return true;
     } catch (error) {
       if (isSystemError(error, 'ENOENT')) return false;
@@ -93,6 +93,12 @@ export async function listFailedFiles(folder: string, tableDir: string): Promise
     if (await isVisible(name, tableDir)) files.push(path.join(folder, name));
   }
   return files;
+}
+
+/** Lists the files that have their final name: those that a rewrite may replace. */
+export async function listSettledFiles(folder: string): Promise<string[]> {
+  const names = await readdir(folder);
+  return names.filter((name) => settledName.test(name)).toSorted().map((name) => path.join(folder, name));
 }
 
 /** Reads the events of one file. */

@@ -34,6 +34,10 @@ export interface LakeState {
   /** Unique id of the commit. */
   readonly commitId: string;
   readonly cause: CommitCause;
+  /** SHA-256 (hex) of the bytes of the commit before: the log is a chain, so that a changed entry shows. */
+  readonly previous?: string;
+  /** Versions before this one tell of erased rows: they are dropped as soon as a checkpoint allows. */
+  readonly forgetBefore?: number;
   readonly totals: Totals;
   readonly epoch?: Epoch;
   /** The compactor that may flush and seal: each claims the lake at its start, which fences the one before. */

@@ -13,7 +13,8 @@ import { randomUUID } from 'node:crypto';
 import { link, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolder, findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
-import { AppError, isSystemError } from '../runtime/errors.ts';
+import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { acquireLock } from '../runtime/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { retry } from '../runtime/retry.ts';
@@ -102,7 +103,7 @@ async function createTable(tableDir: string, columns: readonly Column[], options
     configuration: { 'delta.deletedFileRetentionDuration': `interval ${options.retentionMs} milliseconds` },
     createdTime: nowMs,
   };
-  const commitInfo = toCommitInfo(before, { cause: 'create', actions: [] }, commitId, nowMs);
+  const commitInfo = toCommitInfo(before, { cause: 'create', actions: [] }, { commitId, nowMs, previous: undefined });
   await linkCommit(tableDir, 0, [{ commitInfo }, { protocol: { minReaderVersion: 1, minWriterVersion: 2 } }, { metaData }], noCrashPoint);
 }
 
@@ -138,6 +139,17 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
   }
   const sql = snapshotSql(paths.table);
   if ((await findTextFile(paths.snapshotSql)) !== sql) await writeFileDurably(paths.snapshotSql, sql);
+}
+
+/** Says whether a compactor runs on the lake: it holds its lock. */
+export function isCompactorRunning(lakeDir: string): boolean {
+  try {
+    acquireLock(lakePaths(lakeDir).compactorLock, 'a look').release();
+    return false;
+  } catch (error) {
+    if (isAppError(error, 'locked')) return true;
+    throw error;
+  }
 }
 
 /**

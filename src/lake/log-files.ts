@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, isSystemError } from '../runtime/errors.ts';
@@ -41,11 +42,30 @@ export async function listLog(tableDir: string): Promise<LogListing> {
   return { commits: versions(/^(\d{20})\.json$/), checkpoints: versions(/^(\d{20})\.checkpoint\.parquet$/) };
 }
 
-/** Reads the actions of one commit. Errors: ENOENT as it is; `corrupt` for a line that cannot be trusted. */
-export async function readCommit(tableDir: string, version: number): Promise<Action[]> {
+/** A commit as it stands in the log. */
+export interface Commit {
+  readonly version: number;
+  readonly actions: readonly Action[];
+  /** SHA-256 of its bytes, hex: the next commit names it. */
+  readonly sha256: string;
+}
+
+/** The bytes of a commit. */
+export function renderCommit(actions: readonly Action[]): string {
+  return actions.map((action) => `${JSON.stringify(action)}\n`).join('');
+}
+
+/** Hash of a commit's bytes, hex. */
+export function hashCommit(text: string | Buffer): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+/** Reads one commit. Errors: ENOENT as it is; `corrupt` for a line that cannot be trusted. */
+export async function readCommit(tableDir: string, version: number): Promise<Commit> {
   const file = path.join(logFolder(tableDir), commitName(version));
-  const text = await readFile(file, 'utf8');
-  return parseActions(text.split('\n').filter((line) => line !== ''), file);
+  const bytes = await readFile(file);
+  const lines = bytes.toString('utf8').split('\n').filter((line) => line !== '');
+  return { version, actions: parseActions(lines, file), sha256: hashCommit(bytes) };
 }
 
 /** Parses the lines of a commit or the rows of a checkpoint; `source` is the file to name when one is bad. */

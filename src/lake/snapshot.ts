@@ -101,7 +101,7 @@ export async function catchUp(tableDir: string, state: TableState, commits: read
   for (let from = 0; from < newer.length; from += 64) {
     const versions = newer.slice(from, from + 64);
     const batch = await Promise.all(versions.map((version) => readCommit(tableDir, version)));
-    batch.forEach((actions, index) => applyCommit(state, versions[index] ?? -1, actions));
+    for (const commit of batch) applyCommit(state, commit.version, commit.actions, commit.sha256);
   }
 }
 
@@ -114,8 +114,9 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
   if (checkpoint !== undefined && !(checkpoint === 0 && wanted[0] === 0)) {
     await loadFromCheckpoint(tableDir, state, checkpoint);
     // The checkpoint has no provenance: its own commit, which is kept, tells that.
-    const info = wanted.includes(checkpoint) ? await readCommit(tableDir, checkpoint) : [];
-    state.lastCommit = info.find((action) => action.commitInfo !== undefined)?.commitInfo;
+    const commit = wanted.includes(checkpoint) ? await readCommit(tableDir, checkpoint) : undefined;
+    state.lastCommit = commit?.actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+    state.lastHash = commit?.sha256;
   }
   await catchUp(tableDir, state, wanted);
   assertProtocol(state);

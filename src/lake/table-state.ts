@@ -13,17 +13,20 @@ export interface TableState {
   readonly txns: Map<string, number>;
   /** Provenance of the commit at `version`; undefined when another engine left it out. */
   lastCommit: CommitInfoAction | undefined;
+  /** Hash of the commit at `version`, hex; undefined when its JSON is not there. */
+  lastHash: string | undefined;
 }
 
 /** A table before its first commit. */
 export function createTableState(): TableState {
-  return { version: -1, protocol: undefined, metaData: undefined, files: new Map(), tombstones: new Map(), txns: new Map(), lastCommit: undefined };
+  return { version: -1, protocol: undefined, metaData: undefined, files: new Map(), tombstones: new Map(), txns: new Map(), lastCommit: undefined, lastHash: undefined };
 }
 
-/** Applies the actions of the commit, or the checkpoint, of one version. */
-export function applyCommit(state: TableState, version: number, actions: readonly Action[]): void {
+/** Applies the actions of the commit, or the checkpoint, of one version. `sha256`: the hash of a commit's bytes. */
+export function applyCommit(state: TableState, version: number, actions: readonly Action[], sha256?: string): void {
   state.version = version;
   state.lastCommit = undefined;
+  state.lastHash = sha256;
   for (const action of actions) {
     if (action.protocol !== undefined) state.protocol = action.protocol;
     if (action.metaData !== undefined) state.metaData = action.metaData;

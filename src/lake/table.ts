@@ -6,7 +6,8 @@ import { AppError, isSystemError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
-import { commitName, logFolder, readCommit } from './log-files.ts';
+import { exists } from './file-checks.ts';
+import { commitName, hashCommit, logFolder, readCommit, renderCommit, type Commit } from './log-files.ts';
 import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
 import { loadTableState, toSnapshot, type Snapshot } from './snapshot.ts';
 import { applyCommit, assertProtocol, type TableState } from './table-state.ts';
@@ -22,6 +23,7 @@ export interface Change {
   readonly totals?: Partial<Totals>;
   readonly epoch?: Epoch;
   readonly writer?: string;
+  readonly forgetBefore?: number;
   readonly availableAtMs?: number;
   /** Figures for the history, such as rows and bytes. */
   readonly metrics?: Readonly<Record<string, string | number>>;
@@ -62,7 +64,7 @@ export async function linkCommit(tableDir: string, version: number, actions: rea
   try {
     const handle = await open(temporary, 'wx', 0o600);
     try {
-      await handle.writeFile(actions.map((action) => `${JSON.stringify(action)}\n`).join(''));
+      await handle.writeFile(renderCommit(actions));
       await handle.sync();
     } finally {
       await handle.close();
@@ -82,15 +84,25 @@ export async function linkCommit(tableDir: string, version: number, actions: rea
   return true;
 }
 
+interface Stamp {
+  readonly commitId: string;
+  readonly nowMs: number;
+  /** Hash of the commit before. */
+  readonly previous: string | undefined;
+}
+
 /** Builds the provenance of a commit from the state before it and what it changes. */
-export function toCommitInfo(before: LakeState, change: Change, commitId: string, nowMs: number): CommitInfoAction {
+export function toCommitInfo(before: LakeState, change: Change, { commitId, nowMs, previous }: Stamp): CommitInfoAction {
   const add = change.totals ?? {};
   const totals = Object.fromEntries(Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)])) as unknown as Totals;
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
+  const forgetBefore = change.forgetBefore ?? before.forgetBefore;
   const lake: LakeState = {
     commitId,
     cause: change.cause,
+    ...(previous === undefined ? {} : { previous }),
+    ...(forgetBefore === undefined ? {} : { forgetBefore }),
     totals,
     ...(epoch === undefined ? {} : { epoch }),
     ...(writer === undefined ? {} : { writer }),
@@ -125,14 +137,14 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
   async function refreshNow(): Promise<void> {
     for (;;) {
       const version = state.version + 1;
-      let actions: Action[];
+      let commit: Commit;
       try {
-        actions = await readCommit(tableDir, version);
+        commit = await readCommit(tableDir, version);
       } catch (error) {
         if (isSystemError(error, 'ENOENT')) return;
         throw error;
       }
-      applyCommit(state, version, actions);
+      applyCommit(state, version, commit.actions, commit.sha256);
       assertProtocol(state);
       requireLake(state);
     }
@@ -142,12 +154,16 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
     for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
       await refreshNow();
       if (requireLake(state).commitId === commitId) return requireLake(state);
+      // The newest commit is never trimmed. Without it, others have gone on long ago, and the next number means nothing.
+      if (!(await exists(path.join(logFolder(tableDir), commitName(state.version))))) {
+        throw new AppError('fenced', `version ${state.version} of the lake's table is gone from the log`, { hint: 'Start the compactor again.' });
+      }
       const change = build(state, requireLake(state));
-      const commitInfo = toCommitInfo(requireLake(state), change, commitId, options.clock.nowMs());
+      const commitInfo = toCommitInfo(requireLake(state), change, { commitId, nowMs: options.clock.nowMs(), previous: state.lastHash });
       const version = state.version + 1;
       const actions: Action[] = [{ commitInfo }, ...change.actions];
       if (!(await linkCommit(tableDir, version, actions, options.crashPoint))) continue;
-      applyCommit(state, version, actions);
+      applyCommit(state, version, actions, hashCommit(renderCommit(actions)));
       return requireLake(state);
     }
     throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`);

@@ -1,4 +1,4 @@
-import type { StreamMessage, StreamReader } from '../../src/stream/stream.ts';
+import type { StreamMessage, StreamPublisher, StreamReader } from '../../src/stream/stream.ts';
 
 /**
  * A stream in memory that follows the rules of StreamReader, and can be damaged as a broker's store can: for tests of the
@@ -15,6 +15,7 @@ export interface MemoryStream extends StreamReader {
   /** Loses one message in the middle. */
   lose(sequence: number): void;
   readonly sequences: readonly number[];
+  readonly publisher: StreamPublisher;
 }
 
 export function createMemoryStream(): MemoryStream {
@@ -28,6 +29,11 @@ export function createMemoryStream(): MemoryStream {
   };
   return {
     publishRaw,
+    publisher: {
+      publish: (payload) => Promise.resolve({ stream: 'TEST', sequence: publishRaw(Buffer.from(payload).toString()) }),
+      ping: () => Promise.resolve(),
+      close: () => Promise.resolve(),
+    },
     publish: (lines) => publishRaw(lines.map((line) => `${JSON.stringify(line)}\n`).join('')),
     truncate(lastSequence) {
       messages = messages.filter((message) => message.sequence <= lastSequence);

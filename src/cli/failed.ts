@@ -1,0 +1,46 @@
+import { dataPaths } from '../config.ts';
+import { replayFailed } from '../compact/replay.ts';
+import { openDuckdb } from '../lake/duckdb.ts';
+import { listFailedFiles, readFailedFile } from '../lake/failed-events.ts';
+import { ensureLake, lakePaths } from '../lake/lake.ts';
+import { openTable } from '../lake/table.ts';
+import { createClock } from '../runtime/clock.ts';
+import { noCrashPoint } from '../runtime/crash-point.ts';
+import { AppError } from '../runtime/errors.ts';
+import { parseWords, resolveConfig, type Command } from './command.ts';
+
+const usage = 'tributary failed list|replay [--data DIR]';
+
+/** `tributary failed list|replay`: the events that could not be written to the lake, and another try to write them. */
+export const failedCommand: Command = {
+  name: 'failed',
+  usage,
+  summary: 'list the events that could not be written; try them again',
+  async run([verb, ...args], { environment, answer }) {
+    const { values } = parseWords(args, [], {}, usage);
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+    const { lake: lakeDir } = dataPaths(config.dataDir);
+    const paths = lakePaths(lakeDir);
+    const clock = createClock(config.clockOffsetSeconds);
+    await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
+    switch (verb) {
+      case 'list':
+        for (const file of await listFailedFiles(paths.failed, paths.table)) {
+          for (const event of await readFailedFile(file)) answer(event);
+        }
+        return;
+      case 'replay': {
+        const duckdb = await openDuckdb({ memoryMb: config.duckdbMemoryMb, threads: 1 });
+        try {
+          const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
+          answer(await replayFailed({ table, lakeDir, duckdb, clock, crashPoint: noCrashPoint }));
+        } finally {
+          duckdb.close();
+        }
+        return;
+      }
+      default:
+        throw new AppError('usage', `'failed' takes list or replay, not '${verb ?? ''}'`, { hint: `Usage: ${usage}` });
+    }
+  },
+};

@@ -1,0 +1,179 @@
+import { readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { describeError, isAppError } from '../runtime/errors.ts';
+import { findTextFile } from '../runtime/durable-file.ts';
+import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
+import { listFailedFiles, readFailedFile } from './failed-events.ts';
+import { findSize, hashFile } from './file-checks.ts';
+import { lakePaths } from './lake.ts';
+import { findLakeState, type LakeState } from './lake-state.ts';
+import { checkpointName, commitName, listLog, logFolder, readCommit } from './log-files.ts';
+import { emptyFilePath, loadTableState, toSnapshot, youngFolder, type DataFile } from './snapshot.ts';
+import type { TableState } from './table-state.ts';
+
+/** What can be wrong with a lake. */
+export type ProblemKind =
+  | 'missing_file'
+  | 'truncated_file'
+  | 'damaged_file'
+  | 'orphan_file'
+  | 'missing_log_entry'
+  | 'damaged_log_entry'
+  | 'damaged_checkpoint'
+  | 'foreign_commit'
+  | 'wrong_totals'
+  | 'unreadable';
+
+export interface Problem {
+  readonly problem: ProblemKind;
+  /** Path relative to the lake's folder. */
+  readonly path: string;
+  readonly detail: string;
+}
+
+export interface CheckReport {
+  readonly ok: boolean;
+  readonly version: number;
+  readonly files: number;
+  readonly rows: number;
+  readonly commits: number;
+  readonly problems: readonly Problem[];
+}
+
+/** A file of the log, relative to the lake's folder. */
+function logPath(name: string): string {
+  return path.posix.join('events', '_delta_log', name);
+}
+
+function wrongTotals(detail: string): Problem {
+  return { problem: 'wrong_totals', path: logPath(''), detail };
+}
+
+/** Reads every byte of one live file. */
+async function checkFile(duckdb: Duckdb, file: DataFile, sha256: string | undefined): Promise<Problem | undefined> {
+  const at = path.posix.join('events', file.path);
+  const size = await findSize(file.absolutePath);
+  if (size === undefined) return { problem: 'missing_file', path: at, detail: 'the log names it, and it is not there' };
+  if (size !== file.sizeBytes) return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
+  if (sha256 !== undefined && (await hashFile(file.absolutePath)) !== sha256) return { problem: 'damaged_file', path: at, detail: 'its bytes are not those that were written' };
+  try {
+    const [row] = await duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false)`);
+    if (file.numRecords !== undefined && Number(row?.['n']) !== file.numRecords) {
+      return { problem: 'damaged_file', path: at, detail: `${String(row?.['n'])} rows instead of ${file.numRecords}` };
+    }
+  } catch (error) {
+    return { problem: 'damaged_file', path: at, detail: describeError(error) };
+  }
+  return undefined;
+}
+
+/** Follows the chain of the commits: every version there, each naming the hash of the one before. */
+async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
+  const { commits, checkpoints } = await listLog(tableDir);
+  const problems: Problem[] = [];
+  let previous: { version: number; sha256: string } | undefined;
+  for (const version of commits) {
+    const expected = previous === undefined ? version : previous.version + 1;
+    for (let lost = expected; lost < version; lost += 1) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(lost)), detail: 'later versions are there' });
+    try {
+      const commit = await readCommit(tableDir, version);
+      const lake = findLakeState(commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+      if (lake === undefined) problems.push({ problem: 'foreign_commit', path: logPath(commitName(version)), detail: 'another engine wrote it' });
+      if (lake?.previous !== undefined && previous?.version === version - 1 && lake.previous !== previous.sha256) {
+        problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(previous.version)), detail: 'its bytes are not those that the next commit names' });
+      }
+      previous = { version, sha256: commit.sha256 };
+    } catch (error) {
+      problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(version)), detail: describeError(error) });
+      previous = { version, sha256: '' };
+    }
+  }
+  const first = commits[0];
+  const start = checkpoints.find((version) => version >= (first ?? 0));
+  if (first !== undefined && first > 0 && start === undefined) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there is neither version 0 nor a checkpoint' });
+  const newest = checkpoints.at(-1);
+  if (newest !== undefined && (commits.at(-1) ?? -1) < newest) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(newest)), detail: 'the commits after the checkpoint are gone' });
+  return { problems, commits: commits.length };
+}
+
+async function checkCheckpoint(tableDir: string): Promise<Problem[]> {
+  const text = await findTextFile(path.join(logFolder(tableDir), '_last_checkpoint'));
+  const last = text === undefined ? undefined : (JSON.parse(text) as { version: number; sha256?: string });
+  if (last?.sha256 === undefined) return [];
+  const name = checkpointName(last.version);
+  const file = path.join(logFolder(tableDir), name);
+  const at = logPath(name);
+  if ((await findSize(file)) === undefined) return [{ problem: 'damaged_checkpoint', path: at, detail: 'it is not there' }];
+  return (await hashFile(file)) === last.sha256 ? [] : [{ problem: 'damaged_checkpoint', path: at, detail: 'its bytes are not those that were written' }];
+}
+
+/** Finds Parquet files that no commit names; young files of a flush or a seal that goes on count only once it is over. */
+async function findOrphans(tableDir: string, state: TableState): Promise<Problem[]> {
+  const known = new Set([...state.files.keys(), ...state.tombstones.keys()].map((encoded) => decodeURIComponent(encoded)));
+  const names = await readdir(tableDir, { recursive: true });
+  const found = names.filter((name) => name.endsWith('.parquet') && (name.startsWith(`kind=`) || name.startsWith(`${youngFolder}${path.sep}`)) && !known.has(name.split(path.sep).join('/')));
+  if (found.length === 0) return [];
+  // What a commit has named meanwhile was on its way when the folders were read.
+  const later = await loadTableState(tableDir);
+  return found
+    .filter((name) => !later.files.has(encodeURI(name)) && !later.tombstones.has(encodeURI(name)))
+    .map((name) => ({ problem: 'orphan_file', path: path.posix.join('events', name), detail: 'no commit names it; the next start of the compactor removes it when it is young' }));
+}
+
+/** Counts the failed events at a moment at which no commit changes them. */
+async function countFailed(lakeDir: string): Promise<{ failed: number; lake: LakeState | undefined }> {
+  const paths = lakePaths(lakeDir);
+  for (let attempt = 1; ; attempt += 1) {
+    const before = await loadTableState(paths.table);
+    let failed = 0;
+    for (const file of await listFailedFiles(paths.failed, paths.table)) failed += (await readFailedFile(file)).length;
+    const after = await loadTableState(paths.table);
+    if (after.version === before.version || attempt === 10) return { failed, lake: findLakeState(after.lastCommit) };
+  }
+}
+
+async function checkTotals(lakeDir: string, { totals }: LakeState, rows: number): Promise<Problem[]> {
+  const now = await countFailed(lakeDir);
+  const accounted = totals.stored + totals.failed + totals.repeats + totals.erased;
+  return [
+    ...(rows === totals.stored ? [] : [wrongTotals(`the files have ${rows} rows, the totals say ${totals.stored}`)]),
+    ...(now.failed === now.lake?.totals.failed ? [] : [wrongTotals(`there are ${now.failed} failed events, the totals say ${now.lake?.totals.failed}`)]),
+    ...(totals.streamed === accounted ? [] : [wrongTotals(`of ${totals.streamed} events from the stream, ${accounted} are accounted for`)]),
+  ];
+}
+
+/**
+ * Verifies the log and every live file, byte by byte, and the totals. Reads only, and may run beside the service.
+ * Time: that of reading the whole lake once.
+ */
+export async function checkLake(lakeDir: string): Promise<CheckReport> {
+  const { table: tableDir } = lakePaths(lakeDir);
+  const { problems, commits } = await checkCommits(tableDir);
+  problems.push(...(await checkCheckpoint(tableDir)));
+  let state: TableState;
+  try {
+    state = await loadTableState(tableDir);
+  } catch (error) {
+    if (!isAppError(error)) throw error;
+    if (problems.length === 0) problems.push({ problem: 'unreadable', path: 'events/_delta_log', detail: describeError(error) });
+    return { ok: false, version: -1, files: 0, rows: 0, commits, problems };
+  }
+  const { files, lake, version } = toSnapshot(tableDir, state);
+  if (state.version >= 0 && (await findSize(emptyFilePath(tableDir))) === undefined) problems.push({ problem: 'missing_file', path: 'events/_columns.parquet', detail: 'the next start writes it' });
+  const hashes = new Map([...state.files.values()].map((add) => [decodeURIComponent(add.path), add.tags?.['sha256']]));
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 2 });
+  let rows = 0;
+  try {
+    for (const file of files) {
+      const problem = await checkFile(duckdb, file, hashes.get(file.path));
+      if (problem !== undefined) problems.push(problem);
+      rows += file.numRecords ?? 0;
+    }
+  } finally {
+    duckdb.close();
+  }
+  problems.push(...(await findOrphans(tableDir, state)));
+  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, rows)));
+  return { ok: problems.length === 0, version, files: files.length, rows, commits, problems };
+}
+

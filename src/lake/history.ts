@@ -1,0 +1,116 @@
+import { openDuckdb, sqlList } from './duckdb.ts';
+import { findLakeState, type Epoch, type Totals } from './lake-state.ts';
+import { listLog, readCommit } from './log-files.ts';
+import { lakePaths } from './lake.ts';
+import { readSnapshot, type DataFile } from './snapshot.ts';
+
+/** One commit of the table, as `lake log` shows it. */
+export interface HistoryEntry {
+  readonly version: number;
+  /** ISO 8601. */
+  readonly at: string;
+  readonly cause: string;
+  readonly filesAdded: number;
+  readonly filesRemoved: number;
+  readonly bytesAdded: number;
+  /** Figures of the commit's own kind, such as rows or the fault of the stream. */
+  readonly metrics: Readonly<Record<string, unknown>>;
+  readonly totals?: Totals;
+}
+
+/** Reads the newest commits the log still has, newest first. */
+export async function readHistory(lakeDir: string, limit: number): Promise<HistoryEntry[]> {
+  const { table } = lakePaths(lakeDir);
+  const { commits } = await listLog(table);
+  const newest = commits.slice(-limit).toReversed();
+  return Promise.all(
+    newest.map(async (version) => {
+      const { actions } = await readCommit(table, version);
+      const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+      const lake = findLakeState(info);
+      const adds = actions.flatMap((action) => action.add ?? []);
+      return {
+        version,
+        at: new Date(info?.timestamp ?? 0).toISOString(),
+        cause: lake?.cause ?? info?.operation ?? 'unknown',
+        filesAdded: adds.length,
+        filesRemoved: actions.filter((action) => action.remove !== undefined).length,
+        bytesAdded: adds.reduce((sum, add) => sum + add.size, 0),
+        metrics: info?.operationParameters ?? {},
+        ...(lake === undefined ? {} : { totals: lake.totals }),
+      };
+    }),
+  );
+}
+
+/** Rows and bytes of a kind and date. Bytes of young files, which hold many, are shared out by rows. */
+export interface GroupStats {
+  readonly kind: string;
+  readonly date: string;
+  readonly rows: number;
+  readonly bytes: number;
+  readonly sealedFiles: number;
+  readonly youngRows: number;
+}
+
+export interface LakeStats {
+  readonly version: number;
+  readonly totals: Totals | undefined;
+  readonly epoch: Epoch | undefined;
+  readonly files: number;
+  readonly youngFiles: number;
+  readonly bytes: number;
+  readonly groups: readonly GroupStats[];
+}
+
+async function countYoung(files: readonly DataFile[]): Promise<GroupStats[]> {
+  if (files.length === 0) return [];
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  try {
+    const rows = await duckdb.rows(
+      `SELECT kind, date::VARCHAR AS date, count(*) AS n FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false) GROUP BY ALL`,
+    );
+    const bytes = files.reduce((sum, file) => sum + file.sizeBytes, 0);
+    const all = rows.reduce((sum, row) => sum + Number(row['n']), 0);
+    return rows.map((row) => {
+      const count = Number(row['n']);
+      return { kind: String(row['kind']), date: String(row['date']), rows: count, bytes: Math.round((bytes * count) / all), sealedFiles: 0, youngRows: count };
+    });
+  } finally {
+    duckdb.close();
+  }
+}
+
+/** Sizes and rows of the lake by kind and date, its totals and its position in the stream. */
+export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
+  const { table } = lakePaths(lakeDir);
+  const { files, version, lake } = await readSnapshot(table);
+  const young = files.filter((file) => file.young);
+  const sealed = files
+    .filter((file) => !file.young)
+    .map((file): GroupStats => {
+      const [, kind = '', date = ''] = /^kind=([^/]*)\/date=([^/]*)\//.exec(file.path) ?? [];
+      return { kind, date, rows: file.numRecords ?? 0, bytes: file.sizeBytes, sealedFiles: 1, youngRows: 0 };
+    });
+  const groups = new Map<string, GroupStats>();
+  for (const part of [...sealed, ...(await countYoung(young))]) {
+    const key = `${part.date} ${part.kind}`;
+    const sum = groups.get(key) ?? { ...part, rows: 0, bytes: 0, sealedFiles: 0, youngRows: 0 };
+    groups.set(key, {
+      ...sum,
+      rows: sum.rows + part.rows,
+      bytes: sum.bytes + part.bytes,
+      sealedFiles: sum.sealedFiles + part.sealedFiles,
+      youngRows: sum.youngRows + part.youngRows,
+    });
+  }
+  return {
+    version,
+    totals: lake?.totals,
+    epoch: lake?.epoch,
+    files: files.length,
+    youngFiles: young.length,
+    bytes: files.reduce((sum, file) => sum + file.sizeBytes, 0),
+    groups: [...groups.entries()].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => group),
+  };
+}

@@ -1,0 +1,87 @@
+import { appendFile, copyFile, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { checkLake } from '../../../src/lake/check.ts';
+import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+async function flip(file: string): Promise<void> {
+  const bytes = await readFile(file);
+  const at = Math.floor(bytes.length / 2);
+  bytes[at] = (bytes[at] ?? 0) ^ 1;
+  await writeFile(file, bytes);
+}
+
+/** A lake of one sealed and two young files, with the compactor stopped. */
+async function writeLake(): Promise<{ lakeDir: string; table: string; sealed: string; log: string }> {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const { table } = lakePaths(lakeDir);
+  const stream = createMemoryStream();
+  const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  stream.publish([eventLine(), eventLine()]);
+  await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
+  await sealer.stop();
+  const compact = await startTestCompact(folder, stream);
+  for (const count of [1, 2]) {
+    stream.publish([eventLine(), eventLine({ age: 'x' })]);
+    await waitFor('flushed', async () => (await readSnapshot(table)).files.filter((file) => file.young).length === count);
+  }
+  await compact.stop();
+  const sealed = (await readSnapshot(table)).files.find((file) => !file.young)?.absolutePath ?? '';
+  return { lakeDir, table, sealed, log: path.join(table, '_delta_log') };
+}
+
+test('a whole lake passes, and its history and statistics add up', async () => {
+  const { lakeDir } = await writeLake();
+  expect(await checkLake(lakeDir)).toMatchObject({ ok: true, files: 3, rows: 4, problems: [] });
+  const stats = await readLakeStats(lakeDir);
+  expect(stats).toMatchObject({ files: 3, youngFiles: 2, totals: { streamed: 6, stored: 4, failed: 2 } });
+  expect(stats.groups.map(({ kind, rows, sealedFiles, youngRows }) => ({ kind, rows, sealedFiles, youngRows }))).toEqual([{ kind: 'login', rows: 4, sealedFiles: 1, youngRows: 2 }]);
+  const history = await readHistory(lakeDir, 100);
+  expect(history.map((entry) => entry.cause).toReversed()).toEqual(['create', 'start', 'epoch', 'flush', 'seal', 'start', 'flush', 'flush']);
+});
+
+test('each kind of damage is found and named', async () => {
+  const { lakeDir, sealed, log, table } = await writeLake();
+  const problems = async () => (await checkLake(lakeDir)).problems.map(({ problem, path: at }) => `${problem} ${path.basename(at)}`);
+  const names = (await readdir(log)).filter((name) => name.endsWith('.json')).toSorted();
+  const backup = await readFile(sealed);
+
+  await truncate(sealed, backup.length - 3);
+  expect(await problems()).toEqual([`truncated_file ${path.basename(sealed)}`]);
+  await writeFile(sealed, backup);
+  await flip(sealed);
+  expect(await problems()).toEqual([`damaged_file ${path.basename(sealed)}`]);
+  await rm(sealed);
+  expect(await problems()).toEqual([`missing_file ${path.basename(sealed)}`]);
+  await writeFile(sealed, backup);
+
+  const orphan = path.join(path.dirname(sealed), 'orphan.parquet');
+  await copyFile(sealed, orphan);
+  expect(await problems()).toEqual(['orphan_file orphan.parquet']);
+  await rm(orphan);
+
+  const entry = path.join(log, names[4] ?? '');
+  const text = await readFile(entry);
+  await appendFile(entry, '\n');
+  expect(await problems()).toEqual([`damaged_log_entry ${names[4]}`]);
+  await writeFile(entry, '{');
+  expect(await problems()).toContain(`damaged_log_entry ${names[4]}`);
+  await rm(entry);
+  expect(await problems()).toEqual([`missing_log_entry ${names[4]}`]);
+  await writeFile(entry, text);
+
+  const checkpoint = path.join(log, '00000000000000000000.checkpoint.parquet');
+  await flip(checkpoint);
+  expect(await problems()).toEqual([`damaged_checkpoint ${path.basename(checkpoint)}`]);
+  await rm(path.join(log, '_last_checkpoint'));
+  await rm(path.join(table, '_columns.parquet'));
+  expect(await problems()).toEqual(['missing_file _columns.parquet']);
+  expect(await checkLake(lakeDir)).toMatchObject({ ok: false });
+});
