@@ -6,6 +6,8 @@ import { createClock, type Clock } from './runtime/clock.ts';
 import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
 import type { Logger } from './runtime/logger.ts';
 import type { Metrics } from './runtime/metrics.ts';
+import { readPackageJson } from './runtime/package-files.ts';
+import { httpAddress } from './runtime/ports.ts';
 import type { Stage } from './runtime/role-process.ts';
 import type { Role } from './service.ts';
 import { openConnection, type StreamConnection } from './stream/connection.ts';
@@ -75,14 +77,27 @@ async function startCompactStage(parts: Parts): Promise<Stage> {
   );
 }
 
+/** The API reference: each area's part, made from what it validates with. */
+async function describeApi(config: Config): Promise<object> {
+  const [{ assembleOpenApi }, { describeExportApi }, { describeImport }] = await Promise.all([
+    import('./model/openapi.ts'),
+    import('./export/openapi.ts'),
+    import('./ingest/openapi.ts'),
+  ]);
+  const { version } = readPackageJson('package.json') as { version: string };
+  const importUrl = config.publicS2sUrl ?? (config.s2sPort === 0 ? undefined : httpAddress(config.host, config.s2sPort));
+  return assembleOpenApi(version, [describeImport(importUrl), describeExportApi()]);
+}
+
 async function startExportStage({ config, logger, metrics, clock, closers }: Parts): Promise<Stage> {
   const [{ startExport }, { addHealthRoutes }, { lakePaths }] = await Promise.all([import('./export/export.ts'), import('./health/routes.ts'), import('./lake/lake.ts')]);
+  const reference = await describeApi(config);
   const paths = dataPaths(config.dataDir);
   const access = openAccessReader(paths, logger);
   closers.add('access', () => access.close());
   let view: ServiceView | undefined;
   const stage = await startExport(
-    { access, clock, metrics, logger, extraRoutes: [(server) => addHealthRoutes(server, () => view, clock)] },
+    { access, clock, metrics, logger, extraRoutes: [(server) => addHealthRoutes(server, () => view, clock), (server) => void server.get('/openapi.json', () => reference)] },
     {
       ...config,
       port: config.apiPort,

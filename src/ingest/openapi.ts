@@ -2,8 +2,7 @@ import { eventFields, eventSchemas, type FieldSchema } from '../model/event-fiel
 import { eventKinds, importMethods, type EventKind } from '../model/event-kinds.ts';
 import { jsonNumberPattern } from '../model/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../model/openapi.ts';
-import { maxBatchEvents } from './parse-events.ts';
-import { maxBodyBytes } from './read-body.ts';
+import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
 import { answerOf, refusalReasons } from './refusal.ts';
 
 const schemaNames: Readonly<Record<EventKind, string>> = { registration: 'Registration', login: 'Login', custom_event: 'CustomEvent' };
@@ -47,6 +46,7 @@ function describeKind(kind: EventKind): OpenApiObject {
   };
 }
 
+const tags = ['Import'];
 const detailHeader = { description: 'Which element and which rule failed: a JSON pointer into the body, and the reason.', schema: { type: 'string', maxLength: 200 } };
 
 /** The refusals of the error table, one response a status. */
@@ -74,13 +74,14 @@ const idempotencyKey = {
   in: 'header',
   required: false,
   description: 'A key of the client for this request: repeated within 24 hours, the events are stored once.',
-  schema: { type: 'string', minLength: 1, maxLength: 255 },
+  schema: { type: 'string', minLength: 1, maxLength: maxKeyLength },
 };
 const accepted = { description: 'Every event of the request is stored.', content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } } };
 
 function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   const schema = { $ref: `#/components/schemas/${schemaNames[kind]}` };
   return {
+    tags,
     summary: `Import ${batch ? `1 to ${maxBatchEvents} events` : 'one event'} of the kind ${kind}`,
     security: [{ importToken: [] }],
     parameters: [idApp, idempotencyKey],
@@ -93,18 +94,21 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   };
 }
 
-/** The import area's part of the API reference, made from the schemas that validate and the table of refusals. */
+/**
+ * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths work
+ * with and without the trailing slash.
+ */
 export function describeImport(serverUrl: string | undefined): OpenApiPart {
   const { '403': forbidden, '500': failed } = describeRefusals();
   const version = { description: 'The version of the service.', content: { 'application/json': { schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } } } } };
   return {
-    tag: { name: 'import', description: 'Registration, login and custom events, from the servers of clients. Paths work with and without the trailing slash.' },
     serverUrl,
     paths: {
       ...Object.fromEntries(Object.entries(importMethods).map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }])),
-      '/v1/version': { post: { summary: 'The version of the service', security: [], responses: { '200': version } } },
+      '/v1/version': { post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } } },
       '/v1/test-app-access/': {
         post: {
+          tags,
           summary: 'Whether a token suits an app',
           security: [{ importToken: [] }],
           parameters: [idApp],
@@ -113,11 +117,18 @@ export function describeImport(serverUrl: string | undefined): OpenApiPart {
         },
       },
     },
-    schemas: {
-      ...Object.fromEntries(eventKinds.map((kind) => [schemaNames[kind], describeKind(kind)])),
-      Accepted: { type: 'object', required: ['message'], properties: { message: { type: 'string', const: 'Ok' } } },
-      ImportError: { type: 'object', required: ['error'], additionalProperties: false, properties: { error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] } } },
+    components: {
+      schemas: {
+        ...Object.fromEntries(eventKinds.map((kind) => [schemaNames[kind], describeKind(kind)])),
+        Accepted: { type: 'object', required: ['message'], properties: { message: { type: 'string', const: 'Ok' } } },
+        ImportError: {
+          type: 'object',
+          required: ['error'],
+          additionalProperties: false,
+          properties: { error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] } },
+        },
+      },
+      securitySchemes: { importToken: { type: 'apiKey', in: 'header', name: 'Authorization', description: 'The token itself, without a scheme word.' } },
     },
-    securitySchemes: { importToken: { type: 'apiKey', in: 'header', name: 'Authorization', description: 'The token itself, without a scheme word.' } },
   };
 }

@@ -3,10 +3,8 @@ import { eventFields } from '../model/event-fields.ts';
 import { eventKinds, importMethods, type EventKind, type ImportMethod } from '../model/event-kinds.ts';
 import { eventValidators, type GivenFields, type Violation } from '../model/schema-registry.ts';
 import { findMissingIdentity } from './identify.ts';
+import { maxBatchEvents } from './limits.ts';
 import type { Refusal } from './refusal.ts';
-
-/** service.md 2.3 */
-export const maxBatchEvents = 20;
 
 /** The validated events of a request, numbers read, unknown parameters still in them but counted. */
 export interface ParsedEvents {

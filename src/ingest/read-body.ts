@@ -1,10 +1,9 @@
 import type { IncomingMessage } from 'node:http';
 import { gunzipSync } from 'node:zlib';
 import { isSystemError } from '../runtime/errors.ts';
+import { maxBodyBytes } from './limits.ts';
 import type { Refusal } from './refusal.ts';
 
-/** service.md 8: imported data of a request, bytes after decompression. */
-export const maxBodyBytes = 10_240;
 /** gzip of data that does not compress is a little larger than the data. */
 const maxCompressedBytes = maxBodyBytes + 1024;
 

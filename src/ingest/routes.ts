@@ -6,6 +6,7 @@ import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { keyedEventIds, plainEventIds, type EventIds } from './event-id.ts';
 import type { GroupCommit } from './group-commit.ts';
+import { maxKeyLength } from './limits.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import { parseBody } from './parse-body.ts';
 import { parseEvents } from './parse-events.ts';
@@ -26,8 +27,6 @@ export interface RouteDependencies {
 /** The text of service.md's confirmation. */
 const accepted = JSON.stringify({ message: 'Ok' });
 const json = 'application/json; charset=utf-8';
-/** Longest Idempotency-Key, characters. */
-const maxKeyLength = 255;
 const retryAfterSeconds = 1;
 
 /** The version segment of an import path. */

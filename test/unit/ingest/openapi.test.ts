@@ -1,5 +1,6 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
+import { describeExportApi } from '../../../src/export/openapi.ts';
 import { describeImport } from '../../../src/ingest/openapi.ts';
 import { addImportRoutes, type RouteDependencies } from '../../../src/ingest/routes.ts';
 import { createServer, defaultServerLimits } from '../../../src/ingest/server.ts';
@@ -41,6 +42,11 @@ describe('the API reference of import', () => {
 
   it('says where import is served', () => {
     expect(reference.paths['/v1/login/']?.servers).toEqual([{ url: 'http://s2s.example' }]);
+  });
+
+  it('joins with the reference of export', () => {
+    const whole = assembleOpenApi('1', [describeImport(undefined), describeExportApi()]) as { paths: object };
+    expect(Object.keys(whole.paths)).toEqual(expect.arrayContaining(['/v1/login/', '/api/raw/v1/export/create.json']));
   });
 
   it('refuses two areas that describe the same thing', () => {
