@@ -4,7 +4,8 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     root: import.meta.dirname,
-    include: ['{unit,integration,e2e,chaos}/**/*.test.ts'],
+    // Benchmarks run alone (`make bench`): beside the tests their figures would mean nothing.
+    include: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? ['{unit,integration,e2e,chaos}/**/*.test.ts'] : ['bench/**/*.bench.ts'],
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',

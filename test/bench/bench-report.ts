@@ -1,0 +1,18 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import path from 'node:path';
+import { formatTable } from '../../src/cli/demo/text-table.ts';
+
+/** Prints a benchmark's table and keeps its figures as JSON in `data/bench/`, beside what ran them. */
+export function reportBench(name: string, head: readonly string[], rows: readonly (readonly string[])[], figures: unknown): void {
+  const folder = path.resolve(import.meta.dirname, '../../data/bench');
+  mkdirSync(folder, { recursive: true });
+  const machine = { node: process.version, cores: availableParallelism() };
+  writeFileSync(path.join(folder, `${name}.json`), `${JSON.stringify({ name, machine, figures }, null, 2)}\n`);
+  process.stdout.write(`\n${name} (node ${machine.node}, ${machine.cores} cores)\n\n${formatTable(head, rows)}\n\n`);
+}
+
+/** The middle of an odd number of figures. */
+export function median(figures: readonly number[]): number {
+  return figures.toSorted((a, b) => a - b)[Math.floor(figures.length / 2)] ?? 0;
+}
