@@ -47,6 +47,8 @@ const daySeconds = 86_400;
 const selectors = ['eventId', 'eventName', 'tsEvent', 'customUserId', 'params.name', 'params.value'];
 const shownRows = 3;
 const shownWidth = 160;
+/** At most one line of progress in this time. */
+const progressEveryMs = 1000;
 /** How often the lake is asked whether everything has arrived, and for how long. */
 const lakePollMs = 250;
 const lakeWaitMs = 60_000;
@@ -141,7 +143,7 @@ async function sendEvents(options: DemoOptions, service: ServiceChild, token: st
   let shownAt = performance.now();
   const started = shownAt;
   const onProgress = (acknowledged: number): void => {
-    if (performance.now() - shownAt < 500) return;
+    if (performance.now() - shownAt < progressEveryMs) return;
     shownAt = performance.now();
     print(`import    ${formatCount(acknowledged)} acknowledged after ${formatSeconds(shownAt - started)}`);
   };
