@@ -1,0 +1,123 @@
+import { Agent } from 'node:http';
+import { randomInt } from 'node:crypto';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { keyedEventIds } from '../../../src/ingest/event-id.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { eventFields } from '../../../src/model/event-fields.ts';
+import { importMethods, type Platform } from '../../../src/model/event-kinds.ts';
+import { openReader } from '../../../src/stream/reader.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { sendRaw } from '../../helpers/http.ts';
+import { generatedBody, type GeneratedBody } from '../../helpers/import-bodies.ts';
+import { startTestIngest, testApps, type TestIngest } from '../../helpers/ingest.ts';
+import { readRows, startTestCompact } from '../../helpers/lake.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+/** Bodies of one service and its lake; more are tried in further rounds. `make nightly` asks for 1,000,000. */
+const roundBodies = 20_000;
+const rounds = Math.max(1, Math.round(Number(process.env['TRIBUTARY_TEST_IMPORT_BODIES'] ?? roundBodies) / roundBodies));
+const seed = Number(process.env['TRIBUTARY_TEST_SEED'] || randomInt(1_000_000_000));
+const bodiesAtOnce = 100;
+
+type Row = Record<string, unknown>;
+
+/** service.md's defaults, written down a second time. */
+const platformDefaults: Readonly<Record<Platform, Row>> = {
+  'mobile-a': { ad_tracking_enabled: 1 },
+  'mobile-b': { ad_tracking_enabled: 1 },
+  web: { ad_blocker: 0 },
+  'mini-app': {},
+  game: {},
+};
+
+function lakeValue(type: string, value: unknown): unknown {
+  if (value === undefined) return null;
+  switch (type) {
+    case 'SMALLINT':
+      return Number(value);
+    case 'BIGINT':
+    case 'DECIMAL(20,0)':
+      return (/[.eE]/.test(String(value)) ? BigInt(Number(value)) : BigInt(value as string)).toString();
+    case 'MAP(VARCHAR, VARCHAR)':
+      return Object.entries(value as object).toSorted(([a], [b]) => (a < b ? -1 : 1));
+    default:
+      return value;
+  }
+}
+
+/** The row that an accepted event has to be in the lake. */
+function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
+  const { kind } = importMethods[method];
+  const row: Row = { kind, id_app: BigInt(testApps[platform]), connection_type: 0, bluetooth_enabled: 0, ...platformDefaults[platform] };
+  for (const { name, kinds, schema } of eventFields) {
+    const value = kinds.includes(kind) && Object.hasOwn(event, name) ? event[name] : undefined;
+    if (name === 'eventTimestamp') row['event_time'] = value === undefined ? undefined : Number(value);
+    else row[schema['x-column']] = value === undefined ? (row[schema['x-column']] ?? null) : lakeValue(schema['x-column-type'], value);
+  }
+  return row;
+}
+
+/** A row of the lake in the form of `expectedRow`. */
+function actualRow(row: Row, expected: Row): Row {
+  const actual: Row = { kind: row['kind'], id_app: row['id_app'] };
+  for (const { name, schema } of eventFields) {
+    const column = schema['x-column'];
+    const value = row[column];
+    if (name === 'eventTimestamp') actual[column] = expected['event_time'] === undefined ? undefined : Number(value);
+    else if (schema['x-column-type'] === 'MAP(VARCHAR, VARCHAR)') actual[column] = value === null ? null : (value as { key: string; value: string }[]).map((entry) => [entry.key, entry.value]).toSorted(([a], [b]) => (String(a) < String(b) ? -1 : 1));
+    else actual[column] = typeof value === 'bigint' ? value.toString() : value;
+  }
+  return actual;
+}
+
+/** Sends a body under a key of its own; gives the rows that have to be in the lake for it, by the identity in the event id. */
+async function send(service: TestIngest, agent: Agent, generated: GeneratedBody, key: string): Promise<Map<string, Row>> {
+  const { platform, method, bytes, mustPass } = generated;
+  const answer = await sendRaw(service.ingest.port, {
+    verb: 'POST',
+    path: `/v1/${method}?idApp=${testApps[platform]}`,
+    headers: { authorization: service.tokens[platform], 'idempotency-key': key },
+    body: bytes,
+    agent,
+  });
+  if (answer.status === 400 && !mustPass) return new Map();
+  if (answer.status !== 200) throw new Error(`${answer.status} ${String(answer.headers['x-error-detail'])} for ${method} of ${platform}: ${bytes.toString().slice(0, 2000)}`);
+  const value = JSON.parse(bytes.toString()) as Row | Row[];
+  const ids = keyedEventIds(testApps[platform], key);
+  return new Map((Array.isArray(value) ? value : [value]).map((event, index) => [ids(index, () => '').slice(0, 24), expectedRow(generated, event)]));
+}
+
+describe('any body', () => {
+  it.each(Array.from({ length: rounds }, (_, round) => seed + round))('is taken whole into the lake or refused without a trace, never with a 500 (seed %i)', { timeout: 600_000 }, async (roundSeed) => {
+    const folder = testFolder();
+    const service = await startTestIngest(folder);
+    const compact = await startTestCompact(folder, await openReader(await service.nats.connect()), { flushAgeMs: 500 });
+    const agent = new Agent({ keepAlive: true, maxSockets: 20 });
+    const accepted = new Map<string, Row>();
+    let sent = 0;
+
+    try {
+      const property = fc.asyncProperty(fc.array(generatedBody, { minLength: bodiesAtOnce, maxLength: bodiesAtOnce }), async (bodies) => {
+        const rows = await Promise.all(bodies.map((body) => send(service, agent, body, `key-${(sent += 1)}`)));
+        for (const [id, row] of rows.flatMap((map) => [...map])) accepted.set(id, row);
+      });
+      await fc.assert(property, { seed: roundSeed, numRuns: roundBodies / bodiesAtOnce, endOnFailure: true });
+
+      const stored = async (): Promise<number> => (await readSnapshot(`${folder}/lake/events`)).lake?.totals.stored ?? 0;
+      await waitFor('the lake has what was accepted', async () => (await stored()) >= accepted.size, 60_000);
+      const rows = (await readRows(folder, '* REPLACE (hwid::VARCHAR AS hwid, epoch(event_time) AS event_time)')) as Row[];
+      expect(rows.length).toBe(accepted.size);
+      for (const row of rows) {
+        const expected = accepted.get(String(row['event_id']).slice(0, 24)) ?? {};
+        const { id_app: idApp, ...actual } = actualRow(row, expected);
+        expect({ ...actual, id_app: idApp }).toEqual(expected);
+      }
+      process.stdout.write(`import-properties: ${sent} bodies, ${accepted.size} events in the lake, seed ${roundSeed}\n`);
+    } finally {
+      agent.destroy();
+      await compact.stop();
+      await service.stop();
+    }
+  });
+});
