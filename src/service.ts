@@ -103,12 +103,20 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const natsUrl = await keepNatsServer(options, closers, keepers);
     const reports = new Map<string, { metrics: unknown[]; facts: Readonly<Record<string, unknown>> }>();
 
-    const keepRole = async (name: string, role: Role, ports: Record<string, string>): Promise<Keeper<RoleChild>> => {
+    const environment = {
+      ...options.environment,
+      TRIBUTARY_DATA_DIR: config.dataDir,
+      TRIBUTARY_NATS_URL: natsUrl,
+      TRIBUTARY_HOST: config.host,
+      ...(s2sPort === undefined ? {} : { TRIBUTARY_S2S_PORT: String(s2sPort) }),
+      ...(apiPort === undefined ? {} : { TRIBUTARY_API_PORT: String(apiPort) }),
+    };
+    const keepRole = async (name: string, role: Role): Promise<Keeper<RoleChild>> => {
       const start = (): Promise<RoleChild> =>
         forkRole({
           entry: options.entry,
           role,
-          environment: { ...options.environment, TRIBUTARY_DATA_DIR: config.dataDir, TRIBUTARY_NATS_URL: natsUrl, ...ports },
+          environment,
           shared: role === 'ingest',
           readyMs,
           onReport: (report) => void reports.set(name, report),
@@ -120,11 +128,11 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     };
 
     // Started in this order, stopped in the reverse: first no new events, then the last flush, then nobody reads.
-    const exporter = has('export') ? await keepRole('export', 'export', { TRIBUTARY_HOST: config.host, TRIBUTARY_API_PORT: String(apiPort) }) : undefined;
-    if (has('compact')) await keepRole('compact', 'compact', {});
+    const exporter = has('export') ? await keepRole('export', 'export') : undefined;
+    if (has('compact')) await keepRole('compact', 'compact');
     if (has('ingest')) {
       const workers = Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`);
-      await Promise.all(workers.map((name) => keepRole(name, 'ingest', { TRIBUTARY_HOST: config.host, TRIBUTARY_S2S_PORT: String(s2sPort) })));
+      await Promise.all(workers.map((name) => keepRole(name, 'ingest')));
     }
 
     const publishState = (): void => {
