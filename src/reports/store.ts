@@ -44,6 +44,7 @@ export interface ReportStoreOptions {
 
 const partsFolder = 'parts';
 const attemptPrefix = 'attempt-';
+const progressName = 'progress';
 
 /** The highest id that may have been deleted; written before a folder is, so that no id comes back. */
 function highWaterPath(reportsDir: string): string {
@@ -52,7 +53,7 @@ function highWaterPath(reportsDir: string): string {
 
 /** What clients were last told of a request in progress: a bare number of percent. */
 function progressPath(folder: string): string {
-  return path.join(folder, 'progress');
+  return path.join(folder, progressName);
 }
 
 async function readHighWater(reportsDir: string): Promise<number> {
@@ -78,7 +79,7 @@ async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<
         continue;
       }
       jobs.set(id, job);
-      const leftovers = (await readdir(folder)).filter((name) => name.startsWith(attemptPrefix) || name.endsWith('.tmp') || (name === partsFolder && job.state !== 'success'));
+      const leftovers = (await readdir(folder)).filter((name) => name.startsWith(attemptPrefix) || name.endsWith('.tmp') || (name === partsFolder && job.state !== 'success') || (name === progressName && !isInProgress(job)));
       for (const name of leftovers) await rm(path.join(folder, name), { recursive: true, force: true });
     } catch (error) {
       // One damaged request must not keep the others from being served: it is left as it is, for the operator to look at.
@@ -176,7 +177,9 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
           await syncFolder(folderOf(id));
         }
         const finishedMs = clock.nowMs();
-        return save({ ...job, ...end, finishedMs, expiresSeconds: Math.floor(finishedMs / 1000) + linkTtlSeconds });
+        const ended = await save({ ...job, ...end, finishedMs, expiresSeconds: Math.floor(finishedMs / 1000) + linkTtlSeconds });
+        await rm(progressPath(folderOf(id)), { force: true });
+        return ended;
       }),
     releaseAttempt: (id, folder, uncounted) =>
       inOrder(id, async () => {
@@ -185,7 +188,8 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
         if (job?.state === 'running') await save({ ...job, state: 'queued', attempts: uncounted ? job.attempts - 1 : job.attempts });
       }),
     noteProgress(id, percent) {
-      if (percent <= (told.get(id) ?? 0)) return;
+      const job = jobs.get(id);
+      if (job === undefined || !isInProgress(job) || percent <= (told.get(id) ?? 0)) return;
       told.set(id, percent);
       try {
         writeFileSync(progressPath(folderOf(id)), String(percent), { mode: 0o600 });

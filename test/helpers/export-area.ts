@@ -1,4 +1,6 @@
+import { fork } from 'node:child_process';
 import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
@@ -93,13 +95,26 @@ export interface ExportArea {
   addApp(app: NewApp): Promise<void>;
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(options?: Partial<ExportOptions> & { readonly clockOffsetSeconds?: number }): Promise<RunningArea>;
+  /** Starts the stage in a process of its own, from `dist`. */
+  startProcess(options?: Partial<ExportOptions>): Promise<ProcessArea>;
 }
 
-/** A running export stage and what a client does with it. */
-export interface RunningArea {
-  readonly port: number;
+/** A running export stage that can be killed. */
+export interface ProcessArea extends Client {
+  readonly pid: number;
+  /** Kills the stage with SIGKILL and waits until it is gone. */
+  kill(): Promise<void>;
+}
+
+/** A running export stage in this process. */
+export interface RunningArea extends Client {
   readonly stage: ExportStage;
   stop(): Promise<void>;
+}
+
+/** What a client does with an export area. */
+export interface Client {
+  readonly port: number;
   /** Calls with HTTP Basic. */
   call(user: Credentials, target: string, call?: Call): Promise<Answer>;
   /** Creates a request and returns its id; throws when it is refused. */
@@ -112,21 +127,17 @@ export interface RunningArea {
   export(user: Credentials, query: string): Promise<string[]>;
 }
 
+const processEntry = path.join(import.meta.dirname, 'export-process.mjs');
+
 /** Path and query of a link. */
 export function targetOf(link: string): string {
   return link.replace(/^https?:\/\/[^/]+/, '');
 }
 
-function drive(stage: ExportStage, close: () => void): RunningArea {
-  const { port } = stage;
-  const call: RunningArea['call'] = (user, target, options = {}) => send(port, target, { ...options, headers: { authorization: basic(user), ...options.headers } });
-  const area: RunningArea = {
+function createClient(port: number): Client {
+  const call: Client['call'] = (user, target, options = {}) => send(port, target, { ...options, headers: { authorization: basic(user), ...options.headers } });
+  const area: Client = {
     port,
-    stage,
-    async stop() {
-      await stage.stop();
-      close();
-    },
     call,
     async create(user, query) {
       const answer = await call(user, '/api/raw/v1/export/create.json', { method: 'POST', body: query });
@@ -163,6 +174,25 @@ export function createExportArea(dataDir: string): ExportArea {
   const paths = { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') };
   const tableDir = path.join(dataDir, 'lake', 'events');
   const reportsDir = path.join(dataDir, 'reports');
+  const defaults: ExportOptions = {
+    host: '127.0.0.1',
+    port: 0,
+    publicUrl: undefined,
+    tableDir,
+    reportsDir,
+    keysDir: paths.keys,
+    linkTtlSeconds: 3600,
+    maxExports: 10,
+    exportWorkers: 2,
+    exportMaxRows: 100_000_000,
+    exportMaxBytes: 1024 ** 3,
+    exportTimeoutMs: 60_000,
+    singleFileMaxBytes: 10 * 1024 ** 2,
+    partMaxBytes: 256 * 1024 ** 2,
+    duckdbMemoryMb: 512,
+    quotaUser: [],
+    quotaIp: [],
+  };
   return {
     dataDir,
     tableDir,
@@ -176,28 +206,23 @@ export function createExportArea(dataDir: string): ExportArea {
       const access = openAccessReader(paths, logger);
       const stage = await startExport(
         { access, clock: createClock(clockOffsetSeconds), metrics: createMetrics(), logger },
-        {
-          host: '127.0.0.1',
-          port: 0,
-          publicUrl: undefined,
-          tableDir,
-          reportsDir,
-          keysDir: paths.keys,
-          linkTtlSeconds: 3600,
-          maxExports: 10,
-          exportWorkers: 2,
-          exportMaxRows: 100_000_000,
-          exportMaxBytes: 1024 ** 3,
-          exportTimeoutMs: 60_000,
-          singleFileMaxBytes: 10 * 1024 ** 2,
-          partMaxBytes: 256 * 1024 ** 2,
-          duckdbMemoryMb: 512,
-          quotaUser: [],
-          quotaIp: [],
-          ...given,
-        },
+        { ...defaults, ...given },
       );
-      return drive(stage, () => access.close());
+      const stop = async (): Promise<void> => {
+        await stage.stop();
+        access.close();
+      };
+      return { ...createClient(stage.port), stage, stop };
+    },
+    async startProcess(options = {}) {
+      const child = fork(processEntry, [JSON.stringify({ dataDir, options: { ...defaults, ...options } })], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+      const exited = once(child, 'exit');
+      const [message] = (await Promise.race([once(child, 'message'), exited.then(() => Promise.reject(new Error('the export process ended')))])) as [{ port: number }];
+      const kill = async (): Promise<void> => {
+        child.kill('SIGKILL');
+        await exited;
+      };
+      return { ...createClient(message.port), pid: child.pid ?? 0, kill };
     },
   };
 }

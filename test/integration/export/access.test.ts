@@ -1,0 +1,129 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { dictionaries, dictionaryNames } from '../../../src/model/dictionaries.ts';
+import { authHmac, basic, createExportArea, send, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
+import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
+import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
+
+const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
+const event = (id: string, idApp: number): FixtureEvent => ({ event_id: id, kind: 'custom_event', id_app: idApp, event_time: time, available_at: time, custom_event_name: 'n' });
+const query = 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
+const create = '/api/raw/v1/export/create.json';
+
+describe('access to the export area', () => {
+  const area = createExportArea(temporaryFolder());
+  let running: RunningArea;
+  let owner: Credentials;
+  let colleague: Credentials;
+  let stranger: Credentials;
+  let owned: string;
+
+  beforeAll(async () => {
+    await area.addApp({ idApp: 7, platform: 'web', idAccount: 1, sdkKey: 'own', idProject: 5 });
+    await area.addApp({ idApp: 8, platform: 'web', idAccount: 2, sdkKey: 'strange', idProject: 6 });
+    owner = await area.addUser({ idAccount: 1 });
+    colleague = await area.addUser({ idAccount: 1 });
+    stranger = await area.addUser({ idAccount: 2 });
+    await writeLake(area.tableDir, [[event('own', 7), event('strange', 8)]]);
+    running = await area.start();
+    owned = await running.create(owner, query);
+    await running.waitForEnd(owner, owned);
+  });
+  afterAll(() => running.stop());
+
+  const byId = ['/api/report/v1/file/get.json?idReportFile=', '/api/raw/v1/export/get.json?idRawExport=', '/api/raw/v1/export/cancel.json?idRawExport='];
+
+  it.each(byId)('of a stranger to a request answers 404 at %s', async (target) => {
+    expect((await running.call(stranger, target + owned)).status).toBe(404);
+  });
+
+  it('of a colleague to a request of the same account is given', async () => {
+    expect((await running.waitForEnd(colleague, owned)).status).toBe('Success!');
+  });
+
+  it.each(byId.flatMap((target) => ['', '0', '-1', '01', '1.0', '1e0', 'abc', '999999', '99999999999999999999', `1&${target.split('?')[1]}2`, '%31%00', '../1'].map((id) => [target, id])))(
+    'to a bad or unknown id answers 404: %s%s',
+    async (target, id) => {
+      expect((await running.call(owner, `${target}${id}`)).status).toBe(404);
+    },
+  );
+
+  it.each(['idApp=8', 'idApp=8,7777', 'SDKKey=strange', 'idAccount=2', 'idProject=6', 'idApp=8&SDKKey=strange', 'idApp=7&idAccount=2'])('to rows of another account is never given by %s', async (filter) => {
+    expect(await running.export(owner, `${query}&${filter}`)).toEqual(['eventId\n']);
+  });
+
+  it('is to the rows of the own account only, with no filter at all', async () => {
+    expect(await running.export(owner, query)).toEqual(['eventId\nown\n']);
+    expect(await running.export(stranger, query)).toEqual(['eventId\nstrange\n']);
+  });
+
+  it('without valid authorization is refused at every method, with data null', async () => {
+    const targets = [...byId.map((target) => target + owned), create, '/api/report/v1/file/list.json'];
+    const headers = [{}, { authorization: basic({ ...owner, secret: stranger.secret }) }, { authorization: authHmac(owner, 'GET', 'http://127.0.0.1/other') }, { authorization: '' }];
+    for (const target of targets) {
+      for (const header of headers) {
+        const answer = await send(running.port, target, { headers: header });
+        expect([answer.status, answer.json]).toEqual([403, { code: 403, message: 'Access denied', data: null }]);
+      }
+    }
+  });
+
+  it('by AuthHMAC works for a form body, which is part of what is signed', async () => {
+    const url = `http://127.0.0.1:${running.port}${create}`;
+    const body = `${query}&eventName[]=caf%C3%A9`;
+    const accepted = await send(running.port, create, { method: 'POST', body, headers: { authorization: authHmac(owner, 'POST', url, body) } });
+    const refused = await send(running.port, create, { method: 'POST', body: `${body}1`, headers: { authorization: authHmac(owner, 'POST', url, body) } });
+    expect([accepted.status, refused.status]).toEqual([200, 403]);
+  });
+
+  it.each([...dictionaryNames])('to the dictionary %s is open', async (name) => {
+    const answer = await send(running.port, `/api/dictionary/v1/${name}.json`);
+    expect(answer.json).toEqual({ code: 200, message: 'Ok', data: dictionaries[name] });
+  });
+
+  it('at an unknown path, or by another method, ends in an envelope', async () => {
+    for (const [target, method] of [['/', 'GET'], ['/api/raw/v2/export/create.json', 'POST'], [create, 'DELETE'], ['/api/dictionary/v1/nothing.json', 'GET'], ['/%', 'GET'], ['/api/%ff', 'GET']] as const) {
+      const answer = await send(running.port, target, { method });
+      expect(answer.json?.code).toBe(answer.status);
+      expect([400, 404]).toContain(answer.status);
+    }
+  });
+});
+
+async function statuses(count: number, call: () => Promise<{ status: number }>): Promise<number[]> {
+  const seen: number[] = [];
+  for (let index = 0; index < count; index += 1) seen.push((await call()).status);
+  return seen;
+}
+
+describe('quotas', () => {
+  it('answer 429 with Retry-After: by user, by address, for mistakes and for callers without authorization', async () => {
+    const area = createExportArea(testFolder());
+    const [busy, clumsy] = [await area.addUser({}), await area.addUser({})];
+    const running = await area.start({ quotaUser: [{ limit: 100, windowMs: 3_600_000 }], quotaIp: [{ limit: 1000, windowMs: 3_600_000 }] });
+    const list = '/api/report/v1/file/list.json';
+    try {
+      expect(await statuses(100, () => running.call(busy, list))).toEqual(Array.from({ length: 100 }, () => 200));
+      const over = await running.call(busy, list);
+      expect([over.status, over.json?.code, Number(over.headers['retry-after']) > 0]).toEqual([429, 429, true]);
+      expect((await statuses(61, () => running.call(clumsy, create))).slice(-2)).toEqual([400, 429]);
+      expect((await running.call(clumsy, list)).status).toBe(200);
+      const anonymous = await statuses(40, () => send(running.port, list));
+      expect(new Set(anonymous)).toEqual(new Set([403, 429]));
+      const flood = await Promise.all(Array.from({ length: 900 }, () => send(running.port, '/api/dictionary/v1/rooted.json')));
+      expect(flood.some((answer) => answer.status === 429)).toBe(true);
+    } finally {
+      await running.stop();
+    }
+  });
+
+  it('that are off refuse nobody', async () => {
+    const area = createExportArea(testFolder());
+    const running = await area.start();
+    try {
+      const answers = await Promise.all(Array.from({ length: 60 }, () => send(running.port, '/api/report/v1/file/list.json')));
+      expect(new Set(answers.map((answer) => answer.status))).toEqual(new Set([403]));
+    } finally {
+      await running.stop();
+    }
+  });
+});

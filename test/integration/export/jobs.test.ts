@@ -1,0 +1,180 @@
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ExportOptions } from '../../../src/export/export.ts';
+import { createExportArea, type Credentials, type ExportArea, type RunningArea } from '../../helpers/export-area.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const create = '/api/raw/v1/export/create.json';
+const query = 'event=customEvents&selectors=eventId,eventName&dateFrom=2025-05-01&dateTo=2025-05-31';
+const start = Date.parse('2025-05-02T00:00:00Z') / 1000;
+
+const events: FixtureEvent[] = Array.from({ length: 1000 }, (_, index) => ({
+  event_id: `e${index}`,
+  kind: 'custom_event',
+  id_app: 7,
+  event_time: start + index,
+  available_at: start + index + 1,
+  custom_event_name: `name ${index % 7}`,
+}));
+
+describe('export requests', () => {
+  let area: ExportArea;
+  let user: Credentials;
+  let running: RunningArea | undefined;
+
+  beforeEach(async () => {
+    area = createExportArea(testFolder());
+    await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
+    user = await area.addUser({});
+  });
+  afterEach(async () => {
+    await running?.stop();
+    running = undefined;
+  });
+
+  async function begin(options: Partial<ExportOptions> = {}): Promise<RunningArea> {
+    await writeLake(area.tableDir, [events]);
+    running = await area.start(options);
+    return running;
+  }
+
+  it('are limited for an account however many are created at once, and the refusal names those that exist', async () => {
+    const stage = await begin({ maxExports: 3 });
+    const answers = await Promise.all(Array.from({ length: 12 }, () => stage.call(user, create, { method: 'POST', body: query })));
+    const accepted = answers.filter((answer) => answer.status === 200).map((answer) => ({ idRawExport: answer.json?.data?.idRawExport ?? '' }));
+    expect(accepted).toHaveLength(3);
+    for (const refused of answers.filter((answer) => answer.status !== 200)) {
+      expect(refused.json).toMatchObject({ code: 400, message: 'Bad Request', data: { error: { detail: 'The maximum number of simultaneous requests is reached: 3. Wait for room in the queue.' } } });
+      expect(refused.json?.data?.error?.info?.exports).toEqual(accepted);
+    }
+    for (const { idRawExport } of accepted) await stage.waitForEnd(user, idRawExport);
+    expect((await stage.call(user, create, { method: 'POST', body: query })).status).toBe(200);
+  });
+
+  it('of a user are capped within the limit of the account', async () => {
+    const capped = await area.addUser({ name: 'capped', maxExports: 1 });
+    const stage = await begin();
+    const answers = await Promise.all([capped, capped, user].map((who) => stage.call(who, create, { method: 'POST', body: query })));
+    expect(answers.map((answer) => answer.status)).toEqual([200, 400, 200]);
+    expect(answers[1]?.json?.data?.error?.detail).toBe('The maximum number of simultaneous requests is reached: 1. Wait for room in the queue.');
+  });
+
+  it('are refused to a user without the permission', async () => {
+    const reader = await area.addUser({ name: 'reader', canExport: false });
+    const stage = await begin();
+    const answer = await stage.call(reader, create, { method: 'POST', body: query });
+    expect(answer.json).toEqual({ code: 400, message: 'Bad Request', data: { error: { detail: 'The account lacks export permissions' } } });
+  });
+
+  it('show progress while they run, which never goes back, and the same end at every poll', async () => {
+    const stage = await begin();
+    const id = await stage.create(user, query);
+    const seen: number[] = [];
+    await waitFor('the export ends', async () => {
+      const { data } = (await stage.call(user, `/api/report/v1/file/get.json?idReportFile=${id}`)).json ?? {};
+      if (data?.status === 'In progress') seen.push(Number(/^(\d{1,2})%$/.exec(data.progress ?? '')?.[1]));
+      return data?.status === 'Success!';
+    });
+    expect(seen.toSorted((a, b) => a - b)).toEqual(seen);
+    const polls = await Promise.all([1, 2].map(() => stage.waitForEnd(user, id)));
+    expect(polls[0]).toEqual(polls[1]);
+    expect(polls[0]).toMatchObject({ idReportFile: id, files: [{ rows: 1000, sha256: expect.stringMatching(/^[0-9a-f]{64}$/) as unknown, timestampExpires: expect.stringMatching(/^\d{10}$/) as unknown }] });
+  });
+
+  it('with too many lines end as a user error on the raw endpoint and as an error in the report area', async () => {
+    const stage = await begin({ exportMaxRows: 999 });
+    const id = await stage.create(user, query);
+    expect(await stage.waitForEnd(user, id)).toEqual({ idReportFile: id, status: 'Error occurred' });
+    const raw = await stage.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`);
+    expect(raw.json?.data).toEqual({ idRawExport: id, idReportFile: id, status: 'User error occurred', errorMessage: 'Too many lines in export' });
+    expect(await stage.export(user, `${query}&tsFrom=${start}&tsTo=${start + 998}`)).toHaveLength(1);
+  });
+
+  it('with too many bytes end as a user error too', async () => {
+    const stage = await begin({ exportMaxBytes: 1000 });
+    const id = await stage.create(user, query);
+    await stage.waitForEnd(user, id);
+    const raw = await stage.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`);
+    expect(raw.json?.data?.errorMessage).toBe('Too many bytes in export');
+  });
+
+  it('can be cancelled while they wait or run, once', async () => {
+    const stage = await begin({ exportWorkers: 1 });
+    const ids = [await stage.create(user, query), await stage.create(user, query), await stage.create(user, query)];
+    const last = ids[2] ?? '';
+    const waiting = await stage.call(user, `/api/raw/v1/export/get.json?idRawExport=${last}`);
+    expect(waiting.json?.data).toMatchObject({ idRawExport: last, status: 'In progress', isCancellable: true });
+    const canceled = await stage.call(user, `/api/raw/v1/export/cancel.json?idRawExport=${last}`);
+    expect(canceled.json).toEqual({ code: 200, message: 'Ok', data: { idRawExport: last, info: 'Canceled' } });
+    const again = await stage.call(user, `/api/raw/v1/export/cancel.json?idRawExport=${last}`);
+    expect(again.json).toEqual({ code: 400, message: 'Bad Request', data: { error: { detail: `Raw export request ${last} is already completed` } } });
+    expect((await stage.call(user, `/api/raw/v1/export/get.json?idRawExport=${last}`)).json?.data).toEqual({ idRawExport: last, idReportFile: last, status: 'Canceled by user' });
+    expect((await stage.call(user, `/api/report/v1/file/get.json?idReportFile=${last}`)).json?.data).toEqual({ idReportFile: last, status: 'Error occurred' });
+    await stage.waitForEnd(user, ids[0] ?? '');
+    expect((await stage.call(user, `/api/raw/v1/export/cancel.json?idRawExport=${ids[0]}`)).status).toBe(400);
+    expect((await stage.call(user, '/api/raw/v1/export/cancel.json?idRawExport=999')).json?.data?.error?.detail).toBe('Raw export request not found');
+    expect(readdirSync(path.join(area.reportsDir, last)).filter((name) => name !== 'job.json')).toEqual([]);
+  });
+
+  it('are tried a bounded number of times, then have failed, and others go on', async () => {
+    await writeLake(area.tableDir, [events]);
+    const file = path.join(area.tableDir, 'fresh', '000000.parquet');
+    writeFileSync(file, 'not a Parquet file');
+    running = await area.start({ exportTimeoutMs: 30_000 });
+    const [bad, empty] = [await running.create(user, query), await running.create(user, query.replace('customEvents', 'hits'))];
+    expect(await running.waitForEnd(user, empty)).toMatchObject({ status: 'Success!' });
+    expect(await running.waitForEnd(user, bad)).toEqual({ idReportFile: bad, status: 'Error occurred' });
+    expect(readdirSync(path.join(area.reportsDir, bad)).filter((name) => name.startsWith('attempt') || name === 'parts')).toEqual([]);
+  }, 120_000);
+
+  it('that take too long have failed', async () => {
+    const stage = await begin({ exportTimeoutMs: 1 });
+    const id = await stage.create(user, query);
+    expect((await stage.waitForEnd(user, id)).status).toBe('Error occurred');
+  });
+
+  it('read an empty lake, and a lake that does not exist yet', async () => {
+    running = await area.start();
+    expect(await running.export(user, query)).toEqual(['eventId,eventName\n']);
+    await writeLake(area.tableDir, []);
+    expect(await running.export(user, query)).toEqual(['eventId,eventName\n']);
+    rmSync(area.tableDir, { recursive: true });
+  });
+
+  it('wait over a stop of the service and are done afterwards, without an attempt counted', async () => {
+    const stage = await begin({ exportWorkers: 1 });
+    const ids = [await stage.create(user, query), await stage.create(user, query)];
+    await stage.stop();
+    running = await area.start();
+    for (const id of ids) expect(await running.waitForEnd(user, id)).toMatchObject({ status: 'Success!', files: [{ rows: 1000 }] });
+  });
+
+  it('belong to one process: a second one refuses the folder', async () => {
+    await begin();
+    await expect(area.start()).rejects.toMatchObject({ code: 'locked' });
+  });
+
+  it('are listed newest first, with state, size and end', async () => {
+    const stage = await begin();
+    const colleague = await area.addUser({ name: 'colleague' });
+    const first = await stage.create(user, query);
+    await stage.waitForEnd(user, first);
+    await stage.create(colleague, query);
+    const second = await stage.create(user, query);
+    await stage.waitForEnd(user, second);
+    const list = (await stage.call(user, '/api/report/v1/file/list.json')).json?.data?.reports ?? [];
+    expect(list.map((report) => report['idReportFile'])).toEqual([second, first]);
+    expect(list[1]).toMatchObject({ idRawExport: first, event: 'customEvents', status: 'Success!', files: 1, rows: 1000, timestampExpires: expect.stringMatching(/^\d{10}$/) as unknown });
+  });
+
+  it('with a head of 60 KiB are read', async () => {
+    const stage = await begin();
+    const campaigns = Array.from({ length: 999 }, (_, index) => `idCampaign%5B%5D=${1_000_000_000_000_000 + index}`).join('&');
+    const names = 'x'.repeat(15_000);
+    const answer = await stage.call(user, `${create}?${query}&${campaigns}`, { method: 'GET', headers: { 'x-padding': names } });
+    expect([answer.status, answer.json?.message]).toEqual([200, 'Ok']);
+  });
+});

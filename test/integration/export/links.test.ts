@@ -1,0 +1,135 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { createHash } from 'node:crypto';
+import { gunzipSync } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { rotateSigningKey } from '../../../src/reports/signing-keys.ts';
+import { createExportArea, send, targetOf, type AnswerData, type Credentials, type ExportArea, type RunningArea } from '../../helpers/export-area.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const query = 'event=customEvents&selectors=eventId,customUserId&dateFrom=2025-05-01&dateTo=2025-05-31';
+const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
+const events: FixtureEvent[] = Array.from({ length: 300 }, (_, index) => ({ event_id: `e${index}`, kind: 'custom_event', id_app: 7, event_time: time, available_at: time, custom_user_id: `user "${index}"`, custom_event_name: 'n' }));
+const accessDenied = { code: 403, message: 'Access denied', data: null };
+
+describe('links', () => {
+  let area: ExportArea;
+  let user: Credentials;
+  let running: RunningArea;
+  let data: AnswerData;
+
+  const linkOf = (index = 0): string => targetOf(data.files?.[index]?.link ?? '');
+
+  async function begin(options: Parameters<ExportArea['start']>[0] = {}): Promise<string> {
+    running = await area.start({ singleFileMaxBytes: 0, partMaxBytes: 2000, ...options });
+    const id = await running.create(user, query);
+    data = await running.waitForEnd(user, id);
+    return id;
+  }
+
+  beforeEach(async () => {
+    area = createExportArea(testFolder());
+    await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
+    user = await area.addUser({});
+    await writeLake(area.tableDir, [events]);
+  });
+  afterEach(() => running.stop());
+
+  it('lead to parts with the size, rows and hash that the answer tells, under the names that clients know', async () => {
+    const id = await begin();
+    expect(data.files?.length).toBeGreaterThan(2);
+    let rows = 0;
+    for (const [index, file] of (data.files ?? []).entries()) {
+      expect(file.link).toMatch(new RegExp(`^http://127\\.0\\.0\\.1:${running.port}/files/${id}/${id}\\.customEvents\\.[0-9a-f]{32}\\.${index + 1}\\.csv\\.gz\\?expires=\\d+&kid=[0-9a-f]{8}&signature=[0-9a-f]{64}$`));
+      const answer = await send(running.port, targetOf(file.link));
+      expect([answer.status, answer.headers['content-type'], answer.body.length]).toEqual([200, 'application/gzip', file.bytes]);
+      expect(createHash('sha256').update(answer.body).digest('hex')).toBe(file.sha256);
+      const lines = gunzipSync(answer.body).toString('utf8').split('\n');
+      expect([lines[0], lines.length - 2]).toEqual(['eventId,customUserId', file.rows]);
+      rows += file.rows;
+    }
+    expect(rows).toBe(300);
+  });
+
+  it('work with the Authorization header that official clients send along', async () => {
+    await begin();
+    expect((await running.call(user, linkOf())).status).toBe(200);
+    expect((await send(running.port, linkOf(), { headers: { authorization: 'Basic rubbish' } })).status).toBe(200);
+  });
+
+  it('of the archive stream one zip of all parts', async () => {
+    await begin();
+    const link = targetOf(data.archive?.link ?? '');
+    const answer = await send(running.port, link);
+    expect([answer.status, answer.headers['content-type']]).toEqual([200, 'application/zip']);
+    const zip = path.join(area.dataDir, 'all.zip');
+    writeFileSync(zip, answer.body);
+    const script = `import zipfile,gzip,json,sys
+z=zipfile.ZipFile(sys.argv[1]); assert z.testzip() is None
+print(json.dumps([[n, gzip.decompress(z.read(n)).decode()] for n in z.namelist()]))`;
+    const entries = JSON.parse(execFileSync('python3', ['-c', script, zip], { encoding: 'utf8' })) as [string, string][];
+    const parts = await Promise.all((data.files ?? []).map(async (file) => gunzipSync((await send(running.port, targetOf(file.link))).body).toString('utf8')));
+    expect(entries.map(([, text]) => text)).toEqual(parts);
+    expect((await send(running.port, link, { method: 'HEAD' })).status).toBe(200);
+  });
+
+  it('answer conditional requests and ranges', async () => {
+    await begin();
+    const whole = await send(running.port, linkOf());
+    const etag = String(whole.headers['etag']);
+    expect(etag).toBe(`"${data.files?.[0]?.sha256}"`);
+    expect((await send(running.port, linkOf(), { headers: { 'if-none-match': etag } })).status).toBe(304);
+    const rest = await send(running.port, linkOf(), { headers: { range: 'bytes=10-', 'if-range': etag } });
+    expect([rest.status, Buffer.concat([whole.body.subarray(0, 10), rest.body]).equals(whole.body)]).toEqual([206, true]);
+    expect((await send(running.port, linkOf(), { headers: { range: 'bytes=10-', 'if-range': '"other"' } })).status).toBe(200);
+    const beyond = await send(running.port, linkOf(), { headers: { range: `bytes=${whole.body.length}-` } });
+    expect([beyond.status, beyond.headers['content-range']]).toEqual([416, `bytes */${whole.body.length}`]);
+    expect((await send(running.port, linkOf(), { method: 'POST' })).status).toBe(404);
+  });
+
+  it('of a file end to the second: then 403, the request 404, and the files are deleted', async () => {
+    const id = await begin({ linkTtlSeconds: 100 });
+    const link = linkOf();
+    expect((await send(running.port, link)).status).toBe(200);
+    await running.stop();
+    running = await area.start({ linkTtlSeconds: 100, clockOffsetSeconds: 101 });
+    expect((await send(running.port, link)).json).toEqual(accessDenied);
+    const report = await running.call(user, `/api/report/v1/file/get.json?idReportFile=${id}`);
+    expect(report.json).toEqual({ code: 404, message: 'Not Found', data: { error: { detail: 'File report request is not found' } } });
+    await waitFor('the files are deleted', () => !existsSync(path.join(area.reportsDir, id)));
+    expect(await running.create(user, query)).toBe(String(Number(id) + 1));
+  });
+
+  it('outlive a rotation of the key and a restart of the service', async () => {
+    const id = await begin();
+    const before = linkOf();
+    const { kid } = await rotateSigningKey(area.keysDir, { nowMs: () => Date.now() });
+    await waitFor('links are signed with the new key', async () => {
+      data = await running.waitForEnd(user, id);
+      return linkOf().includes(`kid=${kid}`);
+    });
+    await running.stop();
+    running = await area.start();
+    for (const link of [before, linkOf()]) expect((await send(running.port, link)).status).toBe(200);
+  });
+
+  it('changed in any character of their query answer 403', async () => {
+    await begin();
+    const link = linkOf();
+    for (let at = link.indexOf('?'); at < link.length; at += 1) {
+      const changed = link.slice(0, at) + (link[at] === '0' ? '1' : '0') + link.slice(at + 1);
+      expect((await send(running.port, changed)).json).toEqual(accessDenied);
+    }
+    for (const target of ['/files/', '/files/1', '/files/1/job.json', '/files/1/..%2fjob.json', '/files/%2e%2e/1/job.json', `${link}&x=1`, `${link}&expires=1`, link.replace('/files/', '/files//')]) {
+      expect((await send(running.port, target)).status, target).toBe(403);
+    }
+  });
+
+  it('stand under the public address when there is one', async () => {
+    await begin({ publicUrl: 'https://export.example.com/tributary' });
+    expect(data.files?.[0]?.link.startsWith('https://export.example.com/tributary/files/')).toBe(true);
+  });
+});

@@ -1,0 +1,60 @@
+import { statSync, writeFileSync } from 'node:fs';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { openSigningKeys, rotateSigningKey, signingKeysPath, type SigningKeys } from '../../../src/reports/signing-keys.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const logger = createLogger('silent');
+const clockAt = (nowMs: number) => ({ nowMs: () => nowMs });
+
+async function open(folder: string, nowMs = 1000): Promise<SigningKeys> {
+  const keys = await openSigningKeys(folder, clockAt(nowMs), logger);
+  onTestFinished(() => keys.close());
+  return keys;
+}
+
+describe('the link keys', () => {
+  it('are made on first use, readable by the owner only, and the same from then on', async () => {
+    const folder = testFolder();
+    const first = await open(folder);
+    const second = await open(folder);
+    expect(second.current()).toEqual(first.current());
+    expect(statSync(signingKeysPath(folder)).mode & 0o777).toBe(0o600);
+  });
+
+  it('take a rotation by another process in, and go on verifying with the retired key', async () => {
+    const folder = testFolder();
+    const keys = await open(folder);
+    const before = keys.current();
+    const { kid, retired } = await rotateSigningKey(folder, clockAt(2000));
+    expect(retired).toEqual([before.kid]);
+    await waitFor('the new key is in force', () => keys.current().kid === kid);
+    expect(keys.find(before.kid)?.secret).toEqual(before.secret);
+  });
+
+  it('drop a retired key once no link of its can be alive', async () => {
+    const folder = testFolder();
+    const first = (await open(folder)).current().kid;
+    const second = (await rotateSigningKey(folder, clockAt(2000))).kid;
+    expect((await rotateSigningKey(folder, clockAt(604_000_000))).retired).toEqual([first, second]);
+    expect((await rotateSigningKey(folder, clockAt(604_800_000 + 2000))).retired).not.toContain(first);
+  });
+
+  it('rotate once each when many ask at the same time', async () => {
+    const folder = testFolder();
+    await open(folder);
+    const rotations = await Promise.all(Array.from({ length: 5 }, () => rotateSigningKey(folder, clockAt(2000))));
+    const last = await rotateSigningKey(folder, clockAt(3000));
+    for (const { kid } of rotations) expect(last.retired).toContain(kid);
+  });
+
+  it('stay in force when the file becomes unreadable, and refuse to open from it', async () => {
+    const folder = testFolder();
+    const keys = await open(folder);
+    const { kid } = keys.current();
+    writeFileSync(signingKeysPath(folder), '{"keys":[{"kid":"short"}]}');
+    await expect(openSigningKeys(folder, clockAt(1000), logger)).rejects.toMatchObject({ code: 'corrupt' });
+    expect(keys.current().kid).toBe(kid);
+  });
+});

@@ -1,0 +1,114 @@
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { NewReport, ReportFile } from '../../../src/reports/reports.ts';
+import { openReportStore, type ReportStore } from '../../../src/reports/store.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+const nowMs = 1_700_000_000_500;
+const report: NewReport = { idUser: '1', idAccount: 1, event: 'customEvents', request: {} };
+const file: ReportFile = { name: 'a.csv', rows: 1, bytes: 4, sha256: '0'.repeat(64) };
+
+function open(reportsDir: string): Promise<ReportStore> {
+  return openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir, linkTtlSeconds: 60 });
+}
+
+describe('the report store', () => {
+  it('gives out growing ids, and none twice, however many ask at once', async () => {
+    const store = await open(testFolder());
+    const jobs = await Promise.all(Array.from({ length: 20 }, () => store.create(report)));
+    expect(jobs.map((job) => job.id)).toEqual(Array.from({ length: 20 }, (_, index) => index + 1));
+  });
+
+  it('never gives an id out again, not after its request was deleted and the process restarted', async () => {
+    const folder = testFolder();
+    const first = await open(folder);
+    for (let count = 0; count < 3; count += 1) await first.create(report);
+    for (const id of [1, 2, 3]) await first.remove(id);
+    expect(readdirSync(folder).filter((name) => /^\d+$/.test(name))).toEqual([]);
+    const second = await open(folder);
+    expect((await second.create(report)).id).toBe(4);
+  });
+
+  it('keeps requests over a restart, with their state', async () => {
+    const folder = testFolder();
+    const first = await open(folder);
+    const { id } = await first.create(report);
+    await first.beginAttempt(id);
+    await first.create(report);
+    await first.end(2, { state: 'failed', error: 'why' });
+    const second = await open(folder);
+    expect(second.find(id)).toMatchObject({ state: 'running', attempts: 1 });
+    expect(second.find(2)).toMatchObject({ state: 'failed', error: 'why', finishedMs: nowMs, expiresSeconds: 1_700_000_060 });
+  });
+
+  it('publishes the folder of the attempt that succeeded, and removes those that did not', async () => {
+    const folder = testFolder();
+    const store = await open(folder);
+    const { id } = await store.create(report);
+    const lost = await store.beginAttempt(id);
+    writeFileSync(path.join(lost.folder, 'half.csv'), 'x');
+    const { folder: attempt } = await store.beginAttempt(id);
+    expect(existsSync(lost.folder)).toBe(false);
+    writeFileSync(path.join(attempt, file.name), 'a\n1\n');
+    await store.end(id, { state: 'success', files: [file] }, attempt);
+    expect(readdirSync(path.join(folder, String(id))).toSorted()).toEqual(['job.json', 'parts']);
+    expect(existsSync(store.filePath(id, file.name))).toBe(true);
+  });
+
+  it('ends a request once: the first end stays', async () => {
+    const store = await open(testFolder());
+    const { id } = await store.create(report);
+    const { folder: attempt } = await store.beginAttempt(id);
+    await store.end(id, { state: 'canceled' });
+    expect((await store.end(id, { state: 'success', files: [file] }, attempt)).state).toBe('canceled');
+    expect(existsSync(attempt)).toBe(false);
+    await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
+  });
+
+  it('removes what a crash left: a folder without its request, unpublished files, attempts', async () => {
+    const folder = testFolder();
+    const first = await open(folder);
+    const { id } = await first.create(report);
+    await first.beginAttempt(id);
+    mkdirSync(path.join(folder, String(id), 'parts'));
+    mkdirSync(path.join(folder, '2'));
+    const second = await open(folder);
+    expect(readdirSync(path.join(folder, String(id)))).toEqual(['job.json']);
+    expect(existsSync(path.join(folder, '2'))).toBe(false);
+    expect((await second.create(report)).id).toBe(3);
+  });
+
+  it('leaves a damaged request alone and serves the others', async () => {
+    const folder = testFolder();
+    const first = await open(folder);
+    await first.create(report);
+    await first.create(report);
+    writeFileSync(path.join(folder, '1', 'job.json'), '{"version":1,');
+    const second = await open(folder);
+    expect(second.find(1)).toBeUndefined();
+    expect(second.find(2)).toMatchObject({ state: 'queued' });
+    expect((await second.create(report)).id).toBe(3);
+  });
+
+  it('does not count an attempt that was not the fault of the request', async () => {
+    const store = await open(testFolder());
+    const { id } = await store.create(report);
+    const first = await store.beginAttempt(id);
+    await store.releaseAttempt(id, first.folder, true);
+    expect(store.find(id)).toMatchObject({ state: 'queued', attempts: 0 });
+    const second = await store.beginAttempt(id);
+    await store.releaseAttempt(id, second.folder, false);
+    expect(store.find(id)).toMatchObject({ state: 'queued', attempts: 1 });
+  });
+
+  it('remembers the progress that was told, over a crash', async () => {
+    const folder = testFolder();
+    const first = await open(folder);
+    const { id } = await first.create(report);
+    first.noteProgress(id, 40);
+    first.noteProgress(id, 30);
+    expect((await open(folder)).toldProgress(id)).toBe(40);
+  });
+});
