@@ -1,4 +1,4 @@
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import { importMethods, platforms, type ImportMethod, type Platform } from '../../src/model/event-kinds.ts';
 
 /** A request body made by chance. */
@@ -56,12 +56,12 @@ function requiredFields(method: ImportMethod, platform: Platform): string[] {
 
 function validEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<Fields> {
   const isCustom = importMethods[method].kind === 'custom_event';
-  const values = isCustom ? { ...fieldValues, ...customEventValues } : fieldValues;
+  const values: Readonly<Record<string, fc.Arbitrary<unknown>>> = isCustom ? { ...fieldValues, ...customEventValues } : fieldValues;
   const required = [...requiredFields(method, platform), ...(isCustom ? ['customEventName'] : [])];
   // Few fields beside the required ones, so that a batch stays below the limit on size.
   return fc.subarray(Object.keys(values), { maxLength: 5 }).chain((chosen) => {
-    const names = [...new Set([...required, ...chosen])];
-    return fc.record(Object.fromEntries(names.map((name) => [name, values[name as keyof typeof values] as fc.Arbitrary<unknown>])));
+    const names = new Set([...required, ...chosen]);
+    return fc.record(Object.fromEntries(Object.entries(values).filter(([name]) => names.has(name))));
   });
 }
 
@@ -88,11 +88,12 @@ function mutatedEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<un
   });
 }
 
+const place = (bytes: Buffer, where: number): number => Math.floor(bytes.length * where);
+
 /** Texts and bytes that no serialiser makes. */
 function hostileBytes(valid: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> {
   const pieces = fc.constantFrom('\\ud800', '\\udc00', '\\u0000', '\u0000', '"', '}', ']', ',,', '1e999', '9007199254740993', '{"__proto__":1}', '\\', '\u2028', '[[[[', 'null', '\ufeff', ' ');
   const at = fc.double({ min: 0, max: 1, noNaN: true });
-  const place = (bytes: Buffer, where: number): number => Math.floor(bytes.length * where);
   return fc.oneof(
     fc.tuple(valid, pieces, at).map(([bytes, piece, where]) => Buffer.concat([bytes.subarray(0, place(bytes, where)), Buffer.from(piece), bytes.subarray(place(bytes, where))])),
     fc.tuple(valid, at).map(([bytes, where]) => bytes.subarray(0, place(bytes, where))),

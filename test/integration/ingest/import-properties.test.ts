@@ -1,6 +1,6 @@
 import { Agent } from 'node:http';
 import { randomInt } from 'node:crypto';
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { keyedEventIds } from '../../../src/ingest/event-id.ts';
 import { readSnapshot } from '../../../src/lake/snapshot.ts';
@@ -38,7 +38,7 @@ function lakeValue(type: string, value: unknown): unknown {
       return Number(value);
     case 'BIGINT':
     case 'DECIMAL(20,0)':
-      return (/[.eE]/.test(String(value)) ? BigInt(Number(value)) : BigInt(value as string)).toString();
+      return (typeof value === 'string' && !/[.eE]/.test(value) ? BigInt(value) : BigInt(Number(value))).toString();
     case 'MAP(VARCHAR, VARCHAR)':
       return Object.entries(value as object).toSorted(([a], [b]) => (a < b ? -1 : 1));
     default:
