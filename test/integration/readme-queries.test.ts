@@ -42,10 +42,10 @@ describe("the README's chapter on the lake", () => {
   });
 
   it.each(queries.map((sql) => [sql.split('\n')[0] ?? '', sql]))('answers: %s', async (_title, sql) => {
-    const target = path.join(folder, 'day.parquet');
-    const rows = await duckdb.rows(sql.replace("'day.parquet'", sqlText(target)));
+    const rows = await duckdb.rows(sql.replace("'day.parquet'", sqlText(path.join(folder, 'day.parquet'))));
     expect(rows.length).toBeGreaterThan(0);
-    if (sql.includes('COPY')) expect(await duckdb.rows(`SELECT count(*) AS n FROM ${sqlText(target)}`)).not.toEqual([{ n: 0n }]);
+    // A COPY answers with the number of rows it wrote.
+    expect(Object.values(rows[0] ?? {})).not.toEqual([0n]);
   });
 
   it('lists every column with its type and its field', () => {
