@@ -31,17 +31,30 @@ export const defaultServerLimits: ServerLimits = {
 
 const maxHeaderBytes = 16_384;
 
-/** Answers on the bare socket: what came was no request that the server could give to a handler. */
-export function answerOnSocket(socket: Socket, refusal: Refusal): void {
+/** Answers on the bare socket, and ends it: what came was no request that the server could give to a handler. */
+function answerOnSocket(socket: Socket, refusal: Refusal): void {
   const { body } = answerOf(refusal.reason);
-  if (socket.writable) {
-    socket.end(
-      `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${body.length}\r\n` +
-        `X-Error-Detail: ${renderDetail(refusal.detail)}\r\nConnection: close\r\n\r\n${body}`,
-    );
-  } else {
-    socket.destroy();
-  }
+  socket.end(
+    `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${body.length}\r\n` +
+      `X-Error-Detail: ${renderDetail(refusal.detail)}\r\nConnection: close\r\n\r\n${body}`,
+  );
+}
+
+/**
+ * Remembers each connection's newest request, to tell whether bytes that are no HTTP may still be answered. They may not
+ * when they would be taken for the answer to a request before them: one that is being stored, or one that has its answer.
+ */
+function createExchanges(http: Server) {
+  const newest = new WeakMap<Socket, { request: IncomingMessage; response: ServerResponse }>();
+  http.on('request', (request, response) => void newest.set(request.socket, { request, response }));
+  return {
+    mayAnswer(socket: Socket): boolean {
+      const exchange = newest.get(socket);
+      if (exchange === undefined) return true;
+      const { request, response } = exchange;
+      return request.complete ? response.writableEnded : !response.headersSent;
+    },
+  };
 }
 
 export interface ServerHandlers {
@@ -75,9 +88,11 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
       if (error.code === 'ECONNRESET' || socket.destroyed) return;
       const refusal: Refusal = { reason: 'protocol', detail: error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 'the request came too slowly' : 'not a valid HTTP request' };
       handlers.onProtocolError(refusal);
-      answerOnSocket(socket, refusal);
+      if (socket.writable && exchanges.mayAnswer(socket)) answerOnSocket(socket, refusal);
+      else socket.destroy();
     },
   });
+  const exchanges = createExchanges(server.server);
   // A connection kept after its last answer would hold the stop up until it is idle for too long.
   let closing = false;
   server.addHook('preClose', (done) => {

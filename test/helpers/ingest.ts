@@ -5,6 +5,7 @@ import { startIngest, type Ingest, type IngestOptions } from '../../src/ingest/i
 import { platforms, type Platform } from '../../src/model/event-kinds.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { createMetrics, renderMetrics, type Metrics } from '../../src/runtime/metrics.ts';
+import type { Logger } from '../../src/runtime/logger.ts';
 import type { StreamConnection } from '../../src/stream/connection.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
@@ -45,7 +46,7 @@ export async function ask(url: string, init: RequestInit): Promise<ImportAnswer>
 }
 
 /** Starts everything that import needs in `folder`. */
-export async function startTestIngest(folder: string, options: Partial<IngestOptions> & TestNatsOptions = {}): Promise<TestIngest> {
+export async function startTestIngest(folder: string, options: Partial<IngestOptions> & TestNatsOptions & { readonly logger?: Logger } = {}): Promise<TestIngest> {
   const nats = await startTestNats(options);
   const paths: AccessPaths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
   const tokens: Partial<Record<Platform, string>> = {};
@@ -58,7 +59,7 @@ export async function startTestIngest(folder: string, options: Partial<IngestOpt
   const connection = await nats.connect();
   const reader: StreamReader = await openReader(connection);
   const ingest = await startIngest(
-    { access, publisher: openPublisher(connection), clock: createClock(0), metrics, logger: silentLogger },
+    { access, publisher: openPublisher(connection), clock: createClock(0), metrics, logger: options.logger ?? silentLogger },
     { host: '127.0.0.1', port: 0, ...options },
   );
   const url = `http://127.0.0.1:${ingest.port}`;

@@ -1,0 +1,143 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { temporaryFolder } from '../../helpers/folder.ts';
+import { startTestIngest, type TestIngest } from '../../helpers/ingest.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const folder = temporaryFolder();
+const logLines: string[] = [];
+let service: TestIngest;
+beforeAll(async () => {
+  const logger = pino({ level: 'trace' }, { write: (line) => void logLines.push(line) });
+  service = await startTestIngest(folder, { logger, limits: { headersTimeoutMs: 300, requestTimeoutMs: 600, checkIntervalMs: 50, maxConnections: 60 } });
+});
+afterAll(() => service.stop());
+
+/** Writes bytes to a socket and reads until the server closes it, or an answer has come and `keep` is not set. */
+async function talk(...pieces: string[]): Promise<string> {
+  const socket = connect(service.ingest.port, '127.0.0.1');
+  let text = '';
+  socket.on('data', (chunk) => void (text += chunk.toString('latin1')));
+  socket.on('error', () => undefined);
+  await once(socket, 'connect');
+  for (const piece of pieces) {
+    socket.write(piece, 'latin1');
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await waitFor('the server has answered and closed', () => socket.destroyed || socket.closed);
+  return text;
+}
+
+const head = (headers: string): string => `POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nAuthorization: ${service.tokens.web}\r\n${headers}\r\n`;
+const event = '{"customUserId":"u"}';
+
+/** Status and body of the answers in a text. */
+function answers(text: string): string[] {
+  return [...text.matchAll(/HTTP\/1\.1 (\d{3}) [^]*?\r\n\r\n(\{[^}]*\})/g)].map((match) => `${match[1]} ${match[2]}`);
+}
+
+describe('bytes that are no good request', () => {
+  it.each([
+    ['no HTTP at all', 'hello\r\n\r\n'],
+    ['TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'],
+    ['two lengths', 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello'],
+    ['a length beside chunks', `POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
+    ['a negative length', 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\nhello'],
+    ['a header with a bare line feed and a space in its name', 'POST /v1/login/ HTTP/1.1\r\nHost: x\r\nContent Length : 5\n\r\nhello'],
+    ['headers without an end of reason', `POST /v1/login/ HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`],
+    ['a path without an end of reason', `POST /v1/${'a'.repeat(20_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
+  ])('(%s) are answered with 400 in the one form of error, and the connection ends', async (_, bytes) => {
+    expect(answers(await talk(bytes))).toEqual(['400 {"error":"Bad Request"}']);
+    expect(await service.newLines()).toEqual([]);
+  });
+
+  it('(a bad chunk after a good head) store nothing', async () => {
+    expect(answers(await talk(head('Transfer-Encoding: chunked\r\n'), `14\r\n${event}\r\n`, 'zz\r\n'))).toEqual(['400 {"error":"Bad Request"}']);
+    expect(await service.newLines()).toEqual([]);
+  });
+
+  it('(a body of a coding that HTTP/1.1 does not have) get the one answer that the head has got', async () => {
+    expect(answers(await talk('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nhello'))).toHaveLength(1);
+  });
+
+  it('(rubbish behind a request that is being stored) are not taken for its answer', async () => {
+    service.nats.signal('SIGSTOP');
+    const talking = talk(`${head(`Content-Length: ${event.length}\r\n`)}${event}rubbish\r\n\r\n`);
+    expect(answers(await talking)).toEqual([]);
+    service.nats.signal('SIGCONT');
+    await waitFor('the event is stored', async () => (await service.newLines()).length === 1);
+  });
+
+  it('(a second request smuggled into the first one\'s body) stay the first one\'s body', async () => {
+    const smuggled = `${event}POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\n\r\n`;
+    expect(answers(await talk(head(`Connection: close\r\nContent-Length: ${smuggled.length}\r\n`), smuggled))).toEqual(['400 {"error":"Bad json"}']);
+    expect(await service.newLines()).toEqual([]);
+  });
+});
+
+describe('a slow client', () => {
+  it('that never finishes its headers is cut off', async () => {
+    expect(answers(await talk('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nX-Slow: '))).toEqual(['400 {"error":"Bad Request"}']);
+  });
+
+  it('that never finishes its body is cut off, and nothing is stored', async () => {
+    await talk(head('Content-Length: 20\r\n'), event.slice(0, 10));
+    expect(await service.newLines()).toEqual([]);
+  });
+
+  it('that goes away in the middle of its body leaves nothing behind', async () => {
+    const socket = connect(service.ingest.port, '127.0.0.1');
+    await once(socket, 'connect');
+    socket.write(head('Content-Length: 20\r\n') + event.slice(0, 10));
+    socket.destroy();
+    expect(await service.post('web', 'login', { customUserId: 'next' })).toMatchObject({ status: 200 });
+    expect(await service.newLines()).toMatchObject([{ custom_user_id: 'next' }]);
+  });
+
+  it('cannot keep others out: connections beyond the limit are closed', async () => {
+    const sockets = Array.from({ length: 80 }, () => connect(service.ingest.port, '127.0.0.1').on('error', () => undefined));
+    await waitFor('connections beyond the limit are closed', () => sockets.filter((socket) => socket.destroyed).length >= 10);
+    for (const socket of sockets) socket.destroy();
+    await waitFor('there is room again', () => service.post('web', 'login', { customUserId: 'u' }).then((answer) => answer.status === 200, () => false));
+    expect(await service.newLines()).not.toEqual([]);
+  });
+});
+
+describe('good requests in unusual pieces', () => {
+  it('are taken byte by byte', async () => {
+    const request = `${head(`Connection: close\r\nContent-Length: ${event.length}\r\n`)}${event}`;
+    expect(answers(await talk(...Array.from(request)))).toEqual(['200 {"message":"Ok"}']);
+    expect(await service.newLines()).toHaveLength(1);
+  });
+
+  it('are answered in order when they come at once on one connection', async () => {
+    const one = `${head(`Content-Length: ${event.length}\r\n`)}${event}`;
+    const last = `${head('Connection: close\r\nContent-Length: 1\r\n')}{`;
+    expect(answers(await talk(one + one + one + last))).toEqual([...Array.from({ length: 3 }, () => '200 {"message":"Ok"}'), '400 {"error":"Bad json"}']);
+    expect(await service.newLines()).toHaveLength(3);
+  });
+
+  it('are taken after the server has said to go on', async () => {
+    const text = await talk(head(`Connection: close\r\nExpect: 100-continue\r\nContent-Length: ${event.length}\r\n`), event);
+    expect(text).toMatch(/^HTTP\/1\.1 100 Continue/);
+    expect(text).toContain('{"message":"Ok"}');
+    expect(await service.newLines()).toHaveLength(1);
+  });
+});
+
+describe('the log', () => {
+  it('has a line for a refusal, and no line that a client can forge', async () => {
+    const forged = 'x"}\n{"level":"error","msg":"forged"';
+    await service.post('web', 'customEvent', { customUserId: 'u', customEventName: 'e', customEventParams: { [forged]: 1 } });
+    await service.post('web', 'login', { customUserId: 'u' }, { authorization: 'forged-token-value' });
+    expect(logLines.every((line) => line.endsWith('\n') && (JSON.parse(line) as { msg: string }).msg !== 'forged')).toBe(true);
+    expect(logLines.map((line) => JSON.parse(line) as object)).toContainEqual(expect.objectContaining({ msg: 'request refused', reason: 'rules', method: 'customEvent', idApp: '3' }));
+  });
+
+  it('has no token, right or wrong', () => {
+    const log = logLines.join('');
+    expect([...Object.values(service.tokens), 'forged-token-value'].filter((token) => log.includes(token))).toEqual([]);
+  });
+});
