@@ -44,7 +44,7 @@ describe('export requests', () => {
   it('are limited for an account however many are created at once, and the refusal names those that exist', async () => {
     const stage = await begin({ maxExports: 3 });
     const answers = await Promise.all(Array.from({ length: 12 }, () => stage.call(user, create, { method: 'POST', body: query })));
-    const accepted = answers.filter((answer) => answer.status === 200).map((answer) => ({ idRawExport: answer.json?.data?.idRawExport ?? '' }));
+    const accepted = answers.filter((answer) => answer.status === 200).map((answer) => ({ idRawExport: answer.json?.data?.idRawExport ?? '' })).toSorted((a, b) => Number(a.idRawExport) - Number(b.idRawExport));
     expect(accepted).toHaveLength(3);
     for (const refused of answers.filter((answer) => answer.status !== 200)) {
       expect(refused.json).toMatchObject({ code: 400, message: 'Bad Request', data: { error: { detail: 'The maximum number of simultaneous requests is reached: 3. Wait for room in the queue.' } } });

@@ -21,6 +21,22 @@ function childrenOf(pid: number): number[] {
   }
 }
 
+function makeBatch(number: number): FixtureEvent[] {
+  return Array.from({ length: 25_000 }, (_, index) => {
+    const id = number * 25_000 + index;
+    return {
+      event_id: `event-${id}`,
+      kind: 'custom_event',
+      id_app: 7,
+      event_time: time + id,
+      available_at: time + id + 2,
+      custom_user_id: `user ${id % 977}`,
+      custom_event_name: `name, ${id % 13}`,
+      custom_event_params: { level: String(id), text: `"${id}"\n` },
+    };
+  });
+}
+
 /** What the result is made of, whatever its request is called. */
 function content(data: AnswerData): unknown {
   return data.files?.map(({ rows, bytes, sha256 }) => ({ rows, bytes, sha256 }));
@@ -34,12 +50,7 @@ describe('exports while everything is killed', () => {
   beforeAll(async () => {
     await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
     user = await area.addUser({});
-    const batch = (number: number): FixtureEvent[] =>
-      Array.from({ length: 25_000 }, (_, index) => {
-        const id = number * 25_000 + index;
-        return { event_id: `event-${id}`, kind: 'custom_event', id_app: 7, event_time: time + id, available_at: time + id + 2, custom_user_id: `user ${id % 977}`, custom_event_name: `name, ${id % 13}`, custom_event_params: { level: String(id), text: `"${id}"\n` } };
-      });
-    await writeLake(area.tableDir, Array.from({ length: 6 }, (_, number) => batch(number)));
+    await writeLake(area.tableDir, Array.from({ length: 6 }, (_, number) => makeBatch(number)));
     stage = await area.startProcess(options);
   }, 120_000);
   afterAll(() => stage.kill());
@@ -75,8 +86,9 @@ describe('exports while everything is killed', () => {
     for (const data of succeeded) expect(content(data)).toEqual(undisturbed);
     for (const data of ends) {
       const folder = path.join(area.reportsDir, data.idReportFile ?? '');
-      expect(readdirSync(folder).toSorted()).toEqual(data.status === 'Success!' ? ['job.json', 'parts'] : ['job.json']);
-      if (data.files !== undefined) expect(readdirSync(path.join(folder, 'parts'))).toHaveLength(data.files.length);
+      const succeededHere = data.status === 'Success!';
+      expect(readdirSync(folder).toSorted()).toEqual(succeededHere ? ['job.json', 'parts'] : ['job.json']);
+      expect(succeededHere ? readdirSync(path.join(folder, 'parts')).length : undefined).toBe(data.files?.length);
     }
     expect(childrenOf(stage.pid)).toEqual([]);
   }, 300_000);

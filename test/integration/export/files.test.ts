@@ -1,0 +1,155 @@
+import { execFileSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openDuckdb, sqlText, type Duckdb } from '../../../src/lake/duckdb.ts';
+import { selectors } from '../../../src/model/dictionaries.ts';
+import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
+import { hostileTexts, importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
+import { expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
+import { temporaryFolder } from '../../helpers/folder.ts';
+import { writeLake } from '../../helpers/lake-fixture.ts';
+
+const may = 'dateFrom=2025-05-01&dateTo=2025-05-11&timezone=UTC';
+const create = '/api/raw/v1/export/create.json';
+
+/** The rows without the header, in an order of their own. */
+function sorted(rows: readonly string[][]): string[] {
+  return rows.slice(1).map((row) => JSON.stringify(row)).toSorted();
+}
+
+describe('exported files', () => {
+  const area = createExportArea(temporaryFolder());
+  let running: RunningArea;
+  let user: Credentials;
+  let duckdb: Duckdb;
+
+  beforeAll(async () => {
+    for (const app of oracleApps) await area.addApp(app);
+    user = await area.addUser({});
+    await writeLake(area.tableDir, [importedEvents.slice(0, 300).map(toFixtureEvent), importedEvents.slice(300, 700).map(toFixtureEvent)]);
+    duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    running = await area.start({ maxExports: 100 });
+  });
+  afterAll(async () => {
+    await running.stop();
+    duckdb.close();
+  });
+
+  async function exportRows(query: string): Promise<string[][]> {
+    return parseCsv((await running.export(user, query)).join(''));
+  }
+
+  async function exportFile(query: string, name: string): Promise<string> {
+    const file = path.join(area.dataDir, name);
+    writeFileSync(file, (await running.export(user, query)).join(''));
+    return file;
+  }
+
+  const every = `event=customEvents&selectors=${[...selectors.values()].filter(({ events }) => events === undefined).map(({ name }) => name).join(',')}`;
+
+  it('are read by the csv module of Python without options, cell by cell', async () => {
+    const selected = 'eventId,customUserId,eventName,userAgent,params.name,params.value';
+    const file = await exportFile(`event=customEvents&selectors=${selected}&dateFrom=2025-06-15&dateTo=2025-06-15&timezone=UTC`, 'hostile.csv');
+    const script = "import csv,json,sys\nprint(json.dumps(list(csv.reader(open(sys.argv[1], newline='', encoding='utf-8')))))";
+    const rows = JSON.parse(execFileSync('python3', ['-c', script, file], { encoding: 'utf8', maxBuffer: 2 ** 26 })) as string[][];
+    expect(rows).toEqual(expectedRows({ event: 'customEvents', selectors: selected.split(','), dateFrom: '2025-06-15', dateTo: '2025-06-15', timezone: 'UTC' }, importedEvents));
+    expect(rows.slice(1).map((row) => row[1])).toEqual(hostileTexts);
+  });
+
+  it('are read by the sniffer of DuckDB without options, with every row and column', async () => {
+    const file = await exportFile(`${every}&${may}`, 'every.csv');
+    const [counted] = await duckdb.rows(`SELECT count(*) AS rows, count(DISTINCT "eventId") AS ids FROM ${sqlText(file)}`);
+    const expected = expectedRows({ event: 'customEvents', selectors: ['eventId'], dateFrom: '2025-05-01', dateTo: '2025-05-11', timezone: 'UTC' }, importedEvents).length - 1;
+    expect([Number(counted?.['rows']), Number(counted?.['ids'])]).toEqual([expected, expected]);
+    const columns = await duckdb.rows(`DESCRIBE SELECT * FROM ${sqlText(file)}`);
+    expect(columns.map((column) => column['column_name'])).toEqual([...selectors.values()].filter(({ events }) => events === undefined).map(({ name }) => name));
+  });
+
+  it('of two days are the union of those of each day', async () => {
+    const base = 'event=customEvents&selectors=eventId,tsEvent,params.value&timezone=America/New_York';
+    const [both, first, second] = [await exportRows(`${base}&dateFrom=2025-05-04&dateTo=2025-05-05`), await exportRows(`${base}&dateFrom=2025-05-04&dateTo=2025-05-04`), await exportRows(`${base}&dateFrom=2025-05-05&dateTo=2025-05-05`)];
+    expect(sorted(both)).toEqual([...sorted(first), ...sorted(second)].toSorted());
+    expect(sorted(first).length * sorted(second).length).toBeGreaterThan(0);
+  });
+
+  it('of all apps are the union of those of each app', async () => {
+    const base = `event=customEvents&selectors=eventId,idApp,SDKKey,idAppTitle&${may}`;
+    const each: string[] = [];
+    for (const { idApp } of oracleApps) each.push(...sorted(await exportRows(`${base}&idApp=${idApp}`)));
+    expect(each.toSorted()).toEqual(sorted(await exportRows(base)));
+  });
+
+  it('of an inverted filter are the complement', async () => {
+    const base = `event=customEvents&selectors=eventId,eventName&${may}`;
+    const names = ['level_up', 'a,b', 'логин'].map((name) => `eventName[]=${encodeURIComponent(name)}`).join('&');
+    const [all, chosen, others] = [await exportRows(base), await exportRows(`${base}&${names}`), await exportRows(`${base}&${names}&eventNameInvert=1`)];
+    expect([...sorted(chosen), ...sorted(others)].toSorted()).toEqual(sorted(all));
+    expect(sorted(chosen).length * sorted(others).length).toBeGreaterThan(0);
+  });
+
+  it('of availability before and after a moment are all', async () => {
+    const base = `event=userRegistrations&selectors=eventId&${may}`;
+    const moment = Date.parse('2025-05-06T00:00:00Z') / 1000;
+    const [all, before, after] = [await exportRows(base), await exportRows(`${base}&availabilityTsTo=${moment}`), await exportRows(`${base}&availabilityTsFrom=${moment + 1}`)];
+    expect([...sorted(before), ...sorted(after)].toSorted()).toEqual(sorted(all));
+  });
+
+  it('have as many rows as DuckDB counts in the files of the lake', async () => {
+    const rows = await exportRows(`event=customEvents&selectors=eventId&${may}`);
+    const [counted] = await duckdb.rows(
+      `SELECT count(*) AS rows FROM read_parquet(${sqlText(`${area.tableDir}/fresh/*.parquet`)}) WHERE kind = 'custom_event' AND id_app < 90 AND date BETWEEN '2025-05-01' AND '2025-05-11'`,
+    );
+    expect(rows.length - 1).toBe(Number(counted?.['rows']));
+  });
+
+  it('are the same bytes when they are made again', async () => {
+    const ids = [await running.create(user, `${every}&${may}`), await running.create(user, `${every}&${may}`)];
+    const [first, second] = await Promise.all(ids.map((id) => running.waitForEnd(user, id)));
+    expect(second?.files?.[0]?.sha256).toBe(first?.files?.[0]?.sha256);
+  });
+
+  it('have their rows in the order of the lake with more apps and names than are compared one by one', async () => {
+    for (let idApp = 1000; idApp < 1070; idApp += 1) await area.addApp({ idApp, platform: 'web', idAccount: 3, title: `App ${idApp}`, idProject: idApp });
+    const analyst = await area.addUser({ idAccount: 3 });
+    const events = importedEvents.slice(0, 600).map((event, index) => ({ ...event, idApp: 1000 + (index % 70) }));
+    const other = createExportArea(path.join(area.dataDir, 'many'));
+    await writeLake(path.join(area.dataDir, 'many', 'lake', 'events'), [events.slice(0, 200).map(toFixtureEvent), events.slice(200).map(toFixtureEvent)]);
+    await running.stop();
+    running = await area.start({ tableDir: other.tableDir });
+    const [csv] = await running.export(analyst, `event=customEvents&selectors=eventId,idAppTitle,idProject,idAccount&${may}`);
+    const expected = events.filter((event) => event.kind === 'custom_event').map(({ eventId, idApp }) => [eventId, `App ${idApp}`, String(idApp), '3']);
+    expect(parseCsv(csv ?? '').slice(1)).toEqual(expected);
+  });
+});
+
+describe('input in the shape of SQL', () => {
+  const area = createExportArea(temporaryFolder());
+  let running: RunningArea;
+  let user: Credentials;
+
+  beforeAll(async () => {
+    await area.addApp({ idApp: 13, platform: 'web', idAccount: 1 });
+    user = await area.addUser({});
+    await writeLake(area.tableDir, [importedEvents.filter(({ eventId }) => eventId.startsWith('hostile')).map(toFixtureEvent)]);
+    running = await area.start({ maxExports: 1000 });
+  });
+  afterAll(() => running.stop());
+
+  const whole: Readonly<Record<string, string>> = { event: 'customEvents', selectors: 'eventId', dateFrom: '2025-06-15', dateTo: '2025-06-15', timezone: 'UTC' };
+  const shapes = ["'; DROP TABLE apps; --", "' OR '1'='1", '1) OR (1=1', '$kind', '"; COPY (SELECT 1) TO \'/tmp/x\'; --', "read_csv('/etc/passwd')", '1; ATTACH \'/tmp/x.db\'', '*', '%'];
+  const names = ['event', 'selectors', 'dateFrom', 'dateTo', 'tsFrom', 'tsTo', 'availabilityTsFrom', 'availabilityTsTo', 'timezone', 'idApp', 'idAccount', 'idAd', 'idCampaign', 'idCountry', 'idProject', 'idPartner', 'isVerified', 'idPurchaseType', 'eventNameInvert', 'rooted', 'idAdMediator', 'idSegment'];
+
+  it.each(names)('is refused in %s', async (name) => {
+    for (const shape of shapes) {
+      const query = Object.entries({ ...whole, [name]: shape }).map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join('&');
+      expect((await running.call(user, `${create}?${query}`, { method: 'POST' })).status).toBe(400);
+    }
+  });
+
+  it('selects nothing as an SDK key, and just the event of that name as an event name', async () => {
+    const base = Object.entries(whole).map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join('&');
+    for (const shape of shapes) expect(await running.export(user, `${base}&SDKKey[]=${encodeURIComponent(shape).replaceAll('%2C', '')}`)).toEqual(['eventId\n']);
+    for (const shape of hostileTexts.slice(0, 5)) expect(await running.export(user, `${base}&eventName[]=${encodeURIComponent(shape)}`)).toEqual([`eventId\nhostile-${hostileTexts.indexOf(shape)}\n`]);
+  }, 120_000);
+});
