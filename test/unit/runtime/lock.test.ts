@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { acquireLock, takeOverLock, waitForLock } from '../../../src/runtime/lock.ts';
@@ -63,6 +63,8 @@ describe('taking over a lock', () => {
     writeFileSync(file, 'the parent (pid 4194305)\n');
     const taking = takeOverLock(file, 'the next', 20_000);
     child.kill('SIGKILL');
-    (await taking).release();
+    const lockOfTheNext = await taking;
+    expect(readFileSync(file, 'utf8')).toContain('the next');
+    lockOfTheNext.release();
   });
 });
