@@ -28,6 +28,8 @@ export interface GroupCommit {
   /** Adds the lines of one request (NDJSON, at most one message's size); answers when they are durable, or why not. */
   append(lines: Buffer): Promise<AppendOutcome>;
   waitingBytes(): number;
+  /** Why events are not stored now: the broker does not answer, or the stream was full a moment ago. */
+  trouble(): 'away' | 'full' | undefined;
   /** Refuses what comes from now on, and returns when everything taken has its answer. */
   drain(): Promise<void>;
 }
@@ -42,6 +44,8 @@ interface Entry {
 /** A group is not sent when its first member has less time left than this: its answer would hardly come in time. */
 const minPublishMs = 250;
 const pingTimeoutMs = 500;
+/** For so long after a refusal the stream counts as full. */
+const fullForMs = 10_000;
 /** Pause between attempts while the broker does not take messages. */
 const retryPauseMs = 50;
 
@@ -60,7 +64,8 @@ export function createGroupCommit(
   let waiting: Entry[] = [];
   let waitingBytes = 0;
   let stalled = false;
-  let draining = false;
+  let fullAtMs = Number.NEGATIVE_INFINITY;
+  const draining = new AbortController();
   let loop: Promise<void> | undefined;
   let expiry: NodeJS.Timeout | undefined;
 
@@ -109,6 +114,7 @@ export function createGroupCommit(
       await publisher.publish(payload, (group[0]?.dueMs ?? startedMs) - startedMs);
     } catch (error) {
       stalled = !isAppError(error, 'stream_full');
+      if (!stalled) fullAtMs = performance.now();
       if (stalled) logger.warn({ appends: group.length, bytes: payload.length, error: describeError(error) }, 'group not confirmed');
       // Surely not stored, so it may be tried again while its time lasts.
       if (isAppError(error, 'broker_away')) return putBack(group);
@@ -118,6 +124,7 @@ export function createGroupCommit(
       for (const entry of group) entry.settle(outcome);
       return;
     }
+    fullAtMs = Number.NEGATIVE_INFINITY;
     for (const entry of group) entry.settle(stored);
     dependencies.onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });
   }
@@ -128,14 +135,15 @@ export function createGroupCommit(
       await publisher.ping(pingTimeoutMs);
       stalled = false;
     } catch {
-      // Still away: the next turn tries again, unless nothing waits any more.
+      // Still away: the next turn tries again.
     }
   }
 
   async function run(): Promise<void> {
     // Requests that the same turn of the event loop brings belong into the same group.
     await new Promise((resolve) => setImmediate(resolve));
-    while (waiting.length > 0) {
+    // Goes on until the broker is back, also with nothing to send: the next request must not be the one to find out.
+    while (waiting.length > 0 || (stalled && !draining.signal.aborted)) {
       if (stalled) await probe();
       refuseLate();
       const group = stalled ? [] : takeGroup();
@@ -146,7 +154,7 @@ export function createGroupCommit(
 
   return {
     append(lines) {
-      if (draining) return Promise.resolve({ state: 'refused', detail: 'not stored: the service is stopping' });
+      if (draining.signal.aborted) return Promise.resolve({ state: 'refused', detail: 'not stored: the service is stopping' });
       if (waitingBytes + lines.length > options.maxWaitingBytes) return Promise.resolve({ state: 'refused', detail: 'not stored: too many events wait for the broker' });
       return new Promise((settle) => {
         waiting.push({ lines, dueMs: performance.now() + options.answerWithinMs, settle });
@@ -156,8 +164,12 @@ export function createGroupCommit(
       });
     },
     waitingBytes: () => waitingBytes,
+    trouble() {
+      if (stalled) return 'away';
+      return performance.now() - fullAtMs < fullForMs ? 'full' : undefined;
+    },
     async drain() {
-      draining = true;
+      draining.abort();
       await loop;
       clearTimeout(expiry);
     },

@@ -45,7 +45,14 @@ export interface IngestOptions {
 
 export interface Ingest extends Stoppable {
   readonly port: number;
+  /** Short facts for the service's status: what waits, and what keeps events from being stored. */
+  facts(): Readonly<Record<string, unknown>>;
 }
+
+const problems = {
+  away: { what: 'the broker does not take events', todo: 'Nothing, if it is restarting; otherwise look at its log lines and at the disk.' },
+  full: { what: 'the stream is full, events are refused', todo: 'See that the compactor runs, or raise TRIBUTARY_STREAM_MAX_BYTES.' },
+} as const;
 
 const mebibyte = 1024 * 1024;
 /** Leaves room below the promised two seconds for parsing and the way back. */
@@ -93,5 +100,9 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     await groupCommit.drain();
   }
   let stopped: Promise<void> | undefined;
-  return { port, stop: () => (stopped ??= stop()) };
+  const facts = (): Readonly<Record<string, unknown>> => {
+    const trouble = groupCommit.trouble();
+    return { waitingBytes: groupCommit.waitingBytes(), problems: trouble === undefined ? [] : [problems[trouble]] };
+  };
+  return { port, facts, stop: () => (stopped ??= stop()) };
 }

@@ -94,6 +94,11 @@ describe('import while the broker', () => {
     const before = acknowledged().length;
     await waitFor('events flow again', () => acknowledged().length > before + 100);
     for (const client of clients) await client.stop();
+    await service.nats.kill();
+    await waitFor('the loss is seen', async () => (await service.post('web', 'login', { customUserId: 'unlucky' })).status === 500);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ what: 'the broker does not take events' }]);
+    await service.nats.restart();
+    await waitFor('the return is seen without a request', () => (service.ingest.facts()['problems'] as unknown[]).length === 0);
     const stored = (await service.newLines()).map((line) => String(line['custom_user_id']));
     expect(new Set(stored).size).toBe(stored.length);
     const inStream = new Set(stored);
@@ -113,9 +118,11 @@ describe('import while the broker', () => {
     expect(refused).toMatchObject({ status: 500, body: '{"error":"Internal Server Error"}' });
     expect(refused.headers.get('x-error-detail')).toBe('not stored: the stream is full');
     expect(await service.newLines()).toHaveLength(accepted);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ what: 'the stream is full, events are refused' }]);
     const { jetstreamManager } = await import('@nats-io/jetstream');
     await (await jetstreamManager(service.connection.nats)).streams.purge('TRIBUTARY_EVENTS', { keep: 1 });
     expect(await service.post('web', 'login', { customUserId: 'again' })).toMatchObject({ status: 200 });
+    expect(service.ingest.facts()).toEqual({ waitingBytes: 0, problems: [] });
   });
 
   it('is stalled refuses at once what no longer fits into the waiting room', async () => {
