@@ -37,10 +37,16 @@ function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/** An array literal of a list of texts: quotes, backslashes and line breaks escaped by a backslash (clients.md). */
+/**
+ * An array literal of a list of texts: quotes, backslashes and line breaks escaped by a backslash (clients.md). Lists
+ * without any of them, nearly all, are joined as they are, which takes half the time.
+ */
 function arrayLiteral(list: string): string {
   const escaped = String.raw`replace(replace(replace(replace(item, '\', '\\'), '''', '\'''), chr(10), '\n'), chr(13), '\r')`;
-  return `'[' || coalesce(array_to_string(list_transform(${list}, lambda item: '''' || ${escaped} || ''''), ','), '') || ']'`;
+  const special = String.raw`regexp_matches(array_to_string(${list}, ''), '[\\''\n\r]')`;
+  return `CASE WHEN coalesce(len(${list}), 0) = 0 THEN '[]'
+    WHEN ${special} THEN '[' || array_to_string(list_transform(${list}, lambda item: '''' || ${escaped} || ''''), ',') || ']'
+    ELSE '[''' || array_to_string(${list}, ''',''') || ''']' END`;
 }
 
 function titleOf(column: string, titles: Readonly<Record<string, string>>): string {
