@@ -54,6 +54,8 @@ export interface CompactOptions {
   readonly sealMaxBytes: number;
   readonly retentionMs: number;
   readonly duckdbMemoryMb: number;
+  /** Commits from one checkpoint to the next; 100 by default. */
+  readonly checkpointEvery?: number;
   /** Take no lock, so that tests can let two compactors compete; the fence in the log must hold by itself. */
   readonly withoutLock?: boolean;
   /** How long to wait for a compactor that is on its way out. */
@@ -160,7 +162,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const counted = createCompactMetrics(dependencies.metrics);
   const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer }, options);
   closers.add('upkeep', () => upkeep.stop());
-  const duckdb = await openDuckdb({ memoryMb: Math.ceil(options.duckdbMemoryMb / 2), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
+  const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
   await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
 

@@ -53,7 +53,7 @@ SELECT ${lineColumns.map(({ name, type }) => `${castSql(name, type)} AS ${name}`
   CAST(${castSql('event_time', 'TIMESTAMPTZ')} AS DATE) AS date,
   ${badSql()} AS bad,
   CASE WHEN bad THEN to_json(r) END AS raw
-FROM read_json(${sqlList([file])}, format = 'newline_delimited', hive_partitioning = false, columns = {${lineColumns
+FROM read_json(${sqlList([file])}, format = 'newline_delimited', maximum_object_size = 2097152, hive_partitioning = false, columns = {${lineColumns
   .map(({ name, type }) => `${sqlText(name)}: ${sqlText(type === 'MAP(VARCHAR, VARCHAR)' ? type : 'VARCHAR')}`)
   .join(', ')}}) AS r`;
 

@@ -31,6 +31,8 @@ export interface UpkeepOptions {
   readonly sealMaxBytes: number;
   readonly retentionMs: number;
   readonly duckdbMemoryMb: number;
+  /** Commits from one checkpoint to the next; 100 by default. */
+  readonly checkpointEvery?: number;
 }
 
 /** The upkeep loop at work; `running` rejects when it cannot go on. */
@@ -86,7 +88,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   const { table, clock, crashPoint, paths, logger } = dependencies;
   const swept = await underLock(dependencies, () => sweep(table, crashPoint));
   if (swept !== undefined && swept > 0) logger.info({ swept }, 'swept files that no commit names');
-  const duckdb = await openDuckdb({ memoryMb: Math.ceil(options.duckdbMemoryMb / 2), threads: 1, tempDir: path.join(options.spoolDir, 'seal') });
+  const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 1, tempDir: path.join(options.spoolDir, 'seal') });
   const aborter = new AbortController();
   const { signal } = aborter;
   const sealEveryMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
@@ -111,7 +113,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
       await seal(dependencies, duckdb, options, signal);
       sealCheckedAtMs = clock.nowMs();
     }
-    await checkpointWhenDue(duckdb, table, crashPoint);
+    await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery);
     const clean = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
     if (await mustForget(table)) {
       await underLock(dependencies, async () => {
@@ -122,7 +124,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     if (performance.now() < nextCleanMs) return;
     await vacuum(table, clean);
     await trimLog(table, paths.failed, clean);
-    nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs);
+    nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs / 2);
   }
 
   async function run(): Promise<void> {

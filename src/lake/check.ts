@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { describeError, isAppError } from '../runtime/errors.ts';
-import { findTextFile } from '../runtime/durable-file.ts';
+import { findLastCheckpoint } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
 import { listFailedFiles, readFailedFile } from './failed-events.ts';
 import { findSize, hashFile } from './file-checks.ts';
@@ -97,8 +97,7 @@ async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; co
 }
 
 async function checkCheckpoint(tableDir: string): Promise<Problem[]> {
-  const text = await findTextFile(path.join(logFolder(tableDir), '_last_checkpoint'));
-  const last = text === undefined ? undefined : (JSON.parse(text) as { version: number; sha256?: string });
+  const last = await findLastCheckpoint(tableDir);
   if (last?.sha256 === undefined) return [];
   const name = checkpointName(last.version);
   const file = path.join(logFolder(tableDir), name);

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { open, rename, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Action } from './actions.ts';
 import { sqlText, type Duckdb } from './duckdb.ts';
@@ -67,7 +67,7 @@ export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: R
     const size = await spoolActions(spool, state);
     const columns = Object.entries(checkpointColumns).map(([name, type]) => `${sqlText(name)}: ${sqlText(type)}`);
     await duckdb.run(
-      `COPY (SELECT * FROM read_json(${sqlText(spool)}, format = 'newline_delimited', maximum_object_size = 67108864, columns = {${columns.join(', ')}}))
+      `COPY (SELECT * FROM read_json(${sqlText(spool)}, format = 'newline_delimited', maximum_object_size = 1048576, columns = {${columns.join(', ')}}))
        TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION snappy)`,
     );
     await syncFile(temporary);
@@ -88,4 +88,14 @@ export async function readCheckpoint(duckdb: Duckdb, tableDir: string, version: 
   const file = path.join(logFolder(tableDir), checkpointName(version));
   const rows = await duckdb.rows(`SELECT to_json(t)::VARCHAR AS action FROM read_parquet(${sqlText(file)}, hive_partitioning = false) AS t`);
   return parseActions(rows.map((row) => String(row['action'])), file);
+}
+
+/** What `_last_checkpoint` says; undefined when it is not there or cannot be read. */
+export async function findLastCheckpoint(tableDir: string): Promise<{ readonly version: number; readonly sha256?: string } | undefined> {
+  const text = await findTextFile(path.join(logFolder(tableDir), '_last_checkpoint'));
+  try {
+    return text === undefined ? undefined : (JSON.parse(text) as { version: number; sha256?: string });
+  } catch {
+    return undefined;
+  }
 }

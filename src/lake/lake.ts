@@ -54,12 +54,12 @@ export interface LakeOptions {
   readonly columns?: readonly Column[];
 }
 
-/** Refuses a file system on which the commit's link(2) cannot work. */
-async function assertHardLinks(folder: string): Promise<void> {
+/** Refuses a file system on which the commit's link(2) cannot work. `linkFile` stands in for link(2) in its test. */
+export async function assertHardLinks(folder: string, linkFile: typeof link = link): Promise<void> {
   const probe = path.join(folder, `.probe-${randomUUID()}.tmp`);
   try {
     await writeFileDurably(probe, '');
-    await link(probe, `${probe}.link`);
+    await linkFile(probe, `${probe}.link`);
   } catch (error) {
     if (!isSystemError(error, 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK')) throw error;
     throw new AppError('start_failed', `the file system of ${folder} has no hard links, which commits need`, {
@@ -107,6 +107,12 @@ async function createTable(tableDir: string, columns: readonly Column[], options
   await linkCommit(tableDir, 0, [{ commitInfo }, { protocol: { minReaderVersion: 1, minWriterVersion: 2 } }, { metaData }], noCrashPoint);
 }
 
+async function readColumns(tableDir: string): Promise<TableColumn[]> {
+  const { metaData } = await loadTableState(tableDir);
+  if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: 'Run tributary lake check.' });
+  return parseSchemaString(metaData.schemaString);
+}
+
 /** Says whether everything that readers rely on is there; then nothing has to be opened for it. */
 async function isComplete(tableDir: string): Promise<boolean> {
   return (await listLog(tableDir)).checkpoints.length > 0 && (await exists(emptyFilePath(tableDir)));
@@ -127,12 +133,14 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
   if (!(await isComplete(paths.table))) {
     await assertHardLinks(logFolder(paths.table));
     const { commits, checkpoints } = await listLog(paths.table);
-    if (commits.length === 0 && checkpoints.length === 0) await createTable(paths.table, options.columns ?? eventColumns, options);
-    const state = await loadTableState(paths.table);
+    const isNew = commits.length === 0 && checkpoints.length === 0;
+    const columns = options.columns ?? eventColumns;
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
-      if (!(await exists(emptyFilePath(paths.table)))) await writeEmptyFile(duckdb, paths.table, parseSchemaString(state.metaData?.schemaString ?? ''));
-      if (checkpoints.length === 0) await writeCheckpoint(duckdb, paths.table, state, noCrashPoint);
+      // The empty file comes first: whoever sees a version can rely on it.
+      if (!(await exists(emptyFilePath(paths.table)))) await writeEmptyFile(duckdb, paths.table, isNew ? columns : await readColumns(paths.table));
+      if (isNew) await createTable(paths.table, columns, options);
+      if (checkpoints.length === 0) await writeCheckpoint(duckdb, paths.table, await loadTableState(paths.table), noCrashPoint);
     } finally {
       duckdb.close();
     }

@@ -26,7 +26,7 @@ SET VARIABLE tributary_files = (
     FROM read_parquet(getvariable('tributary_checkpoint'), hive_partitioning = false) WHERE add.path IS NOT NULL
     UNION ALL
     SELECT filename, coalesce(add->>'path', remove->>'path'), add IS NOT NULL
-    FROM read_json(getvariable('tributary_commits'), format = 'newline_delimited', filename = true, maximum_object_size = 67108864,
+    FROM read_json(getvariable('tributary_commits'), format = 'newline_delimited', filename = true,
       hive_partitioning = false, columns = {'add': 'JSON', 'remove': 'JSON'})
     WHERE add IS NOT NULL OR remove IS NOT NULL
   ), live AS (

@@ -1,3 +1,4 @@
+import { access } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { decodePath, parseStats, type AddAction } from './actions.ts';
@@ -85,7 +86,13 @@ async function loadFromCheckpoint(tableDir: string, state: TableState, version: 
     applyCommit(state, version, await readCheckpoint(duckdb, tableDir, version));
   } catch (error) {
     if (isAppError(error, 'corrupt')) throw error;
-    throw new AppError('corrupt', `cannot read ${path.join(logFolder(tableDir), checkpointName(version))}`, { cause: error, hint: 'Run tributary lake check.' });
+    const file = path.join(logFolder(tableDir), checkpointName(version));
+    // Trimmed since it was listed: the caller lists again, and knows it by the ENOENT.
+    const gone = await access(file).then(
+      () => undefined,
+      (missing: unknown) => missing,
+    );
+    throw new AppError('corrupt', `cannot read ${file}`, { cause: gone ?? error, hint: 'Run tributary lake check.' });
   } finally {
     duckdb.close();
   }

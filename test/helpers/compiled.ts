@@ -10,7 +10,7 @@ const root = path.resolve(import.meta.dirname, '..', '..');
  */
 export function compileSources(folder: string): string {
   const dist = path.join(folder, 'dist');
-  symlinkSync(path.join(root, 'node_modules'), path.join(folder, 'node_modules'));
+  for (const name of ['node_modules', 'schemas', 'pipelines']) symlinkSync(path.join(root, name), path.join(folder, name));
   writeFileSync(path.join(folder, 'package.json'), '{"type":"module"}');
   const compiler = path.join(root, 'node_modules', 'typescript', 'bin', 'tsc');
   const result = spawnSync(process.execPath, [compiler, '-p', path.join(root, 'tsconfig.json'), '--outDir', dist, '--sourceMap', 'false'], { encoding: 'utf8' });

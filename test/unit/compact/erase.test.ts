@@ -56,7 +56,7 @@ test('an erased user is in no file, no failed event and no message, and everyone
   expect(report).toMatchObject({ rows: 3, failedEvents: 2, filesRewritten: 3 });
   const { lake } = await readSnapshot(table);
   expect(lake?.totals).toEqual({ streamed: 8, stored: 2, failed: 1, repeats: 0, erased: 5 });
-  expect((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']).toSorted()).toEqual(['bob', 'carol']);
+  expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(new Set(['bob', 'carol']));
   expect(await filesWith(lakeDir, 'alice')).toEqual([]);
   expect(await stream.findMessage(stream.sequences[0] ?? 0)).toMatchObject({ payload: Buffer.from('\n') });
   expect((await listLog(table)).commits[0]).toBeGreaterThanOrEqual(report.historyFrom);

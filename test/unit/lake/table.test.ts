@@ -1,0 +1,178 @@
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/clean.ts';
+import { openDuckdb } from '../../../src/lake/duckdb.ts';
+import { assertHardLinks, ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
+import { listLog } from '../../../src/lake/log-files.ts';
+import { pruneFiles } from '../../../src/lake/prune.ts';
+import { loadTableState, readSnapshot, type DataFile } from '../../../src/lake/snapshot.ts';
+import { openTable } from '../../../src/lake/table.ts';
+import { eventColumns, type Column } from '../../../src/model/event-fields.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const clock = createClock(0);
+const options = { clock, crashPoint: noCrashPoint, retentionMs: 86_400_000 };
+
+async function newLake(): Promise<{ lakeDir: string; table: string; log: string }> {
+  const lakeDir = path.join(testFolder(), 'lake');
+  await ensureLake(lakeDir, options);
+  const { table } = lakePaths(lakeDir);
+  return { lakeDir, table, log: path.join(table, '_delta_log') };
+}
+
+const addOf = (name: string) => ({ add: { path: name, partitionValues: {}, size: 1, modificationTime: 0, dataChange: true } });
+
+test('writers that commit at once all get in, one after the other, each with its own version', async () => {
+  const { table } = await newLake();
+  const writers = await Promise.all(Array.from({ length: 4 }, () => openTable(table, options)));
+  await Promise.all(writers.flatMap((writer, w) => Array.from({ length: 10 }, (_, n) => writer.commit(() => ({ cause: 'flush', actions: [addOf(`fresh/${w}-${n}.parquet`)], totals: { stored: 1 } })))));
+  const { files, lake, version } = await readSnapshot(table);
+  expect([files.length, lake?.totals.stored, version]).toEqual([40, 40, 40]);
+});
+
+test('a commit is built on what the others have committed meanwhile, and may refuse it', async () => {
+  const { table } = await newLake();
+  const [first, second] = await Promise.all([openTable(table, options), openTable(table, options)]);
+  await first.commit(() => ({ cause: 'flush', actions: [{ txn: { appId: 's', version: 7 } }] }));
+  await expect(
+    second.commit((state) => {
+      throw new Error(`the position is ${state.txns.get('s')}`);
+    }),
+  ).rejects.toThrow('the position is 7');
+  expect((await readSnapshot(table)).version).toBe(1);
+});
+
+test('a checkpoint says the same as the log, with the older log removed, and older versions can be read', async () => {
+  const { table, log } = await newLake();
+  const writer = await openTable(table, options);
+  for (let n = 0; n < checkpointEvery + 5; n += 1) {
+    await writer.commit(() => ({
+      cause: 'flush',
+      actions: [addOf(`fresh/${n} ü%.parquet`.replaceAll(' ', '%20').replace('%.', '%25.')), { txn: { appId: 's', version: n } }, ...(n === 3 ? [{ remove: { path: 'fresh/1%20ü%25.parquet', deletionTimestamp: 5, dataChange: true } }] : [])],
+    }));
+  }
+  const before = await loadTableState(table);
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  expect(await checkpointWhenDue(duckdb, writer, noCrashPoint)).toBe(true);
+  expect(await checkpointWhenDue(duckdb, writer, noCrashPoint)).toBe(false);
+  duckdb.close();
+  for (const name of (await readdir(log)).filter((candidate) => /^0+\d\.|^0+[1-9]\d\.json/.test(candidate))) await rm(path.join(log, name));
+  const after = await loadTableState(table);
+  expect([after.version, [...after.files.keys()], [...after.tombstones.keys()], [...after.txns]]).toEqual([before.version, [...before.files.keys()], [...before.tombstones.keys()], [...before.txns]]);
+  expect((await readSnapshot(table)).files.some((file) => file.path === 'fresh/0 ü%.parquet')).toBe(true);
+  await writer.commit(() => ({ cause: 'flush', actions: [addOf('fresh/last.parquet')] }));
+  expect((await loadTableState(table, before.version)).files.size).toBe(before.files.size);
+});
+
+test('the log is trimmed, and removed files are unlinked, only after the retention', async () => {
+  const { lakeDir, table } = await newLake();
+  const paths = lakePaths(lakeDir);
+  let nowMs = 1_000_000_000_000;
+  const writer = await openTable(table, { ...options, clock: { nowMs: () => nowMs } });
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  await writeFile(path.join(paths.young, 'a.parquet'), 'x');
+  await writer.commit(() => ({ cause: 'flush', actions: [addOf('fresh/a.parquet')] }));
+  await writer.commit(() => ({ cause: 'seal', actions: [{ remove: { path: 'fresh/a.parquet', deletionTimestamp: nowMs, dataChange: false } }] }));
+  for (let n = 0; n < checkpointEvery; n += 1) await writer.commit(() => ({ cause: 'flush', actions: [] }));
+  await checkpointWhenDue(duckdb, writer, noCrashPoint);
+  duckdb.close();
+  const clean = () => ({ nowMs, retentionMs: 1000, crashPoint: noCrashPoint });
+  nowMs += 999;
+  expect([await vacuum(writer, clean()), await trimLog(writer, paths.failed, clean())]).toEqual([0, 0]);
+  nowMs += 1;
+  expect([await vacuum(writer, clean()), await trimLog(writer, paths.failed, clean())]).toEqual([1, checkpointEvery + 3]);
+  expect(await readdir(paths.young)).toEqual([]);
+  const { commits, checkpoints } = await listLog(table);
+  expect([commits, checkpoints]).toEqual([[checkpointEvery + 2], [checkpointEvery + 2]]);
+  expect((await readSnapshot(table)).lake?.totals.stored).toBe(0);
+  await writer.commit(() => ({ cause: 'flush', actions: [] }));
+  expect((await readSnapshot(table)).version).toBe(checkpointEvery + 3);
+});
+
+test('a table that another engine has committed to, or raised, is refused by writers, with what to do', async () => {
+  const { lakeDir, log, table } = await newLake();
+  const writer = await openTable(table, options);
+  await writeFile(path.join(log, '00000000000000000001.json'), '{"commitInfo":{"timestamp":1,"operation":"OPTIMIZE","engineInfo":"Other"}}\n');
+  await expect(writer.commit(() => ({ cause: 'flush', actions: [] }))).rejects.toMatchObject({ code: 'lake_protocol' });
+  await expect(openLake(lakeDir, options)).rejects.toMatchObject({ code: 'lake_protocol' });
+  expect((await readSnapshot(table)).version).toBe(1);
+  await writeFile(path.join(log, '00000000000000000001.json'), '{"protocol":{"minReaderVersion":3,"minWriterVersion":7}}\n');
+  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'lake_protocol' });
+});
+
+test('a log with a missing version or a broken line is an error, never a shorter table', async () => {
+  const { log, table } = await newLake();
+  const writer = await openTable(table, options);
+  for (let n = 0; n < 3; n += 1) await writer.commit(() => ({ cause: 'flush', actions: [] }));
+  const second = path.join(log, '00000000000000000002.json');
+  const text = await readFile(second);
+  await writeFile(second, '{"add":');
+  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'corrupt' });
+  await writeFile(second, '{"add":{"size":1}}');
+  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'corrupt' });
+  await rm(second);
+  await expect(readSnapshot(table)).rejects.toThrow('version 2');
+  await writeFile(second, text);
+  expect((await readSnapshot(table)).version).toBe(3);
+});
+
+test('a file outside the table is refused', async () => {
+  const { table } = await newLake();
+  const writer = await openTable(table, options);
+  await writer.commit(() => ({ cause: 'flush', actions: [addOf('../../secret.parquet')] }));
+  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'lake_protocol' });
+});
+
+test('a new optional field becomes a column by one commit, old rows read as NULL in it, and other changes are refused', async () => {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const older = eventColumns.filter((column) => column.name !== 'age' && column.name !== 'hwid');
+  await ensureLake(lakeDir, { ...options, columns: older });
+  const { table } = lakePaths(lakeDir);
+  const stream = createMemoryStream();
+  stream.publish([eventLine({ age: 30 })]);
+  const compact = await startTestCompact(folder, stream);
+  await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === 1);
+  await compact.stop();
+  const state = await loadTableState(table);
+  const names = (JSON.parse(state.metaData?.schemaString ?? '{}') as { fields: { name: string }[] }).fields.map((field) => field.name);
+  expect(names).toEqual([...older.map((column) => column.name), 'age', 'hwid']);
+  expect(await readRows(folder, 'event_id, age, hwid')).toMatchObject([{ age: 30, hwid: null }]);
+
+  const again = (await readSnapshot(table)).version;
+  await openLake(lakeDir, options);
+  expect((await readSnapshot(table)).version).toBe(again);
+  const changed: Column[] = eventColumns.map((column) => (column.name === 'age' ? { ...column, type: 'BIGINT' } : column));
+  await expect(openLake(lakeDir, { ...options, columns: changed })).rejects.toMatchObject({ code: 'schema_change' });
+  await expect(openLake(lakeDir, { ...options, columns: older })).rejects.toMatchObject({ code: 'schema_change' });
+  expect((await readSnapshot(table)).version).toBe(again);
+});
+
+test('files are pruned by what the log knows of them, and never when it knows nothing', () => {
+  const unknown: DataFile = { path: 'x', absolutePath: '/x', sizeBytes: 1, numRecords: 1, minValues: {}, maxValues: {}, young: true };
+  const known: DataFile = {
+    ...unknown,
+    minValues: { id_app: 5, kind: 'login', event_time: '2024-01-01T00:00:00.000Z', available_at: '2024-01-02T00:00:00.000Z' },
+    maxValues: { id_app: 9, kind: 'login', event_time: '2024-01-01T00:00:10.000Z', available_at: '2024-01-02T00:00:00.000Z' },
+  };
+  const kept = (filter: Parameters<typeof pruneFiles>[1]) => pruneFiles([unknown, known], filter).length === 2;
+  const start = Date.parse('2024-01-01T00:00:00Z');
+  expect(pruneFiles([unknown], { idApps: [], eventTime: { fromMs: 1, toMs: 2 }, kinds: ['login'] })).toEqual([]);
+  expect([kept({ idApps: [9, 20] }), kept({ idApps: [4, 10] }), kept({ kinds: ['login'] }), kept({ kinds: ['registration'] })]).toEqual([true, false, true, false]);
+  expect([kept({ eventTime: { fromMs: start + 10_000 } }), kept({ eventTime: { fromMs: start + 10_002 } }), kept({ eventTime: { toMs: start } }), kept({ eventTime: { toMs: start - 1 } })]).toEqual([true, false, true, false]);
+  expect([kept({}), kept({ availableAt: { fromMs: start, toMs: start + 1000 } })]).toEqual([true, false]);
+});
+
+test('a file system without hard links is refused, in plain words', async () => {
+  const { log } = await newLake();
+  const refusal = Object.assign(new Error('EPERM: operation not permitted, link'), { code: 'EPERM' });
+  await expect(assertHardLinks(log, () => Promise.reject(refusal))).rejects.toMatchObject({ code: 'start_failed', message: expect.stringContaining('no hard links') as string });
+  await assertHardLinks(log);
+  expect((await readdir(log)).filter((name) => name.includes('probe'))).toEqual([]);
+});
