@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
@@ -7,7 +6,9 @@ import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../run
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { findJobFile, writeJobFile } from './job-file.ts';
+import { createProgressNotes, progressName } from './progress-notes.ts';
 import { isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
+import { createTurns } from './turns.ts';
 
 /** The export requests of a data folder. One process owns them: it holds them in memory and writes every change through. */
 export interface ReportStore {
@@ -44,16 +45,10 @@ export interface ReportStoreOptions {
 
 const partsFolder = 'parts';
 const attemptPrefix = 'attempt-';
-const progressName = 'progress';
 
 /** The highest id that may have been deleted; written before a folder is, so that no id comes back. */
 function highWaterPath(reportsDir: string): string {
   return path.join(reportsDir, 'highest-id');
-}
-
-/** What clients were last told of a request in progress: a bare number of percent. */
-function progressPath(folder: string): string {
-  return path.join(folder, progressName);
 }
 
 async function readHighWater(reportsDir: string): Promise<number> {
@@ -89,6 +84,19 @@ async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<
   return { jobs, lastId };
 }
 
+async function removeAttempts(folder: string): Promise<void> {
+  const names = (await readdir(folder)).filter((name) => name.startsWith(attemptPrefix));
+  for (const name of names) await rm(path.join(folder, name), { recursive: true, force: true });
+}
+
+/** Makes the attempt's folder the request's files. What an earlier try at this very step left is replaced. */
+async function publish(folder: string, attemptFolder: string): Promise<void> {
+  const parts = path.join(folder, partsFolder);
+  await rm(parts, { recursive: true, force: true });
+  await rename(attemptFolder, parts);
+  await syncFolder(folder);
+}
+
 /** Opens the requests of a folder, and creates the folder. The caller holds the lock that makes it their only owner. */
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions): Promise<ReportStore> {
   const { reportsDir, linkTtlSeconds } = options;
@@ -96,23 +104,10 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   const { jobs, lastId: recoveredId } = await recover(reportsDir, logger);
   let lastId = recoveredId;
   let highWater = await readHighWater(reportsDir);
-  /** The newest change of each request: changes of one request run one after the other. */
-  const tails = new Map<number, Promise<unknown>>();
-
-  const told = new Map<number, number>();
-  for (const job of jobs.values()) {
-    const percent = isInProgress(job) ? await findTextFile(progressPath(path.join(reportsDir, String(job.id)))) : undefined;
-    if (percent !== undefined && /^\d{1,2}$/.test(percent)) told.set(job.id, Number(percent));
-  }
+  const turns = createTurns();
+  const progress = createProgressNotes(reportsDir, logger);
 
   const folderOf = (id: number): string => path.join(reportsDir, String(id));
-
-  function inOrder<T>(id: number, change: () => Promise<T>): Promise<T> {
-    const result = (tails.get(id) ?? Promise.resolve()).then(change, change);
-    const tail = result.catch(() => undefined).then(() => void (tails.get(id) === tail && tails.delete(id)));
-    tails.set(id, tail);
-    return result;
-  }
 
   async function save(job: ReportJob): Promise<ReportJob> {
     await writeJobFile(folderOf(job.id), job);
@@ -124,11 +119,6 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     const job = jobs.get(id);
     if (job === undefined || !isInProgress(job)) throw new AppError('conflict', `export request ${id} has ended`);
     return job;
-  }
-
-  async function removeAttempts(id: number): Promise<void> {
-    const names = await readdir(folderOf(id));
-    for (const name of names.filter((candidate) => candidate.startsWith(attemptPrefix))) await rm(path.join(folderOf(id), name), { recursive: true, force: true });
   }
 
   /** Exclusive mkdir hands each id out once, whoever else may be asking. */
@@ -154,60 +144,47 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     find: (id) => jobs.get(id),
     list: () => [...jobs.values()],
     beginAttempt: (id) =>
-      inOrder(id, async () => {
+      turns.take(id, async () => {
         const open = getOpen(id);
         const job = await save({ ...open, state: 'running', attempts: open.attempts + 1 });
-        await removeAttempts(id);
+        await removeAttempts(folderOf(id));
         const folder = path.join(folderOf(id), `${attemptPrefix}${job.attempts}`);
         await mkdir(folder, { mode: 0o700 });
         return { job, folder };
       }),
     end: (id, end, attemptFolder) =>
-      inOrder(id, async () => {
+      turns.take(id, async () => {
         const job = jobs.get(id);
         if (job === undefined) throw new AppError('not_found', `there is no export request ${id}`);
         if (!isInProgress(job)) {
           if (attemptFolder !== undefined) await rm(attemptFolder, { recursive: true, force: true });
           return job;
         }
-        if (end.state === 'success' && attemptFolder !== undefined) {
-          const parts = path.join(folderOf(id), partsFolder);
-          await rm(parts, { recursive: true, force: true });
-          await rename(attemptFolder, parts);
-          await syncFolder(folderOf(id));
-        }
+        if (end.state === 'success' && attemptFolder !== undefined) await publish(folderOf(id), attemptFolder);
         const finishedMs = clock.nowMs();
         const ended = await save({ ...job, ...end, finishedMs, expiresSeconds: Math.floor(finishedMs / 1000) + linkTtlSeconds });
-        await rm(progressPath(folderOf(id)), { force: true });
+        progress.drop(id);
         return ended;
       }),
     releaseAttempt: (id, folder, uncounted) =>
-      inOrder(id, async () => {
+      turns.take(id, async () => {
         await rm(folder, { recursive: true, force: true });
         const job = jobs.get(id);
         if (job?.state === 'running') await save({ ...job, state: 'queued', attempts: uncounted ? job.attempts - 1 : job.attempts });
       }),
     noteProgress(id, percent) {
       const job = jobs.get(id);
-      if (job === undefined || !isInProgress(job) || percent <= (told.get(id) ?? 0)) return;
-      told.set(id, percent);
-      try {
-        writeFileSync(progressPath(folderOf(id)), String(percent), { mode: 0o600 });
-      } catch (error) {
-        // A full disk must not turn an answer about progress into an error.
-        logger.warn({ idReport: id, error: describeError(error) }, 'progress cannot be remembered');
-      }
+      if (job !== undefined && isInProgress(job)) progress.note(id, percent);
     },
-    toldProgress: (id) => told.get(id) ?? 0,
+    toldProgress: (id) => progress.told(id),
     remove: (id) =>
-      inOrder(id, async () => {
+      turns.take(id, async () => {
         if (highWater < id) {
           await writeFileDurably(highWaterPath(reportsDir), `${lastId}\n`);
           highWater = lastId;
         }
         await rm(folderOf(id), { recursive: true, force: true });
         jobs.delete(id);
-        told.delete(id);
       }),
     filePath: (id, name) => path.join(folderOf(id), partsFolder, name),
   };
