@@ -1,14 +1,14 @@
 import { eventFields } from '../model/event-fields.ts';
 import { eventKinds, platforms, type EventKind, type Platform } from '../model/event-kinds.ts';
-import type { EventLine } from '../model/event-line.ts';
 import type { GivenFields } from '../model/schema-registry.ts';
 import type { EventIds } from './event-id.ts';
 
 interface PlannedField {
   readonly name: string;
-  readonly column: string;
-  /** What the event has when the client does not say. */
-  readonly fallback: number | undefined;
+  /** The column's name as it stands in the line, `,"column":`. */
+  readonly label: string;
+  /** Label and value of an event whose client does not say; empty without a default. */
+  readonly fallback: string;
   readonly isSixtyFourBit: boolean;
 }
 
@@ -16,21 +16,23 @@ interface PlannedField {
 function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
   return eventFields
     .filter((field) => field.kinds.includes(kind) && field.name !== 'eventTimestamp')
-    .map(({ name, schema }) => ({
-      name,
-      column: schema['x-column'],
-      fallback: schema['x-platforms']?.includes(platform) === false ? undefined : schema.default,
-      isSixtyFourBit: schema['x-column-type'] === 'BIGINT' || schema['x-column-type'] === 'DECIMAL(20,0)',
-    }));
+    .map(({ name, schema }) => {
+      const label = `,${JSON.stringify(schema['x-column'])}:`;
+      const hasDefault = schema.default !== undefined && schema['x-platforms']?.includes(platform) !== false;
+      return {
+        name,
+        label,
+        fallback: hasDefault ? `${label}${schema.default}` : '',
+        isSixtyFourBit: schema['x-column-type'] === 'BIGINT' || schema['x-column-type'] === 'DECIMAL(20,0)',
+      };
+    });
 }
 
 const plans = new Map(eventKinds.map((kind) => [kind, new Map(platforms.map((platform) => [platform, planFields(kind, platform)]))]));
 
 function storedValue(value: unknown, field: PlannedField): unknown {
-  if (value === undefined) return field.fallback;
-  if (!field.isSixtyFourBit) return value;
   // Digits, without the leading zeros and minus zero that a client may write.
-  return BigInt(value as string | number).toString();
+  return field.isSixtyFourBit ? BigInt(value as string | number).toString() : value;
 }
 
 /** Who sent the events of a request, to which method, and when. */
@@ -49,27 +51,24 @@ function sortedEntries(value: unknown): unknown {
 
 /** What the client gave, in one form whatever the order and notation, so that a retry gives the same text. */
 function renderGiven(kind: EventKind, fields: GivenFields, plan: readonly PlannedField[]): string {
-  const given = plan.filter((field) => fields[field.name] !== undefined).map((field) => [field.column, sortedEntries(storedValue(fields[field.name], field))]);
+  const given = plan.filter((field) => fields[field.name] !== undefined).map((field) => [field.name, sortedEntries(storedValue(fields[field.name], field))]);
   return JSON.stringify([kind, fields['eventTimestamp'] ?? null, given]);
 }
 
 /**
- * Renders one validated event as its line of NDJSON, with the newline: known fields only, under their column names, in
- * the schema's order, defaults filled in. A line is made anew from the values and never holds the client's own bytes.
+ * Renders one validated event as its line of NDJSON (EventLine), with the newline: known fields only, under their column
+ * names, in the schema's order, defaults filled in. A line is made anew from the values and never holds the client's own
+ * bytes. It is put together as text: building an object first, of keys not known beforehand, takes a quarter longer.
  */
 export function renderLine(context: LineContext, fields: GivenFields, index: number): string {
   const { kind, idApp, platform, receivedAtMs } = context;
   const plan = plans.get(kind)?.get(platform) ?? [];
-  const line: { -readonly [key in keyof EventLine]: EventLine[key] } = {
-    event_id: context.ids(index, () => renderGiven(kind, fields, plan)),
-    kind,
-    id_app: idApp,
-    event_time: (fields['eventTimestamp'] as number | undefined) ?? Math.floor(receivedAtMs / 1000),
-    received_at: receivedAtMs,
-  };
+  const eventId = context.ids(index, () => renderGiven(kind, fields, plan));
+  const eventTime = (fields['eventTimestamp'] as number | undefined) ?? Math.floor(receivedAtMs / 1000);
+  let line = `{"event_id":"${eventId}","kind":"${kind}","id_app":${idApp},"event_time":${eventTime},"received_at":${receivedAtMs}`;
   for (const field of plan) {
-    const value = storedValue(fields[field.name], field);
-    if (value !== undefined) line[field.column] = value;
+    const value = fields[field.name];
+    line += value === undefined ? field.fallback : field.label + JSON.stringify(storedValue(value, field));
   }
-  return `${JSON.stringify(line)}\n`;
+  return `${line}}\n`;
 }

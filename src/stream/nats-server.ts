@@ -81,6 +81,8 @@ function forwardLog(child: ChildProcess, logger: Logger): { lastLines(): string 
     createInterface({ input: child.stderr }).on('line', (line) => {
       const { level = 'INF', text = line } = /^\[\d+\] \[(?<level>[A-Z]{3})\] (?<text>.*)$/.exec(line)?.groups ?? {};
       if (last.push(text) > 5) last.shift();
+      // Said of every password that is not hashed; ours is random, in a file that only its owner reads.
+      if (text.startsWith('Plaintext passwords detected')) return;
       if (level === 'ERR' || level === 'FTL') logger.error({ line: text }, 'nats-server error');
       else if (level === 'WRN') logger.warn({ line: text }, 'nats-server warning');
       else logger.debug({ line: text }, 'nats-server');
