@@ -52,7 +52,7 @@ export function rowsSql(availableAtMs: number): string {
 async function writeRows(dependencies: FlushDependencies, availableAtMs: number, file: string): Promise<WrittenFile | undefined> {
   const [row] = await dependencies.duckdb.rows('SELECT count(*) AS n FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)');
   if (Number(row?.['n']) === 0) return undefined;
-  const written = await writeDataFile(dependencies.duckdb, rowsSql(availableAtMs), file);
+  const written = await writeDataFile(dependencies.duckdb, rowsSql(availableAtMs), file, 'young');
   await syncFolder(path.dirname(file));
   return written;
 }
