@@ -10,8 +10,8 @@ export type CrashPoint = (step: string) => Promise<void>;
 export const noCrashPoint: CrashPoint = () => Promise.resolve();
 
 /**
- * Creates the crash point that `TRIBUTARY_CRASH_AT` asks for: `STEP` or `STEP:N` ends the process by SIGKILL the first or
- * the N-th time it gets there. Undefined: never. For tests only.
+ * Creates the crash point of a process that a test starts: `STEP` or `STEP:N` ends it by SIGKILL the first or the N-th time
+ * it gets there. Undefined: never. The service itself has no setting for it.
  */
 export function createCrashPoint(crashAt: string | undefined): CrashPoint {
   if (crashAt === undefined) return noCrashPoint;
