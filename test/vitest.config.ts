@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-/** Tests run against real servers and files, so they get time; two cores decide how many run side by side. */
+/** Tests run against real servers and files, so they get time; two cores decide how many run side by side. Benchmarks run one by one. */
 export default defineConfig({
   test: {
     root: import.meta.dirname,
@@ -9,7 +9,7 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',
-    maxWorkers: 2,
+    maxWorkers: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? 2 : 1,
     setupFiles: [],
     reporters: ['default'],
   },

@@ -16,3 +16,8 @@ export function reportBench(name: string, head: readonly string[], rows: readonl
 export function median(figures: readonly number[]): number {
   return figures.toSorted((a, b) => a - b)[Math.floor(figures.length / 2)] ?? 0;
 }
+
+/** The sum of figures. */
+export function sumOf(figures: readonly number[]): number {
+  return figures.reduce((total, figure) => total + figure, 0);
+}

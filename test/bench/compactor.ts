@@ -1,0 +1,53 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { parseConfig } from '../../src/config.ts';
+import type { CompactOptions } from '../../src/compact/compact.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { openTable, type Table } from '../../src/lake/table.ts';
+import { createClock } from '../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+import type { TestNats } from '../helpers/nats.ts';
+import { waitFor } from '../helpers/wait.ts';
+import type { Cost } from './duckdb-copy.ts';
+import { readPeakBytes } from './peak-memory.ts';
+
+/** The compactor with the settings an operator has who has set none; what is given replaces them. */
+export interface CompactorRun {
+  /** The lake is in `lake` below it. */
+  readonly folder: string;
+  readonly nats: TestNats;
+  readonly options?: Partial<CompactOptions>;
+  /** Looked at every few milliseconds; the run ends when it holds. */
+  readonly isDone: (table: Table) => boolean;
+}
+
+const longestMs = 600_000;
+
+/** Runs the real compactor in a process of its own until it has done its work. Seconds count from its start's last step. */
+export async function runCompactor({ folder, nats, options, isDone }: CompactorRun): Promise<Cost> {
+  const { flushAgeMs, flushMaxBytes, flushMaxRows, sealAgeMs, sealMaxBytes, retentionMs, duckdbMemoryMb } = parseConfig({});
+  const settings = { flushAgeMs, flushMaxBytes, flushMaxRows, sealAgeMs, sealMaxBytes, retentionMs, duckdbMemoryMb, checkpointEvery: 100, ...options };
+  const { url, address } = nats.current();
+  const script = path.resolve(import.meta.dirname, '../helpers/compact-child.mjs');
+  const job = { folder, url: url.replace('nats://', `nats://${address.user}:${address.password}@`), options: settings };
+  const child = spawn(process.execPath, [script, path.resolve(import.meta.dirname, '../../dist'), JSON.stringify(job)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const exited = once(child, 'exit');
+  try {
+    const ended = exited.then(([code]) => Promise.reject(new Error(`the compactor ended with ${String(code)}`)));
+    await Promise.race([once(createInterface({ input: child.stdout }), 'line'), ended]);
+    ended.catch(() => undefined);
+    const startedAt = performance.now();
+    const table = await openTable(lakePaths(path.join(folder, 'lake')).table, { clock: createClock(0), crashPoint: noCrashPoint });
+    const seen = waitFor('the compactor has done its work', async () => {
+      await table.refresh();
+      return isDone(table);
+    }, longestMs);
+    await Promise.race([seen, ended]);
+    return { seconds: (performance.now() - startedAt) / 1000, peakBytes: readPeakBytes(child.pid ?? 0) };
+  } finally {
+    child.kill('SIGTERM');
+    await exited;
+  }
+}

@@ -1,0 +1,14 @@
+// Runs one SQL statement in a DuckDB of its own and tells its parent how long it took; then waits, so that the parent can
+// read this process's peak memory. Its one argument is JSON: { sql, threads }.
+import process from 'node:process';
+import { DuckDBInstance } from '@duckdb/node-api';
+
+const { sql, threads } = JSON.parse(process.argv[2] ?? '');
+const instance = await DuckDBInstance.create(':memory:', { threads: String(threads) });
+const connection = await instance.connect();
+await connection.run("SET TimeZone = 'UTC'");
+const startedAt = performance.now();
+const result = await connection.runAndReadAll(sql);
+const seconds = (performance.now() - startedAt) / 1000;
+process.once('disconnect', () => process.exit());
+process.send?.({ seconds, rows: Number(result.getRows()[0]?.[0]) });

@@ -1,0 +1,30 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { availableParallelism } from 'node:os';
+import path from 'node:path';
+import { readPeakBytes } from './peak-memory.ts';
+
+/** What one run of anything has cost. */
+export interface Cost {
+  readonly seconds: number;
+  /** Most memory that its process has held. */
+  readonly peakBytes: number;
+}
+
+/** What DuckDB itself needs for a COPY, without the start of its process. */
+export interface CopyCost extends Cost {
+  readonly rows: number;
+}
+
+/** Runs a COPY in a fresh process with DuckDB's own settings: what can be had on this machine, to hold a stage against. */
+export async function runDuckdbCopy(sql: string, threads = availableParallelism()): Promise<CopyCost> {
+  const child = fork(path.join(import.meta.dirname, 'duckdb-child.mjs'), [JSON.stringify({ sql, threads })]);
+  const exited = once(child, 'exit');
+  const ended = exited.then(([code]) => Promise.reject(new Error(`duckdb ended with ${String(code)}: ${sql}`)));
+  const [answer] = (await Promise.race([once(child, 'message'), ended])) as [{ seconds: number; rows: number }];
+  ended.catch(() => undefined);
+  const peakBytes = readPeakBytes(child.pid ?? 0);
+  child.disconnect();
+  await exited;
+  return { ...answer, peakBytes };
+}

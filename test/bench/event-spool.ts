@@ -1,0 +1,60 @@
+import { createReadStream, createWriteStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { generateGameSessions } from '../../src/cli/demo/game-sessions.ts';
+import { plainEventIds } from '../../src/ingest/event-id.ts';
+import { renderLine } from '../../src/ingest/render-line.ts';
+import type { StreamPublisher } from '../../src/stream/stream.ts';
+
+const apps = 4;
+const eventsOfRequest = 10;
+/** The end of the sessions: one fixed instant, so that every run has the same events. */
+const until = 1_750_000_000;
+/** A group as ingest publishes it under some load. */
+const messageBytes = 64 * 1024;
+const publishesInFlight = 16;
+const newline = 0x0a;
+
+function* renderSessions(rows: number, days: number): Generator<string, void, void> {
+  let [made, text] = [0, ''];
+  let ids = plainEventIds(0);
+  for (const event of generateGameSessions({ seed: 1, events: rows, until, days })) {
+    const receivedAtMs = (event.eventTimestamp + 1) * 1000;
+    if (made % eventsOfRequest === 0) ids = plainEventIds(receivedAtMs);
+    const customEventParams = { ...event.customEventParams, build: '1.42.0' };
+    text += renderLine({ kind: 'custom_event', idApp: 1 + (made % apps), platform: 'web', receivedAtMs, ids }, { ...event, customEventParams }, made % eventsOfRequest);
+    made += 1;
+    if (text.length < 1024 * 1024) continue;
+    yield text;
+    text = '';
+  }
+  yield text;
+}
+
+/** Writes game sessions as the event lines that ingest would publish, one after the other in one NDJSON file. */
+export async function writeEventSpool(file: string, rows: number, days: number): Promise<void> {
+  await pipeline(Readable.from(renderSessions(rows, days)), createWriteStream(file));
+}
+
+/**
+ * Publishes the lines of a spool, whole lines in each message, a few messages on their way at once; from the beginning
+ * again until `bytes` are in the stream.
+ */
+export async function publishSpool(file: string, bytes: number, publisher: StreamPublisher): Promise<void> {
+  let onTheirWay: Promise<unknown>[] = [];
+  for (let published = 0; published < bytes; ) {
+    let rest: Buffer = Buffer.alloc(0);
+    for await (const block of createReadStream(file, { highWaterMark: messageBytes, end: bytes - published })) {
+      const buffer = Buffer.concat([rest, block as Buffer]);
+      const end = buffer.lastIndexOf(newline) + 1;
+      rest = buffer.subarray(end);
+      if (end > 0) onTheirWay.push(publisher.publish(buffer.subarray(0, end), 60_000));
+      if (onTheirWay.length < publishesInFlight) continue;
+      await Promise.all(onTheirWay);
+      onTheirWay = [];
+    }
+    published += (await stat(file)).size;
+  }
+  await Promise.all(onTheirWay);
+}

@@ -1,0 +1,167 @@
+import { rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { openAccessReader } from '../../src/access/store.ts';
+import { formatCount } from '../../src/cli/demo/text-table.ts';
+import { dataPaths, parseConfig } from '../../src/config.ts';
+import { buildQuery, fileFilter, type BoundValue } from '../../src/export/query.ts';
+import type { ExportRequest } from '../../src/export/request.ts';
+import { sqlList, sqlText } from '../../src/lake/duckdb.ts';
+import { pruneFiles } from '../../src/lake/prune.ts';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { createExportArea, type Credentials, type RunningArea } from '../helpers/export-area.ts';
+import { temporaryFolder } from '../helpers/folder.ts';
+import { silentLogger } from '../helpers/nats.ts';
+import { listServiceProcesses } from '../helpers/processes.ts';
+import { waitFor } from '../helpers/wait.ts';
+import { openBenchLake, readLakeSize } from './bench-lake.ts';
+import { median, reportBench, sumOf } from './bench-report.ts';
+import { benchRows, formatMb, rounds } from './bench-size.ts';
+import { runDuckdbCopy, type Cost } from './duckdb-copy.ts';
+import { addDays, appCount, firstDay } from './export-lake.ts';
+import { readPeakBytes } from './peak-memory.ts';
+
+/*
+ * What an export costs: from the create call to "Success!", through the real worker process with an operator's settings,
+ * beside DuckDB's own COPY of the same query over the same files, in turn in one run; and one day's export as the lake
+ * grows around it. `TRIBUTARY_BENCH_FULL=1` makes it 50 million rows, for the worker's memory.
+ */
+const days = [1, 10, 100];
+const allDays = days.at(-1) ?? 0;
+const rowsOfDay = Math.ceil(benchRows(3_000_000, 50_000_000) / allDays);
+const daySeconds = 86_400;
+const longestMs = 7_200_000;
+const selectors = ['eventId', 'tsEvent', 'dtEvent', 'idApp', 'idAppTitle', 'eventName', 'params.name', 'params.value', 'customUserId', 'lvid', 'ipv4', 'idConnectionTypeTitle'];
+
+const folder = temporaryFolder();
+const area = createExportArea(folder);
+let user: Credentials;
+
+function dateOf(day: number): string {
+  return new Date((firstDay + day * daySeconds) * 1000).toISOString().slice(0, 10);
+}
+
+/** The area with an operator's settings; a single plain file or compressed parts, whatever the size. */
+function startArea(singleFileMaxBytes: number): Promise<RunningArea> {
+  const { exportMaxBytes, exportTimeoutMs, partMaxBytes, duckdbMemoryMb } = parseConfig({});
+  return area.start({ exportMaxBytes, exportTimeoutMs, partMaxBytes, duckdbMemoryMb, singleFileMaxBytes });
+}
+
+interface ExportCost extends Cost {
+  readonly rows: number;
+  readonly files: number;
+  readonly bytes: number;
+}
+
+/** Requests the first days as an analyst does, and waits until they are there. The result is removed again. */
+async function exportDays(running: RunningArea, beforeDay: number): Promise<ExportCost> {
+  let [worker, peakBytes] = [0, 0];
+  const startedAt = performance.now();
+  const id = await running.create(user, `event=customEvents&selectors=${selectors.join(',')}&dateFrom=${dateOf(0)}&dateTo=${dateOf(beforeDay - 1)}&timezone=UTC`);
+  await waitFor('the export ends', () => {
+    if (worker === 0) worker = listServiceProcesses(process.pid).find(({ role }) => role === 'job')?.pid ?? 0;
+    peakBytes = Math.max(peakBytes, readPeakBytes(worker));
+    return running.stage.facts()['exportsInProgress'] === 0;
+  }, longestMs);
+  const seconds = (performance.now() - startedAt) / 1000;
+  const { status, errorMessage, files = [] } = await running.waitForEnd(user, id);
+  expect(status, errorMessage).toBe('Success!');
+  await rm(path.join(area.reportsDir, id), { recursive: true, force: true });
+  return { seconds, peakBytes, rows: sumOf(files.map((file) => file.rows)), files: files.length, bytes: sumOf(files.map((file) => file.bytes)) };
+}
+
+function secondsOf(runs: readonly Cost[] = []): number {
+  return median(runs.map((run) => run.seconds));
+}
+
+function literal(value: BoundValue | undefined): string {
+  if (typeof value === 'bigint') return String(value);
+  if (typeof value === 'string') return sqlText(value);
+  if (value === undefined) throw new Error('the query has a parameter without a value');
+  return sqlList(value.map(String));
+}
+
+/** The statement that the worker would run for the first days, its values written out, as a COPY of DuckDB's own. */
+async function copySql(beforeDay: number, file: string): Promise<string> {
+  const request: ExportRequest = {
+    event: 'customEvents',
+    selectors,
+    timezone: 'UTC',
+    eventTime: { fromSeconds: firstDay, beforeSeconds: firstDay + beforeDay * daySeconds },
+    availableAt: {},
+    eventNameInvert: false,
+    unknowable: {},
+  };
+  const access = openAccessReader(dataPaths(folder), silentLogger);
+  const apps = access.current().appsOfAccount(1);
+  access.close();
+  const { select, filterValues, selectValues } = buildQuery(request, apps);
+  const files = pruneFiles((await readSnapshot(area.tableDir)).files, fileFilter(request, apps)).map(({ absolutePath }) => absolutePath);
+  const values: Readonly<Record<string, BoundValue>> = { ...filterValues, ...selectValues, files };
+  return `COPY (${select.replaceAll(/\$(\w+)/g, (_, name: string) => literal(values[name]))}) TO ${sqlText(file)} (FORMAT csv, HEADER true)`;
+}
+
+beforeAll(async () => {
+  for (let idApp = 1; idApp <= appCount; idApp += 1) await area.addApp({ idApp, platform: 'web', idAccount: 1, title: `Game ${idApp}` });
+  user = await area.addUser({});
+});
+
+describe('benchmark: export', () => {
+  it('exports one day the same way while the lake grows around it', async () => {
+    const table = await openBenchLake(folder);
+    const figures: { days: number; lakeRows: number; lakeBytes: number; runs: ExportCost[] }[] = [];
+    for (const [index, count] of days.entries()) {
+      await addDays(table, days[index - 1] ?? 0, count, rowsOfDay);
+      const lake = await readLakeSize(folder);
+      const running = await startArea(parseConfig({}).singleFileMaxBytes);
+      const runs: ExportCost[] = [];
+      for (let round = 0; round < 5; round += 1) runs.push(await exportDays(running, 1));
+      await running.stop();
+      for (const run of runs) expect(run.rows).toBe(rowsOfDay);
+      figures.push({ days: count, lakeRows: lake.rows, lakeBytes: lake.bytes, runs });
+    }
+    const baseline = secondsOf(figures[0]?.runs);
+    const rows = figures.map(({ days: count, lakeRows, lakeBytes, runs }) => {
+      const seconds = secondsOf(runs);
+      return [String(count), formatCount(lakeRows), formatMb(lakeBytes), seconds.toFixed(2), (seconds / baseline).toFixed(2)];
+    });
+    reportBench('export-day', ['days in the lake', 'rows', 'MB', `seconds for a day of ${formatCount(rowsOfDay)} rows`, 'of one day'], rows, { rowsOfDay, figures });
+  }, longestMs);
+
+  it('exports the whole lake beside its own statement run by DuckDB', async () => {
+    const csvFile = path.join(folder, 'copy.csv');
+    const contestants: { readonly name: string; readonly run: () => Promise<ExportCost>; readonly runs: ExportCost[] }[] = [
+      { name: "DuckDB's own COPY, one .csv", run: () => copyAll(csvFile), runs: [] },
+      { name: 'tributary, one .csv', run: () => exportAll(Number.MAX_SAFE_INTEGER), runs: [] },
+      { name: "DuckDB's own COPY, one .csv.gz", run: () => copyAll(`${csvFile}.gz`), runs: [] },
+      { name: 'tributary, .csv.gz parts', run: () => exportAll(0), runs: [] },
+    ];
+    async function copyAll(file: string): Promise<ExportCost> {
+      const cost = await runDuckdbCopy(await copySql(allDays, file));
+      const bytes = (await stat(file)).size;
+      await rm(file);
+      return { ...cost, files: 1, bytes };
+    }
+    async function exportAll(singleFileMaxBytes: number): Promise<ExportCost> {
+      const running = await startArea(singleFileMaxBytes);
+      try {
+        return await exportDays(running, allDays);
+      } finally {
+        await running.stop();
+      }
+    }
+    for (let round = 0; round < rounds; round += 1) for (const { run, runs } of contestants) runs.push(await run());
+
+    const csvBytes = contestants[0]?.runs[0]?.bytes ?? 0;
+    expect(contestants[1]?.runs[0]?.bytes).toBe(csvBytes);
+    const rows = contestants.map(({ name, runs }, index) => {
+      for (const run of runs) expect(run.rows, name).toBe(rowsOfDay * allDays);
+      const seconds = secondsOf(runs);
+      const baseline = secondsOf(contestants[index - (index % 2)]?.runs);
+      const peak = Math.max(...runs.map((run) => run.peakBytes));
+      return [name, seconds.toFixed(2), formatMb(csvBytes, seconds), (seconds / baseline).toFixed(2), formatMb(peak), formatMb(runs[0]?.bytes ?? 0), String(runs[0]?.files)];
+    });
+    const head = [`${formatCount(rowsOfDay * allDays)} rows, ${selectors.length} columns`, 'seconds', 'MB/s of CSV', 'time of COPY', 'peak MB', 'MB written', 'files'];
+    reportBench('export', head, rows, { rows: rowsOfDay * allDays, csvBytes, contestants: contestants.map(({ name, runs }) => ({ name, runs })) });
+  }, longestMs);
+});
