@@ -1,8 +1,10 @@
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
 import type { ServiceView } from './health/routes.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
+import { startDiskWatch } from './runtime/disk-watch.ts';
 import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
 import type { Logger } from './runtime/logger.ts';
 import type { Metrics } from './runtime/metrics.ts';
@@ -49,10 +51,14 @@ async function openStream({ config, logger, closers }: Parts, name: string): Pro
 async function startIngestStage(parts: Parts): Promise<Stage> {
   const { startIngest } = await import('./ingest/ingest.ts');
   const { config, logger, metrics, clock, closers } = parts;
-  const access = openAccessReader(dataPaths(config.dataDir), logger);
+  const paths = dataPaths(config.dataDir);
+  const access = openAccessReader(paths, logger);
   closers.add('access', () => access.close());
+  // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
+  const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
+  closers.add('disk watch', () => disk?.stop());
   const publisher = openPublisher(await openStream(parts, 'ingest'));
-  return startIngest({ access, publisher, clock, metrics, logger }, { host: config.host, port: config.s2sPort });
+  return startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false }, { host: config.host, port: config.s2sPort });
 }
 
 async function startCompactStage(parts: Parts): Promise<Stage> {

@@ -28,10 +28,18 @@ export interface GroupCommit {
   /** Adds the lines of one request (NDJSON, at most one message's size); answers when they are durable, or why not. */
   append(lines: Buffer): Promise<AppendOutcome>;
   waitingBytes(): number;
-  /** Why events are not stored now: the broker does not answer, or the stream was full a moment ago. */
-  trouble(): 'away' | 'full' | undefined;
+  /** Why events are not stored now: the disk is down to its reserve, the broker does not answer, or the stream was full a moment ago. */
+  trouble(): 'disk' | 'away' | 'full' | undefined;
   /** Refuses what comes from now on, and returns when everything taken has its answer. */
   drain(): Promise<void>;
+}
+
+export interface GroupCommitDependencies {
+  readonly publisher: StreamPublisher;
+  readonly logger: Logger;
+  readonly onGroup: (figures: GroupFigures) => void;
+  /** Says that the stream's disk has come down to its reserve: appends are then refused, while there is still room to work. */
+  readonly isDiskLow: () => boolean;
 }
 
 interface Entry {
@@ -57,7 +65,7 @@ const stored: AppendOutcome = { state: 'stored' };
  * with the broker away, nothing is sent until a ping comes back; what waits is refused when its time is over.
  */
 export function createGroupCommit(
-  dependencies: { readonly publisher: StreamPublisher; readonly logger: Logger; readonly onGroup: (figures: GroupFigures) => void },
+  dependencies: GroupCommitDependencies,
   options: GroupCommitOptions,
 ): GroupCommit {
   const { publisher, logger } = dependencies;
@@ -155,6 +163,7 @@ export function createGroupCommit(
   return {
     append(lines) {
       if (draining.signal.aborted) return Promise.resolve({ state: 'refused', detail: 'not stored: the service is stopping' });
+      if (dependencies.isDiskLow()) return Promise.resolve({ state: 'refused', detail: 'not stored: the disk has come down to its reserve' });
       if (waitingBytes + lines.length > options.maxWaitingBytes) return Promise.resolve({ state: 'refused', detail: 'not stored: too many events wait for the broker' });
       return new Promise((settle) => {
         waiting.push({ lines, dueMs: performance.now() + options.answerWithinMs, settle });
@@ -165,6 +174,7 @@ export function createGroupCommit(
     },
     waitingBytes: () => waitingBytes,
     trouble() {
+      if (dependencies.isDiskLow()) return 'disk';
       if (stalled) return 'away';
       return performance.now() - fullAtMs < fullForMs ? 'full' : undefined;
     },

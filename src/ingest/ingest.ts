@@ -30,6 +30,8 @@ export interface IngestDependencies {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
+  /** Says that the stream's disk has come down to its reserve: events are then refused. Absent: somebody else watches it. */
+  readonly isDiskLow?: () => boolean;
 }
 
 export interface IngestOptions {
@@ -50,6 +52,7 @@ export interface Ingest extends Stoppable {
 }
 
 const problems = {
+  disk: { what: "the stream's disk has come down to its reserve, events are refused", todo: 'Free some space: events are taken again by themselves within a second.' },
   away: { what: 'the broker does not take events', todo: 'Nothing, if it is restarting; otherwise look at its log lines and at the disk.' },
   full: { what: 'the stream is full, events are refused', todo: 'See that the compactor runs, or raise TRIBUTARY_STREAM_MAX_BYTES.' },
 } as const;
@@ -63,7 +66,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const logger = dependencies.logger.child({ stage: 'ingest' });
   const metrics = createIngestMetrics(dependencies.metrics);
   const groupCommit = createGroupCommit(
-    { publisher: dependencies.publisher, logger, onGroup: (figures) => metrics.group(figures) },
+    { publisher: dependencies.publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow: dependencies.isDiskLow ?? (() => false) },
     { maxWaitingBytes: options.maxWaitingBytes ?? 8 * mebibyte, answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs },
   );
   const waiting = dependencies.metrics.gauge('ingest_waiting_bytes', 'Bytes that wait for the broker.');

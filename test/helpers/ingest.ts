@@ -46,7 +46,7 @@ export async function ask(url: string, init: RequestInit): Promise<ImportAnswer>
 }
 
 /** Starts everything that import needs in `folder`. */
-export async function startTestIngest(folder: string, options: Partial<IngestOptions> & TestNatsOptions & { readonly logger?: Logger } = {}): Promise<TestIngest> {
+export async function startTestIngest(folder: string, options: Partial<IngestOptions> & TestNatsOptions & { readonly logger?: Logger; readonly isDiskLow?: () => boolean } = {}): Promise<TestIngest> {
   const nats = await startTestNats(options);
   const paths: AccessPaths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
   const tokens: Partial<Record<Platform, string>> = {};
@@ -59,7 +59,7 @@ export async function startTestIngest(folder: string, options: Partial<IngestOpt
   const connection = await nats.connect();
   const reader: StreamReader = await openReader(connection);
   const ingest = await startIngest(
-    { access, publisher: openPublisher(connection), clock: createClock(0), metrics, logger: options.logger ?? silentLogger },
+    { access, publisher: openPublisher(connection), clock: createClock(0), metrics, logger: options.logger ?? silentLogger, isDiskLow: options.isDiskLow ?? (() => false) },
     { host: '127.0.0.1', port: 0, ...options },
   );
   const url = `http://127.0.0.1:${ingest.port}`;

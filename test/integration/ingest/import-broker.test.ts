@@ -125,6 +125,19 @@ describe('import while the broker', () => {
     expect(service.ingest.facts()).toEqual({ waitingBytes: 0, problems: [] });
   });
 
+  it('has its disk at the reserve refuses before anything is sent, and takes events again by itself', async () => {
+    let low = true;
+    const service = await start({ isDiskLow: () => low });
+    const refused = await service.post('web', 'login', { customUserId: 'u' });
+    expect(refused).toMatchObject({ status: 500, body: '{"error":"Internal Server Error"}' });
+    expect(refused.headers.get('retry-after')).toBe('1');
+    expect(await service.newLines()).toEqual([]);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ what: expect.stringContaining('reserve') as string }]);
+    low = false;
+    expect(await service.post('web', 'login', { customUserId: 'u' })).toMatchObject({ status: 200 });
+    expect(service.ingest.facts()).toEqual({ waitingBytes: 0, problems: [] });
+  });
+
   it('is stalled refuses at once what no longer fits into the waiting room', async () => {
     const service = await start({ maxWaitingBytes: 20_000, answerWithinMs: 1000 });
     service.nats.signal('SIGSTOP');
