@@ -40,8 +40,8 @@ chaos: build ## kill -9 of every process in random order against a client's ledg
 bench: build ## throughput of import and freshness of the lake, as a table and as JSON
 	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
-nightly: ## the tests, then everything that takes longer, one after the other
-	$(MAKE) test
+nightly: build lint types ## every test in its long form, then chaos and bench: about two hours
+	TRIBUTARY_TEST_IMPORT_BODIES=1000000 TRIBUTARY_TEST_STALL_SECONDS=60 TRIBUTARY_TEST_COMPACT_KILLS=200 TRIBUTARY_TEST_EXPORT_KILLS=100 $(VITEST)
 	$(MAKE) chaos
 	$(MAKE) bench
 
