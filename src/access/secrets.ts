@@ -51,7 +51,7 @@ export function openSecret(key: Buffer, sealed: string, owner: string): string {
 const keyFile = (keysFolder: string): string => path.join(keysFolder, 'secrets.key');
 
 /** Reads the key that user secrets are encrypted under; undefined when none was made yet. */
-export function findSecretsKey(keysFolder: string): Buffer | undefined {
+function findSecretsKey(keysFolder: string): Buffer | undefined {
   try {
     const key = Buffer.from(readFileSync(keyFile(keysFolder), 'utf8').trim(), 'hex');
     if (key.length !== keyBytes) throw new AppError('corrupt', `${keyFile(keysFolder)} is not a key`, { hint: 'Restore it from a backup.' });
@@ -60,6 +60,13 @@ export function findSecretsKey(keysFolder: string): Buffer | undefined {
     if (isSystemError(error, 'ENOENT')) return undefined;
     throw error;
   }
+}
+
+/** Reads the secrets' key where one must be; `corrupt` when it is not there or is no key. */
+export function getSecretsKey(keysFolder: string): Buffer {
+  const key = findSecretsKey(keysFolder);
+  if (key === undefined) throw new AppError('corrupt', `${keyFile(keysFolder)} is gone`, { hint: 'Restore it from the backup that access.json is of.' });
+  return key;
 }
 
 /** Reads the secrets' key, making it first where there is none. Two makers at once end with one key: link(2) decides. */
@@ -76,7 +83,5 @@ export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   } finally {
     await removeFile(candidate);
   }
-  const key = findSecretsKey(keysFolder);
-  if (key === undefined) throw new AppError('disk', `${keyFile(keysFolder)} vanished while it was made`);
-  return key;
+  return getSecretsKey(keysFolder);
 }

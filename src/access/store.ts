@@ -1,15 +1,36 @@
 import { statSync } from 'node:fs';
-import { describeError, isSystemError } from '../runtime/errors.ts';
+import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { AccessReader, AccessView, App, User } from './access.ts';
 import { readAccessFile, type AccessFile } from './access-file.ts';
 import type { AccessPaths } from './commands.ts';
-import { findSecretsKey, hashToken, openSecret, sameHash } from './secrets.ts';
+import { getSecretsKey, hashToken, openSecret, sameHash } from './secrets.ts';
 
 /** How often the access file is looked at; a change is promised to take effect within a second. */
 const pollMs = 400;
 
-function createView(access: AccessFile, secretsKey: Buffer | undefined): AccessView {
+/** Opens the users' secrets. One that cannot be opened keeps its user out, and nobody else: import needs none of them. */
+function openUsers(access: AccessFile, keysFolder: string, logger: Logger): ReadonlyMap<string, User> {
+  const users = new Map<string, User>();
+  let secretsKey: Buffer | undefined;
+  try {
+    secretsKey = access.users.length === 0 ? undefined : getSecretsKey(keysFolder);
+  } catch (error) {
+    logger.error({ error: describeError(error), users: access.users.length }, 'no user can sign in');
+  }
+  if (secretsKey === undefined) return users;
+  for (const { idUser, sealedSecret, maxExports, ...rest } of access.users) {
+    const name = String(idUser);
+    try {
+      users.set(name, { ...rest, idUser: name, secret: openSecret(secretsKey, sealedSecret, name), maxExports });
+    } catch (error) {
+      logger.error({ error: describeError(error), idUser: name }, 'user cannot sign in');
+    }
+  }
+  return users;
+}
+
+function createView(access: AccessFile, users: ReadonlyMap<string, User>): AccessView {
   const apps = new Map<number, { app: App; tokenHashes: readonly Buffer[] }>();
   const byAccount = new Map<number, App[]>();
   for (const record of access.apps) {
@@ -17,12 +38,6 @@ function createView(access: AccessFile, secretsKey: Buffer | undefined): AccessV
     const app: App = { ...rest, idProject };
     apps.set(app.idApp, { app, tokenHashes: tokens.map((token) => Buffer.from(token.sha256, 'hex')) });
     byAccount.set(app.idAccount, [...(byAccount.get(app.idAccount) ?? []), app].toSorted((a, b) => a.idApp - b.idApp));
-  }
-  const users = new Map<string, User>();
-  for (const { idUser, sealedSecret, maxExports, ...rest } of access.users) {
-    // Without the key no secret can be opened: the user then cannot sign in, and the others still can.
-    if (secretsKey === undefined) continue;
-    users.set(String(idUser), { ...rest, idUser: String(idUser), secret: openSecret(secretsKey, sealedSecret, String(idUser)), maxExports });
   }
   return {
     findApp: (idApp) => apps.get(idApp)?.app,
@@ -49,21 +64,31 @@ function fingerprint(file: string): string {
 
 /**
  * Opens the access data for reading and keeps the view fresh. `corrupt` at start when the file cannot be read; while
- * running, an unreadable file is logged and the last good view stays.
+ * running, an unreadable or missing file is logged and the last good view stays.
  */
 export function openAccessReader(paths: AccessPaths, logger: Logger): AccessReader {
-  const load = (): AccessView => createView(readAccessFile(paths.access), findSecretsKey(paths.keys));
+  const load = (): AccessView => {
+    const access = readAccessFile(paths.access);
+    return createView(access, openUsers(access, paths.keys, logger));
+  };
   let seen = fingerprint(paths.access);
   let view = load();
+  let problem: string | undefined;
 
   const timer = setInterval(() => {
     try {
       const now = fingerprint(paths.access);
       if (now === seen) return;
+      // No command removes the file: once it was there, its absence is damage, and not an empty list of apps.
+      if (now === 'none') throw new AppError('corrupt', `${paths.access} is gone`, { hint: 'Restore it from a backup.' });
       view = load();
       seen = now;
+      problem = undefined;
     } catch (error) {
-      logger.error({ error: describeError(error) }, 'access file cannot be read, the last good one stays in force');
+      // Tried again each time, told once.
+      const told = problem;
+      problem = describeError(error);
+      if (problem !== told) logger.error({ error: problem }, 'access file cannot be read, the last good one stays in force');
     }
   }, pollMs).unref();
 

@@ -1,9 +1,10 @@
-import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { addApp, addAppToken, addUser, revokeAppToken, type AccessPaths } from '../../../src/access/commands.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { createLogger } from '../../../src/runtime/logger.ts';
+import { pino } from 'pino';
+import { createLogger, type Logger } from '../../../src/runtime/logger.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 
 const logger = createLogger('silent');
@@ -13,6 +14,11 @@ let folders = 0;
 function newPaths(): AccessPaths {
   const folder = path.join(root, String((folders += 1)));
   return { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
+}
+
+/** A logger that puts the errors it is given into a list. */
+function recordErrors(errors: string[]): Logger {
+  return pino({ hooks: { logMethod: ([fields]: unknown[]) => void errors.push((fields as { error: string }).error) } });
 }
 
 const webApp = { idApp: 7, platform: 'web', idAccount: 1 } as const;
@@ -98,6 +104,44 @@ describe('access', () => {
     const reader = openAccessReader(paths, logger);
     expect(reader.current().appsOfAccount(5).map((app) => app.idApp)).toEqual([3, 20]);
     expect(reader.current().appsOfAccount(9)).toEqual([]);
+    reader.close();
+  });
+
+  it('keeps the last good view when the file vanishes', async () => {
+    const paths = newPaths();
+    const { token } = await addApp(paths, webApp, 0);
+    const errors: string[] = [];
+    const reader = openAccessReader(paths, recordErrors(errors));
+    rmSync(paths.access);
+    await vi.waitFor(() => expect(errors).toEqual([expect.stringContaining('is gone')]), { timeout: 5000 });
+    expect(reader.current().findAppByToken(7, token)).toBeDefined();
+    reader.close();
+  });
+
+  it('lets apps in without the key of the users, and makes no other key beside them', async () => {
+    const paths = newPaths();
+    const { token } = await addApp(paths, webApp, 0);
+    const { idUser } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
+    rmSync(path.join(paths.keys, 'secrets.key'));
+    const errors: string[] = [];
+    const reader = openAccessReader(paths, recordErrors(errors));
+    expect(errors).toEqual([expect.stringContaining('secrets.key is gone')]);
+    expect(reader.current().findAppByToken(7, token)).toBeDefined();
+    expect(reader.current().findUser(idUser)).toBeUndefined();
+    await expect(addUser(paths, { name: 'bob', idAccount: 1, canExport: true })).rejects.toMatchObject({ code: 'corrupt' });
+    reader.close();
+  });
+
+  it('keeps out the one user whose secret is damaged', async () => {
+    const paths = newPaths();
+    const ann = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
+    const bob = await addUser(paths, { name: 'bob', idAccount: 1, canExport: true });
+    const file = JSON.parse(readFileSync(paths.access, 'utf8')) as { users: { sealedSecret: string }[] };
+    if (file.users[0] !== undefined) file.users[0].sealedSecret = file.users[1]?.sealedSecret ?? '';
+    writeFileSync(paths.access, JSON.stringify(file));
+    const reader = openAccessReader(paths, logger);
+    expect(reader.current().findUser(ann.idUser)).toBeUndefined();
+    expect(reader.current().findUser(bob.idUser)?.secret).toBe(bob.secret);
     reader.close();
   });
 
