@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { AppError } from './runtime/errors.ts';
+import { parseServerAddresses } from './runtime/server-addresses.ts';
 
 /** Limit on calls: at most `limit` in each window of `windowMs`. */
 export interface Quota {
@@ -18,7 +19,7 @@ export interface Config {
   /** The address clients see, without a trailing slash, when a proxy stands before the service. */
   readonly publicS2sUrl: string | undefined;
   readonly publicApiUrl: string | undefined;
-  /** An external NATS cluster; undefined: the service runs its own server. */
+  /** The servers of an external NATS cluster, with commas between; undefined: the service runs its own server. */
   readonly natsUrl: string | undefined;
   readonly ingestWorkers: number;
   readonly streamMaxBytes: number;
@@ -57,7 +58,8 @@ function createReader(environment: Environment) {
     const value = environment[`TRIBUTARY_${name}`];
     return value === undefined || value === '' ? undefined : value;
   };
-  const problem = (name: string, rule: string): void => void problems.push(`TRIBUTARY_${name} ${rule}, not '${read(name)}'`);
+  // What stands before the host of an address is a secret.
+  const problem = (name: string, rule: string): void => void problems.push(`TRIBUTARY_${name} ${rule}, not '${read(name)?.replace(/\/\/.*@/, '//...@')}'`);
 
   return {
     problems,
@@ -84,6 +86,13 @@ function createReader(environment: Environment) {
       }
       return text.replace(/\/+$/, '');
     },
+    servers(name: string): string | undefined {
+      const text = read(name);
+      if (text === undefined) return undefined;
+      const servers = parseServerAddresses(text);
+      if ('problem' in servers) problem(name, servers.problem);
+      return text;
+    },
     quotas(name: string, fallback: string): readonly Quota[] {
       const text = read(name) ?? fallback;
       if (text === 'off') return [];
@@ -107,7 +116,7 @@ export function parseConfig(environment: Environment): Config {
     apiPort: read.integer('API_PORT', 8081, 0, 65_535),
     publicS2sUrl: read.url('PUBLIC_S2S_URL', ['http:', 'https:']),
     publicApiUrl: read.url('PUBLIC_API_URL', ['http:', 'https:']),
-    natsUrl: read.url('NATS_URL', ['nats:', 'tls:']),
+    natsUrl: read.servers('NATS_URL'),
     ingestWorkers: read.integer('INGEST_WORKERS', Math.max(1, Math.min(4, Math.floor(availableParallelism() / 2))), 1, 64),
     streamMaxBytes: read.integer('STREAM_MAX_BYTES', 8192 * mebibyte, mebibyte),
     flushAgeMs: read.integer('FLUSH_AGE_MS', 5000, 10, 3_600_000),

@@ -1,10 +1,12 @@
+import assert from 'node:assert/strict';
 import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
-import { AppError } from '../runtime/errors.ts';
+import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { parseServerAddresses } from '../runtime/server-addresses.ts';
 
 /** Where the broker is and who we are to it. */
 export interface ConnectionOptions {
-  /** `nats://host:port` or `tls://host:port`; user and password may stand in it (`nats://user:pass@host`). */
+  /** `nats://[user:password@]host[:port]` or `tls://...`; several with commas between are the servers of one cluster. */
   readonly url: string;
   readonly user?: string;
   readonly password?: string;
@@ -28,23 +30,31 @@ const reconnectWaitMs = 100;
 /** A broker that answers no ping for two intervals is taken for gone, and the connection is made anew. */
 const pingIntervalMs = 10_000;
 
-function parseServer(options: ConnectionOptions): NodeConnectionOptions {
-  const url = new URL(options.url);
-  const user = options.user ?? decodeURIComponent(url.username);
+/** The servers without their credentials, for messages. */
+function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
+  const addresses = parseServerAddresses(options.url);
+  // The settings were validated, and the supervisor's own address is well-formed.
+  assert(!('problem' in addresses), 'the address of the broker is malformed');
+  const user = options.user ?? addresses.user;
   return {
-    servers: url.host,
-    ...(user === '' ? {} : { user, pass: options.password ?? decodeURIComponent(url.password) }),
-    ...(url.protocol === 'tls:' ? { tls: {} } : {}),
+    servers: [...addresses.hosts],
+    signIn: {
+      ...(user === undefined ? {} : { user, pass: options.password ?? addresses.password ?? '' }),
+      ...(addresses.token === undefined ? {} : { token: addresses.token }),
+      ...(addresses.tls ? { tls: {} } : {}),
+    },
   };
 }
 
 /** Connects to the broker; `broker_away` when it is not there now. Once connected it reconnects for ever. */
 export async function openConnection(options: ConnectionOptions): Promise<StreamConnection> {
   const { logger } = options;
+  const { servers, signIn } = parseServers(options);
   let nats: NatsConnection;
   try {
     nats = await connect({
-      ...parseServer(options),
+      ...signIn,
+      servers,
       name: options.name,
       timeout: connectTimeoutMs,
       maxReconnectAttempts: -1,
@@ -56,7 +66,10 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
       ignoreAuthErrorAbort: true,
     });
   } catch (error) {
-    throw new AppError('broker_away', `cannot connect to the broker at ${new URL(options.url).host}`, { cause: error });
+    throw new AppError('broker_away', `cannot connect to the broker at ${servers.join(' or ')}: ${describeError(error)}`, {
+      cause: error,
+      hint: 'See whether it runs and takes these credentials.',
+    });
   }
 
   let connected = true;

@@ -30,9 +30,15 @@ describe('settings', () => {
     ['TRIBUTARY_CLOCK_OFFSET_SECONDS', '-3600', '1.5'],
     ['TRIBUTARY_QUOTA_IP', 'off', 'none'],
     ['TRIBUTARY_NATS_URL', 'nats://10.0.0.1:4222', 'http://10.0.0.1'],
+    ['TRIBUTARY_NATS_URL', 'nats://u:p@one:4222, nats://two:4222', 'nats://one:4222,two:4222'],
   ])('%s takes %s and refuses %s', (name, good, bad) => {
     expect(() => parseConfig({ [name]: good })).not.toThrow();
     expect(() => parseConfig({ [name]: bad })).toThrow(name);
+  });
+
+  it('never show the password of an address', () => {
+    const bad = { TRIBUTARY_NATS_URL: 'nats://ann:hun#ter2@one:4222,nats://two', TRIBUTARY_PUBLIC_API_URL: 'ftp://ann:hunter2@host' };
+    expect(() => parseConfig(bad)).toThrow(expect.objectContaining({ message: expect.not.stringMatching(/ann|hun|ter2/) }));
   });
 
   it('strip the trailing slash of a public address', () => {
