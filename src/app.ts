@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { openAccessReader } from './access/store.ts';
@@ -42,7 +43,8 @@ interface Parts extends Composition {
 
 /** Connects to the broker that the supervisor named, and makes sure that the stream is there with safe settings. */
 async function openStream({ config, logger, closers }: Parts, name: string): Promise<StreamConnection> {
-  const connection = await openConnection({ url: config.natsUrl ?? 'nats://127.0.0.1:4222', name: `tributary-${name}`, logger });
+  assert(config.natsUrl !== undefined, 'the supervisor names the broker to its children');
+  const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
   closers.add('broker connection', () => connection.close());
   await ensureStream(connection, { maxBytes: config.streamMaxBytes });
   return connection;

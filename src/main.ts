@@ -25,6 +25,16 @@ async function help(): Promise<string> {
   return `tributary: events in over HTTP, an open Parquet lake, raw exports out.\n\n${lines.join('\n')}\n`;
 }
 
+/** A reader that has seen enough (`| head`) is no error; an answer that cannot be written is. */
+function watchOutput(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') return;
+    process.stderr.write(`tributary: the answer cannot be written to standard output: ${describeError(error)}\n`);
+    process.exit(1);
+  });
+  process.stderr.on('error', () => undefined);
+}
+
 /** First signal: drain. Second: force. */
 function listenForSignals(): { stop: AbortSignal; force: AbortSignal } {
   const stop = new AbortController();
@@ -39,6 +49,12 @@ function listenForSignals(): { stop: AbortSignal; force: AbortSignal } {
   return { stop: stop.signal, force: force.signal };
 }
 
+/** Ctrl-C reaches every process of the terminal; a role's process stops when its supervisor says so. */
+function ignoreInterrupts(): { stop: AbortSignal; force: AbortSignal } {
+  process.on('SIGINT', () => undefined);
+  return { stop: new AbortController().signal, force: new AbortController().signal };
+}
+
 async function main([name, ...args]: readonly string[]): Promise<number> {
   if (name === undefined || name === 'help' || name === '--help') {
     process.stdout.write(await help());
@@ -49,8 +65,8 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
     process.stderr.write(`tributary: there is no command '${name}'. 'tributary help' lists them.\n`);
     return 1;
   }
+  const signals = name === 'role' ? ignoreInterrupts() : listenForSignals();
   const command = await load();
-  const signals = command.name === 'role' ? { stop: new AbortController().signal, force: new AbortController().signal } : listenForSignals();
   const context: CommandContext = {
     environment: process.env,
     entry: fileURLToPath(import.meta.url),
@@ -64,6 +80,7 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
 
 // What the service and its engines write is for their owner alone.
 process.umask(0o077);
+watchOutput();
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {

@@ -5,13 +5,14 @@ import { dataPaths } from './config.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
 import { createClock } from './runtime/clock.ts';
 import { ensureFolder } from './runtime/durable-file.ts';
-import { AppError } from './runtime/errors.ts';
+import { AppError, describeError } from './runtime/errors.ts';
 import { startKeeper, type Keeper } from './runtime/keeper.ts';
 import { buildWithClosers, type Closers, type Stoppable } from './runtime/lifecycle.ts';
 import { takeOverLock } from './runtime/lock.ts';
 import type { Logger } from './runtime/logger.ts';
-import { httpAddress, settlePort } from './runtime/ports.ts';
-import { removeServiceState, writeServiceState, type ServiceState } from './runtime/service-state.ts';
+import { httpAddress, settlePorts } from './runtime/ports.ts';
+import { findProcessStart } from './runtime/process-identity.ts';
+import { removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
 import { startNatsServer, type NatsAddress } from './stream/nats-server.ts';
 
@@ -31,6 +32,8 @@ export interface ServiceOptions {
   readonly entry: string;
   readonly environment: NodeJS.ProcessEnv;
   readonly logger: Logger;
+  /** Aborted when the service is told to stop while it starts: the start then ends with `stopping`. */
+  readonly signal?: AbortSignal;
 }
 
 /** The running service. */
@@ -51,7 +54,7 @@ const stateEveryMs = 1000;
 const storeMarginBytes = 256 * 1024 * 1024;
 
 /** Runs nats-server unless an external one is named; returns the address, with credentials, that the roles connect to. */
-async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[]): Promise<string> {
+async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal): Promise<string> {
   const { config, environment, logger } = options;
   if (config.natsUrl !== undefined) return config.natsUrl;
   const server = await findNatsServer({ path: environment['PATH'], cacheFolder: cacheFolder(environment) });
@@ -59,24 +62,25 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
     throw new AppError('broker_missing', `there is no nats-server of version ${minimumNatsVersion} or newer`, { hint: "Run 'make build', or 'tributary setup'." });
   }
   const folder = dataPaths(config.dataDir).nats;
-  const lock = await takeOverLock(path.join(folder, 'lock'), 'the tributary service', storeLockMs);
+  const lock = await takeOverLock(path.join(folder, 'lock'), 'the tributary service', storeLockMs, signal);
   closers.add('broker lock', () => lock.release());
 
   // Clients find a restarted server where the first one was.
   let address: NatsAddress | undefined;
-  const start = async (): Promise<RunningChild> => {
+  const start = async (unwanted: AbortSignal): Promise<RunningChild> => {
     const running = await startNatsServer({
       binary: server.binary,
       folder,
       lockFd: lock.fd,
       maxStoreBytes: config.streamMaxBytes + storeMarginBytes,
       logger,
+      signal: unwanted,
       ...(address === undefined ? {} : { address }),
     });
     address = running.address;
     return running;
   };
-  const keeper = await startKeeper('nats-server', start, logger);
+  const keeper = await startKeeper('nats-server', start, logger, signal);
   keepers.push(keeper);
   closers.add('nats-server', () => keeper.stop(graceMs));
   if (address === undefined) throw new AppError('start_failed', 'nats-server has no address');
@@ -84,24 +88,44 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   return `nats://${user}:${password}@127.0.0.1:${port}`;
 }
 
+/** Makes the data folder; says in one sentence why it cannot be one. */
+async function ensureDataFolder(dataDir: string): Promise<void> {
+  try {
+    await ensureFolder(dataDir);
+  } catch (error) {
+    throw new AppError('disk', `the data folder ${dataDir} cannot be used`, { cause: error, hint: 'Name another by --data, or make it writable.', retryable: false });
+  }
+}
+
+/** What a role's process last told, and when, by the monotonic clock. */
+interface Report {
+  readonly metrics: unknown[];
+  readonly facts: Readonly<Record<string, unknown>>;
+  readonly atMs: number;
+}
+
 /** Starts the service's processes and returns when all of them are ready; a failed start leaves nothing running. */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const { config, logger } = options;
   const paths = dataPaths(config.dataDir);
   const clock = createClock(config.clockOffsetSeconds);
+  const signal = options.signal ?? new AbortController().signal;
   const startedAt = new Date(clock.nowMs()).toISOString();
 
   return buildWithClosers(logger, async (closers) => {
-    await ensureFolder(config.dataDir);
+    await ensureDataFolder(config.dataDir);
+    sweepServiceStates(paths.run);
     const has = (role: Role): boolean => options.roles.includes(role);
-    const s2sPort = has('ingest') ? await settlePort(config.host, config.s2sPort, 's2s port') : undefined;
-    const apiPort = has('export') ? await settlePort(config.host, config.apiPort, 'api port') : undefined;
+    const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port' }] : [])];
+    const ports = await settlePorts(config.host, wanted);
+    const s2sPort = has('ingest') ? ports.shift() : undefined;
+    const apiPort = ports.shift();
     const s2s = s2sPort === undefined ? undefined : httpAddress(config.host, s2sPort);
     const api = apiPort === undefined ? undefined : httpAddress(config.host, apiPort);
 
     const keepers: Keeper<RunningChild>[] = [];
-    const natsUrl = await keepNatsServer(options, closers, keepers);
-    const reports = new Map<string, { metrics: unknown[]; facts: Readonly<Record<string, unknown>> }>();
+    const natsUrl = await keepNatsServer(options, closers, keepers, signal);
+    const reports = new Map<string, Report>();
 
     const environment = {
       ...options.environment,
@@ -112,16 +136,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       ...(apiPort === undefined ? {} : { TRIBUTARY_API_PORT: String(apiPort) }),
     };
     const keepRole = async (name: string, role: Role): Promise<Keeper<RoleChild>> => {
-      const start = (): Promise<RoleChild> =>
-        forkRole({
-          entry: options.entry,
-          role,
-          environment,
-          shared: role === 'ingest',
-          readyMs,
-          onReport: (report) => void reports.set(name, report),
-        });
-      const keeper = await startKeeper(name, start, logger);
+      const onReport = (report: Omit<Report, 'atMs'>): void => void reports.set(name, { ...report, atMs: performance.now() });
+      const start = async (unwanted: AbortSignal): Promise<RoleChild> => {
+        const child = await forkRole({ entry: options.entry, role, environment, shared: role === 'ingest', readyMs, signal: unwanted, onReport });
+        onReport({ metrics: [], facts: {} });
+        return child;
+      };
+      const keeper = await startKeeper(name, start, logger, signal);
       keepers.push(keeper);
       closers.add(name, () => keeper.stop(graceMs));
       return keeper;
@@ -132,12 +153,17 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     if (has('compact')) await keepRole('compact', 'compact');
     if (has('ingest')) {
       const workers = Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`);
-      await Promise.all(workers.map((name) => keepRole(name, 'ingest')));
+      // All are awaited: when one fails, those that started have to be known to whoever stops them.
+      const starts = await Promise.allSettled(workers.map((name) => keepRole(name, 'ingest')));
+      const failed = starts.find((start) => start.status === 'rejected');
+      if (failed !== undefined) throw failed.reason;
     }
+    if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
 
     const publishState = (): void => {
       const state: ServiceState = {
         pid: process.pid,
+        processStart: findProcessStart(process.pid),
         startedAt,
         writtenAt: new Date(clock.nowMs()).toISOString(),
         s2s,
@@ -145,19 +171,18 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         natsUrl,
         processes: keepers.map((keeper) => keeper.state()),
         facts: Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
+        silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),
       };
-      writeServiceState(paths.run, state);
       exporter?.current()?.send({ type: 'service', state: { ...state, natsUrl: undefined, metrics: [...reports.values()].map((report) => report.metrics) } });
-    };
-    publishState();
-    const timer = setInterval(() => {
       try {
-        publishState();
+        writeServiceState(paths.run, state);
       } catch (error) {
         // A full disk must not take the supervisor down: the state is a convenience for the commands.
-        logger.warn({ error: String(error) }, 'service state cannot be written');
+        logger.warn({ error: describeError(error) }, 'service state cannot be written');
       }
-    }, stateEveryMs);
+    };
+    publishState();
+    const timer = setInterval(publishState, stateEveryMs);
     closers.add('service state', () => {
       clearInterval(timer);
       removeServiceState(paths.run, process.pid);

@@ -42,6 +42,11 @@ export function parseWords<O extends Options>(args: readonly string[], words: re
     if (parsed.positionals.length !== words.length) {
       throw new Error(words.length === 0 ? `unexpected word '${parsed.positionals[0]}'` : `expected ${words.join(' ')}`);
     }
+    // An unset variable of a script (`--data "$DATA"`) must not fall back to a default.
+    const emptyOption = Object.entries(parsed.values).find(([, value]) => value === '')?.[0];
+    if (emptyOption !== undefined) throw new Error(`--${emptyOption} has an empty value`);
+    const emptyWord = words.find((_, index) => parsed.positionals[index] === '');
+    if (emptyWord !== undefined) throw new Error(`${emptyWord} is empty`);
     return parsed;
   } catch (error) {
     throw new AppError('usage', describeError(error), { hint: `Usage: ${usage}` });

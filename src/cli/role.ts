@@ -16,6 +16,7 @@ export const roleCommand: Command = {
     const role = roles.find((known) => known === name);
     if (role === undefined) throw new AppError('usage', `'role' takes ${roles.join(', ')}, not '${name ?? ''}'`);
     const config = parseConfig(environment);
+    if (config.natsUrl === undefined) throw new AppError('usage', "'role' is what the service runs its processes with", { hint: "Use 'tributary start --role ROLE'." });
     const logger = createLogger(config.logLevel, { role });
     const metrics = createMetrics();
     return runRoleProcess(() => startStage(role, { config, entry, logger, metrics }), metrics, logger);

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
-import { AppError } from '../runtime/errors.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { roles, startService, type Role } from '../service.ts';
+import { roles, startService, type Role, type Service, type ServiceOptions } from '../service.ts';
 import { parseWords, resolveConfig, type Command } from './command.ts';
 
 const usage = 'tributary start [--role ingest,compact,export] [--s2s-port N] [--api-port N] [--host H] [--data DIR]';
@@ -12,6 +12,18 @@ function parseRoles(text: string | undefined): readonly Role[] {
   const unknown = named.find((name) => !roles.includes(name as Role));
   if (unknown !== undefined) throw new AppError('usage', `--role takes ${roles.join(', ')}, not '${unknown}'`, { hint: `Usage: ${usage}` });
   return roles.filter((role) => named.includes(role));
+}
+
+/** Starts the service; undefined when it was told to stop before it was ready, which is no error. */
+async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): Promise<Service | undefined> {
+  try {
+    return await startService({ ...options, signal: stop });
+  } catch (error) {
+    // Ctrl-C reaches the children as well: what they then say of their start is of no interest.
+    if (!stop.aborted) throw error;
+    options.logger.info({ reason: isAppError(error, 'stopping') ? undefined : describeError(error) }, 'service stopped while it started');
+    return undefined;
+  }
 }
 
 /** `tributary start`: runs the service until SIGTERM or SIGINT, which drain it; a second signal forces it down. */
@@ -29,7 +41,8 @@ export const startCommand: Command = {
       TRIBUTARY_HOST: values.host,
     });
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
-    const service = await startService({ config, roles: parseRoles(values.role), entry, environment, logger });
+    const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger }, stop);
+    if (service === undefined) return;
     force.addEventListener('abort', () => service.force());
     answer({ ready: true, ...(service.s2s === undefined ? {} : { s2s: service.s2s }), ...(service.api === undefined ? {} : { api: service.api }) });
     if (!stop.aborted) await once(stop, 'abort');

@@ -15,21 +15,30 @@ export interface Problem {
   readonly todo: string;
 }
 
-/** A process that has not reported for so long is stuck, milliseconds. Reports come every second. */
+/** A process, or a supervisor, that has said nothing for so long is stuck, milliseconds. They report every second. */
 const silentAfterMs = 10_000;
 
 function isProblem(value: unknown): value is Problem {
   return typeof value === 'object' && value !== null && 'what' in value && typeof value.what === 'string' && 'todo' in value && typeof value.todo === 'string';
 }
 
-/** Collects the problems of one supervisor's service: processes that are down, and what the stages themselves report. */
-export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | 'writtenAt'>, nowMs: number): Problem[] {
+/** Collects the problems of one supervisor's service: processes that are down or silent, and what the stages themselves report. */
+export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt'>, nowMs: number): Problem[] {
   const problems: Problem[] = [];
   if (nowMs - Date.parse(state.writtenAt) > silentAfterMs) {
     problems.push({ what: `the supervisor has not written its state since ${state.writtenAt}`, todo: 'See whether its process is stopped or its disk is full.' });
   }
   for (const child of state.processes) {
-    if (child.state === 'running') continue;
+    const silentMs = state.silentMs[child.name] ?? 0;
+    if (child.state === 'running') {
+      if (silentMs > silentAfterMs) {
+        problems.push({
+          what: `${child.name} (pid ${child.pid}) runs and has reported nothing for ${Math.round(silentMs / 1000)} s`,
+          todo: `If that goes on, end it with 'kill -9 ${child.pid}': it is started again, and nothing acknowledged is lost.`,
+        });
+      }
+      continue;
+    }
     problems.push({
       what: `${child.name} is ${child.state}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
       todo: `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,

@@ -4,7 +4,7 @@ import type { ServiceState } from '../runtime/service-state.ts';
 import { findProblems } from './health.ts';
 
 /** What the supervisor sends to the process that serves these routes; undefined until the first message. */
-export interface ServiceView extends Pick<ServiceState, 'processes' | 'facts' | 'writtenAt'> {
+export interface ServiceView extends Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt'> {
   readonly metrics: unknown[][];
 }
 

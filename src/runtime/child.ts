@@ -8,6 +8,9 @@ export type ChildMessage =
   | { readonly type: 'failed'; readonly code: ErrorCode; readonly message: string; readonly hint?: string }
   | { readonly type: 'report'; readonly metrics: unknown[]; readonly facts: Readonly<Record<string, unknown>> };
 
+/** A child that is told to stop while it starts has nothing to drain: it gets this long, milliseconds. */
+const abandonedMs = 2000;
+
 /** How a process ended. */
 export interface Exit {
   readonly code: number | null;
@@ -38,6 +41,8 @@ export interface ForkOptions {
   readonly shared: boolean;
   /** How long it may take until it is ready, milliseconds. */
   readonly readyMs: number;
+  /** Aborted when the start is no longer wanted. */
+  readonly signal: AbortSignal;
   readonly onReport: (report: { metrics: unknown[]; facts: Readonly<Record<string, unknown>> }) => void;
 }
 
@@ -68,10 +73,13 @@ export async function stopChild(child: ChildProcess, exited: Promise<Exit>, grac
 }
 
 /**
- * Starts a role's process and waits until it says that it is ready. Throws what the child says went wrong, or
- * `start_failed` when it ends or stays silent; no process is left behind then.
+ * Starts a role's process and waits until it says that it is ready. Throws what the child says went wrong, `start_failed`
+ * when it ends or stays silent, `stopping` when the signal aborts first; no process is left behind then.
  */
 export async function forkRole(options: ForkOptions): Promise<RoleChild> {
+  const { signal: unwanted } = options;
+  const stopped = (): AppError => new AppError('stopping', `${options.role} was stopped while it started`);
+  if (unwanted.aborted) throw stopped();
   const child = spawnRole(options);
   const exited = watchExit(child);
 
@@ -80,7 +88,12 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
       child.kill('SIGKILL');
       reject(new AppError('start_failed', `${options.role} was not ready after ${options.readyMs} ms`));
     }, options.readyMs);
-    const settle = (): void => clearTimeout(timer);
+    const abandon = (): void => void stopChild(child, exited, abandonedMs).then(() => reject(stopped()));
+    unwanted.addEventListener('abort', abandon, { once: true });
+    const settle = (): void => {
+      clearTimeout(timer);
+      unwanted.removeEventListener('abort', abandon);
+    };
     child.on('message', (message: ChildMessage) => {
       switch (message.type) {
         case 'ready':
@@ -101,7 +114,7 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
     });
     void exited.then(({ code, signal }) => {
       settle();
-      reject(new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`));
+      reject(unwanted.aborted ? stopped() : new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`));
     });
   });
 

@@ -27,10 +27,13 @@ export interface Keeper<C extends RunningChild> {
   force(): void;
 }
 
-/** Starts a child and keeps it running. Throws when the first start fails: then nothing is kept. */
-export async function startKeeper<C extends RunningChild>(name: string, start: () => Promise<C>, logger: Logger): Promise<Keeper<C>> {
+/**
+ * Starts a child and keeps it running. `start` is told by its signal when the child is no longer wanted; `signal` is that of
+ * the first start. Throws when the first start fails: then nothing is kept.
+ */
+export async function startKeeper<C extends RunningChild>(name: string, start: (signal: AbortSignal) => Promise<C>, logger: Logger, signal: AbortSignal): Promise<Keeper<C>> {
   const stopping = new AbortController();
-  let child: C | undefined = await start();
+  let child: C | undefined = await start(signal);
   let startedAt = performance.now();
   let state: KeeperState['state'] = 'running';
   let restarts = 0;
@@ -46,12 +49,13 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
       restarts += 1;
       state = 'starting';
       try {
-        child = await start();
+        child = await start(stopping.signal);
         startedAt = performance.now();
         state = 'running';
         logger.info({ process: name, pid: child.pid, restarts }, 'process restarted');
         return;
       } catch (error) {
+        if (stopping.signal.aborted) return;
         lastError = describeError(error);
         logger.error({ process: name, error: lastError, retryInMs: backoffMs }, 'process did not start');
       }
@@ -76,10 +80,11 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
     current: () => child,
     async stop(graceMs) {
       stopping.abort(new AppError('stopping', 'the service is stopping'));
-      // A restart may be half-way: the child it brings has to be stopped too.
-      if (state !== 'starting') await child?.stop(graceMs);
+      if (state === 'running') await child?.stop(graceMs);
+      // A restart that was half-way may have brought a child all the same.
       await kept;
       await child?.stop(graceMs);
+      child = undefined;
       state = 'stopped';
     },
     force() {

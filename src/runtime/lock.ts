@@ -1,7 +1,8 @@
 import { spawnSync } from 'node:child_process';
 import { closeSync, ftruncateSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs';
 import path from 'node:path';
-import { AppError, describeError, isAppError, isSystemError } from './errors.ts';
+import { AppError, describeError, isAppError } from './errors.ts';
+import { isProcessAlive } from './process-identity.ts';
 import { retry } from './retry.ts';
 
 const retryEveryMs = 100;
@@ -21,7 +22,7 @@ export interface Lock {
 export function acquireLock(file: string, holder: string): Lock {
   mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
   const fd = openSync(file, 'a+', 0o600);
-  const result = spawnSync('flock', ['--exclusive', '--nonblock', '3'], { stdio: ['ignore', 'ignore', 'pipe', fd] });
+  const result = spawnSync('flock', ['-x', '-n', '3'], { stdio: ['ignore', 'ignore', 'pipe', fd] });
   if (result.error !== undefined || (result.status !== 0 && result.status !== 1)) {
     closeSync(fd);
     throw new AppError('start_failed', `cannot lock ${file}: ${result.error === undefined ? String(result.stderr).trim() : describeError(result.error)}`, {
@@ -34,21 +35,20 @@ export function acquireLock(file: string, holder: string): Lock {
     closeSync(fd);
     throw new AppError('locked', `${file} is in use by ${first}`, { hint: 'Stop that one first, or use another data folder.' });
   }
-  ftruncateSync(fd, 0);
-  writeSync(fd, `${holder} (pid ${process.pid})\n`);
+  try {
+    ftruncateSync(fd, 0);
+    writeSync(fd, `${holder} (pid ${process.pid})\n`);
+  } catch (error) {
+    closeSync(fd);
+    throw new AppError('disk', `cannot write ${file}`, { cause: error, hint: 'Make room on the disk of the data folder.' });
+  }
   return { fd, release: () => closeSync(fd) };
 }
 
 /** Says whether the process that a lock's text names still runs. */
 function isHolderAlive(file: string): boolean {
   const pid = /\(pid (\d+)\)/.exec(readFileSync(file, 'utf8'))?.[1];
-  if (pid === undefined) return false;
-  try {
-    process.kill(Number(pid), 0);
-    return true;
-  } catch (error) {
-    return isSystemError(error, 'EPERM');
-  }
+  return pid !== undefined && isProcessAlive(Number(pid));
 }
 
 /** Takes a lock as `acquireLock` does, waiting up to `waitMs` for its holder to finish. */
@@ -58,9 +58,9 @@ export async function waitForLock(file: string, holder: string, waitMs: number):
 
 /**
  * Takes over the lock of a long-lived holder: refuses at once while that one runs, and waits up to `waitMs` where it has
- * just ended and a child that inherited the lock is still on its way out.
+ * just ended and a child that inherited the lock is still on its way out. An abort of `signal` ends the wait.
  */
-export async function takeOverLock(file: string, holder: string, waitMs: number): Promise<Lock> {
+export async function takeOverLock(file: string, holder: string, waitMs: number, signal?: AbortSignal): Promise<Lock> {
   const retryable = (error: unknown): boolean => isAppError(error, 'locked') && !isHolderAlive(file);
-  return await retry(async () => acquireLock(file, holder), { forMs: waitMs, everyMs: retryEveryMs, retryable });
+  return await retry(async () => acquireLock(file, holder), { forMs: waitMs, everyMs: retryEveryMs, retryable, ...(signal === undefined ? {} : { signal }) });
 }

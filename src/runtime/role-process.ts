@@ -45,8 +45,6 @@ function stopRequested(): Promise<string> {
  * asks or is gone. Returns the exit code; an error of the start is told to the supervisor in its own words.
  */
 export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metrics, logger: Logger): Promise<number> {
-  // Ctrl-C reaches the whole process group; the supervisor decides the order in which the roles stop.
-  process.on('SIGINT', () => undefined);
   const stop = stopRequested();
 
   let stage: Stage;

@@ -2,10 +2,13 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync
 import path from 'node:path';
 import { isSystemError } from './errors.ts';
 import type { KeeperState } from './keeper.ts';
+import { findProcessStart, isProcessAlive } from './process-identity.ts';
 
 /** What a supervisor knows of the service it runs; renewed about once a second. */
 export interface ServiceState {
   readonly pid: number;
+  /** What `findProcessStart` says of the supervisor, where the system tells. */
+  readonly processStart: string | undefined;
   readonly startedAt: string;
   readonly writtenAt: string;
   readonly s2s: string | undefined;
@@ -15,6 +18,8 @@ export interface ServiceState {
   readonly processes: readonly KeeperState[];
   /** The newest facts each process reported. */
   readonly facts: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /** How long each process that reports has been silent, milliseconds. */
+  readonly silentMs: Readonly<Record<string, number>>;
 }
 
 const stateFile = (runFolder: string, pid: number): string => path.join(runFolder, `supervisor-${pid}.json`);
@@ -33,26 +38,41 @@ export function removeServiceState(runFolder: string, pid: number): void {
   rmSync(`${stateFile(runFolder, pid)}.tmp`, { force: true });
 }
 
-function isAlive(pid: number): boolean {
+/** Reads one state; undefined when it went in the meantime, or a power cut left half of it. */
+function findState(file: string): ServiceState | undefined {
   try {
-    process.kill(pid, 0);
-    return true;
+    return JSON.parse(readFileSync(file, 'utf8')) as ServiceState;
   } catch (error) {
-    return isSystemError(error, 'EPERM');
+    if (error instanceof SyntaxError || isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+}
+
+function isOfRunningProcess(state: ServiceState): boolean {
+  return isProcessAlive(state.pid) && findProcessStart(state.pid) === state.processStart;
+}
+
+function listStateFiles(runFolder: string): readonly string[] {
+  try {
+    return readdirSync(runFolder).filter((name) => /^supervisor-\d+\.json$/.test(name)).map((name) => path.join(runFolder, name));
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
   }
 }
 
 /** Reads the states of the supervisors that run on this data folder; those of dead ones are passed over. */
 export function readServiceStates(runFolder: string): readonly ServiceState[] {
-  let names: string[];
-  try {
-    names = readdirSync(runFolder);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
+  return listStateFiles(runFolder)
+    .map(findState)
+    .filter((state) => state !== undefined)
+    .filter(isOfRunningProcess);
+}
+
+/** Removes what supervisors that were killed left: their states hold the credentials of a broker that is gone. */
+export function sweepServiceStates(runFolder: string): void {
+  for (const file of listStateFiles(runFolder)) {
+    const state = findState(file);
+    if (state === undefined || !isOfRunningProcess(state)) rmSync(file, { force: true });
   }
-  return names
-    .filter((name) => /^supervisor-\d+\.json$/.test(name))
-    .map((name) => JSON.parse(readFileSync(path.join(runFolder, name), 'utf8')) as ServiceState)
-    .filter((state) => isAlive(state.pid));
 }

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { stopChild, watchExit, type RunningChild } from '../runtime/child.ts';
 import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../runtime/durable-file.ts';
-import { AppError } from '../runtime/errors.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { retry } from '../runtime/retry.ts';
 import { isBrokerHealthy, readSyncAlways } from './broker-monitor.ts';
@@ -31,6 +31,8 @@ export interface NatsServerOptions {
   readonly maxStoreBytes: number;
   /** How long it may take until JetStream is ready, milliseconds; a large store takes longer. Default 60 000. */
   readonly readyMs?: number;
+  /** Aborted when the start is no longer wanted. */
+  readonly signal?: AbortSignal;
   readonly logger: Logger;
 }
 
@@ -113,14 +115,14 @@ async function waitUntilReady(options: NatsServerOptions, pid: number, ended: Ab
       if (!(await isBrokerHealthy(ports.monitorUrl, 2000))) throw new AppError('broker_away', 'JetStream is not ready yet');
       return ports;
     },
-    { forMs: options.readyMs ?? 60_000, everyMs: 20, signal: ended },
+    { forMs: options.readyMs ?? 60_000, everyMs: 20, signal: options.signal === undefined ? ended : AbortSignal.any([ended, options.signal]) },
   );
 }
 
 /**
  * Starts nats-server as a child on loopback, with its own credentials, and waits until JetStream is ready. Errors:
  * `broker_missing` (no such binary), `start_failed` (with the server's last words), `broker_unsafe` (it would
- * acknowledge before the fsync); no process is left behind then.
+ * acknowledge before the fsync), `stopping` (the signal aborted first); no process is left behind then.
  */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   await ensureFolder(options.folder);
@@ -166,7 +168,8 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   } catch (error) {
     child.kill('SIGKILL');
     await exited;
-    if (error instanceof AppError && error.code === 'broker_unsafe') throw error;
+    if (isAppError(error, 'broker_unsafe')) throw error;
+    if (options.signal?.aborted === true) throw new AppError('stopping', 'nats-server was stopped while it started');
     throw new AppError('start_failed', `nats-server did not start: ${log.lastLines() || 'no output'}`, { cause: error });
   }
 }

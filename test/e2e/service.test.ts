@@ -1,4 +1,6 @@
-import { readdirSync, statSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, existsSync, openSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createRandom } from '../../src/cli/demo/random.ts';
@@ -7,6 +9,7 @@ import { isAlive, listTree } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
+const program = path.resolve(import.meta.dirname, '../../dist/main.js');
 const root = temporaryFolder();
 let folders = 0;
 const services: TestService[] = [];
@@ -67,6 +70,27 @@ describe('the service', () => {
     await expect.poll(() => tree.filter(isAlive), { timeout: 20_000 }).toEqual([]);
   });
 
+  it.each(['nats', 'lake'])('ends by SIGTERM while it starts (as soon as %s/ is there), with exit code 0 and no process left', async (folder) => {
+    const dataDir = path.join(root, `starting-${folder}`);
+    const child = spawn(process.execPath, [program, 'start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0'], { stdio: ['ignore', 'pipe', 'ignore'] });
+    await waitFor('the service starts', () => existsSync(path.join(dataDir, folder)));
+    const tree = listTree(child.pid ?? 0);
+    child.kill('SIGTERM');
+    expect(await once(child, 'exit')).toEqual([0, null]);
+    await waitFor('every process is gone', () => !tree.some(isAlive));
+  });
+
+  it('runs on when its log cannot be written', async () => {
+    const full = openSync('/dev/full', 'w');
+    const words = [program, 'start', '--data', path.join(root, 'no-log'), '--s2s-port', '0', '--api-port', '0'];
+    const child = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', full] });
+    closeSync(full);
+    if (child.stdout === null) throw new Error('the service has no standard output');
+    expect(String((await once(child.stdout, 'data'))[0])).toContain('"ready":true');
+    child.kill('SIGTERM');
+    expect(await once(child, 'exit')).toEqual([0, null]);
+  });
+
   it('keeps its data folder to its owner', async () => {
     const service = await start();
     await service.command('app', 'add', '1', '--platform', 'web');
@@ -86,9 +110,12 @@ describe('a command', () => {
     [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
     [['user', 'add'], /Usage: tributary user add NAME/],
     [['app', 'add', '1', '--platform', 'web', '--colour', 'red'], /--colour/],
+    [['app', 'add', '1', '--platform', 'web', '--data', ''], /--data has an empty value/],
+    [['role', 'ingest'], /tributary start --role/],
+    [['start', '--s2s-port', '40017', '--api-port', '40017'], /api port: 127\.0\.0\.1:40017 is in use\. Choose another port/],
     [['nothing'], /there is no command 'nothing'/],
   ])('%j fails with one clear sentence', async (words, sentence) => {
-    const failed = await runCommand([...words, ...(words[0] === 'nothing' ? [] : ['--data', path.join(root, 'unused')])]).then(
+    const failed = await runCommand([...words, ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data') ? [] : ['--data', path.join(root, 'unused')])]).then(
       () => undefined,
       (error: unknown) => error as { code: number; stderr: string },
     );

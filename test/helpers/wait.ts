@@ -8,14 +8,3 @@ export async function waitFor(what: string, condition: () => boolean | Promise<b
     await sleep(10);
   }
 }
-
-/** Says whether a process with this id is there (a zombie counts as gone). */
-export async function isRunning(pid: number): Promise<boolean> {
-  const { readFile } = await import('node:fs/promises');
-  try {
-    const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-    return !/\) [ZX] /.test(stat);
-  } catch {
-    return false;
-  }
-}

@@ -10,7 +10,8 @@ import { startNatsServer, type NatsServer, type NatsServerOptions } from '../../
 import { compileSources } from '../../helpers/compiled.ts';
 import { natsBinary, silentLogger } from '../../helpers/nats.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { isRunning, waitFor } from '../../helpers/wait.ts';
+import { isAlive } from '../../helpers/processes.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server: NatsServer; folder: string }> {
   const folder = options.folder ?? (testFolder());
@@ -46,6 +47,18 @@ describe('the embedded nats-server', () => {
     await known.close();
   });
 
+  it('is found behind one that is away, by credentials that stand in a list of servers', async () => {
+    const { server } = await start();
+    const { user, password, port } = server.address;
+    const connection = await openConnection({ url: `nats://127.0.0.1:1,nats://${user}:${password}@127.0.0.1:${port}`, name: 'of a cluster', logger: silentLogger });
+    expect(connection.isConnected()).toBe(true);
+    await connection.close();
+    await expect(openConnection({ url: `nats://${user}:wrong@127.0.0.1:${port},nats://127.0.0.1:1`, name: 'stranger', logger: silentLogger })).rejects.toMatchObject({
+      code: 'broker_away',
+      message: expect.not.stringContaining('wrong') as string,
+    });
+  });
+
   it('comes back with the same port and credentials when it is told them', async () => {
     const { server, folder } = await start();
     server.kill();
@@ -58,7 +71,7 @@ describe('the embedded nats-server', () => {
     const { server } = await start();
     await server.stop(10_000);
     expect(await server.exited).toEqual({ code: 0, signal: null });
-    expect(await isRunning(server.pid)).toBe(false);
+    expect(isAlive(server.pid)).toBe(false);
   });
 
   it('stops even when it is stalled', async () => {
@@ -85,13 +98,13 @@ describe('the embedded nats-server', () => {
     onTestFinished(() => void parent.kill('SIGKILL'));
     const [line] = (await once(createInterface({ input: parent.stdout }), 'line')) as [string];
     const pid = Number(line);
-    expect(await isRunning(pid)).toBe(true);
+    expect(isAlive(pid)).toBe(true);
     expect(() => acquireLock(path.join(folder, 'lock'), 'somebody else')).toThrow(/in use by the parent/);
 
     // A stalled server cannot act on its own: the watcher has to end it.
     process.kill(pid, 'SIGSTOP');
     parent.kill('SIGKILL');
-    await waitFor('the server is gone', async () => !(await isRunning(pid)));
+    await waitFor('the server is gone', () => !isAlive(pid));
     acquireLock(path.join(folder, 'lock'), 'somebody else').release();
   });
 });

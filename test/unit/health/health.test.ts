@@ -3,7 +3,7 @@ import { findProblems } from '../../../src/health/health.ts';
 
 const now = Date.parse('2024-05-01T10:00:00Z');
 const running = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
-const healthy = { writtenAt: '2024-05-01T09:59:59Z', processes: [running], facts: { compact: { lagMessages: 0 } } };
+const healthy = { writtenAt: '2024-05-01T09:59:59Z', processes: [running], facts: { compact: { lagMessages: 0 } }, silentMs: { compact: 900 } };
 
 describe('health', () => {
   it('finds nothing wrong while every process runs and reports', () => {
@@ -18,6 +18,11 @@ describe('health', () => {
   it('passes on what a stage reports, and nothing that is not a problem', () => {
     const reported = { what: 'the stream is full', todo: 'Start the compactor.' };
     expect(findProblems({ ...healthy, facts: { ingest: { problems: [reported, 'text', null, { what: 1 }] } } }, now)).toEqual([reported]);
+  });
+
+  it('notices a process that runs and says nothing', () => {
+    const [problem] = findProblems({ ...healthy, silentMs: { compact: 12_000 } }, now);
+    expect(problem?.what).toBe('compact (pid 1) runs and has reported nothing for 12 s');
   });
 
   it('notices a supervisor that fell silent', () => {

@@ -3,8 +3,10 @@ import { describe, expect, it } from 'vitest';
 import { stopChild, watchExit, type RunningChild } from '../../../src/runtime/child.ts';
 import { startKeeper } from '../../../src/runtime/keeper.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
+import { isAlive } from '../../helpers/processes.ts';
 
 const logger = createLogger('silent');
+const never = new AbortController().signal;
 
 /** A real process that runs until it is told to stop. */
 async function startSleeper(): Promise<RunningChild> {
@@ -13,18 +15,9 @@ async function startSleeper(): Promise<RunningChild> {
   return { pid: child.pid ?? 0, exited, stop: (graceMs) => stopChild(child, exited, graceMs), kill: () => void child.kill('SIGKILL') };
 }
 
-function isRunning(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 describe('a keeper', () => {
   it('starts another child when one is killed, and says why', async () => {
-    const keeper = await startKeeper('sleeper', startSleeper, logger);
+    const keeper = await startKeeper('sleeper', startSleeper, logger, never);
     const first = keeper.state().pid ?? 0;
     process.kill(first, 'SIGKILL');
     await expect.poll(() => keeper.state().restarts).toBe(1);
@@ -35,7 +28,7 @@ describe('a keeper', () => {
   });
 
   it('keeps nothing when the first start fails', async () => {
-    await expect(startKeeper('broken', () => Promise.reject(new Error('no such program')), logger)).rejects.toThrow('no such program');
+    await expect(startKeeper('broken', () => Promise.reject(new Error('no such program')), logger, never)).rejects.toThrow('no such program');
   });
 
   it('goes on trying when a later start fails', async () => {
@@ -44,11 +37,26 @@ describe('a keeper', () => {
       starts += 1;
       return starts === 2 ? Promise.reject(new Error('port taken')) : startSleeper();
     };
-    const keeper = await startKeeper('flaky', start, logger);
+    const keeper = await startKeeper('flaky', start, logger, never);
     process.kill(keeper.state().pid ?? 0, 'SIGKILL');
     await expect.poll(() => starts).toBe(3);
     await expect.poll(() => keeper.state().state).toBe('running');
     await keeper.stop(1000);
+  });
+
+  it('stops at once while a restart hangs', async () => {
+    let starts = 0;
+    const start = async (unwanted: AbortSignal): Promise<RunningChild> => {
+      starts += 1;
+      if (starts > 1) await new Promise((_, reject) => unwanted.addEventListener('abort', () => reject(new Error('no longer wanted'))));
+      return startSleeper();
+    };
+    const keeper = await startKeeper('hanging', start, logger, never);
+    process.kill(keeper.state().pid ?? 0, 'SIGKILL');
+    await expect.poll(() => starts).toBe(2);
+    expect(keeper.state().state).toBe('starting');
+    await keeper.stop(60_000);
+    expect(keeper.state()).toMatchObject({ state: 'stopped', pid: undefined });
   });
 
   it('leaves no process when it stops, even in the middle of a restart', async () => {
@@ -58,11 +66,11 @@ describe('a keeper', () => {
       pids.push(child.pid);
       return child;
     };
-    const keeper = await startKeeper('sleeper', start, logger);
+    const keeper = await startKeeper('sleeper', start, logger, never);
     process.kill(pids[0] ?? 0, 'SIGKILL');
     await expect.poll(() => pids.length).toBe(2);
     await keeper.stop(1000);
     expect(keeper.state().state).toBe('stopped');
-    expect(pids.filter(isRunning)).toEqual([]);
+    expect(pids.filter(isAlive)).toEqual([]);
   });
 });

@@ -1,0 +1,46 @@
+import { readdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { findProcessStart } from '../../../src/runtime/process-identity.ts';
+import { readServiceStates, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from '../../../src/runtime/service-state.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+function stateOf(pid: number, processStart: string | undefined): ServiceState {
+  const at = '2024-05-01T10:00:00.000Z';
+  return { pid, processStart, startedAt: at, writtenAt: at, s2s: undefined, api: undefined, natsUrl: 'nats://u:p@127.0.0.1:1', processes: [], facts: {}, silentMs: {} };
+}
+
+const own = stateOf(process.pid, findProcessStart(process.pid));
+
+describe('the state of a service', () => {
+  it('is found while its supervisor runs, and gone when it has stopped', () => {
+    const folder = testFolder();
+    expect(readServiceStates(path.join(folder, 'none'))).toEqual([]);
+    writeServiceState(folder, own);
+    expect(readServiceStates(folder).map(({ pid }) => pid)).toEqual([process.pid]);
+    removeServiceState(folder, process.pid);
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it('is not taken for that of another process which has the id now', () => {
+    const folder = testFolder();
+    writeServiceState(folder, stateOf(process.pid, '1'));
+    expect(readServiceStates(folder)).toEqual([]);
+  });
+
+  it('is passed over where a power cut left half of it', () => {
+    const folder = testFolder();
+    writeFileSync(path.join(folder, 'supervisor-1.json'), '{"pid":1');
+    writeServiceState(folder, own);
+    expect(readServiceStates(folder)).toHaveLength(1);
+  });
+
+  it('is swept when its supervisor was killed, and only then', () => {
+    const folder = testFolder();
+    writeServiceState(folder, own);
+    writeServiceState(folder, stateOf(1, 'another'));
+    writeFileSync(path.join(folder, 'supervisor-2.json'), '');
+    sweepServiceStates(folder);
+    expect(readdirSync(folder)).toEqual([`supervisor-${process.pid}.json`]);
+  });
+});
