@@ -61,6 +61,7 @@ async function readHighWater(reportsDir: string): Promise<number> {
 /** Loads every request; removes what a crash left: folders without a job.json, attempts and unpublished parts. */
 async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<number, ReportJob>; lastId: number }> {
   const names = await readdir(reportsDir);
+  for (const name of names.filter((entry) => entry.endsWith('.tmp'))) await rm(path.join(reportsDir, name), { force: true });
   const ids = names.filter((name) => /^[1-9]\d{0,14}$/.test(name)).map(Number).toSorted((a, b) => a - b);
   const jobs = new Map<number, ReportJob>();
   const lastId = Math.max(await readHighWater(reportsDir), ...ids.slice(-1));
