@@ -49,6 +49,8 @@ const readyMs = 60_000;
 const graceMs = 30_000;
 /** How long the previous owner of the broker's store may take to go: its supervisor may just have been killed. */
 const storeLockMs = 15_000;
+/** What nats-server has acknowledged is on the disk: one that does not end soon is killed. */
+const brokerGraceMs = 5000;
 const stateEveryMs = 1000;
 /** Room in the broker's store beyond the stream's own limit, bytes: purged blocks linger for a moment. */
 const storeMarginBytes = 256 * 1024 * 1024;
@@ -82,7 +84,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   };
   const keeper = await startKeeper('nats-server', start, logger, signal);
   keepers.push(keeper);
-  closers.add('nats-server', () => keeper.stop(graceMs));
+  closers.add('nats-server', () => keeper.stop(brokerGraceMs));
   if (address === undefined) throw new AppError('start_failed', 'nats-server has no address');
   const { user, password, port } = address;
   return `nats://${user}:${password}@127.0.0.1:${port}`;
