@@ -68,8 +68,12 @@ export const statusCommand: Command = {
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();
     const problems = services.flatMap((service) => findProblems(service, nowMs));
 
-    const natsUrl = services[0]?.natsUrl;
-    const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', 'See whether nats-server runs; it is restarted by itself.', () => readStream(natsUrl));
+    // An external broker keeps events while the service is stopped.
+    const natsUrl = services[0]?.natsUrl ?? config.natsUrl;
+    const todo = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
+      ? 'Wait a moment: nats-server is restarted by itself.'
+      : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
+    const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', todo, () => readStream(natsUrl));
     const lake = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () => readLake(paths.lake));
     const exports = await attempt(problems, 'the exports cannot be read', 'See whether the data folder is readable.', () => summarizeReports(paths.reports));
     answer({
