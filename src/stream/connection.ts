@@ -30,7 +30,7 @@ const reconnectWaitMs = 100;
 /** A broker that answers no ping for two intervals is taken for gone, and the connection is made anew. */
 const pingIntervalMs = 10_000;
 
-/** The servers without their credentials, for messages. */
+/** Splits the address into the servers, which may be shown, and the credentials, which may not. */
 function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
   const addresses = parseServerAddresses(options.url);
   // The settings were validated, and the supervisor's own address is well-formed.
