@@ -74,11 +74,6 @@ const eventRule: ValueRule = {
   accept: (value) => eventAliases.get(value) ?? (eventNames.includes(value) ? value : undefined),
 };
 
-const selectorRule: ValueRule = {
-  allowed: 'the names of the selectors dictionary, /api/dictionary/v1/selectors.json',
-  accept: (value) => (selectors.has(value) ? value : undefined),
-};
-
 const paymentEvents = ['payments', 'userPayments', 'testPayments', 'trialPayments', 'userTrialPayments'];
 const customEvents = ['customEvents', 'userCustomEvents'];
 const adMonetizationEvents = ['adMonetization', 'userAdMonetization'];
@@ -86,7 +81,7 @@ const adMonetizationEvents = ['adMonetization', 'userAdMonetization'];
 /** Every parameter of the create call; the API reference and the parser both read it. */
 export const parameters: readonly Parameter[] = [
   { name: 'event', meaning: 'Event to export.', shape: 'one', rule: eventRule },
-  { name: 'selectors', meaning: 'Fields to export, in the order of the columns.', shape: 'set', rule: selectorRule },
+  { name: 'selectors', meaning: 'Fields to export, in the order of the columns.', shape: 'set', rule: oneOf(selectors.keys()) },
   { name: 'dateFrom', meaning: 'First day, in the time zone of the request.', shape: 'one', rule: dateRule },
   { name: 'dateTo', meaning: 'Last day, inclusive.', shape: 'one', rule: dateRule },
   { name: 'tsFrom', meaning: 'First second.', shape: 'one', rule: timestampRule },

@@ -1,4 +1,3 @@
-import { selectors as knownSelectors } from '../model/dictionaries.ts';
 import { quote, type Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import { parameters, parametersByName, setSizeLimit, type Parameter } from './parameters.ts';
@@ -54,15 +53,6 @@ function parseEach(given: Arguments): Values | Refusal {
     values.set(parameter.name, parsed);
   }
   return values;
-}
-
-function refuseSelector(values: Values): Refusal | undefined {
-  const event = values.get('event')?.[0] ?? '';
-  for (const name of values.get('selectors') ?? []) {
-    const events = knownSelectors.get(name)?.events;
-    if (events !== undefined && !events.includes(event)) return badRequest(`Argument selectors is invalid: ${quote(name)} is only for event ${events.join(', ')}`);
-  }
-  return undefined;
 }
 
 interface Bounds {
@@ -132,7 +122,6 @@ export async function parseExportRequest(given: Arguments, nowMs: number, days: 
   const timestamps = readBounds(values, 'tsFrom', 'tsTo');
   const availability = readBounds(values, 'availabilityTsFrom', 'availabilityTsTo');
   const refusal =
-    refuseSelector(values) ??
     refusePairs(values) ??
     refuseBounds(timestamps, nowSeconds, `not after the current timestamp, ${nowSeconds}`) ??
     refuseBounds(availability, nowSeconds - availabilityLagSeconds - 1, `less than the current timestamp minus 3 hours, ${nowSeconds - availabilityLagSeconds}`);

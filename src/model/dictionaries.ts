@@ -29,8 +29,6 @@ export interface Selector {
   readonly source: SelectorSource;
   /** The kinds of event that have it; absent: all. For the others the cell is empty. */
   readonly kinds?: readonly EventKind[];
-  /** The export events it is offered for; absent: all. */
-  readonly events?: readonly string[];
 }
 
 /** Which imported events an export event stands for. */
