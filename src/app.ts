@@ -87,14 +87,15 @@ async function startCompactStage(parts: Parts): Promise<Stage> {
 
 /** The API reference: each area's part, made from what it validates with. */
 async function describeApi(config: Config): Promise<object> {
-  const [{ assembleOpenApi }, { describeExportApi }, { describeImport }] = await Promise.all([
+  const [{ assembleOpenApi }, { describeExportApi }, { describeHealth }, { describeImport }] = await Promise.all([
     import('./model/openapi.ts'),
     import('./export/openapi.ts'),
+    import('./health/openapi.ts'),
     import('./ingest/openapi.ts'),
   ]);
   const { version } = readPackageJson('package.json') as { version: string };
   const importUrl = config.publicS2sUrl ?? (config.s2sPort === 0 ? undefined : httpAddress(config.host, config.s2sPort));
-  return assembleOpenApi(version, [describeImport(importUrl), describeExportApi()]);
+  return assembleOpenApi(version, [describeImport(importUrl), describeExportApi(), describeHealth()]);
 }
 
 async function startExportStage({ config, logger, metrics, clock, closers }: Parts): Promise<Stage> {

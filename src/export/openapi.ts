@@ -1,11 +1,6 @@
 import { dictionaryNames } from '../model/dictionaries.ts';
+import type { OpenApiPart } from '../model/openapi.ts';
 import { parameters, setSizeLimit, type Parameter } from './parameters.ts';
-
-/** The part of an OpenAPI 3.1 document that one area adds: plain objects, to be merged into one document. */
-export interface OpenApiPart {
-  readonly paths: Readonly<Record<string, unknown>>;
-  readonly components: { readonly schemas: Readonly<Record<string, unknown>>; readonly securitySchemes: Readonly<Record<string, unknown>> };
-}
 
 type Schema = Readonly<Record<string, unknown>>;
 
@@ -36,8 +31,12 @@ const refusals = {
 };
 const notFound = { 404: json('The request does not exist, is not of the caller\'s account, or its links have ended.', reference('ExportRefusal')) };
 
-function describeParameter({ name, meaning, shape, rule, events }: Parameter): Schema {
-  const many = shape !== 'one';
+function schemaOf({ shape }: Parameter): Schema {
+  return shape === 'one' ? text : { type: 'array', items: text, maxItems: setSizeLimit - 1 };
+}
+
+function describeParameter(parameter: Parameter): Schema {
+  const { name, meaning, shape, rule, events } = parameter;
   const notes = [
     meaning,
     `Allowed: ${rule.allowed}.`,
@@ -49,8 +48,8 @@ function describeParameter({ name, meaning, shape, rule, events }: Parameter): S
     in: 'query',
     required: name === 'event' || name === 'selectors',
     description: notes.join(' '),
-    schema: many ? { type: 'array', items: text, maxItems: setSizeLimit - 1 } : text,
-    ...(many ? { style: 'form', explode: shape === 'list' } : {}),
+    schema: schemaOf(parameter),
+    ...(shape !== 'one' ? { style: 'form', explode: shape === 'list' } : {}),
   };
 }
 
@@ -135,16 +134,29 @@ function describeDictionary(name: string): Schema {
   return { summary: `The ${name} dictionary.`, tags: ['Dictionaries'], security: [], responses: { 200: json('Done.', envelope({})) } };
 }
 
+/** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
+const formBody = {
+  description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
+  parameters: parameters.map((parameter) => ({ ...describeParameter(parameter), required: false })),
+  requestBody: {
+    required: false,
+    content: { 'application/x-www-form-urlencoded': { schema: object(Object.fromEntries(parameters.map((parameter) => [parameter.name, schemaOf(parameter)])), []) } },
+  },
+};
+
 /** The export area's part of the API reference; parameters come from the table that the parser reads. */
 export function describeExportApi(): OpenApiPart {
   const create = method('Create an export request.', parameters.map(describeParameter), object({ idRawExport: text }), {});
+  const getRaw = method('State and files of an export request.', [idParameter('idRawExport')], reference('RawExport'), notFound);
+  const cancel = method('Cancel an export request in progress.', [idParameter('idRawExport')], object({ idRawExport: text, info: { const: 'Canceled' } }), notFound);
+  const getReport = method('State and files of a report file.', [idParameter('idReportFile')], reference('ReportFile'), notFound);
   const list = object({ reports: { type: 'array', items: reference('ReportSummary') } });
   return {
     paths: {
-      '/api/raw/v1/export/create.json': { get: create, post: { ...create, description: 'The parameters may stand in the query, in a form body, or in both.' } },
-      '/api/raw/v1/export/get.json': { get: method('State and files of an export request.', [idParameter('idRawExport')], reference('RawExport'), notFound) },
-      '/api/raw/v1/export/cancel.json': { get: method('Cancel an export request in progress.', [idParameter('idRawExport')], object({ idRawExport: text, info: { const: 'Canceled' } }), notFound) },
-      '/api/report/v1/file/get.json': { get: method('State and files of a report file.', [idParameter('idReportFile')], reference('ReportFile'), notFound) },
+      '/api/raw/v1/export/create.json': { get: create, post: { ...create, ...formBody } },
+      '/api/raw/v1/export/get.json': { get: getRaw, post: getRaw },
+      '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
+      '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
       '/files/{id}/{name}': { get: download, head: download },
       ...Object.fromEntries(dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: describeDictionary(name) }])),

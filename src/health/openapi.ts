@@ -1,0 +1,36 @@
+import type { OpenApiObject, OpenApiPart } from '../model/openapi.ts';
+
+function answer(description: string, mediaType: string, schema: OpenApiObject): OpenApiObject {
+  return { description, content: { [mediaType]: { schema } } };
+}
+
+function describeRoute(summary: string, responses: OpenApiObject): OpenApiObject {
+  return { get: { summary, tags: ['Health'], security: [], responses } };
+}
+
+function object(properties: Readonly<Record<string, OpenApiObject>>): OpenApiObject {
+  return { type: 'object', required: Object.keys(properties), properties };
+}
+
+const readiness = { $ref: '#/components/schemas/Readiness' };
+
+/** The part of the API reference on the service itself: its health, its metrics, and the reference. None needs authorization. */
+export function describeHealth(): OpenApiPart {
+  return {
+    paths: {
+      '/healthz': describeRoute('Whether the process that serves this area answers.', { 200: answer('It does.', 'application/json', object({ alive: { const: true } })) }),
+      '/readyz': describeRoute('Whether the whole service works; if not, what is wrong and what to do.', {
+        200: answer('It does.', 'application/json', readiness),
+        503: answer('Something is wrong.', 'application/json', readiness),
+      }),
+      '/metrics': describeRoute("Every process's metrics, for Prometheus.", { 200: answer('Text exposition format.', 'text/plain', { type: 'string' }) }),
+      '/openapi.json': describeRoute('This reference.', { 200: answer('OpenAPI 3.1.', 'application/json', { type: 'object' }) }),
+    },
+    components: {
+      schemas: {
+        Readiness: object({ ready: { type: 'boolean' }, problems: { type: 'array', items: object({ what: { type: 'string' }, todo: { type: 'string' } }) } }),
+      },
+      securitySchemes: {},
+    },
+  };
+}

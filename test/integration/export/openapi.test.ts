@@ -1,0 +1,86 @@
+import { channel } from 'node:diagnostics_channel';
+import type { FastifyInstance } from 'fastify';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startStage } from '../../../src/app.ts';
+import { parseConfig } from '../../../src/config.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { createMetrics } from '../../../src/runtime/metrics.ts';
+import { send } from '../../helpers/export-area.ts';
+import { temporaryFolder } from '../../helpers/folder.ts';
+
+interface Reference {
+  readonly openapi: string;
+  readonly paths: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  readonly components: { readonly schemas: Readonly<Record<string, unknown>>; readonly securitySchemes: Readonly<Record<string, unknown>> };
+}
+
+const verbs = ['get', 'head', 'post', 'put', 'patch', 'delete'];
+/** Paths whose parameters the service reads itself, and how the reference writes them. */
+const ownSpelling: Readonly<Record<string, string>> = { '/files/*': '/files/{id}/{name}' };
+
+const routes: string[] = [];
+
+/** Notes each route of a server. Fastify tells of every server as it is made, before a route is on it. */
+function onServer(message: unknown): void {
+  (message as { fastify: FastifyInstance }).fastify.addHook('onRoute', ({ method, url }) => {
+    for (const verb of [method].flat()) routes.push(`${verb.toLowerCase()} ${ownSpelling[url] ?? url}`);
+  });
+}
+
+describe('the API reference', () => {
+  const dataDir = temporaryFolder();
+  let stop: () => Promise<void>;
+  let port: number;
+  let reference: Reference;
+
+  beforeAll(async () => {
+    channel('fastify.initialization').subscribe(onServer);
+    const config = parseConfig({ TRIBUTARY_DATA_DIR: dataDir, TRIBUTARY_API_PORT: '0' });
+    const stage = await startStage('export', { config, entry: '', logger: createLogger('silent'), metrics: createMetrics() });
+    channel('fastify.initialization').unsubscribe(onServer);
+    stop = () => stage.stop();
+    port = stage.port ?? 0;
+    reference = (await send(port, '/openapi.json')).json as unknown as Reference;
+  });
+  afterAll(() => stop());
+
+  function described(): string[] {
+    const importMethods = Object.entries(reference.paths).filter(([path]) => !path.startsWith('/v1/'));
+    return importMethods.flatMap(([path, operations]) => Object.keys(operations).flatMap((verb) => (verbs.includes(verb) ? [`${verb} ${path}`] : [])));
+  }
+
+  it('has every route of the api port', () => {
+    // A HEAD beside a GET is HTTP's own.
+    const told = new Set(described());
+    const missing = routes.filter((route) => !told.has(route) && !told.has(route.replace(/^head /, 'get ')));
+    expect(routes.length).toBeGreaterThan(20);
+    expect(missing).toEqual([]);
+  });
+
+  it('has no route that is not there', () => {
+    expect(described().filter((route) => !routes.includes(route))).toEqual([]);
+  });
+
+  it('gives each operation a summary, a security rule that exists, and its answers', () => {
+    for (const [path, operations] of Object.entries(reference.paths)) {
+      for (const [verb, operation] of Object.entries(operations).filter(([name]) => verbs.includes(name))) {
+        const { summary, security, responses } = operation as { summary?: string; security?: Readonly<Record<string, unknown>>[]; responses?: Readonly<Record<string, unknown>> };
+        expect(summary, `${verb} ${path}`).toMatch(/\w/);
+        expect(responses, `${verb} ${path}`).toHaveProperty('200');
+        for (const rule of security ?? [{ missing: [] }]) expect(Object.keys(reference.components.securitySchemes)).toEqual(expect.arrayContaining(Object.keys(rule)));
+      }
+    }
+  });
+
+  it('refers only to schemas that it has', () => {
+    const names = [...JSON.stringify(reference).matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name);
+    for (const name of names) expect(Object.keys(reference.components.schemas)).toContain(name);
+  });
+
+  it.each(['/healthz', '/readyz', '/metrics', '/openapi.json'])('describes what %s answers', async (target) => {
+    const answer = await send(port, target);
+    const operation = reference.paths[target]?.['get'] as { responses: Readonly<Record<string, { content: Readonly<Record<string, unknown>> }>> } | undefined;
+    expect(Object.keys(operation?.responses ?? {})).toContain(String(answer.status));
+    expect(Object.keys(operation?.responses[String(answer.status)]?.content ?? {})).toContain(String(answer.headers['content-type']).split(';')[0]);
+  });
+});
