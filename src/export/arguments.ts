@@ -3,8 +3,8 @@ import { badRequest, type Refusal } from './envelope.ts';
 /** The arguments of a call: for each name the values in the order given, whether as `k=`, `k[]=` or `k[0]=`. */
 export type Arguments = ReadonlyMap<string, readonly string[]>;
 
-/** Longest body of a call, bytes: the room of a request head, several times over. */
-export const maxBodyBytes = 256 * 1024;
+/** Longest body of a call, bytes: 999 event names of 255 characters fit, percent-encoded whatever their alphabet. */
+export const maxBodyBytes = 4 * 1024 * 1024;
 
 const listForm = /^([^[\]]+)\[\d{0,6}\]$/;
 
@@ -32,7 +32,8 @@ export function parseArguments(requestTarget: string, body: Buffer | undefined):
     } catch {
       return badRequest('The arguments are not valid UTF-8');
     }
-    for (const pair of text.trim().split('&')) {
+    // Tools that send a file as the body send its last line break along.
+    for (const pair of text.replace(/[\r\n]+$/, '').split('&')) {
       if (pair === '') continue;
       const equals = pair.indexOf('=');
       const name = decode(equals === -1 ? pair : pair.slice(0, equals));

@@ -82,7 +82,7 @@ async function writeCsv(plan: WorkerPlan, files: readonly DataFile[], emptyFile:
   });
   try {
     const atMost = files.reduce((sum, file) => sum + (file.numRecords ?? Infinity), 0);
-    if (atMost > limits.maxRows && (await engine.count(query)) > limits.maxRows) throw new LimitError(tooManyRows);
+    if (atMost > limits.maxRows && (await watch(engine, csvFile, plan, () => undefined, engine.count(query))) > limits.maxRows) throw new LimitError(tooManyRows);
     return await watch(engine, csvFile, plan, onPercent, engine.copyToCsv(query, csvFile));
   } finally {
     engine.close();

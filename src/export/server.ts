@@ -1,3 +1,5 @@
+import type { ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
 import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -29,10 +31,27 @@ function refusalOf(error: unknown, logger: Logger, path: string): Refusal {
 }
 
 /**
+ * Answers what never became a request: bytes that are no HTTP, a head that is too large, a request that came too slowly.
+ * While another request of the connection has no whole answer, the connection is just closed: the client would take this
+ * answer for that one's.
+ */
+function answerOnSocket(code: string | undefined, socket: Socket, last: ServerResponse | undefined): void {
+  if (!socket.writable || last?.writableEnded === false) return void socket.destroy();
+  const why: Readonly<Record<string, string>> = {
+    HPE_HEADER_OVERFLOW: `The head of the request is larger than ${maxHeadBytes} bytes`,
+    ERR_HTTP_REQUEST_TIMEOUT: `The request did not come within ${requestTimeoutMs / 1000} s`,
+  };
+  const body = JSON.stringify(refusalEnvelope(badRequest(why[code ?? ''] ?? 'The request is malformed')));
+  const head = `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close`;
+  socket.end(`${head}\r\n\r\n${body}`);
+}
+
+/**
  * Creates the server of the api port, without routes. Bodies are handed on as bytes whatever their Content-Type says;
  * everything unforeseen becomes an envelope; nothing is logged of a request but its path.
  */
 export function createApiServer(logger: Logger): ApiServer {
+  const answers = new WeakMap<Socket, ServerResponse>();
   const server = Fastify({
     logger: false,
     bodyLimit: maxBodyBytes,
@@ -42,9 +61,11 @@ export function createApiServer(logger: Logger): ApiServer {
     return503OnClosing: true,
     routerOptions: { maxParamLength: 500 },
     http: { maxHeaderSize: maxHeadBytes, connectionsCheckingInterval: 1000 },
+    clientErrorHandler: (error, socket) => answerOnSocket(error.code, socket, answers.get(socket)),
     // A malformed request target is refused like any other malformed request.
     frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, badRequest('The request is malformed')),
   });
+  server.server.on('request', (request, response) => void answers.set(request.socket, response));
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, logger, (request.raw.url ?? '').split('?')[0] ?? '')));

@@ -1,4 +1,5 @@
 import { open, type FileHandle } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
 import { ZipArchive } from 'archiver';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../runtime/clock.ts';
@@ -66,13 +67,16 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
   reply.type('application/zip').header('content-disposition', `attachment; filename="${name}"`);
   if (request.method === 'HEAD') return reply.send();
   const archive = new ZipArchive({ store: true, forceZip64: (job.files ?? []).some((file) => file.bytes > 0xffff_0000), forceUTC: true });
+  let reading: Readable | undefined;
+  // A client that goes away leaves the archive unread: the file must be closed all the same.
+  archive.once('close', () => reading?.destroy());
   async function fill(): Promise<void> {
     for (const file of job.files ?? []) {
       const handle = await open(store.filePath(job.id, file.name), 'r');
       const source = handle.createReadStream();
       const ended = new Promise<void>((resolve) => source.once('close', resolve));
-      // A client that goes away leaves the archive unread: the file must be closed all the same.
-      archive.once('close', () => source.destroy());
+      reading = source;
+      if (archive.destroyed) source.destroy();
       archive.append(source, { name: file.name, date: new Date(job.finishedMs ?? 0), mode: 0o644 });
       await ended;
       if (archive.destroyed) return;

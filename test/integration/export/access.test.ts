@@ -1,3 +1,4 @@
+import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { dictionaries, dictionaryNames } from '../../../src/model/dictionaries.ts';
 import { authHmac, basic, createExportArea, send, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
@@ -8,6 +9,21 @@ const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 const event = (id: string, idApp: number): FixtureEvent => ({ event_id: id, kind: 'custom_event', id_app: idApp, event_time: time, available_at: time, custom_event_name: 'n' });
 const query = 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
 const create = '/api/raw/v1/export/create.json';
+
+/** Sends bytes on a connection of its own; returns all that comes back. */
+function talk(port: number, text: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(text));
+    let answer = '';
+    socket.on('data', (data) => void (answer += data.toString()));
+    socket.once('close', () => resolve(answer));
+    socket.once('error', reject);
+  });
+}
+
+function refusal(detail: string): string {
+  return JSON.stringify({ code: 400, message: 'Bad Request', data: { error: { detail } } });
+}
 
 describe('access to the export area', () => {
   const area = createExportArea(temporaryFolder());
@@ -78,6 +94,13 @@ describe('access to the export area', () => {
   it.each([...dictionaryNames])('to the dictionary %s is open', async (name) => {
     const answer = await send(running.port, `/api/dictionary/v1/${name}.json`);
     expect(answer.json).toEqual({ code: 200, message: 'Ok', data: dictionaries[name] });
+  });
+
+  it('by what is no HTTP, or has too large a head, ends in an envelope too', async () => {
+    expect(await talk(running.port, 'rubbish\r\n\r\n')).toMatch(new RegExp(`^HTTP/1\\.1 400 Bad Request\r\n[^]*\r\n\r\n${refusal('The request is malformed')}$`));
+    expect((await talk(running.port, `GET /?${'x'.repeat(70_000)} HTTP/1.1\r\nHost: a\r\n\r\n`)).endsWith(refusal('The head of the request is larger than 65536 bytes'))).toBe(true);
+    const afterAnother = await talk(running.port, 'GET /api/dictionary/v1/rooted.json HTTP/1.1\r\nHost: a\r\n\r\nrubbish\r\n\r\n');
+    expect(afterAnother.startsWith('HTTP/1.1 400')).toBe(false);
   });
 
   it('at an unknown path, or by another method, ends in an envelope', async () => {
