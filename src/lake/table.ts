@@ -133,6 +133,7 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
   const state = await loadTableState(tableDir);
   requireLake(state);
   let last: Promise<unknown> = Promise.resolve();
+  let snapshot: Snapshot | undefined;
 
   async function refreshNow(): Promise<void> {
     for (;;) {
@@ -180,7 +181,11 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
     dir: path.resolve(tableDir),
     state: () => state,
     lake: () => requireLake(state),
-    snapshot: () => toSnapshot(tableDir, state),
+    snapshot() {
+      // Asked for far more often than commits come, and with many files it is dear to make.
+      if (snapshot?.version !== state.version) snapshot = toSnapshot(tableDir, state);
+      return snapshot;
+    },
     refresh: () => inTurn(refreshNow),
     commit: (build, commitId = randomUUID()) => inTurn(() => commitNow(build, commitId)),
   };

@@ -24,6 +24,8 @@ interface Fetched {
   readonly clean: boolean;
 }
 
+const badRequest = 400;
+
 /** The library ends a fetch that reached its bytes or messages with this error: a normal end. */
 function isEndOfBatch(error: unknown): boolean {
   return error instanceof JetStreamError && 'code' in error && error.code === 409 && /batch completed|exceeds maxbytes/i.test(error.message);
@@ -44,6 +46,8 @@ async function readFetch(fetch: ConsumerMessages, waitMs: number, signal: AbortS
     for await (const message of fetch) messages.push({ sequence: message.seq, payload: message.data });
     return { messages, clean };
   } catch (error) {
+    // Refused as malformed: asking again would only be refused again, without end and without a sign.
+    if (error instanceof JetStreamError && 'code' in error && error.code === badRequest) throw error;
     // Whatever ended it (the consumer is gone, the broker restarted), what came before is good.
     return { messages, clean: isEndOfBatch(error) };
   } finally {
@@ -88,7 +92,8 @@ function createCursor(connection: StreamConnection, manager: JetStreamManager) {
     /** Fetches once from `sequence`; asserts that what comes is contiguous. */
     async fetch(sequence: number, maxBytes: number, waitMs: number, signal: AbortSignal | undefined): Promise<StreamMessage[]> {
       const from = await moveTo(sequence);
-      const expires = Math.max(waitMs, minFetchMs);
+      // Whole milliseconds: the library derives a heartbeat in nanoseconds from it, and the server refuses one with a fraction.
+      const expires = Math.ceil(Math.max(waitMs, minFetchMs));
       // Past its own expiry the fetch is cut off only when the broker stays silent.
       const { messages, clean } = await readFetch(await from.fetch({ max_bytes: maxBytes, expires }), waitMs < minFetchMs ? waitMs : waitMs + 500, signal);
       for (const message of messages) {
