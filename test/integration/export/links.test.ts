@@ -3,7 +3,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { createHash } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { rotateSigningKey } from '../../../src/reports/signing-keys.ts';
 import { createExportArea, send, targetOf, type AnswerData, type Credentials, type ExportArea, type RunningArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -61,7 +61,12 @@ describe('links', () => {
   });
 
   it('of the archive stream one zip of all parts', async () => {
-    await begin();
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error): void => void warnings.push(warning);
+    process.on('warning', onWarning);
+    onTestFinished(() => void process.off('warning', onWarning));
+    await begin({ partMaxBytes: 300 });
+    expect(data.files?.length).toBeGreaterThan(15);
     const link = targetOf(data.archive?.link ?? '');
     const answer = await send(running.port, link);
     expect([answer.status, answer.headers['content-type']]).toEqual([200, 'application/zip']);
@@ -74,6 +79,7 @@ print(json.dumps([[n, gzip.decompress(z.read(n)).decode()] for n in z.namelist()
     const parts = await Promise.all((data.files ?? []).map(async (file) => gunzipSync((await send(running.port, targetOf(file.link))).body).toString('utf8')));
     expect(entries.map(([, text]) => text)).toEqual(parts);
     expect((await send(running.port, link, { method: 'HEAD' })).status).toBe(200);
+    expect(warnings).toEqual([]);
   });
 
   it('answer conditional requests and ranges', async () => {

@@ -1,0 +1,116 @@
+import type { AccessReader } from '../access/access.ts';
+import { fileStem, type ReportEnd, type ReportJob } from '../reports/reports.ts';
+import type { ReportStore } from '../reports/store.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { describeError, isAppError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { pause } from '../runtime/retry.ts';
+import { selectApps, type ExportRequest } from './request.ts';
+import { runInWorker, type AttemptOutcome } from './worker-process.ts';
+import type { WorkerLimits, WorkerPlan } from './worker-messages.ts';
+
+/** Brings one export request to its one end, by as many attempts as it takes and is allowed. */
+export interface Attempts {
+  /** Tries until the request has ended; returns early when it is aborted, which counts no attempt. Never throws. */
+  run(id: number, signal: AbortSignal): Promise<void>;
+  /** Ends a request, once: of two ends the first stays. */
+  finish(id: number, end: ReportEnd, folder?: string): Promise<void>;
+  /** How far the running attempts have come, percent; 0 when none has told. */
+  percent(id: number): number;
+}
+
+export interface AttemptsDependencies {
+  readonly store: ReportStore;
+  readonly access: AccessReader;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Told each request that ends, and how long it took from its creation, seconds. */
+  readonly onEnd: (job: ReportJob, seconds: number) => void;
+}
+
+export interface AttemptsOptions {
+  readonly timeoutMs: number;
+  /** Folder of the lake's `events` table. */
+  readonly tableDir: string;
+  readonly limits: WorkerLimits;
+}
+
+/** A request whose worker crashes or fails this often will never succeed. */
+const maxAttempts = 8;
+const firstRetryMs = 200;
+const longestRetryMs = 5000;
+
+/** Creates what runs attempts; nothing runs until `run` is called. */
+export function createAttempts({ store, access, clock, logger, onEnd }: AttemptsDependencies, options: AttemptsOptions): Attempts {
+  const percents = new Map<number, number>();
+
+  async function finish(id: number, end: ReportEnd, folder?: string): Promise<void> {
+    const job = await store.end(id, end, folder);
+    percents.delete(id);
+    // Of two ends at once the first one stays, and is the one to tell of.
+    if (job.state !== end.state) return;
+    const seconds = (clock.nowMs() - job.createdMs) / 1000;
+    logger.info({ idReport: id, idUser: job.idUser, event: job.event, state: job.state, attempts: job.attempts, seconds, files: job.files?.length ?? 0, error: job.error }, 'export request ended');
+    onEnd(job, seconds);
+  }
+
+  /** Settles what an attempt's outcome means for the request; says whether to try again. */
+  async function settle(job: ReportJob, folder: string, outcome: AttemptOutcome): Promise<boolean> {
+    const release = (uncounted: boolean): Promise<void> => store.releaseAttempt(job.id, folder, uncounted);
+    switch (outcome.kind) {
+      case 'done':
+        await finish(job.id, { state: 'success', files: outcome.files }, folder);
+        return false;
+      case 'aborted':
+        await release(true);
+        return false;
+      case 'timed_out':
+        await release(false);
+        await finish(job.id, { state: 'failed', error: `the export took longer than ${options.timeoutMs} ms` });
+        return false;
+      case 'failed':
+      case 'crashed': {
+        const reason = outcome.kind === 'failed' ? outcome.reason : 'error';
+        // A full disk is not the request's fault: it goes on trying, for as long as an attempt may take.
+        await release(reason === 'disk');
+        if (reason === 'user') {
+          await finish(job.id, { state: 'user_failed', error: outcome.error });
+          return false;
+        }
+        const outOfTime = reason === 'disk' && clock.nowMs() - job.createdMs > options.timeoutMs;
+        logger.warn({ idReport: job.id, attempt: job.attempts, error: outcome.error }, 'export attempt failed');
+        if (!outOfTime && job.attempts < maxAttempts) return true;
+        await finish(job.id, { state: 'failed', error: outcome.error });
+        return false;
+      }
+      default:
+        return outcome satisfies never;
+    }
+  }
+
+  async function attempt(id: number, signal: AbortSignal): Promise<boolean> {
+    const { job, folder } = await store.beginAttempt(id);
+    const request = job.request as ExportRequest;
+    const apps = selectApps(request, access.current().appsOfAccount(job.idAccount));
+    const plan: WorkerPlan = { request, apps, tableDir: options.tableDir, folder, stem: fileStem(job), limits: options.limits };
+    const onPercent = (percent: number): void => void percents.set(id, Math.max(percent, percents.get(id) ?? 0));
+    return settle(job, folder, await runInWorker(plan, { timeoutMs: options.timeoutMs, onPercent, signal }));
+  }
+
+  async function run(id: number, signal: AbortSignal): Promise<void> {
+    for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, longestRetryMs)) {
+      try {
+        const begun = store.find(id)?.attempts ?? 0;
+        if (begun >= maxAttempts) return await finish(id, { state: 'failed', error: `the export was interrupted ${begun} times` });
+        if (!(await attempt(id, signal))) return;
+      } catch (error) {
+        // `conflict`: the request was cancelled in the meantime. Anything else is the disk: job.json cannot be written.
+        if (isAppError(error, 'conflict')) return;
+        logger.error({ idReport: id, error: describeError(error) }, 'export request cannot be run now');
+      }
+      await pause(retryMs, signal);
+    }
+  }
+
+  return { run, finish, percent: (id) => percents.get(id) ?? 0 };
+}
