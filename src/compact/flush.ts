@@ -57,10 +57,10 @@ async function writeRows(dependencies: FlushDependencies, availableAtMs: number,
   return written;
 }
 
-/** Throws unless this compactor still owns the lake and its position is where the batch began. */
-export function assertOwner(lake: LakeState, writer: string): void {
+/** Throws `fenced` unless this compactor still owns the lake; `cause` is the error that made the caller look. */
+export function assertOwner(lake: LakeState, writer: string, cause?: unknown): void {
   if (lake.writer === writer) return;
-  throw new AppError('fenced', 'another compactor has taken over the lake', { hint: 'Let only one compactor run on a data folder.' });
+  throw new AppError('fenced', 'another compactor has taken over the lake', { cause, hint: 'Let only one compactor run on a data folder.' });
 }
 
 /**
@@ -116,6 +116,8 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     // The error may have come after the commit: only what the log does not name goes.
     await table.refresh();
     if (!table.state().files.has(encodeURI(relativePath))) await removeFile(file);
+    // The start of another compactor sweeps what this one was writing: then that is what has happened.
+    assertOwner(table.lake(), writer, error);
     throw error;
   }
 }

@@ -1,0 +1,125 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, onTestFinished } from 'vitest';
+import { checkLake } from '../../src/lake/check.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import type { Totals } from '../../src/lake/lake-state.ts';
+import { openPublisher } from '../../src/stream/publisher.ts';
+import type { StreamPublisher } from '../../src/stream/stream.ts';
+import { compileSources } from './compiled.ts';
+import { temporaryFolder } from './folder.ts';
+import { eventLine, readRows } from './lake.ts';
+import { startTestNats } from './nats.ts';
+import { waitFor } from './wait.ts';
+
+/** A lake to be, and a broker with a stream of its own. */
+export interface Place {
+  readonly folder: string;
+  readonly url: string;
+  readonly publisher: StreamPublisher;
+}
+
+export interface ProcessSettings {
+  /** The crash point that ends the process. */
+  readonly crashAt?: string;
+  /** Name of the spool folder; rivals need one each. */
+  readonly spool?: string;
+  /** The user to erase, instead of compacting. */
+  readonly erase?: string;
+  readonly options?: Readonly<Record<string, unknown>>;
+}
+
+/** A compactor, or an erasure, in a process of its own. */
+export interface CompactProcess {
+  readonly child: ChildProcess;
+  /** Settles when it is at work; never, when it ends before. */
+  readonly ready: Promise<void>;
+  /** The signal that ended it, or its exit code: 3 when it was fenced. */
+  readonly exited: Promise<string>;
+  readonly isGone: () => boolean;
+}
+
+/** Prepares a test file that kills compactors: compiles the sources once, and kills what is left at the end. */
+export function prepareCompactProcesses() {
+  const compiled = temporaryFolder();
+  const children = new Set<ChildProcess>();
+  let dist: string;
+  beforeAll(() => {
+    dist = compileSources(compiled);
+  }, 180_000);
+  afterAll(() => {
+    for (const child of children) child.kill('SIGKILL');
+  });
+
+  return {
+    /** Makes a folder for a lake, and starts a broker, which stops when the test is over. */
+    async makePlace(name: string): Promise<Place> {
+      const nats = await startTestNats();
+      onTestFinished(() => nats.stop());
+      const { url, address } = nats.current();
+      return { folder: path.join(compiled, name), url: url.replace('nats://', `nats://${address.user}:${address.password}@`), publisher: openPublisher(await nats.connect()) };
+    },
+
+    /** Starts a compactor, or an erasure. */
+    start({ folder, url }: Place, settings: ProcessSettings = {}): CompactProcess {
+      const script = path.join(import.meta.dirname, 'compact-child.mjs');
+      const child = spawn(process.execPath, [script, dist, JSON.stringify({ folder, url, ...settings })], { stdio: ['ignore', 'pipe', 'inherit'] });
+      children.add(child);
+      const exited = once(child, 'exit').then(([code, signal]) => {
+        children.delete(child);
+        return String(signal ?? code);
+      });
+      const ready = once(child.stdout, 'data').then(() => undefined);
+      return { child, ready, exited, isGone: () => child.exitCode !== null || child.signalCode !== null };
+    },
+  };
+}
+
+/** Publishes a message of five events of two dates, and remembers their ids. */
+export async function publishEvents(publisher: StreamPublisher, ids: Set<string>, members: Readonly<Record<string, unknown>>): Promise<void> {
+  const lines = Array.from({ length: 5 }, (_, n) => eventLine({ event_time: 1_700_000_000 + n * 40_000, ...members }));
+  for (const line of lines) ids.add(String(line['event_id']));
+  await publisher.publish(Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join('')), 5000);
+}
+
+/** Publishes an event that no row can be made of: it must end among the failed events. */
+export async function publishBadEvent(publisher: StreamPublisher): Promise<void> {
+  await publisher.publish(Buffer.from(`${JSON.stringify(eventLine({ age: 'x' }))}\n`), 5000);
+}
+
+/** The lake's totals in the newest commit; undefined while there is no lake. */
+export async function readTotals(folder: string): Promise<Totals | undefined> {
+  return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals;
+}
+
+/** Number of events that the lake's log counts as stored. */
+export async function countStored(folder: string): Promise<number> {
+  return (await readTotals(folder))?.stored ?? 0;
+}
+
+/** Waits until there are as many rows as ids, then asserts that they are these, each once. */
+export async function waitForAll(folder: string, ids: ReadonlySet<string>): Promise<void> {
+  await waitFor('every acknowledged event is in the lake', async () => {
+    const rows = await readRows(folder, 'event_id').catch(() => []);
+    return rows.length >= ids.size;
+  }, 60_000);
+  const rows = (await readRows(folder, 'event_id')).map((row) => String(row['event_id']));
+  expect(new Set(rows)).toEqual(ids);
+  expect(rows.length).toBe(ids.size);
+}
+
+/** Asserts that one more start, whose sweep `sweeper` ends with, leaves no staged work, no temporary, and no file that the log does not know. */
+export async function expectNothingLeftOver({ folder }: Place, startSweeper: (crashAt: string) => CompactProcess): Promise<void> {
+  const lakeDir = path.join(folder, 'lake');
+  const paths = lakePaths(lakeDir);
+  const { version } = await readSnapshot(paths.table);
+  expect(await startSweeper('swept').exited).toBe('SIGKILL');
+  expect((await readSnapshot(paths.table)).version).toBeGreaterThan(version);
+  await waitFor('staging is empty', async () => (await readdir(paths.staging)).length === 0);
+  const names = await readdir(lakeDir, { recursive: true });
+  expect(names.filter((name) => name.endsWith('.tmp') || name.includes('pending-'))).toEqual([]);
+  expect((await checkLake(lakeDir)).problems).toEqual([]);
+}

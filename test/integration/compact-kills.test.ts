@@ -1,0 +1,96 @@
+import { randomInt } from 'node:crypto';
+import path from 'node:path';
+import { setTimeout as pass } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { createRandom, type Random } from '../../src/cli/demo/random.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { listLog } from '../../src/lake/log-files.ts';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, readTotals, waitForAll, type CompactProcess, type Place } from '../helpers/compact-process.ts';
+import { startLakeReaders } from '../helpers/lake-readers.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const kills = Number(process.env['TRIBUTARY_TEST_COMPACT_KILLS'] ?? 10);
+const seed = Number(process.env['TRIBUTARY_TEST_SEED'] || randomInt(1_000_000_000));
+
+/** A compactor lives so long at most, milliseconds: some flushes, a seal or two, now and then a checkpoint and a clean-up. */
+const longestLifeMs = 1200;
+/** Events on their way to the lake at most, so that readers do not read without end. */
+const mostWaiting = 200;
+
+const say = (text: string): void => void process.stderr.write(`compact kills: ${text}\n`);
+const processes = prepareCompactProcesses();
+
+/** Kills a compactor at a random instant, of its start or of its work, unless it is fenced before; says how it ended. */
+async function killSometime({ child, ready, exited }: CompactProcess, random: Random): Promise<string> {
+  const duringStart = random.chance(0.25);
+  const lifeMs = random.integer(0, duringStart ? longestLifeMs / 2 : longestLifeMs);
+  if (!duringStart) await Promise.race([ready, exited]);
+  // The instant is the test: nothing is waited for.
+  await Promise.race([pass(lifeMs), exited]);
+  child.kill('SIGKILL');
+  return exited;
+}
+
+/** Lets events flow in, one in fifty of them bad, until told to stop; returns how many were bad. */
+function startEvents({ folder, publisher }: Place, ids: Set<string>): { stop(): Promise<number> } {
+  const stopper = new AbortController();
+  const { signal } = stopper;
+  let bad = 0;
+  const run = async (): Promise<number> => {
+    for (let message = 1; !signal.aborted; message += 1) {
+      await publishEvents(publisher, ids, {});
+      if (message % 10 === 0) {
+        await publishBadEvent(publisher);
+        bad += 1;
+      }
+      await waitFor('a compactor takes events in', async () => signal.aborted || ids.size - (await countStored(folder)) < mostWaiting, 60_000);
+    }
+    return bad;
+  };
+  const running = run();
+  running.catch(() => undefined);
+  return {
+    stop() {
+      stopper.abort();
+      return running;
+    },
+  };
+}
+
+test(
+  `a compactor killed ${kills} times at any instant, alone or beside a rival, loses, doubles and tears nothing`,
+  async () => {
+    say(`seed ${seed}; again: TRIBUTARY_TEST_COMPACT_KILLS=${kills} TRIBUTARY_TEST_SEED=${seed}`);
+    const random = createRandom(seed);
+    const place = await processes.makePlace('kills');
+    const { folder } = place;
+    const ids = new Set<string>();
+    const readers = startLakeReaders(folder, () => false);
+    const events = startEvents(place, ids);
+    const ends = { SIGKILL: 0, fenced: 0 };
+    for (let round = 0; ends.SIGKILL < kills; round += 1) {
+      // Every third round, the first of them included, has a rival, which the fence in the log must hold off by itself.
+      const rivals = round % 3 === 0 ? [{}, { spool: 'rival', options: { withoutLock: true } }] : [{}];
+      for (const end of await Promise.all(rivals.map((settings) => killSometime(processes.start(place, settings), random)))) {
+        expect(['SIGKILL', '3']).toContain(end);
+        ends[end === '3' ? 'fenced' : 'SIGKILL'] += 1;
+      }
+    }
+    const last = processes.start(place);
+    const bad = await events.stop();
+    await waitForAll(folder, ids);
+    const paths = lakePaths(path.join(folder, 'lake'));
+    await waitFor('log entries past the retention are trimmed', async () => ((await listLog(paths.table)).commits[0] ?? 0) > 0);
+    last.child.kill('SIGTERM');
+    expect(await last.exited).toBe('0');
+    await readers.stop();
+    await expectNothingLeftOver(place, (crashAt) => processes.start(place, { crashAt }));
+    expect(await readTotals(folder)).toEqual({ streamed: ids.size + bad, stored: ids.size, failed: bad, repeats: 0, erased: 0 });
+    const { version, files } = await readSnapshot(paths.table);
+    const sealed = files.filter((file) => !file.young).length;
+    expect(sealed).toBeGreaterThan(0);
+    say(`${ends.SIGKILL} killed, ${ends.fenced} fenced, ${version} commits, ${sealed} sealed files, ${readers.reads()} reads, ${ids.size} events, ${bad} failed; 0 lost, 0 doubled, 0 torn`);
+  },
+  60_000 + kills * 6000,
+);
