@@ -3,6 +3,7 @@ import path from 'node:path';
 import { AppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
+import { inParallel } from '../runtime/in-parallel.ts';
 import { eventColumns } from '../model/event-fields.ts';
 import type { Action } from '../lake/actions.ts';
 import { toAdd, writeDataFile, type WrittenFile } from '../lake/data-file.ts';
@@ -56,14 +57,21 @@ const manyGroups = 16;
 
 const columnList = eventColumns.map(({ name }) => name).join(', ');
 
+/** Rows of dates long past that have waited for this part of their time go along with those whose time is over. */
+const alongPart = 0.75;
+
+/** Says whether events of a date are expected to come all the time. */
+function isCurrent(date: string, nowMs: number): boolean {
+  const ageMs = nowMs - Date.parse(`${date}T00:00:00Z`);
+  return ageMs < 2 * dayMs && ageMs > -dayMs;
+}
+
 /**
  * How long rows of a date may stay young. Rows of dates long past (or far ahead) come in trickles over many dates; they
  * wait 24 times as long, up to a day, so that each date gets one file a day and not one an hour.
  */
 export function sealAgeOf(date: string, nowMs: number, sealAgeMs: number): number {
-  const ageMs = nowMs - Date.parse(`${date}T00:00:00Z`);
-  const current = ageMs < 2 * dayMs && ageMs > -dayMs;
-  return current ? sealAgeMs : Math.max(sealAgeMs, Math.min(24 * sealAgeMs, dayMs));
+  return isCurrent(date, nowMs) ? sealAgeMs : Math.max(sealAgeMs, Math.min(24 * sealAgeMs, dayMs));
 }
 
 async function readGroups(duckdb: Duckdb, files: readonly DataFile[]): Promise<Group[]> {
@@ -85,7 +93,12 @@ function findDue(groups: readonly Group[], young: readonly DataFile[], nowMs: nu
   const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
   const rows = groups.reduce((sum, group) => sum + group.rows, 0);
   const bytesPerRow = rows === 0 ? 0 : bytes / rows;
-  return groups.filter((group) => group.rows * bytesPerRow >= options.sealMaxBytes || nowMs - group.oldestMs >= sealAgeOf(group.date, nowMs, options.sealAgeMs));
+  /** The part of its time that a group has waited. */
+  const waited = (group: Group): number => (nowMs - group.oldestMs) / sealAgeOf(group.date, nowMs, options.sealAgeMs);
+  const isOld = (group: Group): boolean => !isCurrent(group.date, nowMs);
+  // History that was sent over hours would otherwise be due date after date, each time at the price of rewriting the rest.
+  const least = groups.some((group) => isOld(group) && waited(group) >= 1) ? alongPart : 1;
+  return groups.filter((group) => group.rows * bytesPerRow >= options.sealMaxBytes || waited(group) >= (isOld(group) ? least : 1));
 }
 
 /** The young files to rewrite: those with rows that are due, up to a bound; or the small ones, when there are too many. */
@@ -127,9 +140,10 @@ async function writeOutputs(duckdb: Duckdb, inputs: readonly DataFile[], due: re
     // A group that is due may have no rows in the inputs of a bounded seal.
     if (written.numRecords > 0) outputs.push({ name, path: to, written });
   };
-  for (const [index, { kind, date }] of due.entries()) {
+  // While the engine writes one file, another is synced and hashed.
+  await inParallel(due.entries(), 2, async ([index, { kind, date }]) => {
     await write(`kind = ${sqlText(kind)} AND date = DATE ${sqlText(date)}`, 'id_app, event_time', `${index}.parquet`, `kind=${kind}/date=${date}/${id}.parquet`);
-  }
+  });
   await write(`NOT (${isDue})`, 'kind, date, id_app, event_time', 'young.parquet', `${youngFolder}/${id}.parquet`);
   if (due.length >= manyGroups) await duckdb.run('DROP TABLE seal_rows');
   return outputs;

@@ -85,7 +85,7 @@ async function seal(dependencies: UpkeepDependencies, duckdb: Duckdb, options: U
 
 /** Starts the loop that seals, checkpoints and cleans beside the flushes; first it sweeps what a crash has left. */
 export async function startUpkeep(dependencies: UpkeepDependencies, options: UpkeepOptions): Promise<Upkeep> {
-  const { table, clock, crashPoint, paths, logger } = dependencies;
+  const { table, clock, crashPoint, paths, logger, writer } = dependencies;
   const swept = await underLock(dependencies, () => sweep(table, crashPoint));
   if (swept !== undefined && swept > 0) logger.info({ swept }, 'swept files that no commit names');
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 1, tempDir: path.join(options.spoolDir, 'seal') });
@@ -110,8 +110,10 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   /** One turn: maybe seal, maybe checkpoint, maybe clean. */
   async function turn(): Promise<void> {
     if (isSealTime()) {
+      // The time before the look: what falls due during a seal is seen by the next.
+      const checkedAtMs = clock.nowMs();
       await seal(dependencies, duckdb, options, signal);
-      sealCheckedAtMs = clock.nowMs();
+      sealCheckedAtMs = checkedAtMs;
     }
     await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery);
     const clean = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
@@ -133,6 +135,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
         await turn();
       } catch (error) {
         if (signal.aborted) return;
+        await table.refresh();
+        assertOwner(table.lake(), writer, error);
         if (!(isAppError(error) && error.retryable) && !isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
         logger.warn({ error: describeError(error) }, 'upkeep waits');
       }

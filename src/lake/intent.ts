@@ -1,6 +1,6 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, findTextFile, removeFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { ensureFolders, findTextFile, removeFile, syncFolder, syncFolders, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { isCommitted } from './failed-events.ts';
@@ -46,16 +46,15 @@ export async function carryOut(table: Table, stagingDir: string, intent: Intent,
 }
 
 async function finish(table: Table, folder: string, intent: Intent, crashPoint: CrashPoint): Promise<void> {
-  const targets = new Set<string>();
+  const targets = intent.moves.map(({ to }) => path.dirname(to));
+  await ensureFolders(targets);
   for (const { name, to } of intent.moves) {
     const from = path.join(folder, name);
-    targets.add(path.dirname(to));
     if (!(await exists(from))) continue;
-    await ensureFolder(path.dirname(to));
     await rename(from, to);
     await crashPoint('file-renamed');
   }
-  for (const target of targets) await syncFolder(target);
+  await syncFolders(targets);
   await crashPoint('renamed');
   if (!(await isCommitted(table.dir, intent.baseVersion, intent.commitId))) {
     await table.commit((state) => {

@@ -3,6 +3,7 @@ import { mkdir, open, readFile, rename, unlink } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from './errors.ts';
+import { inParallel } from './in-parallel.ts';
 
 /** Makes a folder's entries (names created, renamed or removed in it) survive a power cut. */
 export async function syncFolder(folder: string): Promise<void> {
@@ -26,11 +27,26 @@ export async function syncFile(file: string): Promise<void> {
 
 /** Creates a folder with its parents, mode 0700, and syncs the parent so that the folder itself is durable. */
 export async function ensureFolder(folder: string): Promise<void> {
-  const first = await mkdir(folder, { recursive: true, mode: 0o700 });
-  if (first === undefined) return;
-  for (let created = folder; created.length >= first.length; created = path.dirname(created)) {
-    await syncFolder(path.dirname(created));
+  await ensureFolders([folder]);
+}
+
+/** How many folders are synced at a time: together they cost little more than one. */
+const syncWidth = 4;
+
+/** Syncs many folders. */
+export async function syncFolders(folders: Iterable<string>): Promise<void> {
+  await inParallel(new Set(folders), syncWidth, syncFolder);
+}
+
+/** Creates many folders with their parents, as `ensureFolder` does, and syncs each parent once. */
+export async function ensureFolders(folders: Iterable<string>): Promise<void> {
+  const parents = new Set<string>();
+  for (const folder of new Set(folders)) {
+    const first = await mkdir(folder, { recursive: true, mode: 0o700 });
+    if (first === undefined) continue;
+    for (let created = folder; created.length >= first.length; created = path.dirname(created)) parents.add(path.dirname(created));
   }
+  await syncFolders(parents);
 }
 
 /**
