@@ -1,5 +1,5 @@
 import { dataPaths } from '../config.ts';
-import { findProblems, type Problem } from '../health/health.ts';
+import { findNotices, findProblems, type Problem } from '../health/health.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/snapshot.ts';
 import { summarizeReports } from '../reports/summary.ts';
@@ -53,8 +53,8 @@ function describeService({ pid, startedAt, s2s, api, processes, facts }: Service
 }
 
 /**
- * `tributary status`: processes, stream, lag, lake and job totals, what is wrong and what to do. Works with the service
- * running or stopped; exits 1 when something is wrong.
+ * `tributary status`: processes, stream, lag, lake and job totals, what is wrong and what to do, what to look at (notices).
+ * Works with the service running or stopped; exits 1 when something is wrong.
  */
 export const statusCommand: Command = {
   name: 'status',
@@ -83,6 +83,7 @@ export const statusCommand: Command = {
       lake,
       exports,
       problems,
+      notices: services.flatMap(findNotices),
     });
     return problems.length === 0 ? 0 : 1;
   },

@@ -28,10 +28,11 @@ import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Epoch } from '../lake/lake-state.ts';
 import type { Table } from '../lake/table.ts';
 import type { StreamReader } from '../stream/stream.ts';
+import { compactFacts, createTrouble, type SeenFault, type Trouble } from './compact-facts.ts';
 import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
 import { openRecentKeys } from './dedupe.ts';
 import { flushBatch } from './flush.ts';
-import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies, type StreamFault } from './follow.ts';
+import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
 import { gatherBatch } from './gather.ts';
 import { startUpkeep } from './upkeep.ts';
 
@@ -65,7 +66,7 @@ export interface CompactOptions {
 /** A compactor at work. `failed` rejects when it cannot go on; the process then ends and a new one starts. */
 export interface Compact extends Stoppable {
   readonly failed: Promise<never>;
-  /** Short facts for the service's status. */
+  /** Short facts for the service's status, with `problems` and `notices`; see compact-facts.ts. */
   facts(): Readonly<Record<string, unknown>>;
 }
 
@@ -84,6 +85,7 @@ interface Loop {
   readonly dependencies: CompactDependencies;
   readonly options: CompactOptions;
   readonly alarm: FollowDependencies['alarm'];
+  readonly trouble: Trouble;
 }
 
 /** One turn of the flush loop: pull, convert, flush, commit, purge. */
@@ -120,18 +122,16 @@ async function purge(reader: StreamReader, epoch: Epoch): Promise<void> {
 
 /** Runs the flush loop until the signal aborts. A passing trouble (broker away, disk full) is waited out; others throw. */
 async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
-  let troubleSince: number | undefined;
   while (!signal.aborted) {
     try {
       await flushOnce(loop, signal);
-      troubleSince = undefined;
+      loop.trouble.clear();
     } catch (error) {
       if (signal.aborted) return;
-      const now = performance.now();
-      troubleSince ??= now;
+      const lastedMs = loop.trouble.note(error);
       // A broker that is away or a full disk is waited for; anything else that lasts may go better in a new process.
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
-      const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || (error.retryable && now - troubleSince < maxTroubleMs)));
+      const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || (error.retryable && lastedMs < maxTroubleMs)));
       if (!passing) throw error;
       loop.dependencies.logger.warn({ error: describeError(error) }, 'flush waits');
       await pause(retryEveryMs, signal);
@@ -160,20 +160,21 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   await recoverFailed(paths.failed, table.dir);
 
   const counted = createCompactMetrics(dependencies.metrics);
-  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer }, options);
+  const troubles = { flush: createTrouble(clock), upkeep: createTrouble(clock) };
+  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, trouble: troubles.upkeep }, options);
   closers.add('upkeep', () => upkeep.stop());
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
   await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
 
-  const faults: { fault: StreamFault; at: string }[] = [];
+  const faults: SeenFault[] = [];
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     logger.error({ fault, ...figures }, faultExplanations[fault]);
     counted.streamFault(fault);
     faults.push({ fault, at: new Date(clock.nowMs()).toISOString() });
   };
   const aborter = new AbortController();
-  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm };
+  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();
@@ -182,7 +183,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   return {
     failed: Promise.race([running, upkeep.running]).then(() => Promise.reject(new AppError('stopping', 'the compactor has stopped'))),
     stop: () => closers.stop(),
-    facts: () => ({ version: table.state().version, ...table.lake().totals, position: table.lake().epoch?.position ?? 0, files: table.state().files.size, streamFaults: faults }),
+    facts: () => compactFacts(table, faults, troubles),
   };
 }
 

@@ -11,6 +11,7 @@ import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
 import { recoverIntents } from '../lake/intent.ts';
 import type { lakePaths } from '../lake/lake.ts';
 import type { Table } from '../lake/table.ts';
+import type { Trouble } from './compact-facts.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import { assertOwner } from './flush.ts';
 import { sealDue } from './seal.ts';
@@ -23,6 +24,7 @@ export interface UpkeepDependencies {
   readonly counted: CompactMetrics;
   readonly paths: ReturnType<typeof lakePaths>;
   readonly writer: string;
+  readonly trouble: Trouble;
 }
 
 export interface UpkeepOptions {
@@ -85,7 +87,7 @@ async function seal(dependencies: UpkeepDependencies, duckdb: Duckdb, options: U
 
 /** Starts the loop that seals, checkpoints and cleans beside the flushes; first it sweeps what a crash has left. */
 export async function startUpkeep(dependencies: UpkeepDependencies, options: UpkeepOptions): Promise<Upkeep> {
-  const { table, clock, crashPoint, paths, logger, writer } = dependencies;
+  const { table, clock, crashPoint, paths, logger, writer, trouble } = dependencies;
   const swept = await underLock(dependencies, () => sweep(table, crashPoint));
   if (swept !== undefined && swept > 0) logger.info({ swept }, 'swept files that no commit names');
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 1, tempDir: path.join(options.spoolDir, 'seal') });
@@ -133,11 +135,13 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     while (!signal.aborted) {
       try {
         await turn();
+        trouble.clear();
       } catch (error) {
         if (signal.aborted) return;
         await table.refresh();
         assertOwner(table.lake(), writer, error);
         if (!(isAppError(error) && error.retryable) && !isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
+        trouble.note(error);
         logger.warn({ error: describeError(error) }, 'upkeep waits');
       }
       await pause(turnEveryMs, signal);

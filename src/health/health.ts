@@ -22,6 +22,19 @@ function isProblem(value: unknown): value is Problem {
   return typeof value === 'object' && value !== null && 'what' in value && typeof value.what === 'string' && 'todo' in value && typeof value.todo === 'string';
 }
 
+/** What the stages have put under a name in their facts. */
+function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']): Problem[] {
+  return Object.values(facts).flatMap((reported) => {
+    const list = reported[name];
+    return Array.isArray(list) ? list.filter(isProblem) : [];
+  });
+}
+
+/** Collects what the stages want looked at while they work: it makes nothing less ready. */
+export function findNotices({ facts }: Pick<ServiceState, 'facts'>): Problem[] {
+  return reportedAs('notices', facts);
+}
+
 /** Collects the problems of one supervisor's service: processes that are down or silent, and what the stages themselves report. */
 export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt'>, nowMs: number): Problem[] {
   const problems: Problem[] = [];
@@ -44,9 +57,6 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
       todo: `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
     });
   }
-  for (const facts of Object.values(state.facts)) {
-    const reported = facts['problems'];
-    if (Array.isArray(reported)) problems.push(...reported.filter(isProblem));
-  }
+  problems.push(...reportedAs('problems', state.facts));
   return problems;
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { findProblems } from '../../../src/health/health.ts';
+import { findNotices, findProblems } from '../../../src/health/health.ts';
 
 const now = Date.parse('2024-05-01T10:00:00Z');
 const running = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
@@ -18,6 +18,13 @@ describe('health', () => {
   it('passes on what a stage reports, and nothing that is not a problem', () => {
     const reported = { what: 'the stream is full', todo: 'Start the compactor.' };
     expect(findProblems({ ...healthy, facts: { ingest: { problems: [reported, 'text', null, { what: 1 }] } } }, now)).toEqual([reported]);
+  });
+
+  it('tells of what is to be looked at, which is no problem', () => {
+    const noticed = { what: '3 events are kept', todo: 'Run tributary failed list.' };
+    const state = { ...healthy, facts: { compact: { notices: [noticed, 1] }, ingest: { notices: 'none' }, export: {} } };
+    expect(findNotices(state)).toEqual([noticed]);
+    expect(findProblems(state, now)).toEqual([]);
   });
 
   it('notices a process that runs and says nothing', () => {
