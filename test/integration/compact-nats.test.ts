@@ -1,8 +1,11 @@
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { streamName } from '../../src/stream/stream.ts';
+import { ensureStream } from '../../src/stream/topology.ts';
+import { startDamagedBroker } from '../helpers/damaged-broker.ts';
 import { startTestNats, type TestNats } from '../helpers/nats.ts';
 import { eventLine, readRows, startTestCompact } from '../helpers/lake.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -45,4 +48,82 @@ test('what a broker acknowledged is in the lake once, through a kill of the brok
   const rows = await readRows(folder, 'event_id');
   expect(new Set(rows.map((row) => row['event_id'])).size).toBe(rows.length);
   expect(rows.length).toBe(await stored());
+});
+
+/** One fault was told of, with a new epoch, and what could be had is in the lake once. */
+const asItShould = { notices: 1, epochs: 2, missing: [], doubled: 0, problems: [] };
+
+function idsOf(lines: readonly Readonly<Record<string, unknown>>[]): unknown[] {
+  return lines.map((line) => line['event_id']);
+}
+
+test.for(['while the compactor is stopped', 'while it runs'])('a stream that is deleted and created anew %s is read from its start, with an alarm', async (when) => {
+  const broker = await startDamagedBroker();
+  await broker.start();
+  const first = await broker.publish();
+  await broker.waitForStored(1);
+  await broker.publish();
+  await broker.waitForStored(2);
+  await broker.waitForPurge();
+  if (when === 'while the compactor is stopped') await broker.stop();
+  await broker.manager.streams.delete(streamName);
+  await ensureStream(await broker.nats.connect(), { maxBytes: 2 ** 27 });
+  // The sender of the first event never got its acknowledgement, and sends it again.
+  await broker.publish(first);
+  await broker.publish();
+  await broker.publish();
+  await broker.start();
+  await broker.waitForStored(4);
+  expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: ['recreated'] });
+});
+
+test('messages that something else has deleted are missed, with an alarm, and those around them are stored', async () => {
+  const broker = await startDamagedBroker();
+  await broker.start();
+  await broker.publish();
+  await broker.waitForStored(1);
+  await broker.stop();
+  const lines = [];
+  for (let n = 0; n < 5; n += 1) lines.push(await broker.publish());
+  const { lastSequence } = await broker.reader.state();
+  await broker.manager.streams.deleteMessage(streamName, lastSequence - 2);
+  await broker.start();
+  await broker.waitForStored(5);
+  expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: ['gap'], missing: idsOf(lines.slice(2, 3)) });
+});
+
+test('a stream that something else has purged past the position is followed from what it has, with an alarm', async () => {
+  const broker = await startDamagedBroker();
+  await broker.start();
+  await broker.publish();
+  await broker.waitForStored(1);
+  await broker.stop();
+  const lines = [];
+  for (let n = 0; n < 5; n += 1) lines.push(await broker.publish());
+  await broker.manager.streams.purge(streamName, { seq: (await broker.reader.state()).lastSequence - 1 });
+  await broker.start();
+  await broker.waitForStored(3);
+  expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: ['gap'], missing: idsOf(lines.slice(0, 3)) });
+});
+
+test.for(['while the compactor is stopped', 'while it runs'])('a broker whose store lost its tail %s uses numbers again: what they now stand for is stored, with an alarm', async (when) => {
+  const broker = await startDamagedBroker();
+  await broker.start();
+  await broker.publish();
+  await broker.waitForStored(1);
+  await broker.waitForPurge();
+  await broker.keepStore();
+  for (let stored = 2; stored <= 4; stored += 1) {
+    await broker.publish();
+    await broker.waitForStored(stored);
+  }
+  await broker.waitForPurge();
+  if (when === 'while the compactor is stopped') await broker.stop();
+  await broker.restoreStore();
+  if (when === 'while it runs') await broker.waitForAlarms(1);
+  // Numbers 2 to 5: the lake's position is 4.
+  for (let n = 0; n < 4; n += 1) await broker.publish();
+  await broker.start();
+  await broker.waitForStored(8);
+  expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: [when === 'while it runs' ? 'shortened' : 'replaced'] });
 });
