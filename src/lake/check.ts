@@ -71,21 +71,27 @@ async function checkFile(duckdb: Duckdb, file: DataFile, sha256: string | undefi
 async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
   const { commits, checkpoints } = await listLog(tableDir);
   const problems: Problem[] = [];
-  let previous: { version: number; sha256: string } | undefined;
+  // The hash is left out when the entry is known to be damaged: once is enough.
+  let previous: { version: number; sha256?: string } | undefined;
   for (const version of commits) {
     const expected = previous === undefined ? version : previous.version + 1;
     for (let lost = expected; lost < version; lost += 1) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(lost)), detail: 'later versions are there' });
     try {
       const commit = await readCommit(tableDir, version);
       const lake = findLakeState(commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+      if (commit.actions.length === 0) {
+        problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(version)), detail: 'it is empty' });
+        previous = { version };
+        continue;
+      }
       if (lake === undefined) problems.push({ problem: 'foreign_commit', path: logPath(commitName(version)), detail: 'another engine wrote it' });
-      if (lake?.previous !== undefined && previous?.version === version - 1 && lake.previous !== previous.sha256) {
+      if (lake?.previous !== undefined && previous?.version === version - 1 && previous.sha256 !== undefined && lake.previous !== previous.sha256) {
         problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(previous.version)), detail: 'its bytes are not those that the next commit names' });
       }
       previous = { version, sha256: commit.sha256 };
     } catch (error) {
       problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(version)), detail: describeError(error) });
-      previous = { version, sha256: '' };
+      previous = { version };
     }
   }
   const first = commits[0];
@@ -106,17 +112,36 @@ async function checkCheckpoint(tableDir: string): Promise<Problem[]> {
   return (await hashFile(file)) === last.sha256 ? [] : [{ problem: 'damaged_checkpoint', path: at, detail: 'its bytes are not those that were written' }];
 }
 
+/** Sees whether the file that every reader puts first in its list can be read, and has no row. */
+async function checkEmptyFile(duckdb: Duckdb, tableDir: string): Promise<Problem[]> {
+  const file = emptyFilePath(tableDir);
+  const at = path.posix.join('events', path.basename(file));
+  if ((await findSize(file)) === undefined) return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
+  const detail = 'remove it: the next start writes it';
+  try {
+    const rows = await duckdb.rows(`SELECT * FROM read_parquet(${sqlText(file)}) LIMIT 1`);
+    return rows.length === 0 ? [] : [{ problem: 'damaged_file', path: at, detail }];
+  } catch (error) {
+    return [{ problem: 'damaged_file', path: at, detail: `${describeError(error)}; ${detail}` }];
+  }
+}
+
+function orphanDetail(name: string): string {
+  const kept = 'no commit names it: a leftover, unless the newest log entries are gone';
+  return name.startsWith(`${youngFolder}${path.sep}`) ? `${kept}; the next start of the compactor removes it` : kept;
+}
+
 /** Finds Parquet files that no commit names; young files of a flush or a seal that goes on count only once it is over. */
 async function findOrphans(tableDir: string, state: TableState): Promise<Problem[]> {
   const known = new Set([...state.files.keys(), ...state.tombstones.keys()].map((encoded) => decodeURIComponent(encoded)));
   const names = await readdir(tableDir, { recursive: true });
-  const found = names.filter((name) => name.endsWith('.parquet') && (name.startsWith(`kind=`) || name.startsWith(`${youngFolder}${path.sep}`)) && !known.has(name.split(path.sep).join('/')));
+  const found = names.filter((name) => name.endsWith('.parquet') && !name.startsWith('_') && !known.has(name.split(path.sep).join('/')));
   if (found.length === 0) return [];
   // What a commit has named meanwhile was on its way when the folders were read.
   const later = await loadTableState(tableDir);
   return found
     .filter((name) => !later.files.has(encodeURI(name)) && !later.tombstones.has(encodeURI(name)))
-    .map((name) => ({ problem: 'orphan_file', path: path.posix.join('events', name), detail: 'no commit names it; the next start of the compactor removes it when it is young' }));
+    .map((name) => ({ problem: 'orphan_file', path: path.posix.join('events', name), detail: orphanDetail(name) }));
 }
 
 /** Counts the failed events at a moment at which no commit changes them. */
@@ -158,11 +183,11 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     return { ok: false, version: -1, files: 0, rows: 0, commits, problems };
   }
   const { files, lake, version } = toSnapshot(tableDir, state);
-  if (state.version >= 0 && (await findSize(emptyFilePath(tableDir))) === undefined) problems.push({ problem: 'missing_file', path: 'events/_columns.parquet', detail: 'the next start writes it' });
   const hashes = new Map([...state.files.values()].map((add) => [decodeURIComponent(add.path), add.tags?.['sha256']]));
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 2 });
   let rows = 0;
   try {
+    if (state.version >= 0) problems.push(...(await checkEmptyFile(duckdb, tableDir)));
     for (const file of files) {
       const problem = await checkFile(duckdb, file, hashes.get(file.path));
       if (problem !== undefined) problems.push(problem);
@@ -171,7 +196,9 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   } finally {
     duckdb.close();
   }
-  problems.push(...(await findOrphans(tableDir, state)));
+  const orphans = await findOrphans(tableDir, state);
+  if (state.version < 0 && orphans.length > 0) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there are files and no log' });
+  problems.push(...orphans);
   if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, rows)));
   return { ok: problems.length === 0, version, files: files.length, rows, commits, problems };
 }

@@ -10,7 +10,7 @@
  * Layout: events/ (the table), failed/ (events that could not be written), staging/ (work in hand), snapshot.sql, two locks.
  */
 import { randomUUID } from 'node:crypto';
-import { link, rename } from 'node:fs/promises';
+import { link, readdir, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolder, findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
@@ -107,6 +107,16 @@ async function createTable(tableDir: string, columns: readonly Column[], options
   await linkCommit(tableDir, 0, [{ commitInfo }, { protocol: { minReaderVersion: 1, minWriterVersion: 2 } }, { metaData }], noCrashPoint);
 }
 
+/** Refuses to begin a log beside files that another log must have named: they would be swept as leftovers. */
+async function assertNoFiles(tableDir: string): Promise<void> {
+  const names = await readdir(tableDir, { recursive: true });
+  const found = names.filter((name) => name.endsWith('.parquet') && !name.startsWith('_'));
+  if (found.length === 0) return;
+  // Another process may have begun the log meanwhile, and the files are its own.
+  if ((await listLog(tableDir)).commits.length > 0) return;
+  throw new AppError('corrupt', `the lake has ${found.length} files and no log`, { hint: `Put the entries of ${logFolder(tableDir)} back from a copy, or move the files away.` });
+}
+
 async function readColumns(tableDir: string): Promise<TableColumn[]> {
   const { metaData } = await loadTableState(tableDir);
   if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: 'Run tributary lake check.' });
@@ -134,6 +144,7 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
     await assertHardLinks(logFolder(paths.table));
     const { commits, checkpoints } = await listLog(paths.table);
     const isNew = commits.length === 0 && checkpoints.length === 0;
+    if (isNew) await assertNoFiles(paths.table);
     const columns = options.columns ?? eventColumns;
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {

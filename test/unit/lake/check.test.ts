@@ -75,13 +75,28 @@ test('each kind of damage is found and named', async () => {
   expect(await problems()).toContain(`damaged_log_entry ${names[4]}`);
   await rm(entry);
   expect(await problems()).toEqual([`missing_log_entry ${names[4]}`]);
+  await writeFile(entry, '');
+  expect(await problems()).toContain(`damaged_log_entry ${names[4]}`);
   await writeFile(entry, text);
 
   const checkpoint = path.join(log, '00000000000000000000.checkpoint.parquet');
   await flip(checkpoint);
   expect(await problems()).toEqual([`damaged_checkpoint ${path.basename(checkpoint)}`]);
   await rm(path.join(log, '_last_checkpoint'));
+  await truncate(path.join(table, '_columns.parquet'), 100);
+  expect(await problems()).toEqual(['damaged_file _columns.parquet']);
   await rm(path.join(table, '_columns.parquet'));
   expect(await problems()).toEqual(['missing_file _columns.parquet']);
   expect(await checkLake(lakeDir)).toMatchObject({ ok: false });
+});
+
+test('a lake whose log is gone is told of, and no new log begins beside its files', async () => {
+  const { lakeDir, log } = await writeLake();
+  await rm(log, { recursive: true });
+  const { ok, problems } = await checkLake(lakeDir);
+  expect(ok).toBe(false);
+  expect(problems.map(({ problem }) => problem)).toEqual(['missing_log_entry', ...Array.from({ length: problems.length - 1 }, () => 'orphan_file')]);
+  const before = (await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'));
+  await expect(startTestCompact(path.dirname(lakeDir), createMemoryStream())).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining('no log') });
+  expect((await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'))).toEqual(before);
 });
