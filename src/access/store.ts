@@ -1,13 +1,10 @@
-import { statSync } from 'node:fs';
-import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { watchFile } from '../runtime/watched-file.ts';
 import type { AccessReader, AccessView, App, User } from './access.ts';
 import { readAccessFile, type AccessFile } from './access-file.ts';
 import type { AccessPaths } from './commands.ts';
 import { getSecretsKey, hashToken, openSecret, sameHash } from './secrets.ts';
-
-/** How often the access file is looked at; a change is promised to take effect within a second. */
-const pollMs = 400;
 
 /** Opens the users' secrets. One that cannot be opened keeps its user out, and nobody else: import needs none of them. */
 function openUsers(access: AccessFile, keysFolder: string, logger: Logger): ReadonlyMap<string, User> {
@@ -51,17 +48,6 @@ function createView(access: AccessFile, users: ReadonlyMap<string, User>): Acces
   };
 }
 
-/** What tells one version of the file from the next: every write is a new inode. */
-function fingerprint(file: string): string {
-  try {
-    const { ino, mtimeMs, size } = statSync(file);
-    return `${ino}:${mtimeMs}:${size}`;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return 'none';
-    throw error;
-  }
-}
-
 /**
  * Opens the access data for reading and keeps the view fresh. `corrupt` at start when the file cannot be read; while
  * running, an unreadable or missing file is logged and the last good view stays.
@@ -71,26 +57,6 @@ export function openAccessReader(paths: AccessPaths, logger: Logger): AccessRead
     const access = readAccessFile(paths.access);
     return createView(access, openUsers(access, paths.keys, logger));
   };
-  let seen = fingerprint(paths.access);
-  let view = load();
-  let problem: string | undefined;
-
-  const timer = setInterval(() => {
-    try {
-      const now = fingerprint(paths.access);
-      if (now === seen) return;
-      // No command removes the file: once it was there, its absence is damage, and not an empty list of apps.
-      if (now === 'none') throw new AppError('corrupt', `${paths.access} is gone`, { hint: 'Restore it from a backup.' });
-      view = load();
-      seen = now;
-      problem = undefined;
-    } catch (error) {
-      // Tried again each time, told once.
-      const told = problem;
-      problem = describeError(error);
-      if (problem !== told) logger.error({ error: problem }, 'access file cannot be read, the last good one stays in force');
-    }
-  }, pollMs).unref();
-
-  return { current: () => view, close: () => clearInterval(timer) };
+  const watched = watchFile(paths.access, load, logger);
+  return { current: () => watched.current(), close: () => watched.close() };
 }

@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { statSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
 import { ensureFolder, findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
-import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
+import { AppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { watchFile } from '../runtime/watched-file.ts';
 
 /** A key that signs or verifies links. The secret never leaves the process. */
 export interface SigningKey {
@@ -33,7 +34,6 @@ interface KeyRecord {
 
 /** The longest life a link may have (TRIBUTARY_LINK_TTL_SECONDS is at most that): then a retired key has no live link left. */
 const longestLinkMs = 604_800_000;
-const pollMs = 400;
 const lockWaitMs = 5000;
 
 /** Path of the key file: JSON, mode 0600, the current key last. */
@@ -95,41 +95,19 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
   });
 }
 
-/** What tells one version of the file from the next: every write is a new inode. */
-function fingerprint(file: string): string {
-  try {
-    const { ino, mtimeMs, size } = statSync(file);
-    return `${ino}:${mtimeMs}:${size}`;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return 'none';
-    throw error;
-  }
-}
-
 /** Opens the keys, creating the first one on first use. While running, an unreadable file is logged and the last good keys stay. */
 export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger): Promise<SigningKeys> {
   await ensureSigningKeys(keysDir, clock);
   const file = signingKeysPath(keysDir);
   const load = (): readonly SigningKey[] => parseKeys(file, readFileSync(file, 'utf8')).map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
-  let seen = fingerprint(file);
-  let keys = load();
-  const timer = setInterval(() => {
-    const now = fingerprint(file);
-    if (now === seen) return;
-    seen = now;
-    try {
-      keys = load();
-    } catch (error) {
-      logger.error({ error: describeError(error) }, 'link keys cannot be read, the last good ones stay in force');
-    }
-  }, pollMs).unref();
+  const watched = watchFile(file, load, logger);
   return {
     current() {
-      const key = keys.at(-1);
+      const key = watched.current().at(-1);
       if (key === undefined) throw new AppError('corrupt', `${file} holds no key`);
       return key;
     },
-    find: (kid) => keys.find((key) => key.kid === kid),
-    close: () => clearInterval(timer),
+    find: (kid) => watched.current().find((key) => key.kid === kid),
+    close: () => watched.close(),
   };
 }
