@@ -30,9 +30,12 @@ export interface Config {
   readonly sealMaxBytes: number;
   readonly retentionMs: number;
   readonly linkTtlSeconds: number;
+  /** Simultaneous export requests of an account. */
   readonly maxExports: number;
+  /** Exports that run at once; the others wait. */
   readonly exportWorkers: number;
   readonly exportMaxRows: number;
+  /** Bytes of CSV, before compression. */
   readonly exportMaxBytes: number;
   readonly exportTimeoutMs: number;
   readonly singleFileMaxBytes: number;
@@ -155,7 +158,6 @@ export function dataPaths(dataDir: string) {
     lake: path.join(dataDir, 'lake'),
     reports: path.join(dataDir, 'reports'),
     spool: path.join(dataDir, 'spool'),
-    tmp: path.join(dataDir, 'tmp'),
     run: path.join(dataDir, 'run'),
   } as const;
 }

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import type { AccessReader } from '../access/access.ts';
-import type { Quota } from '../config.ts';
+import type { Config } from '../config.ts';
 import { openDuckdb } from '../lake/duckdb.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
 import { openSigningKeys } from '../reports/signing-keys.ts';
@@ -41,8 +41,14 @@ export interface ExportDependencies {
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
 }
 
-export interface ExportOptions {
-  readonly host: string;
+/** The service's settings that this stage obeys, as config.ts describes them. */
+type ExportSettings = Pick<
+  Config,
+  | 'host' | 'linkTtlSeconds' | 'maxExports' | 'exportWorkers' | 'exportMaxRows' | 'exportMaxBytes' | 'exportTimeoutMs'
+  | 'singleFileMaxBytes' | 'partMaxBytes' | 'duckdbMemoryMb' | 'quotaUser' | 'quotaIp'
+>;
+
+export interface ExportOptions extends ExportSettings {
   /** 0: any free port. */
   readonly port: number;
   /** The address clients see, without a trailing slash; undefined: the one they used. */
@@ -51,20 +57,6 @@ export interface ExportOptions {
   readonly tableDir: string;
   readonly reportsDir: string;
   readonly keysDir: string;
-  readonly linkTtlSeconds: number;
-  /** Simultaneous requests of an account. */
-  readonly maxExports: number;
-  /** Requests that run at once; the others wait. */
-  readonly exportWorkers: number;
-  readonly exportMaxRows: number;
-  /** Bytes of CSV, before compression. */
-  readonly exportMaxBytes: number;
-  readonly exportTimeoutMs: number;
-  readonly singleFileMaxBytes: number;
-  readonly partMaxBytes: number;
-  readonly duckdbMemoryMb: number;
-  readonly quotaUser: readonly Quota[];
-  readonly quotaIp: readonly Quota[];
 }
 
 /** The running stage. */
