@@ -13,8 +13,9 @@ SOURCES := $(shell find src)
 
 EVENTS ?=
 VITEST := node node_modules/vitest/vitest.mjs run --config test/vitest.config.ts
-# The figures of the long crash tests; `make chaos KILLS=50 SEED=7` repeats a run.
-KILLS ?= 1000
+# `make chaos PART=kills SEED=7 KILLS=50` repeats one part of the long form: a file of test/chaos, with its seed and figure.
+PART ?=
+KILLS ?=
 SEED ?=
 
 ##@ The two commands of the README
@@ -34,14 +35,26 @@ build: $(PROGRAM) $(PACKAGES) nats-server ## everything needed to run the progra
 
 ##@ Longer runs
 
-chaos: build ## kill -9 of every process in random order against a client's ledger; KILLS=1000 SEED=n
-	TRIBUTARY_TEST_KILLS='$(KILLS)' TRIBUTARY_TEST_SEED='$(SEED)' $(VITEST) e2e/kills
+# What measures time runs alone; the second half runs also after a failure in the first.
+chaos: export TRIBUTARY_CHAOS = long
+chaos: export TRIBUTARY_TEST_SEED = $(SEED)
+chaos: export TRIBUTARY_TEST_KILLS = $(KILLS)
+chaos: build ## every promise shown by breaking things, at full length; PART=kills (a file of test/chaos), SEED=n
+ifeq ($(PART),)
+	status=0; \
+	$(VITEST) chaos --exclude '**/timed/**' || status=1; \
+	$(VITEST) chaos/timed --maxWorkers=1 || status=1; \
+	exit $$status
+else
+	$(VITEST) $(addprefix chaos/,$(PART))
+endif
+	@cat data/chaos/report.md
 
 bench: build ## throughput of import and freshness of the lake, as a table and as JSON
 	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
-nightly: build lint types ## every test in its long form, then chaos and bench: about two hours
-	TRIBUTARY_TEST_IMPORT_BODIES=1000000 TRIBUTARY_TEST_STALL_SECONDS=60 TRIBUTARY_TEST_COMPACT_KILLS=200 TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_EXPORT_KILLS=100 $(VITEST)
+nightly: build lint types ## every test, then the long forms and the benchmarks: about four hours
+	TRIBUTARY_TEST_HISTORY_DAYS=7305 $(VITEST) --exclude 'chaos/**'
 	$(MAKE) chaos
 	$(MAKE) bench
 

@@ -8,7 +8,7 @@ import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { isAlive } from '../../helpers/processes.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** The whole service is killed far more often by e2e/export-kills; here it is the stage alone, on its own folder. */
+/** The whole service is killed far more often by chaos/export-kills; here it is the stage alone, on its own folder. */
 const kills = 6;
 const seed = Number(process.env['TRIBUTARY_TEST_SEED'] ?? 7);
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;

@@ -1,11 +1,12 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { chaosFigure } from '../../helpers/chaos.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { startTestIngest, type ImportAnswer, type TestIngest } from '../../helpers/ingest.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const mebibyte = 1024 * 1024;
-/** How long the broker is stalled; `make nightly` stalls it for longer than its clients' own patience. */
-const stallMs = Number(process.env['TRIBUTARY_TEST_STALL_SECONDS'] ?? 2) * 1000;
+/** How long the broker is stalled; `make chaos` stalls it for longer than its clients' own patience. */
+const stallMs = chaosFigure('TRIBUTARY_TEST_STALL_SECONDS', { short: 2, long: 60 }) * 1000;
 
 async function start(options: Parameters<typeof startTestIngest>[1] = {}): Promise<TestIngest> {
   const service = await startTestIngest(testFolder(), options);
@@ -61,7 +62,7 @@ describe('import while the broker', () => {
     const slowestMs = Math.max(...answers.map((answer) => answer.tookMs));
     const backMs = Math.min(...resumed().map((answer) => answer.endedMs)) - resumedMs;
     process.stdout.write(
-      `import-broker: stalled ${stallMs} ms, ${answers.length} requests, slowest answer ${Math.round(slowestMs)} ms, first 200 ${Math.round(backMs)} ms after, memory ${Math.round(memoryGrowth / mebibyte)} MiB\n`,
+      `stalled-broker: stalled ${stallMs} ms, ${answers.length} requests, slowest answer ${Math.round(slowestMs)} ms, first 200 ${Math.round(backMs)} ms after, memory ${Math.round(memoryGrowth / mebibyte)} MiB\n`,
     );
     expect(new Set(answers.map((answer) => answer.status))).toEqual(new Set([200, 500]));
     for (const { answer } of answers.filter((one) => one.status === 500)) {

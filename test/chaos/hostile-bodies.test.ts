@@ -1,23 +1,23 @@
 import { Agent } from 'node:http';
-import { randomInt } from 'node:crypto';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { keyedEventIds } from '../../../src/ingest/event-id.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
-import { eventFields } from '../../../src/model/event-fields.ts';
-import { importMethods, type Platform } from '../../../src/model/event-kinds.ts';
-import { openReader } from '../../../src/stream/reader.ts';
-import { testFolder } from '../../helpers/folder.ts';
-import { sendRaw } from '../../helpers/http.ts';
-import { generatedBody, type GeneratedBody } from '../../helpers/import-bodies.ts';
-import { startTestIngest, testApps, type TestIngest } from '../../helpers/ingest.ts';
-import { readRows, startTestCompact } from '../../helpers/lake.ts';
-import { waitFor } from '../../helpers/wait.ts';
+import { keyedEventIds } from '../../src/ingest/event-id.ts';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { eventFields } from '../../src/model/event-fields.ts';
+import { importMethods, type Platform } from '../../src/model/event-kinds.ts';
+import { openReader } from '../../src/stream/reader.ts';
+import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { sendRaw } from '../helpers/http.ts';
+import { generatedBody, type GeneratedBody } from '../helpers/import-bodies.ts';
+import { startTestIngest, testApps, type TestIngest } from '../helpers/ingest.ts';
+import { readRows, startTestCompact } from '../helpers/lake.ts';
+import { waitFor } from '../helpers/wait.ts';
 
-/** Bodies of one service and its lake; more are tried in further rounds. `make nightly` asks for 1,000,000. */
+/** Bodies of one service and its lake; more are tried in further rounds. */
 const roundBodies = 20_000;
-const rounds = Math.max(1, Math.round(Number(process.env['TRIBUTARY_TEST_IMPORT_BODIES'] ?? roundBodies) / roundBodies));
-const seed = Number(process.env['TRIBUTARY_TEST_SEED'] || randomInt(1_000_000_000));
+const rounds = Math.max(1, Math.round(chaosFigure('TRIBUTARY_TEST_IMPORT_BODIES', { short: roundBodies, long: 1_000_000 }) / roundBodies));
+const seed = chaosSeed();
 const bodiesAtOnce = 100;
 
 type Row = Record<string, unknown>;
@@ -113,7 +113,7 @@ describe('any body', () => {
         const { id_app: idApp, ...actual } = actualRow(row, expected);
         expect({ ...actual, id_app: idApp }).toEqual(expected);
       }
-      process.stdout.write(`import-properties: ${sent} bodies, ${accepted.size} events in the lake, seed ${roundSeed}\n`);
+      process.stdout.write(`hostile-bodies: ${sent} bodies, ${accepted.size} events in the lake, seed ${roundSeed}\n`);
     } finally {
       agent.destroy();
       await compact.stop();

@@ -1,7 +1,7 @@
-import { randomInt } from 'node:crypto';
 import path from 'node:path';
 import { onTestFinished, describe, expect, it } from 'vitest';
 import { createRandom, type Random } from '../../src/cli/demo/random.ts';
+import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { assertExactlyOnce, countLake, createLedger, describeReconciliation, reconcile, type Ledger, type Reconciliation } from '../helpers/ledger.ts';
 import { startLoad } from '../helpers/load.ts';
@@ -9,8 +9,8 @@ import { processRoles, type ProcessRole } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = Number(process.env['TRIBUTARY_TEST_KILLS'] ?? 30);
-const seed = Number(process.env['TRIBUTARY_TEST_SEED'] || randomInt(1_000_000_000));
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 30, long: 1000 });
+const seed = chaosSeed();
 /** The service has recovered when it has acknowledged a random number of further events between these two. */
 const recoveredEvents = { least: 20, most: 1000 } as const;
 const recoveryMs = 60_000;

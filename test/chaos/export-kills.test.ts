@@ -1,9 +1,10 @@
-import { createHash, randomInt } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom, type Random } from '../../src/cli/demo/random.ts';
 import { basic, send, targetOf, type Answer, type AnswerData, type Call, type Credentials } from '../helpers/export-area.ts';
+import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { countLake, createLedger } from '../helpers/ledger.ts';
 import { sendLoad } from '../helpers/load.ts';
@@ -11,8 +12,8 @@ import { isAlive, type ProcessRole } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = Number(process.env['TRIBUTARY_TEST_EXPORT_KILLS'] ?? 20);
-const seed = Number(process.env['TRIBUTARY_TEST_SEED'] || randomInt(1_000_000_000));
+const kills = chaosFigure('TRIBUTARY_TEST_EXPORT_KILLS', { short: 20, long: 500 });
+const seed = chaosSeed();
 const events = 50_000;
 /** Attempts after which a request ends in its documented error. */
 const mostAttempts = 8;

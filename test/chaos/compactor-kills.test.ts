@@ -1,4 +1,3 @@
-import { randomInt } from 'node:crypto';
 import path from 'node:path';
 import { setTimeout as pass } from 'node:timers/promises';
 import { expect, test } from 'vitest';
@@ -7,11 +6,12 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log-files.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
 import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, readTotals, waitForAll, type CompactProcess, type Place } from '../helpers/compact-process.ts';
+import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = Number(process.env['TRIBUTARY_TEST_COMPACT_KILLS'] ?? 10);
-const seed = Number(process.env['TRIBUTARY_TEST_SEED'] || randomInt(1_000_000_000));
+const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 10, long: 200 });
+const seed = chaosSeed();
 
 /** A compactor lives so long at most, milliseconds: some flushes, a seal or two, now and then a checkpoint and a clean-up. */
 const longestLifeMs = 1200;

@@ -1,10 +1,10 @@
-import { randomInt } from 'node:crypto';
 import { Agent } from 'node:http';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/cli/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { chaosSeed } from '../helpers/chaos.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { sendRaw } from '../helpers/http.ts';
 import { countLake, idParam } from '../helpers/ledger.ts';
@@ -15,7 +15,7 @@ const requests = 10_000;
 const replays = 3;
 const reused = 25;
 const clients = 40;
-const seed = Number(process.env['TRIBUTARY_TEST_SEED'] || randomInt(1_000_000_000));
+const seed = chaosSeed();
 const killed = ['nats-server', 'ingest', 'compact'] as const;
 
 describe('an Idempotency-Key', () => {
