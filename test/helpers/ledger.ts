@@ -21,34 +21,53 @@ export interface Ledger {
   nextId(): string;
   /** Enters what became of events. */
   record(ids: readonly string[], outcome: Outcome): void;
-  /** Number of events by outcome, and all of them. */
+  /** Number of events by outcome, and all of them; costs nothing, however many there are. */
   totals(): Readonly<Record<Outcome | 'sent', number>>;
+  /** Place of an id in the order they were given out; -1 for one that this ledger never gave out. */
+  indexOf(id: string): number;
   /** Outcome of an id; undefined for one that this ledger never gave out. */
   outcomeOf(id: string): Outcome | undefined;
   /** The ids of an outcome, in the order they were given out. */
   ids(outcome: Outcome): string[];
 }
 
+/** The outcomes by their code in a ledger, which keeps one byte an event: there may be millions. */
+const outcomesByCode = ['unknown', 'acknowledged', 'refused'] as const satisfies readonly Outcome[];
+
 /** Creates an empty ledger. */
 export function createLedger(name: string): Ledger {
-  const outcomes: Outcome[] = [];
-  const indexOf = (id: string): number => (id.startsWith(`${name}-`) && /^\d{1,9}$/.test(id.slice(name.length + 1)) ? Number(id.slice(name.length + 1)) : -1);
+  let codes = new Uint8Array(1024);
+  const totals = { sent: 0, acknowledged: 0, refused: 0, unknown: 0 };
+  const indexOf = (id: string): number => {
+    const index = id.startsWith(`${name}-`) && /^\d{1,9}$/.test(id.slice(name.length + 1)) ? Number(id.slice(name.length + 1)) : -1;
+    return index < totals.sent ? index : -1;
+  };
+  const outcomeAt = (index: number): Outcome => outcomesByCode[codes[index] ?? 0] ?? 'unknown';
   return {
     name,
-    nextId: () => `${name}-${outcomes.push('unknown') - 1}`,
+    nextId() {
+      if (totals.sent === codes.length) {
+        const longer = new Uint8Array(codes.length * 2);
+        longer.set(codes);
+        codes = longer;
+      }
+      totals.unknown += 1;
+      totals.sent += 1;
+      return `${name}-${totals.sent - 1}`;
+    },
     record(ids, outcome) {
       for (const id of ids) {
-        if (outcomes[indexOf(id)] === undefined) throw new Error(`${id} is not of this ledger`);
-        outcomes[indexOf(id)] = outcome;
+        const index = indexOf(id);
+        if (index < 0) throw new Error(`${id} is not of this ledger`);
+        totals[outcomeAt(index)] -= 1;
+        totals[outcome] += 1;
+        codes[index] = outcomesByCode.indexOf(outcome);
       }
     },
-    totals() {
-      const totals = { sent: outcomes.length, acknowledged: 0, refused: 0, unknown: 0 };
-      for (const outcome of outcomes) totals[outcome] += 1;
-      return totals;
-    },
-    outcomeOf: (id) => outcomes[indexOf(id)],
-    ids: (outcome) => outcomes.flatMap((other, index) => (other === outcome ? [`${name}-${index}`] : [])),
+    totals: () => ({ ...totals }),
+    indexOf,
+    outcomeOf: (id) => (indexOf(id) < 0 ? undefined : outcomeAt(indexOf(id))),
+    ids: (outcome) => Array.from({ length: totals.sent }, (_, index) => index).flatMap((index) => (outcomeAt(index) === outcome ? [`${name}-${index}`] : [])),
   };
 }
 
@@ -67,19 +86,26 @@ const countSql = `
     coalesce(bool_and(custom_event_params['${idParam}'] = custom_event_name), false)
   FROM events GROUP BY custom_event_name`;
 
-/** Counts every row of the lake by client id, with plain DuckDB through `lake/snapshot.sql`, statement by statement. */
-export async function countLake(dataDir: string): Promise<StoredEvent[]> {
+/** Counts every row of the lake by client id, with plain DuckDB through `lake/snapshot.sql`, statement by statement. Gives them in pieces. */
+export async function* readLake(dataDir: string): AsyncGenerator<StoredEvent[]> {
   const instance = await DuckDBInstance.create(':memory:', { memory_limit: '2GB', threads: '2', autoinstall_known_extensions: 'false' });
   const connection = await instance.connect();
   try {
     const statements = await connection.extractStatements(readFileSync(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8'));
     for (let index = 0; index < statements.count; index += 1) await (await statements.prepare(index)).run();
-    const rows = (await connection.runAndReadAll(countSql)).getRowsJS() as [string, number, number, boolean][];
-    return rows.map(([id, count, eventIds, whole]) => ({ id, rows: count, eventIds, whole }));
+    const pieces = (await connection.stream(countSql)).yieldRowsJs() as AsyncIterable<[string, number, number, boolean][]>;
+    for await (const rows of pieces) yield rows.map(([id, count, eventIds, whole]) => ({ id, rows: count, eventIds, whole }));
   } finally {
     connection.closeSync();
     instance.closeSync();
   }
+}
+
+/** Counts every row of the lake by client id, all at once. */
+export async function countLake(dataDir: string): Promise<StoredEvent[]> {
+  const counted: StoredEvent[] = [];
+  for await (const rows of readLake(dataDir)) counted.push(...rows);
+  return counted;
 }
 
 /** The ledger against the lake. The lists name client ids. */
@@ -102,23 +128,42 @@ export interface Reconciliation {
   readonly damaged: readonly string[];
 }
 
+/** Begins to compare a ledger with rows, which are handed in one by one; keeps one byte an event, and what is wrong. */
+function createTally(ledger: Ledger): { take(row: StoredEvent): void; result(): Reconciliation } {
+  const stored = new Uint8Array(ledger.totals().sent);
+  const found = { stored: 0, unknownStored: 0, doubled: [] as string[], invented: [] as string[], damaged: [] as string[] };
+  return {
+    take(row) {
+      const outcome = ledger.outcomeOf(row.id);
+      if (row.rows > 1 || row.eventIds > 1) found.doubled.push(row.id);
+      if (outcome === undefined || outcome === 'refused') found.invented.push(row.id);
+      if (outcome === undefined) return;
+      stored[ledger.indexOf(row.id)] = 1;
+      found.stored += 1;
+      if (outcome === 'unknown') found.unknownStored += 1;
+      if (!row.whole) found.damaged.push(row.id);
+    },
+    result: () => ({ ...ledger.totals(), ...found, lost: ledger.ids('acknowledged').filter((id) => stored[ledger.indexOf(id)] !== 1) }),
+  };
+}
+
 /** Compares a ledger with a full count of the lake, which must hold this ledger's events only. */
 export function reconcile(ledger: Ledger, rows: readonly StoredEvent[]): Reconciliation {
-  const stored = new Set(rows.map((row) => row.id));
-  const known = rows.filter((row) => ledger.outcomeOf(row.id) !== undefined);
-  const { sent, acknowledged, refused, unknown } = ledger.totals();
-  return {
-    sent,
-    acknowledged,
-    refused,
-    unknown,
-    stored: known.length,
-    unknownStored: known.filter((row) => ledger.outcomeOf(row.id) === 'unknown').length,
-    lost: ledger.ids('acknowledged').filter((id) => !stored.has(id)),
-    doubled: rows.filter((row) => row.rows > 1 || row.eventIds > 1).map((row) => row.id),
-    invented: rows.filter((row) => [undefined, 'refused'].includes(ledger.outcomeOf(row.id))).map((row) => row.id),
-    damaged: known.filter((row) => !row.whole).map((row) => row.id),
-  };
+  const tally = createTally(ledger);
+  for (const row of rows) tally.take(row);
+  return tally.result();
+}
+
+/** Compares several ledgers with a full count of the lake, which must hold their events only: what is of none of them is invented. */
+export async function reconcileLake(dataDir: string, ledgers: readonly Ledger[]): Promise<Reconciliation[]> {
+  const tallies = ledgers.map(createTally);
+  for await (const rows of readLake(dataDir)) {
+    for (const row of rows) {
+      const owner = ledgers.findIndex((ledger) => row.id.startsWith(`${ledger.name}-`));
+      tallies[Math.max(0, owner)]?.take(row);
+    }
+  }
+  return tallies.map((tally) => tally.result());
 }
 
 /** One line for the log of a run. */

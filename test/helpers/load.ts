@@ -19,10 +19,14 @@ export interface LoadOptions {
    * Idempotency-Key and is sent again, unchanged, until it is answered with 200 or 4xx.
    */
   readonly idempotencyKeys?: boolean;
+  /** With keys: share of acknowledged requests that are sent once more all the same, as by a client that lost the answer. Default none. */
+  readonly repeatShare?: number;
   /** Pause of each client after an answer, milliseconds; 0, the default, sends as fast as the service answers. */
   readonly pauseMs?: number;
   /** Told each answer that is not 200: its status and body, or 0 and the error's code when there was none. */
   readonly onProblem?: (status: number, text: string) => void;
+  /** Told how long each request took, milliseconds, and its status; 0 when there was no answer. */
+  readonly onAnswer?: (ms: number, status: number) => void;
   /** Told how long each acknowledged request took, milliseconds. */
   readonly onAcknowledged?: (ms: number, events: number) => void;
 }
@@ -90,11 +94,18 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
   const method = count === 1 ? 'customEvent' : 'customEventBatch';
   const headers = { authorization: options.token, ...(options.idempotencyKeys === true ? { 'idempotency-key': ids[0] ?? '' } : {}) };
   const started = performance.now();
+  let repeats = options.idempotencyKeys === true && options.random.chance(options.repeatShare ?? 0) ? 1 : 0;
   for (;;) {
+    const asked = performance.now();
     const answer = await post(`${options.s2s()}/v1/${method}/?idApp=${options.idApp}`, headers, body, agent);
+    options.onAnswer?.(performance.now() - asked, answer.status);
     if (answer.status !== 200) options.onProblem?.(answer.status, answer.text);
     if (options.idempotencyKeys === true && (answer.outcome === 'unknown' || answer.away)) {
       await sleep(awayPauseMs);
+      continue;
+    }
+    if (answer.outcome === 'acknowledged' && repeats > 0) {
+      repeats -= 1;
       continue;
     }
     ledger.record(ids, answer.outcome);

@@ -11,6 +11,7 @@ export interface ServiceProcess {
 
 interface ProcessEntry {
   readonly pid: number;
+  readonly stopped: boolean;
   readonly parent: number;
   readonly words: readonly string[];
 }
@@ -20,7 +21,7 @@ function readProcess(pid: number): ProcessEntry | undefined {
   try {
     const [, state, parent] = /\) (\S) (\d+)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? [];
     if (state === undefined || 'ZX'.includes(state)) return undefined;
-    return { pid, parent: Number(parent), words: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0') };
+    return { pid, stopped: state === 'T', parent: Number(parent), words: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0') };
   } catch {
     return undefined;
   }
@@ -58,6 +59,20 @@ export function listServiceProcesses(supervisor: number): ServiceProcess[] {
     const role = tree.has(pid) ? roleOf(words) : undefined;
     return role === undefined ? [] : [{ pid, role }];
   });
+}
+
+/** Sends a signal; false when the process was gone before it came. */
+export function signalProcess(pid: number, signal: NodeJS.Signals): boolean {
+  try {
+    return process.kill(pid, signal);
+  } catch {
+    return false;
+  }
+}
+
+/** Says whether a process stands still after SIGSTOP, or is gone. */
+export function isStopped(pid: number): boolean {
+  return readProcess(pid)?.stopped ?? true;
 }
 
 /** Says whether a process runs (one that only waits to be reaped does not). */

@@ -3,9 +3,10 @@ import { once } from 'node:events';
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as pass } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Random } from '../../src/cli/demo/random.ts';
-import { isAlive, listServiceProcesses, listTree, type ProcessRole, type ServiceProcess } from './processes.ts';
+import { isAlive, isStopped, listServiceProcesses, listTree, signalProcess, type ProcessRole, type ServiceProcess } from './processes.ts';
 import { waitFor } from './wait.ts';
 
 const run = promisify(execFile);
@@ -19,6 +20,8 @@ export interface TestServiceOptions {
   readonly settings?: Readonly<Record<string, string>>;
   /** Further words of `tributary start`. */
   readonly words?: readonly string[];
+  /** A command, with its words, that runs the program and lets it keep its process id; a tracer. */
+  readonly under?: readonly string[];
 }
 
 /** The real service, run by its command line as an operator does. */
@@ -34,12 +37,17 @@ export interface TestService {
   /** The service's processes that run now. */
   processes(): ServiceProcess[];
   /**
-   * Kills a process of a role with SIGKILL, a random one where there are several, and waits until it is gone. Returns its
-   * id, or undefined when none runs. After the supervisor, `startAgain` brings the service back.
+   * Kills a process of a role with SIGKILL, a random one where there are several, and waits until it is gone. `stoppedMs`
+   * lets it stand still for a while before. Returns its id, or undefined when none runs. After the supervisor, `startAgain`
+   * brings the service back.
    */
-  kill9(role: ProcessRole, random: Random): Promise<number | undefined>;
-  /** Starts a service that has ended on the same data folder. */
-  startAgain(): Promise<void>;
+  kill9(role: ProcessRole, random: Random, stoppedMs?: number): Promise<number | undefined>;
+  /** Starts a service that has ended on the same data folder; its processes can be killed before it is ready. Settings given replace those of before, for good. */
+  startAgain(settings?: Readonly<Record<string, string>>): Promise<void>;
+  /** Stops every process where it stands, with SIGSTOP; what the kernel does for them already is not stopped. */
+  freeze(): Promise<void>;
+  /** Kills every process with SIGKILL and waits until they are gone. */
+  killAll(): Promise<void>;
   /** Drains with SIGTERM; throws when the exit code is not 0, or a process of the service is left. */
   stop(): Promise<void>;
   /** Kills whatever is left, for the end of a failed test. */
@@ -48,11 +56,9 @@ export interface TestService {
   lastLog(lines?: number): string;
 }
 
-interface Running {
+interface Supervisor {
   readonly child: ChildProcess;
   readonly exited: Promise<[number | null, NodeJS.Signals | null]>;
-  readonly s2s: string;
-  readonly api: string;
 }
 
 /** Runs `tributary` with the harness's environment. */
@@ -74,72 +80,90 @@ function waitUntilGone(pids: readonly number[], what: string): Promise<void> {
 /** Starts the service on free ports and waits until it says that it is ready. The program must have been built. */
 export async function startTestService(options: TestServiceOptions): Promise<TestService> {
   if (!existsSync(entry)) throw new Error(`there is no ${entry}: run 'make build' first`);
-  const { dataDir, settings = {} } = options;
+  const { dataDir, under = [] } = options;
+  let { settings = {} } = options;
   mkdirSync(dataDir, { recursive: true });
   const logFile = `${dataDir}.log`;
   const lastLog = (lines = 20): string => readFileSync(logFile, 'utf8').trim().split('\n').slice(-lines).join('\n');
   const seen = new Set<number>();
 
-  const start = async (): Promise<Running> => {
+  let supervisor: Supervisor;
+  let addresses: { readonly s2s: string; readonly api: string };
+  const start = async (): Promise<void> => {
     const log = openSync(logFile, 'a');
     const words = ['start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0', ...(options.words ?? [])];
-    const child = spawn(process.execPath, [entry, ...words], { env: environmentOf(settings), stdio: ['ignore', 'pipe', log] });
+    const [command, ...before] = [...under, process.execPath];
+    const child = spawn(command, [...before, entry, ...words], { env: environmentOf(settings), stdio: ['ignore', 'pipe', log] });
     closeSync(log);
-    const exited = once(child, 'exit') as Running['exited'];
+    const exited = once(child, 'exit') as Supervisor['exited'];
+    // known before it is ready, so that a test can break it while it starts
+    supervisor = { child, exited };
     if (child.stdout === null) throw new Error('the service has no standard output');
     const lines = createInterface({ input: child.stdout });
     const first = await Promise.race([once(lines, 'line') as Promise<[string]>, exited.then(() => undefined)]);
     if (first === undefined) throw new Error(`the service did not start; its log ends:\n${lastLog()}`);
-    const ready = JSON.parse(first[0]) as { ready: boolean; s2s: string; api: string };
-    return { child, exited, s2s: ready.s2s, api: ready.api };
+    addresses = JSON.parse(first[0]) as typeof addresses;
   };
-  let running = await start();
-  const pidOf = (): number => running.child.pid ?? 0;
+  const pidOf = (): number => supervisor.child.pid ?? 0;
+  const noteTree = (): void => listTree(pidOf()).forEach((pid) => seen.add(pid));
+  const killSeen = async (): Promise<void> => {
+    noteTree();
+    for (const pid of seen) if (isAlive(pid)) signalProcess(pid, 'SIGKILL');
+    await waitUntilGone([...seen], 'every process of the service');
+    seen.clear();
+  };
 
+  await start();
   return {
     dataDir,
     get s2s() {
-      return running.s2s;
+      return addresses.s2s;
     },
     get api() {
-      return running.api;
+      return addresses.api;
     },
     get pid() {
       return pidOf();
     },
     command: (...words) => runCommand([...words, '--data', dataDir], settings),
     processes: () => listServiceProcesses(pidOf()),
-    async kill9(role, random) {
-      for (const pid of listTree(pidOf())) seen.add(pid);
+    async kill9(role, random, stoppedMs = 0) {
+      noteTree();
       const candidates = listServiceProcesses(pidOf()).filter((candidate) => candidate.role === role);
       if (candidates.length === 0) return undefined;
       const { pid } = random.pick(candidates);
-      process.kill(pid, 'SIGKILL');
+      if (stoppedMs > 0 && signalProcess(pid, 'SIGSTOP')) await pass(stoppedMs);
+      if (!signalProcess(pid, 'SIGKILL')) return undefined;
       await waitUntilGone([pid], role);
-      if (role === 'supervisor') await running.exited;
+      if (role === 'supervisor') await supervisor.exited;
       return pid;
     },
-    async startAgain() {
-      running = await start();
+    async startAgain(changed) {
+      settings = { ...settings, ...changed };
+      await start();
+    },
+    async freeze() {
+      // the supervisor is the first: from then on nothing new starts but what was starting
+      const stopped = new Set<number>();
+      for (let before = -1; stopped.size > before; ) {
+        before = stopped.size;
+        for (const pid of listTree(pidOf())) if (!stopped.has(pid) && signalProcess(pid, 'SIGSTOP')) stopped.add(pid);
+        await waitFor('every process stands still', () => [...stopped].every(isStopped));
+      }
+      noteTree();
+    },
+    async killAll() {
+      await killSeen();
+      await supervisor.exited;
     },
     async stop() {
       const tree = listTree(pidOf());
-      running.child.kill('SIGTERM');
-      const [code, signal] = await running.exited;
+      supervisor.child.kill('SIGTERM');
+      const [code, signal] = await supervisor.exited;
       if (code !== 0) throw new Error(`the service ended with ${signal ?? `exit code ${code}`}; its log ends:\n${lastLog()}`);
       await waitUntilGone(tree, 'every process of the service');
     },
-    async destroy() {
-      const pids = [...seen, ...listTree(pidOf())];
-      for (const pid of pids.filter(isAlive)) {
-        try {
-          process.kill(pid, 'SIGKILL');
-        } catch {
-          // it was faster
-        }
-      }
-      await waitUntilGone(pids, 'every process of the service');
-    },
+    destroy: killSeen,
     lastLog,
   };
 }

@@ -1,0 +1,59 @@
+import { expect } from 'vitest';
+import path from 'node:path';
+import { checkLake } from '../../src/lake/check.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import type { Totals } from '../../src/lake/lake-state.ts';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { assertExactlyOnce, reconcileLake, type Ledger, type Reconciliation } from './ledger.ts';
+import { type TestService } from './service.ts';
+import { waitFor } from './wait.ts';
+
+/** What the books say when a run is over: each client's, against the lake, and the lake's own. */
+export interface Accounts {
+  /** In the order of the ledgers. */
+  readonly results: readonly Reconciliation[];
+  readonly totals: Totals;
+  readonly rows: number;
+}
+
+/** The totals that the newest commit of a lake's log gives. */
+export async function readTotals(dataDir: string): Promise<Totals> {
+  const { lake } = await readSnapshot(lakePaths(path.join(dataDir, 'lake')).table);
+  if (lake === undefined) throw new Error(`the newest commit of the lake in ${dataDir} has no totals`);
+  return lake.totals;
+}
+
+/** Waits until everything in the stream has its place in the lake, by the service's own status. */
+export async function waitUntilWorkedOff(service: TestService, forMs = 120_000): Promise<void> {
+  await waitFor(
+    'the stream is worked off',
+    async () => {
+      // a status that names problems, as it does while a process comes back, is an answer like any other
+      const status = await service.command('status').catch((error: { readonly stdout?: string }) => JSON.parse(error.stdout || '{}') as Record<string, unknown>);
+      return (status['stream'] as { lagMessages?: number } | undefined)?.lagMessages === 0;
+    },
+    forMs,
+  );
+}
+
+/**
+ * Balances the books, with the stream worked off: every acknowledged event is in the lake exactly once, whole, and nothing
+ * else is but unknown ones; every event that was in the stream has a place by the log's own totals; the log's rows are those
+ * that a reader counts; and `tributary lake check` finds every file as it was written. Throws where they do not balance.
+ */
+export async function balanceAccounts(dataDir: string, ledgers: readonly Ledger[]): Promise<Accounts> {
+  const results = await reconcileLake(dataDir, ledgers);
+  for (const result of results) {
+    assertExactlyOnce(result);
+    expect(result.stored).toBeGreaterThanOrEqual(result.acknowledged);
+    expect(result.stored).toBeLessThanOrEqual(result.acknowledged + result.unknown);
+  }
+  const totals = await readTotals(dataDir);
+  const { streamed, stored, failed, repeats, erased } = totals;
+  expect(streamed, `not every event has its place: ${JSON.stringify(totals)}`).toBe(stored + failed + repeats + erased);
+  const rows = results.reduce((sum, result) => sum + result.stored, 0);
+  expect(rows, 'a reader counts other rows than the log').toBe(stored);
+  const { problems } = await checkLake(path.join(dataDir, 'lake'));
+  expect(problems).toEqual([]);
+  return { results, totals, rows };
+}

@@ -1,0 +1,102 @@
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { gunzipSync } from 'node:zlib';
+import { basic, send, targetOf, type Answer, type AnswerData, type Call, type Credentials } from './export-area.ts';
+import type { TestService } from './service.ts';
+import { waitFor } from './wait.ts';
+
+const answerMs = 120_000;
+/** Attempts after which a request ends in its documented error. */
+const mostAttempts = 8;
+
+/** A client of a service's export area, which may be away at any moment: then it asks again, but for `create`. */
+export interface ExportClient {
+  /** Creates a request; undefined without an answer: it may exist or not. Throws when it is refused. */
+  create(query: string): Promise<string | undefined>;
+  /** Ids of all requests of the user, newest first. */
+  list(): Promise<string[]>;
+  /** The request as the report area tells of it; undefined when it says that there is none. */
+  find(id: string): Promise<AnswerData | undefined>;
+  waitForEnd(id: string): Promise<AnswerData>;
+  /** The rows of a finished request as they are downloaded, with the header; the bytes are checked against the SHA-256 given. */
+  download(data: AnswerData): Promise<string[]>;
+}
+
+/** Creates the client of a user. */
+export function createExportClient(service: TestService, user: Credentials): ExportClient {
+  const ask = (target: string, call: Call = {}): Promise<Answer | undefined> => {
+    const headers = target.startsWith('/files/') ? {} : { authorization: basic(user) };
+    return send(Number(new URL(service.api).port), target, { ...call, headers }).catch(() => undefined);
+  };
+  const answered = async (what: string, target: string): Promise<Answer> => {
+    let answer: Answer | undefined;
+    await waitFor(what, async () => (answer = await ask(target)) !== undefined, answerMs);
+    if (answer === undefined) throw new Error('unreachable');
+    return answer;
+  };
+  const client: ExportClient = {
+    async create(query) {
+      const answer = await ask('/api/raw/v1/export/create.json', { method: 'POST', body: query });
+      if (answer !== undefined && answer.status !== 200) throw new Error(`create answered ${answer.status}: ${answer.body.toString()}`);
+      return answer?.json?.data?.idRawExport;
+    },
+    async list() {
+      const { json } = await answered('the requests are listed', '/api/report/v1/file/list.json');
+      return (json?.data?.reports ?? []).map((report) => String(report['idReportFile']));
+    },
+    async find(id) {
+      const answer = await answered(`export ${id} is answered`, `/api/report/v1/file/get.json?idReportFile=${id}`);
+      if (answer.status !== 200 && answer.status !== 404) throw new Error(`export ${id} answered ${answer.status}: ${answer.body.toString()}`);
+      return answer.status === 404 ? undefined : (answer.json?.data ?? {});
+    },
+    async waitForEnd(id) {
+      let data: AnswerData | undefined;
+      await waitFor(`export ${id} ends`, async () => (data = await client.find(id))?.status !== 'In progress', answerMs);
+      if (data === undefined) throw new Error(`there is no export ${id}`);
+      return data;
+    },
+    async download(data) {
+      const rows: string[] = [];
+      for (const file of data.files ?? []) {
+        const { status, body } = await answered('a file is downloaded', targetOf(file.link));
+        if (status !== 200 || createHash('sha256').update(body).digest('hex') !== file.sha256) throw new Error(`${file.link} answered ${status}, or other bytes than were told`);
+        const text = (file.link.includes('.csv.gz?') ? gunzipSync(body) : body).toString('utf8');
+        rows.push(...text.trimEnd().split('\n'));
+      }
+      return rows;
+    },
+  };
+  return client;
+}
+
+/** The account of every request: how many have their result, and how many ended in the documented error. */
+export interface ExportAccount {
+  readonly finished: number;
+  readonly failed: number;
+}
+
+/**
+ * Waits for the end of every request there is, and checks it: those that were answered with a 200 are there, and each has
+ * ended in one result with the right rows, in whatever order, or in an error after as many attempts as are allowed.
+ */
+export async function accountForExports(service: TestService, client: ExportClient, acknowledged: readonly string[], rightRows: readonly string[]): Promise<ExportAccount> {
+  const expected = rightRows.toSorted().join('\n');
+  const all = await client.list();
+  const lost = acknowledged.filter((id) => !all.includes(id));
+  if (lost.length > 0) throw new Error(`export requests are lost: ${lost.join(', ')}`);
+  const account = { finished: 0, failed: 0 };
+  for (const id of all) {
+    const data = await client.waitForEnd(id);
+    if (data.status === 'Success!') {
+      const rows = await client.download(data);
+      if (rows.toSorted().join('\n') !== expected) throw new Error(`export ${id} has ${rows.length} rows that are not the ${rightRows.length} expected`);
+      account.finished += 1;
+    } else {
+      const { state, attempts } = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as { state: string; attempts: number };
+      if (state !== 'failed' || attempts !== mostAttempts) throw new Error(`export ${id} ended as ${state} after ${attempts} attempts: ${data.errorMessage ?? data.status}`);
+      account.failed += 1;
+    }
+  }
+  return account;
+}
