@@ -1,28 +1,46 @@
+import type { Logger } from '../runtime/logger.ts';
+import { openConnection, type StreamConnection } from './connection.ts';
+
 /**
- * Reads nats-server's HTTP monitor. Only an embedded server has one that the service can reach.
+ * Asks nats-server how it is, as its system user. The server's HTTP monitor would answer every local user, without
+ * credentials; the system account answers only whoever knows the password that the server was started with.
  */
-async function findJson(url: string, timeoutMs: number): Promise<{ status: number; body: unknown } | undefined> {
+export interface BrokerMonitor {
+  /**
+   * Says whether the server and its JetStream are well: its streams are recovered and can be written to. A full disk
+   * freezes a stream until the server restarts; this is where it shows. No answer in time is "not well".
+   */
+  isHealthy(timeoutMs: number): Promise<boolean>;
+  /** Says whether JetStream fsyncs each message before it acknowledges it (`sync_interval: always`). */
+  readSyncAlways(timeoutMs?: number): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+/** The name of the server's system user. */
+export const systemUser = 'system';
+
+async function findAnswer({ nats }: StreamConnection, what: string, timeoutMs: number): Promise<Readonly<Record<string, unknown>> | undefined> {
   try {
-    const response = await fetch(url, { signal: AbortSignal.timeout(timeoutMs) });
-    return { status: response.status, body: await response.json() };
+    const answer = await nats.request(`$SYS.REQ.SERVER.${nats.info?.server_id ?? ''}.${what}`, '', { timeout: timeoutMs });
+    return (answer.json() as { data?: Record<string, unknown> }).data;
   } catch {
     // Not listening yet, stopped, or stalled: all of them are "no answer".
     return undefined;
   }
 }
 
-/**
- * Says whether the server and its JetStream are well: its streams are recovered and can be written to. A full disk
- * freezes a stream until the server restarts; this is where it shows.
- */
-export async function isBrokerHealthy(monitorUrl: string, timeoutMs: number): Promise<boolean> {
-  const answer = await findJson(`${monitorUrl}/healthz`, timeoutMs);
-  return answer?.status === 200;
-}
-
-/** Says whether JetStream fsyncs each message before it acknowledges it (`sync_interval: always`). */
-export async function readSyncAlways(monitorUrl: string, timeoutMs = 5000): Promise<boolean> {
-  const answer = await findJson(`${monitorUrl}/jsz`, timeoutMs);
-  const body = answer?.body as { config?: { sync_always?: unknown } } | undefined;
-  return body?.config?.sync_always === true;
+/** Opens the monitor of the server at a local port; `broker_away` when it is not there now. */
+export async function openBrokerMonitor(port: number, password: string, logger: Logger): Promise<BrokerMonitor> {
+  const connection = await openConnection({ url: `nats://127.0.0.1:${port}`, user: systemUser, password, name: 'tributary-monitor', logger });
+  return {
+    async isHealthy(timeoutMs) {
+      const health = await findAnswer(connection, 'HEALTHZ', timeoutMs);
+      return health?.['status_code'] === 200;
+    },
+    async readSyncAlways(timeoutMs = 5000) {
+      const jetStream = (await findAnswer(connection, 'JSZ', timeoutMs)) as { config?: { sync_always?: unknown } } | undefined;
+      return jetStream?.config?.sync_always === true;
+    },
+    close: () => connection.close(),
+  };
 }

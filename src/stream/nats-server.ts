@@ -9,7 +9,7 @@ import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../run
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { retry } from '../runtime/retry.ts';
-import { isBrokerHealthy, readSyncAlways } from './broker-monitor.ts';
+import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
 
 /** How a client reaches an embedded server; passing it to the next start keeps address and credentials the same. */
 export interface NatsAddress {
@@ -40,8 +40,8 @@ export interface NatsServerOptions {
 export interface NatsServer extends RunningChild {
   readonly url: string;
   readonly address: NatsAddress;
-  /** The server's HTTP monitor, on loopback. */
-  readonly monitorUrl: string;
+  /** Tells how the server is, for as long as it runs. */
+  readonly monitor: BrokerMonitor;
 }
 
 /**
@@ -56,15 +56,16 @@ exec 3<&-
 exec "$@"
 `;
 
-function renderConfig(options: NatsServerOptions, address: NatsAddress): string {
+function renderConfig(options: NatsServerOptions, address: NatsAddress, systemPassword: string): string {
   const text = JSON.stringify;
   return [
     `server_name: "tributary"`,
     `listen: ${text(`127.0.0.1:${address.port === 0 ? -1 : address.port}`)}`,
-    `http: "127.0.0.1:-1"`,
     `ports_file_dir: ${text(options.folder)}`,
     `logtime: false`,
-    `authorization { user: ${text(address.user)}, password: ${text(address.password)} }`,
+    // In the server's default account, where the stream is. The system account only tells how the server is.
+    `authorization { users: [ { user: ${text(address.user)}, password: ${text(address.password)} } ] }`,
+    `accounts { $SYS { users: [ { user: ${text(systemUser)}, password: ${text(systemPassword)} } ] } }`,
     `jetstream {`,
     `  store_dir: ${text(path.join(options.folder, 'store'))}`,
     // Every acknowledged message is on the disk before its PubAck leaves; the default would sync every two minutes.
@@ -93,13 +94,13 @@ function forwardLog(child: ChildProcess, logger: Logger): { lastLines(): string 
   return { lastLines: () => last.join(' | ') };
 }
 
-/** The server writes the ports it took into a file named after its process id; the launcher's `exec` keeps that id. */
-async function readPorts(folder: string, pid: number): Promise<{ port: number; monitorUrl: string }> {
+/** The server writes the port it took into a file named after its process id; the launcher's `exec` keeps that id. */
+async function readPort(folder: string, pid: number): Promise<number> {
   const name = (await readdir(folder)).find((entry) => entry.endsWith(`_${pid}.ports`));
   const text = name === undefined ? undefined : await findTextFile(path.join(folder, name));
-  if (text === undefined || text === '') throw new AppError('broker_away', 'nats-server has not opened its ports yet');
-  const ports = JSON.parse(text) as { nats: string[]; monitoring: string[] };
-  return { port: Number(new URL(ports.nats[0] ?? '').port), monitorUrl: ports.monitoring[0] ?? '' };
+  if (text === undefined || text === '') throw new AppError('broker_away', 'nats-server has not opened its port yet');
+  const ports = JSON.parse(text) as { nats: string[] };
+  return Number(new URL(ports.nats[0] ?? '').port);
 }
 
 async function removeOldPortFiles(folder: string): Promise<void> {
@@ -108,12 +109,14 @@ async function removeOldPortFiles(folder: string): Promise<void> {
   }
 }
 
-async function waitUntilReady(options: NatsServerOptions, pid: number, ended: AbortSignal): Promise<{ port: number; monitorUrl: string }> {
+async function waitUntilReady(options: NatsServerOptions, pid: number, systemPassword: string, ended: AbortSignal): Promise<{ port: number; monitor: BrokerMonitor }> {
   return await retry(
     async () => {
-      const ports = await readPorts(options.folder, pid);
-      if (!(await isBrokerHealthy(ports.monitorUrl, 2000))) throw new AppError('broker_away', 'JetStream is not ready yet');
-      return ports;
+      const port = await readPort(options.folder, pid);
+      const monitor = await openBrokerMonitor(port, systemPassword, options.logger);
+      if (await monitor.isHealthy(2000)) return { port, monitor };
+      await monitor.close();
+      throw new AppError('broker_away', 'JetStream is not ready yet');
     },
     { forMs: options.readyMs ?? 60_000, everyMs: 20, signal: options.signal === undefined ? ended : AbortSignal.any([ended, options.signal]) },
   );
@@ -129,7 +132,9 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   await removeOldPortFiles(options.folder);
   const address = options.address ?? { port: 0, user: 'tributary', password: randomBytes(24).toString('hex') };
   const configFile = path.join(options.folder, 'nats-server.conf');
-  await writeFileDurably(configFile, renderConfig(options, address));
+  // Only this process is the system user: nobody else is told its password.
+  const systemPassword = randomBytes(24).toString('hex');
+  await writeFileDurably(configFile, renderConfig(options, address, systemPassword));
   await access(options.binary, constants.X_OK).catch((error: unknown) => {
     throw new AppError('broker_missing', `cannot run ${options.binary}`, { cause: error });
   });
@@ -150,8 +155,9 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   lifeline?.on('error', () => undefined);
 
   try {
-    const { port, monitorUrl } = await waitUntilReady(options, child.pid ?? 0, ended.signal);
-    if (!(await readSyncAlways(monitorUrl))) {
+    const { port, monitor } = await waitUntilReady(options, child.pid ?? 0, systemPassword, ended.signal);
+    void exited.then(() => monitor.close());
+    if (!(await monitor.readSyncAlways())) {
       throw new AppError('broker_unsafe', 'nats-server acknowledges messages before they are on the disk', {
         hint: 'Use nats-server 2.14 or newer, and no configuration of your own.',
       });
@@ -160,7 +166,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
       pid: child.pid ?? 0,
       url: `nats://127.0.0.1:${port}`,
       address: { ...address, port },
-      monitorUrl,
+      monitor,
       exited,
       stop: (graceMs) => stopChild(child, exited, graceMs),
       kill: () => void child.kill('SIGKILL'),

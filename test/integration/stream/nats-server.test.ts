@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { acquireLock } from '../../../src/runtime/lock.ts';
 import { openConnection } from '../../../src/stream/connection.ts';
+import { openBrokerMonitor } from '../../../src/stream/broker-monitor.ts';
 import { startNatsServer, type NatsServer, type NatsServerOptions } from '../../../src/stream/nats-server.ts';
 import { compileSources } from '../../helpers/compiled.ts';
 import { natsBinary, silentLogger } from '../../helpers/nats.ts';
@@ -26,8 +27,8 @@ async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server
 describe('the embedded nats-server', () => {
   it('is ready with JetStream that fsyncs before it acknowledges', async () => {
     const { server } = await start();
-    const answer = (await (await fetch(`${server.monitorUrl}/jsz`)).json()) as { config: { sync_always: boolean; max_storage: number } };
-    expect(answer.config).toMatchObject({ sync_always: true, max_storage: 64 * 1024 * 1024 });
+    expect(await server.monitor.isHealthy(2000)).toBe(true);
+    expect(await server.monitor.readSyncAlways()).toBe(true);
   });
 
   it('listens on loopback only, and its configuration is for its owner only', async () => {
@@ -57,6 +58,23 @@ describe('the embedded nats-server', () => {
       code: 'broker_away',
       message: expect.not.stringContaining('wrong') as string,
     });
+  });
+
+  it('tells how it is to nobody but its own supervisor', async () => {
+    const { server, folder } = await start();
+    expect(await readFile(path.join(folder, 'nats-server.conf'), 'utf8')).not.toMatch(/^\s*(http|monitor)/m);
+    const known = await openConnection({ url: server.url, ...server.address, name: 'known', logger: silentLogger });
+    await expect(known.nats.request('$SYS.REQ.SERVER.PING.JSZ', '', { timeout: 500 })).rejects.toThrow('no responders');
+    await known.close();
+    await expect(openBrokerMonitor(server.address.port, server.address.password, silentLogger)).rejects.toMatchObject({ code: 'broker_away' });
+  });
+
+  it('is not well while it is stalled, and well again afterwards', async () => {
+    const { server } = await start();
+    process.kill(server.pid, 'SIGSTOP');
+    expect(await server.monitor.isHealthy(100)).toBe(false);
+    process.kill(server.pid, 'SIGCONT');
+    expect(await server.monitor.isHealthy(5000)).toBe(true);
   });
 
   it('comes back with the same port and credentials when it is told them', async () => {
