@@ -79,3 +79,12 @@ export function isStopped(pid: number): boolean {
 export function isAlive(pid: number): boolean {
   return readProcess(pid) !== undefined;
 }
+
+/** Reads how much memory a process holds now, bytes; 0 when it is gone. */
+export function readResidentBytes(pid: number): number {
+  try {
+    return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) * 1024;
+  } catch {
+    return 0;
+  }
+}
