@@ -114,7 +114,7 @@ async function waitUntilReady(options: NatsServerOptions, pid: number, systemPas
     async () => {
       const port = await readPort(options.folder, pid);
       const monitor = await openBrokerMonitor(port, systemPassword, options.logger);
-      if (await monitor.isHealthy(2000)) return { port, monitor };
+      if ((await monitor.readHealth(2000)).state === 'well') return { port, monitor };
       await monitor.close();
       throw new AppError('broker_away', 'JetStream is not ready yet');
     },

@@ -27,7 +27,7 @@ async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server
 describe('the embedded nats-server', () => {
   it('is ready with JetStream that fsyncs before it acknowledges', async () => {
     const { server } = await start();
-    expect(await server.monitor.isHealthy(2000)).toBe(true);
+    expect(await server.monitor.readHealth(2000)).toEqual({ state: 'well' });
     expect(await server.monitor.readSyncAlways()).toBe(true);
   });
 
@@ -72,9 +72,9 @@ describe('the embedded nats-server', () => {
   it('is not well while it is stalled, and well again afterwards', async () => {
     const { server } = await start();
     process.kill(server.pid, 'SIGSTOP');
-    expect(await server.monitor.isHealthy(100)).toBe(false);
+    expect(await server.monitor.readHealth(100)).toEqual({ state: 'silent' });
     process.kill(server.pid, 'SIGCONT');
-    expect(await server.monitor.isHealthy(5000)).toBe(true);
+    expect(await server.monitor.readHealth(5000)).toEqual({ state: 'well' });
   });
 
   it('comes back with the same port and credentials when it is told them', async () => {
