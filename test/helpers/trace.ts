@@ -1,0 +1,55 @@
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+
+/** One system call of any of the traced processes. */
+export interface Step {
+  /** The call with its arguments as strace writes them; descriptors carry their paths. */
+  readonly text: string;
+  /** Places in the trace where the call was made and where it had returned. */
+  readonly begun: number;
+  readonly done: number;
+}
+
+const calls = 'fsync,fdatasync,write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,link,linkat,rename,renameat,renameat2';
+
+/** The command that runs another and writes what it and its children ask of the kernel to a file; they keep their process ids. */
+export function traceCommand(file: string): string[] {
+  return ['strace', '-D', '-f', '-y', '-s', '200', '--seccomp-bpf', '-e', `trace=${calls}`, '-e', 'signal=none', '-o', file];
+}
+
+/** Says what this machine lacks for a trace; undefined when it lacks nothing. */
+export function missingForTraces(): string | undefined {
+  try {
+    const [command = '', ...words] = traceCommand('/dev/null');
+    execFileSync(command, [...words, 'true'], { stdio: 'ignore' });
+    return undefined;
+  } catch {
+    return 'it needs strace 5.3 or newer, and leave to trace';
+  }
+}
+
+/** Reads a trace; the two halves of a call that another one interrupted are put together. */
+export function readTrace(file: string): Step[] {
+  const steps: Step[] = [];
+  const unfinished = new Map<string, { text: string; begun: number }>();
+  for (const [place, line] of readFileSync(file, 'utf8').split('\n').entries()) {
+    const [, pid = '', rest = ''] = /^(\d+)\s+(.*)$/.exec(line) ?? [];
+    const resumed = unfinished.get(pid);
+    if (rest.endsWith('<unfinished ...>')) unfinished.set(pid, { text: rest, begun: place });
+    else if (rest.startsWith('<...') && resumed !== undefined) {
+      steps.push({ ...resumed, done: place });
+      unfinished.delete(pid);
+    } else if (/^\w+\(/.test(rest)) steps.push({ text: rest, begun: place, done: place });
+  }
+  return steps.toSorted((a, b) => a.begun - b.begun);
+}
+
+/** The steps that match, in order. */
+export function findSteps(steps: readonly Step[], pattern: RegExp): Step[] {
+  return steps.filter(({ text }) => pattern.test(text));
+}
+
+/** Says whether a call that matches was made after one step had returned, and had itself returned before another was made. */
+export function happenedBetween(steps: readonly Step[], after: Step, pattern: RegExp, before: Step): boolean {
+  return findSteps(steps, pattern).some((step) => step.begun > after.done && step.done < before.begun);
+}
