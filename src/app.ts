@@ -5,16 +5,18 @@ import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
 import type { ServiceView } from './health/routes.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
-import { startDiskWatch } from './runtime/disk-watch.ts';
+import { isSameDisk, startDiskWatch } from './runtime/disk-watch.ts';
 import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
 import type { Logger } from './runtime/logger.ts';
 import type { Metrics } from './runtime/metrics.ts';
 import { readPackageJson } from './runtime/package-files.ts';
 import { httpAddress } from './runtime/ports.ts';
+import type { Problem } from './runtime/problem.ts';
 import type { Stage } from './runtime/role-process.ts';
 import type { Role } from './service.ts';
 import { openConnection, type StreamConnection } from './stream/connection.ts';
 import { openPublisher } from './stream/publisher.ts';
+import { startPulse } from './stream/pulse.ts';
 import { openReader } from './stream/reader.ts';
 import { ensureStream } from './stream/topology.ts';
 
@@ -41,13 +43,53 @@ interface Parts extends Composition {
   readonly closers: Closers;
 }
 
+/** What a disk at its reserve means, where it is not the stream's. */
+const diskProblems = {
+  lake: {
+    what: "the lake's disk has come down to its reserve",
+    todo: 'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
+  },
+  reports: {
+    what: "the disk of the reports has come down to its reserve",
+    todo: 'Free some space: once it is full, exports wait for it, for as long as TRIBUTARY_EXPORT_TIMEOUT_MS says; import and the lake go on.',
+  },
+} as const satisfies Record<string, Problem>;
+
+/** Tells what is wrong beside a stage's own problems. */
+type FindProblems = () => readonly Problem[];
+
+/** Adds what the composition watches to the problems that a stage reports. */
+function withProblems(stage: Stage, watches: readonly FindProblems[]): Stage {
+  return {
+    ...stage,
+    facts() {
+      const { problems = [], ...facts } = stage.facts?.() ?? {};
+      return { ...facts, problems: [...(problems as Problem[]), ...watches.flatMap((find) => find())] };
+    },
+  };
+}
+
+/**
+ * Watches the disk of a store that has one of its own. On the stream's disk import watches the reserve for all: what
+ * waits for the lake or for a report does not grow while no event is taken.
+ */
+async function watchStoreDisk({ config, logger, closers }: Parts, folder: string, problem: Problem): Promise<FindProblems> {
+  const { nats } = dataPaths(config.dataDir);
+  if (existsSync(nats) && (await isSameDisk(folder, nats))) return () => [];
+  const disk = await startDiskWatch(folder, config.diskReserveBytes, logger);
+  closers.add('disk watch', () => disk.stop());
+  return () => (disk.isLow() ? [problem] : []);
+}
+
 /** Connects to the broker that the supervisor named, and makes sure that the stream is there with safe settings. */
-async function openStream({ config, logger, closers }: Parts, name: string): Promise<StreamConnection> {
+async function openStream({ config, logger, closers }: Parts, name: string): Promise<{ connection: StreamConnection; findProblems: FindProblems }> {
   assert(config.natsUrl !== undefined, 'the supervisor names the broker to its children');
   const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
   closers.add('broker connection', () => connection.close());
   await ensureStream(connection, { maxBytes: config.streamMaxBytes });
-  return connection;
+  const pulse = startPulse(connection);
+  closers.add('broker pulse', () => pulse.stop());
+  return { connection, findProblems: () => pulse.problems() };
 }
 
 async function startIngestStage(parts: Parts): Promise<Stage> {
@@ -59,17 +101,20 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
   const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
   closers.add('disk watch', () => disk?.stop());
-  const publisher = openPublisher(await openStream(parts, 'ingest'));
-  return startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false }, { host: config.host, port: config.s2sPort });
+  const { connection, findProblems } = await openStream(parts, 'ingest');
+  const publisher = openPublisher(connection);
+  const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false }, { host: config.host, port: config.s2sPort });
+  return withProblems(ingest, [findProblems]);
 }
 
 async function startCompactStage(parts: Parts): Promise<Stage> {
   const { startCompact } = await import('./compact/compact.ts');
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
-  const reader = await openReader(await openStream(parts, 'compact'));
+  const { connection, findProblems } = await openStream(parts, 'compact');
+  const reader = await openReader(connection);
   closers.add('stream reader', () => reader.close());
-  return startCompact(
+  const compact = await startCompact(
     { reader, clock, metrics, logger },
     {
       lakeDir: paths.lake,
@@ -83,6 +128,7 @@ async function startCompactStage(parts: Parts): Promise<Stage> {
       duckdbMemoryMb: config.duckdbMemoryMb,
     },
   );
+  return withProblems(compact, [findProblems, await watchStoreDisk(parts, paths.lake, diskProblems.lake)]);
 }
 
 /** The API reference: each area's part, made from what it validates with. */
@@ -98,7 +144,8 @@ async function describeApi(config: Config): Promise<object> {
   return assembleOpenApi(version, [describeImport(importUrl), describeExportApi(), describeHealth()]);
 }
 
-async function startExportStage({ config, logger, metrics, clock, closers }: Parts): Promise<Stage> {
+async function startExportStage(parts: Parts): Promise<Stage> {
+  const { config, logger, metrics, clock, closers } = parts;
   const [{ startExport }, { addHealthRoutes }, { lakePaths }] = await Promise.all([import('./export/export.ts'), import('./health/routes.ts'), import('./lake/lake.ts')]);
   const reference = await describeApi(config);
   const paths = dataPaths(config.dataDir);
@@ -116,7 +163,8 @@ async function startExportStage({ config, logger, metrics, clock, closers }: Par
       keysDir: paths.keys,
     },
   );
-  return { ...stage, onService: (state) => void (view = state as ServiceView) };
+  const watched = withProblems(stage, [await watchStoreDisk(parts, paths.reports, diskProblems.reports)]);
+  return { ...watched, onService: (state) => void (view = state as ServiceView) };
 }
 
 const starters = { ingest: startIngestStage, compact: startCompactStage, export: startExportStage } satisfies Record<Role, (parts: Parts) => Promise<Stage>>;

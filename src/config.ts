@@ -57,7 +57,9 @@ const quotaUnitsMs: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h
 /** Reads one variable at a time and remembers every problem, so that all are named at once. */
 function createReader(environment: Environment) {
   const problems: string[] = [];
+  const names = new Set<string>();
   const read = (name: string): string | undefined => {
+    names.add(`TRIBUTARY_${name}`);
     const value = environment[`TRIBUTARY_${name}`];
     return value === undefined || value === '' ? undefined : value;
   };
@@ -66,6 +68,8 @@ function createReader(environment: Environment) {
 
   return {
     problems,
+    /** The variables that were asked for. */
+    names,
     text: (name: string): string | undefined => read(name),
     integer(name: string, fallback: number, min: number, max: number = Number.MAX_SAFE_INTEGER): number {
       const text = read(name);
@@ -106,13 +110,8 @@ function createReader(environment: Environment) {
   };
 }
 
-/**
- * Turns the environment into a frozen Config. Unset and empty variables take their defaults; every bad one is named in
- * a single `config_invalid` error.
- */
-export function parseConfig(environment: Environment): Config {
-  const read = createReader(environment);
-  const config: Config = {
+function readConfig(read: ReturnType<typeof createReader>): Config {
+  return {
     dataDir: path.resolve(read.text('DATA_DIR') ?? 'data'),
     host: read.text('HOST') ?? '127.0.0.1',
     s2sPort: read.integer('S2S_PORT', 8080, 0, 65_535),
@@ -143,10 +142,50 @@ export function parseConfig(environment: Environment): Config {
     clockOffsetSeconds: read.integer('CLOCK_OFFSET_SECONDS', 0, -315_360_000, 315_360_000),
     logLevel: read.oneOf('LOG_LEVEL', 'info', logLevels),
   };
+}
+
+/**
+ * Turns the environment into a frozen Config. Unset and empty variables take their defaults; every bad one is named in
+ * a single `config_invalid` error.
+ */
+export function parseConfig(environment: Environment): Config {
+  const read = createReader(environment);
+  const config = readConfig(read);
   if (read.problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${read.problems.join('; ')}`, { hint: 'The README has the table of settings.' });
   }
   return Object.freeze(config);
+}
+
+/** Variables of our prefix that are no settings of the service: the set-up's, and those of its tests and benchmarks. */
+const otherVariables = /^TRIBUTARY_(CACHE_DIR|CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;
+
+/** A variable that is so many letters away from a setting was meant to be it. */
+const maxTypingErrors = 3;
+
+/** Number of letters to change, add or take away until one word is the other. */
+function editDistance(one: string, other: string): number {
+  let row = Array.from({ length: other.length + 1 }, (_, index) => index);
+  for (let index = 0; index < one.length; index += 1) {
+    const next = [index + 1];
+    for (let column = 0; column < other.length; column += 1) {
+      next.push(Math.min((next[column] ?? 0) + 1, (row[column + 1] ?? 0) + 1, (row[column] ?? 0) + (one[index] === other[column] ? 0 : 1)));
+    }
+    row = next;
+  }
+  return row.at(-1) ?? 0;
+}
+
+/** Finds variables that look like settings and are none, each with the setting that was probably meant: a typing error must not pass in silence. */
+export function findUnknownSettings(environment: Environment): readonly { readonly variable: string; readonly probably: string | undefined }[] {
+  const read = createReader({});
+  readConfig(read);
+  const known = [...read.names];
+  const unknown = Object.keys(environment).filter((name) => name.startsWith('TRIBUTARY_') && !read.names.has(name) && !otherVariables.test(name));
+  return unknown.map((variable) => {
+    const [nearest] = known.map((name) => ({ name, distance: editDistance(variable, name) })).toSorted((a, b) => a.distance - b.distance);
+    return { variable, probably: nearest !== undefined && nearest.distance <= maxTypingErrors ? nearest.name : undefined };
+  });
 }
 
 /** The paths below the data folder; design of the layout in the README. */

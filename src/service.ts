@@ -2,6 +2,8 @@ import path from 'node:path';
 import process from 'node:process';
 import type { Config } from './config.ts';
 import { dataPaths } from './config.ts';
+import { findProblems } from './health/health.ts';
+import { createProblemLog } from './health/problem-log.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
 import { createClock } from './runtime/clock.ts';
 import { ensureFolder } from './runtime/durable-file.ts';
@@ -14,7 +16,8 @@ import { httpAddress, settlePorts } from './runtime/ports.ts';
 import { findProcessStart } from './runtime/process-identity.ts';
 import { removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
-import { startNatsServer, type NatsAddress } from './stream/nats-server.ts';
+import { startBrokerWatch, type BrokerWatch } from './stream/broker-watch.ts';
+import { startNatsServer, type NatsAddress, type NatsServer } from './stream/nats-server.ts';
 
 /**
  * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
@@ -55,10 +58,17 @@ const stateEveryMs = 1000;
 /** Room in the broker's store beyond the stream's own limit, bytes: purged blocks linger for a moment. */
 const storeMarginBytes = 256 * 1024 * 1024;
 
-/** Runs nats-server unless an external one is named; returns the address, with credentials, that the roles connect to. */
-async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal): Promise<string> {
+/** The broker as the roles see it, and what watches it when it is our own. */
+interface Broker {
+  /** Address with credentials. */
+  readonly url: string;
+  readonly watch?: BrokerWatch;
+}
+
+/** Runs nats-server, and heals it, unless an external one is named. */
+async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal): Promise<Broker> {
   const { config, environment, logger } = options;
-  if (config.natsUrl !== undefined) return config.natsUrl;
+  if (config.natsUrl !== undefined) return { url: config.natsUrl };
   const server = await findNatsServer({ path: environment['PATH'], cacheFolder: cacheFolder(environment) });
   if (server === undefined) {
     throw new AppError('broker_missing', `there is no nats-server of version ${minimumNatsVersion} or newer`, { hint: "Run 'make build', or 'tributary setup'." });
@@ -69,7 +79,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
 
   // Clients find a restarted server where the first one was.
   let address: NatsAddress | undefined;
-  const start = async (unwanted: AbortSignal): Promise<RunningChild> => {
+  const start = async (unwanted: AbortSignal): Promise<NatsServer> => {
     const running = await startNatsServer({
       binary: server.binary,
       folder,
@@ -85,9 +95,11 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   const keeper = await startKeeper('nats-server', start, logger, signal);
   keepers.push(keeper);
   closers.add('nats-server', () => keeper.stop(brokerGraceMs));
+  const watch = startBrokerWatch(() => keeper.current(), { folder, reserveBytes: config.diskReserveBytes, logger });
+  closers.add('nats-server watch', () => watch.stop());
   if (address === undefined) throw new AppError('start_failed', 'nats-server has no address');
   const { user, password, port } = address;
-  return `nats://${user}:${password}@127.0.0.1:${port}`;
+  return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch };
 }
 
 /** Makes the data folder; says in one sentence why it cannot be one. */
@@ -126,13 +138,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const api = apiPort === undefined ? undefined : httpAddress(config.host, apiPort);
 
     const keepers: Keeper<RunningChild>[] = [];
-    const natsUrl = await keepNatsServer(options, closers, keepers, signal);
+    const broker = await keepNatsServer(options, closers, keepers, signal);
     const reports = new Map<string, Report>();
 
     const environment = {
       ...options.environment,
       TRIBUTARY_DATA_DIR: config.dataDir,
-      TRIBUTARY_NATS_URL: natsUrl,
+      TRIBUTARY_NATS_URL: broker.url,
       TRIBUTARY_HOST: config.host,
       ...(s2sPort === undefined ? {} : { TRIBUTARY_S2S_PORT: String(s2sPort) }),
       ...(apiPort === undefined ? {} : { TRIBUTARY_API_PORT: String(apiPort) }),
@@ -162,6 +174,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     }
     if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
 
+    const problemLog = createProblemLog(logger);
     const publishState = (): void => {
       const state: ServiceState = {
         pid: process.pid,
@@ -170,11 +183,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         writtenAt: new Date(clock.nowMs()).toISOString(),
         s2s,
         api,
-        natsUrl,
+        natsUrl: broker.url,
         processes: keepers.map((keeper) => keeper.state()),
-        facts: Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
+        facts: {
+          ...Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
+          ...(broker.watch === undefined ? {} : { 'nats-server': { heals: broker.watch.heals(), problems: broker.watch.problems() } }),
+        },
         silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),
       };
+      problemLog.update(findProblems(state, clock.nowMs()));
       exporter?.current()?.send({ type: 'service', state: { ...state, natsUrl: undefined, metrics: [...reports.values()].map((report) => report.metrics) } });
       try {
         writeServiceState(paths.run, state);

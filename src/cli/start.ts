@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { findUnknownSettings } from '../config.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { roles, startService, type Role, type Service, type ServiceOptions } from '../service.ts';
@@ -41,6 +42,7 @@ export const startCommand: Command = {
       TRIBUTARY_HOST: values.host,
     });
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
+    for (const { variable, probably } of findUnknownSettings(environment)) logger.warn({ variable, probably }, 'unknown setting is ignored');
     const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger }, stop);
     if (service === undefined) return;
     force.addEventListener('abort', () => service.force());

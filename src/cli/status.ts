@@ -1,12 +1,13 @@
 import { dataPaths } from '../config.ts';
-import { findNotices, findProblems, type Problem } from '../health/health.ts';
+import { findNotices, findProblems } from '../health/health.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/snapshot.ts';
 import { summarizeReports } from '../reports/summary.ts';
 import { createClock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { readServiceStates, type ServiceState } from '../runtime/service-state.ts';
+import type { Problem } from '../runtime/problem.ts';
+import { listLostServices, readServiceStates, type ServiceState } from '../runtime/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
 import type { StreamState } from '../stream/stream.ts';
@@ -67,6 +68,9 @@ export const statusCommand: Command = {
     const services = readServiceStates(paths.run);
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();
     const problems = services.flatMap((service) => findProblems(service, nowMs));
+    for (const lost of listLostServices(paths.run)) {
+      problems.push({ what: `the service of pid ${lost.pid} ended without being stopped; it was last seen at ${lost.writtenAt}`, todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why." });
+    }
 
     // An external broker keeps events while the service is stopped.
     const natsUrl = services[0]?.natsUrl ?? config.natsUrl;

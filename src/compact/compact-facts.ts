@@ -1,11 +1,12 @@
 import { describeError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
+import type { Problem } from '../runtime/problem.ts';
 import type { Table } from '../lake/table.ts';
 import { faultExplanations, type StreamFault } from './follow.ts';
 
 /** What a loop waits for to pass: it fails again and again, and goes on by itself when the cause is gone. */
 export interface Trouble {
-  /** Remembers the newest error; returns for how long it has gone on, milliseconds. */
+  /** Remembers the newest error; returns for how long it has gone on, milliseconds: 0 the first time. */
   note(error: unknown): number;
   /** The loop works again. */
   clear(): void;
@@ -19,12 +20,6 @@ export interface SeenFault {
   readonly at: string;
 }
 
-/** One sentence of what is the matter, and one of what to do: the shape in which a stage reports to the operator. */
-interface Remark {
-  readonly what: string;
-  readonly todo: string;
-}
-
 /** A trouble that has gone on for less says nothing of the service's health, milliseconds. */
 const lastingMs = 5000;
 /** Faults told one by one; the metrics count all. */
@@ -35,9 +30,10 @@ export function createTrouble(clock: Clock, lasting = lastingMs): Trouble {
   let trouble: { readonly begunMs: number; readonly since: string; error: string } | undefined;
   return {
     note(error) {
-      trouble ??= { begunMs: performance.now(), since: new Date(clock.nowMs()).toISOString(), error: '' };
+      const nowMs = performance.now();
+      trouble ??= { begunMs: nowMs, since: new Date(clock.nowMs()).toISOString(), error: '' };
       trouble.error = describeError(error);
-      return performance.now() - trouble.begunMs;
+      return nowMs - trouble.begunMs;
     },
     clear() {
       trouble = undefined;
@@ -46,7 +42,7 @@ export function createTrouble(clock: Clock, lasting = lastingMs): Trouble {
   };
 }
 
-function describeTrouble(trouble: Trouble, what: string, todo: string): Remark[] {
+function describeTrouble(trouble: Trouble, what: string, todo: string): Problem[] {
   const found = trouble.find();
   return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo }];
 }
@@ -55,18 +51,19 @@ function describeTrouble(trouble: Trouble, what: string, todo: string): Remark[]
  * The facts that the compactor reports for the service's status. `problems` are what keeps it from its work, so that the
  * service is not ready; `notices` are what an operator should look at while everything works.
  */
-export function compactFacts(table: Table, faults: readonly SeenFault[], troubles: { readonly flush: Trouble; readonly upkeep: Trouble }): Readonly<Record<string, unknown>> {
+export function compactFacts(table: Table, { faults, damages }: { readonly faults: readonly SeenFault[]; readonly damages: readonly string[] }, troubles: { readonly flush: Trouble; readonly upkeep: Trouble }): Readonly<Record<string, unknown>> {
   const { totals, epoch } = table.lake();
   const { version, files } = table.state();
   const problems = [
-    ...describeTrouble(troubles.flush, 'events do not get from the stream into the lake', 'Nothing is lost while the stream has room; it goes on by itself once the cause is gone.'),
-    ...describeTrouble(troubles.upkeep, 'young files of the lake are not sealed or cleaned up', 'Exports and SQL go on; it goes on by itself once the cause is gone.'),
+    ...describeTrouble(troubles.flush, 'events do not get from the stream into the lake', 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.'),
+    ...describeTrouble(troubles.upkeep, 'young files of the lake are not sealed or cleaned up', 'Remove the cause, such as a full disk: it then goes on by itself. Exports and SQL work meanwhile.'),
   ];
   const notices = [
     ...faults.slice(-newestFaults).map(({ fault, at }) => ({
       what: `at ${at}: ${faultExplanations[fault]}`,
       todo: "Look for the cause in nats-server's log and on its disk, and let clients send again what they sent before that time: what carries the same Idempotency-Key is stored once.",
     })),
+    ...damages.map((damage) => ({ what: `events under a key that this file has are stored again when they are sent again: ${damage}`, todo: "Run 'tributary lake check', restore the file from a copy, and start again." })),
     ...(totals.failed === 0
       ? []
       : [{ what: `events that could not be written to the lake are kept: ${totals.failed}`, todo: "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right." }]),

@@ -5,7 +5,7 @@
  * Out: commits to the lake; young files at once, sealed files in time; failed events with their reason.
  * Invariant: a message is purged from the stream only when a durable commit has its events. The order is always write,
  * fsync, commit, purge; the position is in the commit itself, so a batch is in the lake once or not at all.
- * Crash: at any instruction. The next start reads the position from the log, sweeps what no commit names, finishes a seal
+ * Crash: at any instruction. The next start reads the position from the log, compares the stream with it, sweeps what no commit names, finishes a seal
  * that had begun to rename, and reads on.
  *
  * Two loops run side by side: `flush` is the loop below; `upkeep` (upkeep.ts) seals, checkpoints and cleans.
@@ -34,7 +34,7 @@ import { openRecentKeys } from './dedupe.ts';
 import { flushBatch } from './flush.ts';
 import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
 import { gatherBatch } from './gather.ts';
-import { startUpkeep } from './upkeep.ts';
+import { startUpkeep, type Upkeep } from './upkeep.ts';
 
 export interface CompactDependencies {
   readonly reader: StreamReader;
@@ -86,6 +86,9 @@ interface Loop {
   readonly options: CompactOptions;
   readonly alarm: FollowDependencies['alarm'];
   readonly trouble: Trouble;
+  readonly upkeep: Upkeep;
+  /** Told of until the sweep of this start is done. */
+  readonly start: { swept: boolean; faulty: boolean };
 }
 
 /** One turn of the flush loop: pull, convert, flush, commit, purge. */
@@ -95,6 +98,8 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   const follow = { table, reader, writer, alarm };
   await table.refresh();
   const epoch = await followStream(follow);
+  // Not before the stream was compared with the log: where the two disagree, a file that the log does not name may be all there is.
+  if (!loop.start.swept) loop.start.swept = await loop.upkeep.sweep(loop.start.faulty);
   const limits = { maxBytes: options.flushMaxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
   const batch = await gatherBatch(reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal).catch(async (error: unknown) => {
     if (!isAppError(error, 'corrupt')) throw error;
@@ -133,7 +138,8 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
       const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || (error.retryable && lastedMs < maxTroubleMs)));
       if (!passing) throw error;
-      loop.dependencies.logger.warn({ error: describeError(error) }, 'flush waits');
+      // Once for each trouble: it is tried twice a second.
+      loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');
       await pause(retryEveryMs, signal);
     }
   }
@@ -165,16 +171,19 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   closers.add('upkeep', () => upkeep.stop());
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
-  await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
+  const damages = (await openRecentKeys(duckdb, table.snapshot(), clock.nowMs())).map(describeError);
+  for (const error of damages) logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
 
   const faults: SeenFault[] = [];
+  const start = { swept: false, faulty: false };
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     logger.error({ fault, ...figures }, faultExplanations[fault]);
     counted.streamFault(fault);
+    start.faulty ||= !start.swept;
     faults.push({ fault, at: new Date(clock.nowMs()).toISOString() });
   };
   const aborter = new AbortController();
-  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush };
+  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, start };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();
@@ -183,7 +192,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   return {
     failed: Promise.race([running, upkeep.running]).then(() => Promise.reject(new AppError('stopping', 'the compactor has stopped'))),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, faults, troubles),
+    facts: () => compactFacts(table, { faults, damages }, troubles),
   };
 }
 

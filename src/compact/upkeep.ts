@@ -6,7 +6,7 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import { acquireLock } from '../runtime/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/retry.ts';
-import { checkpointWhenDue, mustForget, sweep, trimLog, vacuum } from '../lake/clean.ts';
+import { checkpointWhenDue, listLeftovers, mustForget, sweep, trimLog, vacuum } from '../lake/clean.ts';
 import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
 import { recoverIntents } from '../lake/intent.ts';
 import type { lakePaths } from '../lake/lake.ts';
@@ -40,6 +40,11 @@ export interface UpkeepOptions {
 /** The upkeep loop at work; `running` rejects when it cannot go on. */
 export interface Upkeep extends Stoppable {
   readonly running: Promise<void>;
+  /**
+   * Sweeps what a crash has left, for the flush loop between two flushes. `putAside`: young files that no commit names are
+   * kept in a folder of their own. False when another holds the maintenance lock.
+   */
+  sweep(putAside: boolean): Promise<boolean>;
 }
 
 const turnEveryMs = 500;
@@ -85,11 +90,9 @@ async function seal(dependencies: UpkeepDependencies, duckdb: Duckdb, options: U
   }
 }
 
-/** Starts the loop that seals, checkpoints and cleans beside the flushes; first it sweeps what a crash has left. */
+/** Starts the loop that seals, checkpoints and cleans beside the flushes. */
 export async function startUpkeep(dependencies: UpkeepDependencies, options: UpkeepOptions): Promise<Upkeep> {
   const { table, clock, crashPoint, paths, logger, writer, trouble } = dependencies;
-  const swept = await underLock(dependencies, () => sweep(table, crashPoint));
-  if (swept !== undefined && swept > 0) logger.info({ swept }, 'swept files that no commit names');
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 1, tempDir: path.join(options.spoolDir, 'seal') });
   const aborter = new AbortController();
   const { signal } = aborter;
@@ -131,6 +134,17 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs / 2);
   }
 
+  async function sweepOnce(putAside: boolean): Promise<boolean> {
+    const swept = await underLock(dependencies, async () => {
+      const leftovers = await listLeftovers(table);
+      await table.refresh();
+      assertOwner(table.lake(), writer);
+      return sweep(table, leftovers, crashPoint, putAside ? paths.orphans : undefined);
+    });
+    if (swept !== undefined && swept > 0) logger[putAside ? 'error' : 'info']({ swept, ...(putAside ? { putAside: paths.orphans } : {}) }, 'swept files that no commit names');
+    return swept !== undefined;
+  }
+
   async function run(): Promise<void> {
     while (!signal.aborted) {
       try {
@@ -140,9 +154,10 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
         if (signal.aborted) return;
         await table.refresh();
         assertOwner(table.lake(), writer, error);
-        if (!(isAppError(error) && error.retryable) && !isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
-        trouble.note(error);
-        logger.warn({ error: describeError(error) }, 'upkeep waits');
+        // A damaged file keeps its rows from being rewritten, and nothing else from going on: the flushes least of all.
+        const passing = isAppError(error) && (error.retryable || error.code === 'corrupt');
+        if (!passing && !isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
+        logger[trouble.note(error) === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'upkeep waits');
       }
       await pause(turnEveryMs, signal);
     }
@@ -152,6 +167,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   running.catch(() => undefined);
   return {
     running,
+    sweep: sweepOnce,
     async stop() {
       aborter.abort(new AppError('stopping', 'the compactor stops'));
       duckdb.interrupt();

@@ -1,19 +1,14 @@
+import type { Problem } from '../runtime/problem.ts';
 import type { ServiceState } from '../runtime/service-state.ts';
 
 /**
  * Health: what is wrong with the service, and what to do about it.
  *
  * In: the supervisor's view of its processes and the facts each stage reports about once a second.
- * Out: a list of problems for `/readyz` and `tributary status`; none means ready. Also `/healthz` (this process answers)
+ * Out: a list of problems for `/readyz`, `tributary status` and the supervisor's log; none means ready. Also `/healthz` (this process answers)
  * and `/metrics` (every process's metrics, merged).
  * Invariant: a problem always comes with a next step. Crash: nothing rests here.
  */
-
-/** Something that is wrong, in one sentence, and the operator's next step in another. */
-export interface Problem {
-  readonly what: string;
-  readonly todo: string;
-}
 
 /** A process, or a supervisor, that has said nothing for so long is stuck, milliseconds. They report every second. */
 const silentAfterMs = 10_000;
@@ -57,6 +52,9 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
       todo: `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
     });
   }
-  problems.push(...reportedAs('problems', state.facts));
+  for (const problem of reportedAs('problems', state.facts)) {
+    // Several processes may see the same thing.
+    if (!problems.some(({ what }) => what === problem.what)) problems.push(problem);
+  }
   return problems;
 }

@@ -2,6 +2,7 @@ import { isAppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/retry.ts';
 import { maxMessageBytes, type StreamPublisher } from '../stream/stream.ts';
+import type { Trouble } from './trouble.ts';
 
 /**
  * What became of an append. `stored`: fsynced in the stream. `refused`: not stored, and will not be. `unknown`: no
@@ -28,8 +29,6 @@ export interface GroupCommit {
   /** Adds the lines of one request (NDJSON, at most one message's size); answers when they are durable, or why not. */
   append(lines: Buffer): Promise<AppendOutcome>;
   waitingBytes(): number;
-  /** Why events are not stored now: the disk is down to its reserve, the broker does not answer, or the stream was full a moment ago. */
-  trouble(): 'disk' | 'away' | 'full' | undefined;
   /** Refuses what comes from now on, and returns when everything taken has its answer. */
   drain(): Promise<void>;
 }
@@ -40,6 +39,8 @@ export interface GroupCommitDependencies {
   readonly onGroup: (figures: GroupFigures) => void;
   /** Says that the stream's disk has come down to its reserve: appends are then refused, while there is still room to work. */
   readonly isDiskLow: () => boolean;
+  /** Told why appends are refused. */
+  readonly trouble: Trouble;
 }
 
 interface Entry {
@@ -52,8 +53,6 @@ interface Entry {
 /** A group is not sent when its first member has less time left than this: its answer would hardly come in time. */
 const minPublishMs = 250;
 const pingTimeoutMs = 500;
-/** For so long after a refusal the stream counts as full. */
-const fullForMs = 10_000;
 /** Pause between attempts while the broker does not take messages. */
 const retryPauseMs = 50;
 
@@ -68,11 +67,12 @@ export function createGroupCommit(
   dependencies: GroupCommitDependencies,
   options: GroupCommitOptions,
 ): GroupCommit {
-  const { publisher, logger } = dependencies;
+  const { publisher, logger, trouble } = dependencies;
   let waiting: Entry[] = [];
   let waitingBytes = 0;
   let stalled = false;
-  let fullAtMs = Number.NEGATIVE_INFINITY;
+  /** The newest group was confirmed: the first that is not is worth a line in the log. */
+  let confirmed = true;
   const draining = new AbortController();
   let loop: Promise<void> | undefined;
   let expiry: NodeJS.Timeout | undefined;
@@ -91,6 +91,7 @@ export function createGroupCommit(
   function refuseLate(): void {
     const nowMs = performance.now();
     for (const entry of takeWhile(({ dueMs }) => dueMs - nowMs < minPublishMs)) {
+      if (!stalled) trouble.note('crowded');
       entry.settle({ state: 'refused', detail: 'not stored: the broker did not take it in time' });
     }
   }
@@ -121,18 +122,20 @@ export function createGroupCommit(
     try {
       await publisher.publish(payload, (group[0]?.dueMs ?? startedMs) - startedMs);
     } catch (error) {
-      stalled = !isAppError(error, 'stream_full');
-      if (!stalled) fullAtMs = performance.now();
-      if (stalled) logger.warn({ appends: group.length, bytes: payload.length, error: describeError(error) }, 'group not confirmed');
+      const full = isAppError(error, 'stream_full');
+      const away = isAppError(error, 'broker_away');
+      stalled = !full;
+      trouble.note(full ? 'full' : away ? 'away' : 'unconfirmed');
+      logger[confirmed ? 'warn' : 'debug']({ appends: group.length, bytes: payload.length, error: describeError(error) }, 'group not confirmed');
+      confirmed = false;
       // Surely not stored, so it may be tried again while its time lasts.
-      if (isAppError(error, 'broker_away')) return putBack(group);
-      const outcome: AppendOutcome = isAppError(error, 'stream_full')
-        ? { state: 'refused', detail: 'not stored: the stream is full' }
-        : { state: 'unknown', detail: 'unknown: the broker did not answer in time' };
+      if (away) return putBack(group);
+      const outcome: AppendOutcome = full ? { state: 'refused', detail: 'not stored: the stream is full' } : { state: 'unknown', detail: 'unknown: the broker did not answer in time' };
       for (const entry of group) entry.settle(outcome);
       return;
     }
-    fullAtMs = Number.NEGATIVE_INFINITY;
+    confirmed = true;
+    trouble.stored();
     for (const entry of group) entry.settle(stored);
     dependencies.onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });
   }
@@ -142,8 +145,10 @@ export function createGroupCommit(
     try {
       await publisher.ping(pingTimeoutMs);
       stalled = false;
+      trouble.answered();
     } catch {
-      // Still away: the next turn tries again.
+      // The next turn tries again.
+      trouble.note('away');
     }
   }
 
@@ -164,7 +169,10 @@ export function createGroupCommit(
     append(lines) {
       if (draining.signal.aborted) return Promise.resolve({ state: 'refused', detail: 'not stored: the service is stopping' });
       if (dependencies.isDiskLow()) return Promise.resolve({ state: 'refused', detail: 'not stored: the disk has come down to its reserve' });
-      if (waitingBytes + lines.length > options.maxWaitingBytes) return Promise.resolve({ state: 'refused', detail: 'not stored: too many events wait for the broker' });
+      if (waitingBytes + lines.length > options.maxWaitingBytes) {
+        trouble.note('crowded');
+        return Promise.resolve({ state: 'refused', detail: 'not stored: too many events wait for the broker' });
+      }
       return new Promise((settle) => {
         waiting.push({ lines, dueMs: performance.now() + options.answerWithinMs, settle });
         waitingBytes += lines.length;
@@ -173,11 +181,6 @@ export function createGroupCommit(
       });
     },
     waitingBytes: () => waitingBytes,
-    trouble() {
-      if (dependencies.isDiskLow()) return 'disk';
-      if (stalled) return 'away';
-      return performance.now() - fullAtMs < fullForMs ? 'full' : undefined;
-    },
     async drain() {
       draining.abort();
       await loop;

@@ -13,6 +13,7 @@ import { createRefusalLog } from './refusal-log.ts';
 import { answerOf, renderDetail } from './refusal.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, type ServerLimits } from './server.ts';
+import { createTrouble } from './trouble.ts';
 
 /**
  * Ingest: HTTP requests become events in the stream.
@@ -51,12 +52,6 @@ export interface Ingest extends Stoppable {
   facts(): Readonly<Record<string, unknown>>;
 }
 
-const problems = {
-  disk: { what: "the stream's disk has come down to its reserve, events are refused", todo: 'Free some space: events are taken again by themselves within a second.' },
-  away: { what: 'the broker does not take events', todo: 'Nothing, if it is restarting; otherwise look at its log lines and at the disk.' },
-  full: { what: 'the stream is full, events are refused', todo: 'See that the compactor runs, or raise TRIBUTARY_STREAM_MAX_BYTES.' },
-} as const;
-
 const mebibyte = 1024 * 1024;
 /** Leaves room below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
@@ -65,8 +60,10 @@ const defaultAnswerWithinMs = 1750;
 export async function startIngest(dependencies: IngestDependencies, options: IngestOptions): Promise<Ingest> {
   const logger = dependencies.logger.child({ stage: 'ingest' });
   const metrics = createIngestMetrics(dependencies.metrics);
+  const isDiskLow = dependencies.isDiskLow ?? (() => false);
+  const trouble = createTrouble(isDiskLow);
   const groupCommit = createGroupCommit(
-    { publisher: dependencies.publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow: dependencies.isDiskLow ?? (() => false) },
+    { publisher: dependencies.publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble },
     { maxWaitingBytes: options.maxWaitingBytes ?? 8 * mebibyte, answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs },
   );
   const waiting = dependencies.metrics.gauge('ingest_waiting_bytes', 'Bytes that wait for the broker.');
@@ -103,9 +100,6 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     await groupCommit.drain();
   }
   let stopped: Promise<void> | undefined;
-  const facts = (): Readonly<Record<string, unknown>> => {
-    const trouble = groupCommit.trouble();
-    return { waitingBytes: groupCommit.waitingBytes(), problems: trouble === undefined ? [] : [problems[trouble]] };
-  };
+  const facts = (): Readonly<Record<string, unknown>> => ({ waitingBytes: groupCommit.waitingBytes(), problems: trouble.problems() });
   return { port, facts, stop: () => (stopped ??= stop()) };
 }

@@ -66,7 +66,8 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
     const { status, body } = answerOf(refusal.reason);
     metrics.refused(refusal.reason);
     const { idApp } = reply.request.query as { idApp?: unknown };
-    refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
+    // What the service cannot take now is told once, as a problem of the service (health), not once a request.
+    if (status !== 500 || refusal.reason === 'internal') refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
     if (status === 500) void reply.header('retry-after', retryAfterSeconds);
     return reply.code(status).header('content-type', json).header('x-error-detail', renderDetail(refusal.detail)).send(body);
   }

@@ -1,4 +1,4 @@
-import { statfs } from 'node:fs/promises';
+import { stat, statfs } from 'node:fs/promises';
 import { describeError } from './errors.ts';
 import type { Stoppable } from './lifecycle.ts';
 import type { Logger } from './logger.ts';
@@ -18,6 +18,12 @@ export async function readFreeBytes(folder: string): Promise<number> {
   return bavail * bsize;
 }
 
+/** Says whether two folders that exist lie on the same file system. */
+export async function isSameDisk(folder: string, other: string): Promise<boolean> {
+  const [one, two] = await Promise.all([stat(folder), stat(other)]);
+  return one.dev === two.dev;
+}
+
 /**
  * Starts watching a folder that exists: `isLow` is right from the first moment on, and turns back by itself when there is
  * space again. A look that fails leaves the last answer in force.
@@ -29,7 +35,7 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
       const freeBytes = await readFreeBytes(folder);
       if (low === freeBytes < reserveBytes) return;
       low = !low;
-      logger[low ? 'error' : 'info']({ folder, freeBytes, reserveBytes }, low ? 'disk reserve reached, events are refused' : 'disk has room again');
+      logger[low ? 'error' : 'info']({ folder, freeBytes, reserveBytes }, low ? 'disk has come down to its reserve' : 'disk has room again');
     } catch (error) {
       logger.warn({ folder, error: describeError(error) }, 'free space cannot be read');
     }

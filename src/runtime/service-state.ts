@@ -61,12 +61,18 @@ function listStateFiles(runFolder: string): readonly string[] {
   }
 }
 
+function readStates(runFolder: string): readonly ServiceState[] {
+  return listStateFiles(runFolder).map(findState).filter((state) => state !== undefined);
+}
+
 /** Reads the states of the supervisors that run on this data folder; those of dead ones are passed over. */
 export function readServiceStates(runFolder: string): readonly ServiceState[] {
-  return listStateFiles(runFolder)
-    .map(findState)
-    .filter((state) => state !== undefined)
-    .filter(isOfRunningProcess);
+  return readStates(runFolder).filter(isOfRunningProcess);
+}
+
+/** The last states of supervisors that are gone and did not stop: killed, or lost with the machine. The next start forgets them. */
+export function listLostServices(runFolder: string): readonly ServiceState[] {
+  return readStates(runFolder).filter((state) => !isOfRunningProcess(state));
 }
 
 /** Removes what supervisors that were killed left: their states hold the credentials of a broker that is gone. */

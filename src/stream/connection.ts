@@ -3,6 +3,7 @@ import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseServerAddresses } from '../runtime/server-addresses.ts';
+import { wrapBrokerError } from './broker-errors.ts';
 
 /** Where the broker is and who we are to it. */
 export interface ConnectionOptions {
@@ -22,6 +23,8 @@ export interface StreamConnection {
   isConnected(): boolean;
   /** Calls `listener` each time the connection is lost; gives the function that takes it off again. */
   onDisconnect(listener: () => void): () => void;
+  /** Round trip to the broker; throws `broker_away` when it does not answer in time. */
+  ping(timeoutMs: number): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -96,9 +99,27 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
   }
   void watch();
 
+  const isConnected = (): boolean => connected && !nats.isClosed();
+
+  async function ping(timeoutMs: number): Promise<void> {
+    if (!isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new AppError('broker_away', `ping: no answer within ${timeoutMs} ms`)), timeoutMs);
+    });
+    try {
+      await Promise.race([nats.flush(), late]);
+    } catch (error) {
+      throw wrapBrokerError(error, 'ping');
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
   return {
     nats,
-    isConnected: () => connected && !nats.isClosed(),
+    isConnected,
+    ping,
     onDisconnect(listener) {
       listeners.add(listener);
       return () => void listeners.delete(listener);

@@ -40,20 +40,5 @@ export function openPublisher(connection: StreamConnection): StreamPublisher {
     }
   }
 
-  async function ping(timeoutMs: number): Promise<void> {
-    if (!connection.isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new AppError('broker_away', `ping: no answer within ${timeoutMs} ms`)), timeoutMs);
-    });
-    try {
-      await Promise.race([connection.nats.flush(), late]);
-    } catch (error) {
-      throw wrapBrokerError(error, 'ping');
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-
-  return { publish, ping, close: async () => undefined };
+  return { publish, ping: (timeoutMs) => connection.ping(timeoutMs), close: async () => undefined };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseConfig } from '../../src/config.ts';
+import { findUnknownSettings, parseConfig } from '../../src/config.ts';
 
 describe('settings', () => {
   it('take their defaults from an empty environment', () => {
@@ -43,5 +43,14 @@ describe('settings', () => {
 
   it('strip the trailing slash of a public address', () => {
     expect(parseConfig({ TRIBUTARY_PUBLIC_API_URL: 'https://reports.example.com/' }).publicApiUrl).toBe('https://reports.example.com');
+  });
+
+  it('are told apart from what only looks like one, with the setting that was probably meant', () => {
+    const environment = { TRIBUTARY_FLUSH_AGE: '1', TRIBUTARY_S2SPORT: '1', TRIBUTARY_COLOUR: 'red', TRIBUTARY_S2S_PORT: '1', TRIBUTARY_CACHE_DIR: '/c', TRIBUTARY_TEST_SEED: '7', TRIBUTARY_CHAOS: 'long', PATH: '/bin' };
+    expect(findUnknownSettings(environment)).toEqual([
+      { variable: 'TRIBUTARY_FLUSH_AGE', probably: 'TRIBUTARY_FLUSH_AGE_MS' },
+      { variable: 'TRIBUTARY_S2SPORT', probably: 'TRIBUTARY_S2S_PORT' },
+      { variable: 'TRIBUTARY_COLOUR', probably: undefined },
+    ]);
   });
 });

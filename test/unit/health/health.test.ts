@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import { pino } from 'pino';
 import { findNotices, findProblems } from '../../../src/health/health.ts';
+import { createProblemLog } from '../../../src/health/problem-log.ts';
 
 const now = Date.parse('2024-05-01T10:00:00Z');
 const running = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
@@ -34,5 +36,30 @@ describe('health', () => {
 
   it('notices a supervisor that fell silent', () => {
     expect(findProblems({ ...healthy, writtenAt: '2024-05-01T09:59:00Z' }, now)).toHaveLength(1);
+  });
+
+  it('tells once what several processes see', () => {
+    const seen = { problems: [{ what: 'the broker does not take events', todo: 'Look at it.' }] };
+    expect(findProblems({ ...healthy, facts: { 'ingest-1': seen, 'ingest-2': seen, compact: seen } }, now)).toHaveLength(1);
+  });
+});
+
+describe('the log of problems', () => {
+  it('has a line when one begins, with what to do, and one when it is over, however its figures change in between', () => {
+    const lines: Record<string, unknown>[] = [];
+    const log = createProblemLog(pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line) as Record<string, unknown>) }));
+    const silent = (seconds: number) => ({ what: `compact is silent for ${seconds} s`, todo: 'End it.' });
+    log.update([]);
+    log.update([silent(10)]);
+    log.update([silent(11)]);
+    log.update([silent(12), { what: 'the stream is full', todo: 'Raise its limit.' }]);
+    log.update([{ what: 'the stream is full', todo: 'Raise its limit.' }]);
+    log.update([]);
+    expect(lines.map(({ msg, what, todo }) => ({ msg, what, todo }))).toEqual([
+      { msg: 'problem', what: 'compact is silent for 10 s', todo: 'End it.' },
+      { msg: 'problem', what: 'the stream is full', todo: 'Raise its limit.' },
+      { msg: 'problem is over', what: 'compact is silent for 12 s', todo: undefined },
+      { msg: 'problem is over', what: 'the stream is full', todo: undefined },
+    ]);
   });
 });

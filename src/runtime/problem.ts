@@ -1,0 +1,6 @@
+/** Something that is wrong, in one sentence, and the operator's next step in another: what `/readyz`, the log and `tributary status` tell. */
+export interface Problem {
+  readonly what: string;
+  /** Says what to do whatever the figures in `what` are: two problems with the same next step are one. */
+  readonly todo: string;
+}

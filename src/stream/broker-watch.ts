@@ -1,0 +1,111 @@
+import { describeError } from '../runtime/errors.ts';
+import { readFreeBytes } from '../runtime/disk-watch.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { Problem } from '../runtime/problem.ts';
+import { pause } from '../runtime/retry.ts';
+import type { NatsServer } from './nats-server.ts';
+
+/**
+ * Watches the embedded nats-server, and heals what it cannot heal by itself: a stream whose write has failed once, most
+ * often because its disk was full, takes no event until the server restarts. The watch ends such a server as soon as
+ * there is room to write; whoever keeps the server starts it again.
+ *
+ * A server that answers nothing is only reported. It may be stalled for a moment, by its disk or by an operator, and
+ * then goes on where it was; what it has acknowledged is safe either way.
+ */
+export interface BrokerWatch extends Stoppable {
+  /** What is wrong with the server now. */
+  problems(): readonly Problem[];
+  /** How often the watch has ended a server. */
+  heals(): number;
+}
+
+export interface BrokerWatchOptions {
+  /** Folder of the server's store. */
+  readonly folder: string;
+  /** Free space at which events are taken; a frozen server is restarted when there is so much again. */
+  readonly reserveBytes: number;
+  readonly logger: Logger;
+}
+
+const lookEveryMs = 1000;
+const answerMs = 2000;
+/** What is not well is believed when it shows so often in a row: a busy machine is late once, a starting stream is away once. */
+const believedLooks = 2;
+/** A restart writes the configuration and the stream's index: with less room it would not come up. */
+const minRoomBytes = 8 * 1024 * 1024;
+/** A server that freezes again soon after a restart is restarted less and less often, so that it can be looked at. */
+const firstBackoffMs = 2000;
+const maxBackoffMs = 60_000;
+/** A server that was well for so long is restarted at once again. */
+const lastingMs = 60_000;
+
+const silent: Problem = {
+  what: 'nats-server runs and answers nothing',
+  todo: "Nothing, if its disk or the machine is stalled: it goes on where it was. Otherwise end the nats-server process with 'kill -9': it is started again, and nothing acknowledged is lost.",
+};
+const frozenTodo =
+  'Free space on the disk of its store, or mend that disk: nats-server is restarted by itself once it can write, and what was acknowledged is safe.';
+
+/** Starts watching the server that `current` names at the moment; undefined while there is none. */
+export function startBrokerWatch(current: () => NatsServer | undefined, options: BrokerWatchOptions): BrokerWatch {
+  const { folder, logger } = options;
+  const roomBytes = Math.max(options.reserveBytes, minRoomBytes);
+  const stopping = new AbortController();
+  let problem: Problem | undefined;
+  let heals = 0;
+  let unwellLooks = 0;
+  let backoffMs = firstBackoffMs;
+  let nextHealMs = 0;
+  let wellSinceMs: number | undefined;
+
+  async function heal(server: NatsServer, error: string): Promise<void> {
+    problem = { what: `nats-server cannot write to the stream: ${error}`, todo: frozenTodo };
+    const nowMs = performance.now();
+    if (nowMs < nextHealMs) return;
+    const freeBytes = await readFreeBytes(folder);
+    if (freeBytes < roomBytes || stopping.signal.aborted) return;
+    nextHealMs = nowMs + backoffMs;
+    backoffMs = Math.min(backoffMs * 2, maxBackoffMs);
+    heals += 1;
+    logger.error({ error, freeBytes, heals, pid: server.pid }, 'nats-server cannot write and its disk has room: it is restarted');
+    server.kill();
+    await server.exited;
+  }
+
+  async function look(): Promise<void> {
+    const server = current();
+    const health = server === undefined ? undefined : await server.monitor.readHealth(answerMs);
+    if (server === undefined || health === undefined || health.state === 'well') {
+      // Of a server that is away, whoever keeps it tells.
+      problem = undefined;
+      unwellLooks = 0;
+      wellSinceMs = health === undefined ? undefined : (wellSinceMs ?? performance.now());
+      if (wellSinceMs !== undefined && performance.now() - wellSinceMs >= lastingMs) backoffMs = firstBackoffMs;
+      return;
+    }
+    wellSinceMs = undefined;
+    unwellLooks += 1;
+    if (unwellLooks < believedLooks) return;
+    if (health.state === 'unwell') await heal(server, health.error);
+    else problem = silent;
+  }
+
+  async function watch(): Promise<void> {
+    while (!stopping.signal.aborted) {
+      await look().catch((error: unknown) => logger.warn({ error: describeError(error) }, 'nats-server cannot be watched'));
+      await pause(lookEveryMs, stopping.signal);
+    }
+  }
+  const watching = watch();
+
+  return {
+    problems: () => (problem === undefined ? [] : [problem]),
+    heals: () => heals,
+    async stop() {
+      stopping.abort();
+      await watching;
+    },
+  };
+}
