@@ -7,6 +7,7 @@ import { listLog } from '../../src/lake/log-files.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
 import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, readTotals, waitForAll, type CompactProcess, type Place } from '../helpers/compact-process.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { recordFinding } from '../helpers/chaos-report.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -18,7 +19,6 @@ const longestLifeMs = 1200;
 /** Events on their way to the lake at most, so that readers do not read without end. */
 const mostWaiting = 200;
 
-const say = (text: string): void => void process.stderr.write(`compact kills: ${text}\n`);
 const processes = prepareCompactProcesses();
 
 /** Kills a compactor at a random instant, of its start or of its work, unless it is fenced before; says how it ended. */
@@ -61,7 +61,6 @@ function startEvents({ folder, publisher }: Place, ids: Set<string>): { stop(): 
 test(
   `a compactor killed ${kills} times at any instant, alone or beside a rival, loses, doubles and tears nothing`,
   async () => {
-    say(`seed ${seed}; again: TRIBUTARY_TEST_COMPACT_KILLS=${kills} TRIBUTARY_TEST_SEED=${seed}`);
     const random = createRandom(seed);
     const place = await processes.makePlace('kills');
     const { folder } = place;
@@ -90,7 +89,15 @@ test(
     const { version, files } = await readSnapshot(paths.table);
     const sealed = files.filter((file) => !file.young).length;
     expect(sealed).toBeGreaterThan(0);
-    say(`${ends.SIGKILL} killed, ${ends.fenced} fenced, ${version} commits, ${sealed} sealed files, ${readers.reads()} reads, ${ids.size} events, ${bad} failed; 0 lost, 0 doubled, 0 torn`);
+    recordFinding({
+      promise: 'P4',
+      what: 'compactor killed at random instants, rivals beside it',
+      wanted: '0 torn, doubled or vanished rows for readers of the snapshot and of the sealed files',
+      figures: { kills: ends.SIGKILL, fenced: ends.fenced, commits: version, sealedFiles: sealed, events: ids.size, failedEvents: bad, reads: readers.reads(), tornRows: 0, doubledRows: 0, vanishedRows: 0 },
+      reached: true,
+      seed,
+      again: `make chaos PART=compactor-kills SEED=${seed}`,
+    });
   },
   60_000 + kills * 6000,
 );
