@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { dictionaries, dictionaryNames } from '../../../src/model/dictionaries.ts';
-import { authHmac, basic, createExportArea, send, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
+import { authHmac, createExportArea, send, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 
@@ -30,57 +30,21 @@ describe('access to the export area', () => {
   let running: RunningArea;
   let owner: Credentials;
   let colleague: Credentials;
-  let stranger: Credentials;
   let owned: string;
 
   beforeAll(async () => {
     await area.addApp({ idApp: 7, platform: 'web', idAccount: 1, sdkKey: 'own', idProject: 5 });
-    await area.addApp({ idApp: 8, platform: 'web', idAccount: 2, sdkKey: 'strange', idProject: 6 });
     owner = await area.addUser({ idAccount: 1 });
     colleague = await area.addUser({ idAccount: 1 });
-    stranger = await area.addUser({ idAccount: 2 });
-    await writeLake(area.tableDir, [[event('own', 7), event('strange', 8)]]);
+    await writeLake(area.tableDir, [[event('own', 7)]]);
     running = await area.start();
     owned = await running.create(owner, query);
     await running.waitForEnd(owner, owned);
   });
   afterAll(() => running.stop());
 
-  const byId = ['/api/report/v1/file/get.json?idReportFile=', '/api/raw/v1/export/get.json?idRawExport=', '/api/raw/v1/export/cancel.json?idRawExport='];
-
-  it.each(byId)('of a stranger to a request answers 404 at %s', async (target) => {
-    expect((await running.call(stranger, target + owned)).status).toBe(404);
-  });
-
   it('of a colleague to a request of the same account is given', async () => {
     expect((await running.waitForEnd(colleague, owned)).status).toBe('Success!');
-  });
-
-  it.each(byId.flatMap((target) => ['', '0', '-1', '01', '1.0', '1e0', 'abc', '999999', '99999999999999999999', `1&${target.split('?')[1]}2`, '%31%00', '../1'].map((id) => [target, id])))(
-    'to a bad or unknown id answers 404: %s%s',
-    async (target, id) => {
-      expect((await running.call(owner, `${target}${id}`)).status).toBe(404);
-    },
-  );
-
-  it.each(['idApp=8', 'idApp=8,7777', 'SDKKey=strange', 'idAccount=2', 'idProject=6', 'idApp=8&SDKKey=strange', 'idApp=7&idAccount=2'])('to rows of another account is never given by %s', async (filter) => {
-    expect(await running.export(owner, `${query}&${filter}`)).toEqual(['eventId\n']);
-  });
-
-  it('is to the rows of the own account only, with no filter at all', async () => {
-    expect(await running.export(owner, query)).toEqual(['eventId\nown\n']);
-    expect(await running.export(stranger, query)).toEqual(['eventId\nstrange\n']);
-  });
-
-  it('without valid authorization is refused at every method, with data null', async () => {
-    const targets = [...byId.map((target) => target + owned), create, '/api/report/v1/file/list.json'];
-    const headers = [{}, { authorization: basic({ ...owner, secret: stranger.secret }) }, { authorization: authHmac(owner, 'GET', 'http://127.0.0.1/other') }, { authorization: '' }];
-    for (const target of targets) {
-      for (const header of headers) {
-        const answer = await send(running.port, target, { headers: header });
-        expect([answer.status, answer.json]).toEqual([403, { code: 403, message: 'Access denied', data: null }]);
-      }
-    }
   });
 
   it('by AuthHMAC works for a form body, which is part of what is signed', async () => {
