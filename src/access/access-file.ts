@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { platforms, type Platform } from '../model/event-kinds.ts';
+import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
 import { ensureFolder, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/lock.ts';
@@ -36,16 +37,15 @@ export interface UserRecord {
   readonly maxExports?: number;
 }
 
-/** The whole of access.json. */
+/** The whole of access.json, without the checksum it carries (runtime/checked-json.ts). */
 export interface AccessFile {
-  readonly version: 1;
   /** User ids grow and are never given twice. */
   readonly nextIdUser: number;
   readonly apps: readonly AppRecord[];
   readonly users: readonly UserRecord[];
 }
 
-const empty: AccessFile = { version: 1, nextIdUser: 1, apps: [], users: [] };
+const empty: AccessFile = { nextIdUser: 1, apps: [], users: [] };
 
 const isId = (value: unknown): boolean => typeof value === 'number' && Number.isSafeInteger(value) && value >= 1;
 const isOptionalId = (value: unknown): boolean => value === undefined || isId(value);
@@ -65,17 +65,21 @@ function isUser(user: UserRecord): boolean {
   );
 }
 
-/** Reads access.json; an empty one when there is none; `corrupt` when it is not what this version writes. */
+/** Reads access.json; an empty one when there is none; `corrupt` when it is damaged, or not what this version or the one before writes. */
 export function readAccessFile(file: string): AccessFile {
   try {
-    const access = JSON.parse(readFileSync(file, 'utf8')) as AccessFile;
-    if (access.version !== 1 || !isId(access.nextIdUser) || !access.apps.every(isApp) || !access.users.every(isUser)) {
+    const { version, ...rest } = parseChecked(readFileSync(file, 'utf8'));
+    const access = rest as unknown as AccessFile;
+    if (![1, 2].includes(version as number) || !isId(access.nextIdUser) || !access.apps.every(isApp) || !access.users.every(isUser)) {
       throw new Error('its content is not what this version writes');
     }
     return access;
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return empty;
-    throw new AppError('corrupt', `${file} cannot be read: ${describeError(error)}`, { hint: 'Restore access.json from a backup.', cause: error });
+    throw new AppError('corrupt', `${file} cannot be read: ${describeError(error)}`, {
+      hint: 'Restore access.json from a backup. If it was edited by hand, set its version to 1 and remove sha256: the next command adds them again.',
+      cause: error,
+    });
   }
 }
 
@@ -88,7 +92,7 @@ export async function changeAccessFile<T>(file: string, change: (access: AccessF
   const lock = await waitForLock(`${file}.lock`, 'an access command', 10_000);
   try {
     const { access, answer } = change(readAccessFile(file));
-    await writeFileDurably(file, `${JSON.stringify(access, null, 2)}\n`);
+    await writeFileDurably(file, renderChecked({ ...access }, 2));
     return answer;
   } finally {
     lock.release();

@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto';
 import type { Platform } from '../model/event-kinds.ts';
 import { AppError } from '../runtime/errors.ts';
 import { changeAccessFile, readAccessFile, type AppRecord, type TokenRecord } from './access-file.ts';
-import { createToken, ensureSecretsKey, getSecretsKey, hashToken, sealSecret, tokenPrefixLength } from './secrets.ts';
+import { createToken, ensureSecretsKey, getSecretsKey, hashToken, openSecret, sealSecret, tokenPrefixLength } from './secrets.ts';
 
 /** Where the access data rests. */
 export interface AccessPaths {
@@ -89,8 +89,10 @@ export async function revokeAppToken(paths: AccessPaths, idApp: number, prefix: 
 
 /** Adds a user of the export area. The secret is shown this once and rests encrypted. */
 export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUser: string; secret: string }> {
-  // A new key beside users of a lost one would lock those out for good.
-  const key = readAccessFile(paths.access).users.length > 0 ? getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);
+  const { users } = readAccessFile(paths.access);
+  // A new key beside users of a lost one would lock those out for good; and a damaged one would lock this user out once it is restored.
+  const key = users.length > 0 ? getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);
+  for (const { sealedSecret, idUser } of users.slice(0, 1)) openSecret(key, sealedSecret, String(idUser));
   const secret = createToken();
   return changeAccessFile(paths.access, (access) => {
     const idUser = access.nextIdUser;

@@ -1,7 +1,9 @@
 import { sqlList, type Duckdb } from '../lake/duckdb.ts';
 import type { Failure } from './convert.ts';
 import { pruneFiles } from '../lake/prune.ts';
-import type { Snapshot } from '../lake/snapshot.ts';
+import type { DataFile, Snapshot } from '../lake/snapshot.ts';
+import { assertFilesWhole, findFileDamage } from '../lake/verify-files.ts';
+import type { AppError } from '../runtime/errors.ts';
 
 /** How long an event id derived from an Idempotency-Key is remembered: within it a repeat is dropped. */
 export const dedupeWindowMs = 24 * 3600 * 1000;
@@ -30,27 +32,34 @@ const printSql = 'substr(event_id, 25)';
 
 /**
  * Opens the memory of keyed event ids, filled from the lake: those that became available within the window. It lies in a
- * table of the engine, some 60 bytes an id, and is gone with it.
+ * table of the engine, some 60 bytes an id, and is gone with it. Returns the damage of the files that could not be trusted:
+ * their keys are not known, so a repeat of one would be stored again.
  */
-export async function openRecentKeys(duckdb: Duckdb, snapshot: Snapshot, nowMs: number): Promise<void> {
+export async function openRecentKeys(duckdb: Duckdb, snapshot: Snapshot, nowMs: number): Promise<AppError[]> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE recent_keys (key VARCHAR, print VARCHAR, at_ms BIGINT)');
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
-  const files = pruneFiles(snapshot.files, { availableAt: { fromMs: nowMs - dedupeWindowMs } });
-  if (files.length === 0) return;
+  const files: DataFile[] = [];
+  const damages: AppError[] = [];
+  for (const file of pruneFiles(snapshot.files, { availableAt: { fromMs: nowMs - dedupeWindowMs } })) {
+    const damage = await findFileDamage(file);
+    if (damage === undefined) files.push(file);
+    else damages.push(damage);
+  }
+  if (files.length === 0) return damages;
   await duckdb.run(
     `INSERT INTO recent_keys SELECT ${keySql}, ${printSql}, epoch_ms(available_at)
      FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)
      WHERE substr(event_id, 15, 1) = '8' AND epoch_ms(available_at) >= ${nowMs - dedupeWindowMs}`,
   );
+  return damages;
 }
 
 /** Files that may have an event of the batch: the same event was received at the same time. */
-async function findLookUpFiles(duckdb: Duckdb, snapshot: Snapshot): Promise<string[]> {
+async function findLookUpFiles(duckdb: Duckdb, snapshot: Snapshot): Promise<DataFile[]> {
   const [range] = await duckdb.rows('SELECT epoch_ms(min(received_at)) AS low, epoch_ms(max(received_at)) AS high FROM batch WHERE NOT bad');
   const [low, high] = [Number(range?.['low']), Number(range?.['high'])];
   return snapshot.files
-    .filter(({ minValues, maxValues }) => !(Date.parse(String(maxValues['received_at'])) + 1 < low) && !(Date.parse(String(minValues['received_at'])) > high))
-    .map((file) => file.absolutePath);
+    .filter(({ minValues, maxValues }) => !(Date.parse(String(maxValues['received_at'])) + 1 < low) && !(Date.parse(String(minValues['received_at'])) > high));
 }
 
 async function dropKnown(duckdb: Duckdb, snapshot: Snapshot): Promise<void> {
@@ -59,9 +68,11 @@ async function dropKnown(duckdb: Duckdb, snapshot: Snapshot): Promise<void> {
   );
   const files = await findLookUpFiles(duckdb, snapshot);
   if (files.length === 0) return;
+  // An id that a damaged file no longer shows would be stored again.
+  await assertFilesWhole(files);
   await duckdb.run(
     `INSERT INTO dropped SELECT rowid, 'repeat' FROM batch
-     WHERE NOT bad AND event_id IN (SELECT event_id FROM read_parquet(${sqlList(files)}, hive_partitioning = false)) AND rowid NOT IN (SELECT r FROM dropped)`,
+     WHERE NOT bad AND event_id IN (SELECT event_id FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)) AND rowid NOT IN (SELECT r FROM dropped)`,
   );
 }
 

@@ -18,6 +18,7 @@ import { listLog } from '../lake/log-files.ts';
 import { pruneFiles } from '../lake/prune.ts';
 import type { DataFile } from '../lake/snapshot.ts';
 import type { Change, Table } from '../lake/table.ts';
+import { assertFilesWhole } from '../lake/verify-files.ts';
 import { markerPayload } from './gather.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
 
@@ -119,6 +120,8 @@ interface Hit {
 async function findHits({ table, duckdb }: EraseDependencies, target: ErasureTarget): Promise<Hit[]> {
   const { files, emptyFile } = table.snapshot();
   const candidates = pruneFiles(files, target.app === undefined ? {} : { idApps: [target.app] });
+  // In a damaged file the rows to erase might not be found, and the others would be rewritten as they are.
+  await assertFilesWhole(candidates);
   const byPath = new Map(candidates.map((file) => [file.absolutePath, file]));
   const rows = await duckdb.rows(
     `SELECT filename, count(*) AS rows, count(*) FILTER (WHERE ${matchSql(target)}) AS hits
@@ -194,7 +197,8 @@ async function eraseFailed(dependencies: EraseDependencies, target: ErasureTarge
  * Erases events from the stream, the live files, the failed events and the history. A compactor must run on the lake: it
  * takes in the stream first, and drops the history at the end. Can be killed at any instruction and repeated; what was
  * rewritten stays so. Events that arrive during the erasure are not its matter. Glob readers may see a sealed file of the
- * old and of the new kind for an instant. Errors: `overloaded` when no compactor moves on.
+ * old and of the new kind for an instant. Errors: `overloaded` when no compactor moves on, `corrupt` when a file
+ * that may have such rows is damaged: nothing is rewritten then.
  */
 export async function eraseEvents(dependencies: EraseDependencies, target: ErasureTarget): Promise<Erased> {
   const { table, lakeDir, crashPoint, signal } = dependencies;

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -11,6 +12,7 @@ import { sqlList, sqlText, type Duckdb } from '../lake/duckdb.ts';
 import { carryOut, openStaging, type Intent } from '../lake/intent.ts';
 import { youngFolder, type DataFile } from '../lake/snapshot.ts';
 import type { Table } from '../lake/table.ts';
+import { assertFilesWhole } from '../lake/verify-files.ts';
 
 export interface SealDependencies {
   readonly table: Table;
@@ -171,7 +173,7 @@ function countRows(outputs: readonly Output[]): number {
 /**
  * Seals what is due: young rows of a kind and date become one file in its Hive folder, sorted by app and time; rows of the
  * same files that are not due stay young, in one new file. Undefined when nothing is due. Under the maintenance lock.
- * Rows change place, never value: `available_at` stays. Errors: `corrupt` when the rows in and out differ, `disk`, `sql`.
+ * Rows change place, never value: `available_at` stays. Errors: `corrupt` when a file is damaged or the rows in and out differ, `disk`, `sql`.
  */
 export async function sealDue(dependencies: SealDependencies, options: SealOptions): Promise<Sealed | undefined> {
   const { table, duckdb, clock, crashPoint, stagingDir } = dependencies;
@@ -179,13 +181,23 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
   await table.refresh();
   const young = table.snapshot().files.filter((file) => file.young);
   if (young.length === 0) return undefined;
-  const due = findDue(await readGroups(duckdb, young), young, nowMs, options);
+  const groups = await readGroups(duckdb, young).catch(async (error: unknown) => {
+    await assertFilesWhole(young);
+    throw error;
+  });
+  const due = findDue(groups, young, nowMs, options);
   const inputs = pickInputs(young, due, options);
   if (inputs.length === 0) return undefined;
+  // What is rewritten gets a hash of its own: damage would be believed from then on.
+  await assertFilesWhole(inputs);
 
   const commitId = randomUUID();
   const folder = await openStaging(stagingDir, commitId);
-  const outputs = await writeOutputs(duckdb, inputs, due, folder, commitId);
+  const outputs = await writeOutputs(duckdb, inputs, due, folder, commitId).catch(async (error: unknown) => {
+    // Nothing is certain yet; on a disk that is full the room is needed at once.
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  });
   const sealed = outputs.filter((output) => !output.path.startsWith(youngFolder));
   const rowsIn = inputs.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
   if (countRows(outputs) !== rowsIn) {

@@ -26,6 +26,8 @@ export interface AttemptsDependencies {
   readonly logger: Logger;
   /** Told each request that ends, and how long it took from its creation, seconds. */
   readonly onEnd: (job: ReportJob, seconds: number) => void;
+  /** Told what is damaged in the lake when a request fails for it. */
+  readonly onDamage: (error: string) => void;
 }
 
 export interface AttemptsOptions {
@@ -41,7 +43,7 @@ const firstRetryMs = 200;
 const longestRetryMs = 5000;
 
 /** Creates what runs attempts; nothing runs until `run` is called. */
-export function createAttempts({ store, access, clock, logger, onEnd }: AttemptsDependencies, options: AttemptsOptions): Attempts {
+export function createAttempts({ store, access, clock, logger, onEnd, onDamage }: AttemptsDependencies, options: AttemptsOptions): Attempts {
   const percents = new Map<number, number>();
 
   async function finish(id: number, end: ReportEnd, folder?: string): Promise<void> {
@@ -75,6 +77,13 @@ export function createAttempts({ store, access, clock, logger, onEnd }: Attempts
         await release(reason === 'disk');
         if (reason === 'user') {
           await finish(job.id, { state: 'user_failed', error: outcome.error });
+          return false;
+        }
+        if (reason === 'damage') {
+          // Damage does not pass: the next attempt would read the same bytes.
+          logger.error({ idReport: job.id, error: outcome.error }, 'the lake is damaged');
+          onDamage(outcome.error);
+          await finish(job.id, { state: 'failed', error: outcome.error });
           return false;
         }
         const outOfTime = reason === 'disk' && clock.nowMs() - job.createdMs > options.timeoutMs;

@@ -62,8 +62,8 @@ export interface ExportOptions extends ExportSettings {
 /** The running stage. */
 export interface ExportStage extends Stoppable {
   readonly port: number;
-  /** What `tributary status` shows. */
-  facts(): Record<string, number>;
+  /** What `tributary status` shows, with `notices` on damage. */
+  facts(): Readonly<Record<string, unknown>>;
 }
 
 const lockWaitMs = 10_000;
@@ -83,6 +83,17 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   return address.port;
 }
 
+/** Damaged files told one by one. */
+const newestDamages = 10;
+
+/** What an operator should look at: damage that an export has met, and requests that cannot be read. */
+function describeDamage(damages: ReadonlySet<string>, requests: readonly string[]) {
+  return [
+    ...[...damages].slice(-newestDamages).map((damage) => ({ what: `an export failed on damage: ${damage}`, todo: "Run 'tributary lake check', and restore what it names from a copy." })),
+    ...requests.slice(0, newestDamages).map((damage) => ({ what: `an export request cannot be read and is not served: ${damage}`, todo: 'Start the export role again after that.' })),
+  ];
+}
+
 /** Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports, `start_failed`, `corrupt`. */
 export async function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
   const { access, clock, metrics, logger } = dependencies;
@@ -100,8 +111,9 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
     const seconds = metrics.histogram('export_request_seconds', 'Time from the creation of an export request to its end.', secondsBuckets);
     const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', ['method', 'status']);
+    const damages = new Set<string>();
     const runner = startJobRunner(
-      { store, access, clock, logger, onEnd: (job, took) => (ended.inc({ state: job.state }), seconds.observe(took)) },
+      { store, access, clock, logger, onEnd: (job, took) => (ended.inc({ state: job.state }), seconds.observe(took)), onDamage: (error) => void damages.add(error) },
       {
         workers: options.exportWorkers,
         timeoutMs: options.exportTimeoutMs,
@@ -131,7 +143,12 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     return {
       port,
       stop: () => closers.stop(),
-      facts: () => ({ exportsRunning: runner.running(), exportsInProgress: store.list().filter((job) => job.state === 'queued' || job.state === 'running').length, reports: store.list().length }),
+      facts: () => ({
+        exportsRunning: runner.running(),
+        exportsInProgress: store.list().filter((job) => job.state === 'queued' || job.state === 'running').length,
+        reports: store.list().length,
+        notices: describeDamage(damages, store.damaged),
+      }),
     };
   });
 }

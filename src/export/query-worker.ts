@@ -1,10 +1,13 @@
 import { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR, type DuckDBConnection, type DuckDBType, type DuckDBValue } from '@duckdb/node-api';
+import { describeFileSql } from '../lake/table-schema.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { BoundValue, ExportQuery } from './query.ts';
 import type { ExportApp } from './request.ts';
 
 /** An engine that reads the data files of one export and writes one CSV file, and can do nothing else. */
 export interface QueryEngine {
+  /** The columns of one of the files, as `hasColumns` (table-schema.ts) takes them. */
+  describe(file: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Counts the rows of the query. */
   count(query: ExportQuery): Promise<number>;
   /** Writes the result as CSV with a header row: RFC 4180 quoting, LF, rows in the order of the files. Returns the number of rows. */
@@ -97,6 +100,13 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     throw wrap(error);
   }
   return {
+    async describe(file) {
+      try {
+        return (await connection.runAndReadAll(describeFileSql(file))).getRowObjectsJS();
+      } catch (error) {
+        throw wrap(error);
+      }
+    },
     async count(query) {
       try {
         const result = await connection.runAndReadAll(query.count, ...bind({ ...query.filterValues, files }));

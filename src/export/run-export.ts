@@ -1,10 +1,12 @@
 import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pruneFiles } from '../lake/prune.ts';
-import { readSnapshot, type DataFile } from '../lake/snapshot.ts';
+import { readSnapshot, type DataFile, type Snapshot } from '../lake/snapshot.ts';
+import { hasColumns } from '../lake/table-schema.ts';
+import { assertFilesWhole } from '../lake/verify-files.ts';
 import type { ReportFile } from '../reports/reports.ts';
 import { syncFolder } from '../runtime/durable-file.ts';
-import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { keepSingleFile, writeParts } from './csv-parts.ts';
 import { buildQuery, fileFilter, headerRow, isEmptyResult } from './query.ts';
 import { openQueryEngine, type QueryEngine } from './query-worker.ts';
@@ -64,12 +66,13 @@ async function watch<T>(engine: QueryEngine, csvFile: string, plan: WorkerPlan, 
 }
 
 /** Writes the result of the request as one CSV file; returns its rows, without the header. */
-async function writeCsv(plan: WorkerPlan, files: readonly DataFile[], emptyFile: string, csvFile: string, tempDir: string, onPercent: (percent: number) => void): Promise<number> {
+async function writeCsv(plan: WorkerPlan, { emptyFile, schemaString }: Snapshot, files: readonly DataFile[], csvFile: string, tempDir: string, onPercent: (percent: number) => void): Promise<number> {
   const { request, apps, limits } = plan;
   if (files.length === 0) {
     await writeFile(csvFile, headerRow(request), { mode: 0o600 });
     return 0;
   }
+  await assertFilesWhole(files);
   const query = buildQuery(request, apps);
   const engine = await openQueryEngine({
     files: [emptyFile, ...files.map((file) => file.absolutePath)],
@@ -81,6 +84,7 @@ async function writeCsv(plan: WorkerPlan, files: readonly DataFile[], emptyFile:
     threads: limits.threads,
   });
   try {
+    if (!hasColumns(await engine.describe(emptyFile), schemaString)) throw new AppError('corrupt', `${emptyFile} is damaged: it has not the table's columns`, { hint: 'Remove it: the next start writes it.' });
     const atMost = files.reduce((sum, file) => sum + (file.numRecords ?? Infinity), 0);
     if (atMost > limits.maxRows && (await watch(engine, csvFile, plan, () => undefined, engine.count(query))) > limits.maxRows) throw new LimitError(tooManyRows);
     return await watch(engine, csvFile, plan, onPercent, engine.copyToCsv(query, csvFile));
@@ -96,7 +100,7 @@ async function makeFiles(plan: WorkerPlan, onPercent: (percent: number) => void)
   const csvFile = path.join(tempDir, 'result.csv');
   const snapshot = await readSnapshot(plan.tableDir);
   const files = isEmptyResult(request, apps) ? [] : pruneFiles(snapshot.files, fileFilter(request, apps));
-  const rows = await writeCsv(plan, files, snapshot.emptyFile, csvFile, tempDir, onPercent);
+  const rows = await writeCsv(plan, snapshot, files, csvFile, tempDir, onPercent);
   onPercent(queryPercent);
 
   const csvBytes = await sizeOf(csvFile);
@@ -130,6 +134,7 @@ export async function runExport(plan: WorkerPlan, onPercent: (percent: number) =
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
     const full = isAppError(error, 'disk') || isSystemError(error, 'ENOSPC', 'EDQUOT');
-    return { kind: 'failed', reason: full ? 'disk' : 'error', error: describeError(error) };
+    const damaged = isAppError(error, 'corrupt') && !error.retryable;
+    return { kind: 'failed', reason: full ? 'disk' : damaged ? 'damage' : 'error', error: describeError(error) };
   }
 }

@@ -26,10 +26,10 @@ export interface WorkerLimits {
   readonly threads: number;
 }
 
-/** How a worker's run ended. `user`: the request asks for more than the limits allow. `disk`: no space was left. */
+/** How a worker's run ended. `user`: the request asks for more than the limits allow. `disk`: no space was left. `damage`: a file of the lake is not what was written. */
 export type WorkerOutcome =
   | { readonly kind: 'done'; readonly files: readonly ReportFile[]; readonly snapshotVersion: number; readonly filesRead: number }
-  | { readonly kind: 'failed'; readonly reason: 'user' | 'disk' | 'error'; readonly error: string };
+  | { readonly kind: 'failed'; readonly reason: 'user' | 'disk' | 'damage' | 'error'; readonly error: string };
 
 /** What a worker tells its parent. */
 export type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;

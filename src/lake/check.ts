@@ -1,14 +1,15 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { describeError, isAppError } from '../runtime/errors.ts';
-import { findLastCheckpoint } from './checkpoint.ts';
+import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { findLastCheckpoint, isCheckpointWhole } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
 import { listFailedFiles, readFailedFile } from './failed-events.ts';
 import { findSize, hashFile } from './file-checks.ts';
 import { lakePaths } from './lake.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
-import { checkpointName, commitName, listLog, logFolder, readCommit } from './log-files.ts';
-import { emptyFilePath, loadTableState, toSnapshot, youngFolder, type DataFile } from './snapshot.ts';
+import { checkpointName, commitName, listLog, readCommit } from './log-files.ts';
+import { loadTableState, toSnapshot, youngFolder, type DataFile, type Snapshot } from './snapshot.ts';
+import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './table-state.ts';
 
 /** What can be wrong with a lake. */
@@ -50,12 +51,12 @@ function wrongTotals(detail: string): Problem {
 }
 
 /** Reads every byte of one live file. */
-async function checkFile(duckdb: Duckdb, file: DataFile, sha256: string | undefined): Promise<Problem | undefined> {
+async function checkFile(duckdb: Duckdb, file: DataFile): Promise<Problem | undefined> {
   const at = path.posix.join('events', file.path);
   const size = await findSize(file.absolutePath);
   if (size === undefined) return { problem: 'missing_file', path: at, detail: 'the log names it, and it is not there' };
   if (size !== file.sizeBytes) return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
-  if (sha256 !== undefined && (await hashFile(file.absolutePath)) !== sha256) return { problem: 'damaged_file', path: at, detail: 'its bytes are not those that were written' };
+  if (file.sha256 !== undefined && (await hashFile(file.absolutePath)) !== file.sha256) return { problem: 'damaged_file', path: at, detail: 'its bytes are not those that were written' };
   try {
     const [row] = await duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false)`);
     if (file.numRecords !== undefined && Number(row?.['n']) !== file.numRecords) {
@@ -102,25 +103,29 @@ async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; co
   return { problems, commits: commits.length };
 }
 
-async function checkCheckpoint(tableDir: string): Promise<Problem[]> {
+/** Checks the bytes of every checkpoint, and that the one other engines are pointed to is there. */
+async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
+  const { checkpoints } = await listLog(tableDir);
   const last = await findLastCheckpoint(tableDir);
-  if (last?.sha256 === undefined) return [];
-  const name = checkpointName(last.version);
-  const file = path.join(logFolder(tableDir), name);
-  const at = logPath(name);
-  if ((await findSize(file)) === undefined) return [{ problem: 'damaged_checkpoint', path: at, detail: 'it is not there' }];
-  return (await hashFile(file)) === last.sha256 ? [] : [{ problem: 'damaged_checkpoint', path: at, detail: 'its bytes are not those that were written' }];
+  const problems: Problem[] = [];
+  const tell = (version: number, detail: string): void => void problems.push({ problem: 'damaged_checkpoint', path: logPath(checkpointName(version)), detail });
+  if (last !== undefined && !checkpoints.includes(last.version)) tell(last.version, 'it is not there');
+  for (const version of checkpoints) {
+    // Trimmed since it was listed: then it is no concern.
+    if (!(await isCheckpointWhole(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT')))) tell(version, 'its bytes are not those that were written');
+  }
+  return problems;
 }
 
-/** Sees whether the file that every reader puts first in its list can be read, and has no row. */
-async function checkEmptyFile(duckdb: Duckdb, tableDir: string): Promise<Problem[]> {
-  const file = emptyFilePath(tableDir);
-  const at = path.posix.join('events', path.basename(file));
-  if ((await findSize(file)) === undefined) return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
+/** Sees whether the file that every reader puts first in its list has the table's columns, and no row. */
+async function checkEmptyFile(duckdb: Duckdb, { emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
+  const at = path.posix.join('events', path.basename(emptyFile));
+  if ((await findSize(emptyFile)) === undefined) return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
   const detail = 'remove it: the next start writes it';
   try {
-    const rows = await duckdb.rows(`SELECT * FROM read_parquet(${sqlText(file)}) LIMIT 1`);
-    return rows.length === 0 ? [] : [{ problem: 'damaged_file', path: at, detail }];
+    const rows = await duckdb.rows(`SELECT * FROM read_parquet(${sqlText(emptyFile)}) LIMIT 1`);
+    const described = await duckdb.rows(describeFileSql(emptyFile));
+    return rows.length === 0 && hasColumns(described, schemaString) ? [] : [{ problem: 'damaged_file', path: at, detail }];
   } catch (error) {
     return [{ problem: 'damaged_file', path: at, detail: `${describeError(error)}; ${detail}` }];
   }
@@ -128,7 +133,16 @@ async function checkEmptyFile(duckdb: Duckdb, tableDir: string): Promise<Problem
 
 function orphanDetail(name: string): string {
   const kept = 'no commit names it: a leftover, unless the newest log entries are gone';
-  return name.startsWith(`${youngFolder}${path.sep}`) ? `${kept}; the next start of the compactor removes it` : kept;
+  return name.startsWith(`${youngFolder}${path.sep}`) ? `${kept}; the next start of the compactor removes it when the stream agrees with the log` : kept;
+}
+
+/** Lists the young files that the compactor has put aside, because the stream did not agree with the log. */
+async function listPutAside(lakeDir: string): Promise<Problem[]> {
+  const names = await readdir(lakePaths(lakeDir).orphans).catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
+  });
+  return names.map((name) => ({ problem: 'orphan_file', path: path.posix.join('orphans', name), detail: 'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it' }));
 }
 
 /** Finds Parquet files that no commit names; young files of a flush or a seal that goes on count only once it is over. */
@@ -173,7 +187,7 @@ async function checkTotals(lakeDir: string, { totals }: LakeState, rows: number)
 export async function checkLake(lakeDir: string): Promise<CheckReport> {
   const { table: tableDir } = lakePaths(lakeDir);
   const { problems, commits } = await checkCommits(tableDir);
-  problems.push(...(await checkCheckpoint(tableDir)));
+  problems.push(...(await checkCheckpoints(tableDir)));
   let state: TableState;
   try {
     state = await loadTableState(tableDir);
@@ -182,21 +196,21 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     if (problems.length === 0) problems.push({ problem: 'unreadable', path: 'events/_delta_log', detail: describeError(error) });
     return { ok: false, version: -1, files: 0, rows: 0, commits, problems };
   }
-  const { files, lake, version } = toSnapshot(tableDir, state);
-  const hashes = new Map([...state.files.values()].map((add) => [decodeURIComponent(add.path), add.tags?.['sha256']]));
+  const snapshot = toSnapshot(tableDir, state);
+  const { files, lake, version } = snapshot;
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 2 });
   let rows = 0;
   try {
-    if (state.version >= 0) problems.push(...(await checkEmptyFile(duckdb, tableDir)));
+    if (state.version >= 0) problems.push(...(await checkEmptyFile(duckdb, snapshot)));
     for (const file of files) {
-      const problem = await checkFile(duckdb, file, hashes.get(file.path));
+      const problem = await checkFile(duckdb, file);
       if (problem !== undefined) problems.push(problem);
       rows += file.numRecords ?? 0;
     }
   } finally {
     duckdb.close();
   }
-  const orphans = await findOrphans(tableDir, state);
+  const orphans = [...(await findOrphans(tableDir, state)), ...(await listPutAside(lakeDir))];
   if (state.version < 0 && orphans.length > 0) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there are files and no log' });
   problems.push(...orphans);
   if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, rows)));

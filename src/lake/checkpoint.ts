@@ -2,11 +2,12 @@ import { randomUUID } from 'node:crypto';
 import { open, rename, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { AppError } from '../runtime/errors.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Action } from './actions.ts';
 import { sqlText, type Duckdb } from './duckdb.ts';
 import { hashFile } from './file-checks.ts';
-import { checkpointName, logFolder, parseActions } from './log-files.ts';
+import { checkpointHashName, checkpointName, logFolder, parseActions } from './log-files.ts';
 import type { TableState } from './table-state.ts';
 
 /** The steps of a checkpoint at which a crash is tested. */
@@ -72,10 +73,13 @@ export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: R
     );
     await syncFile(temporary);
     await crashPoint('checkpoint-written');
+    // Before the checkpoint: one without its hash would be believed as those of version 0.1.0 are.
+    const sha256 = await hashFile(temporary);
+    await writeFileDurably(path.join(logFolder(tableDir), checkpointHashName(state.version)), `${sha256}\n`);
     await rename(temporary, final);
     await syncFolder(logFolder(tableDir));
     await crashPoint('checkpoint-renamed');
-    await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size, sha256: await hashFile(final) }));
+    await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size, sha256 }));
   } finally {
     await removeFile(temporary);
     await removeFile(spool);
@@ -83,9 +87,24 @@ export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: R
   return (await stat(final)).size;
 }
 
+/** The hash that a checkpoint's bytes must have: from the file beside it, or, of one that version 0.1.0 wrote, from `_last_checkpoint`. */
+async function findCheckpointHash(tableDir: string, version: number): Promise<string | undefined> {
+  const text = await findTextFile(path.join(logFolder(tableDir), checkpointHashName(version)));
+  if (text !== undefined) return text.trim();
+  const last = await findLastCheckpoint(tableDir);
+  return last?.version === version ? last.sha256 : undefined;
+}
+
+/** Says whether a checkpoint's bytes are those that were written, as far as a hash of them is there. Errors: ENOENT as it is. */
+export async function isCheckpointWhole(tableDir: string, version: number): Promise<boolean> {
+  const sha256 = await findCheckpointHash(tableDir, version);
+  return sha256 === undefined || (await hashFile(path.join(logFolder(tableDir), checkpointName(version)))) === sha256;
+}
+
 /** Reads the actions of a checkpoint. Errors: `corrupt` or `sql` when it cannot be read whole. */
 export async function readCheckpoint(duckdb: Duckdb, tableDir: string, version: number): Promise<Action[]> {
   const file = path.join(logFolder(tableDir), checkpointName(version));
+  if (!(await isCheckpointWhole(tableDir, version))) throw new AppError('corrupt', `${file} is damaged: its bytes are not those that were written`, { hint: 'Run tributary lake check.' });
   const rows = await duckdb.rows(`SELECT to_json(t)::VARCHAR AS action FROM read_parquet(${sqlText(file)}, hive_partitioning = false) AS t`);
   return parseActions(rows.map((row) => String(row['action'])), file);
 }

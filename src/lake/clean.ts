@@ -1,12 +1,12 @@
-import { readdir } from 'node:fs/promises';
+import { readdir, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile, syncFolder } from '../runtime/durable-file.ts';
+import { ensureFolder, removeFile, syncFolder } from '../runtime/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { decodePath } from './actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './checkpoint.ts';
 import type { Duckdb } from './duckdb.ts';
 import { oldestPendingBase } from './failed-events.ts';
-import { checkpointName, commitName, listLog, logFolder, readCommit } from './log-files.ts';
+import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log-files.ts';
 import { youngFolder } from './snapshot.ts';
 import type { Table } from './table.ts';
 import { copyTableState } from './table-state.ts';
@@ -87,28 +87,53 @@ export async function trimLog(table: Table, failedDir: string, options: CleanOpt
     if (options.nowMs - (await committedAtMs(table.dir, version)) < options.retentionMs) break;
     keepFrom = version;
   }
-  const stale = [...commits.filter((version) => version < keepFrom).map(commitName), ...checkpoints.filter((version) => version < keepFrom).map(checkpointName)];
+  const stale = [...commits.filter((version) => version < keepFrom).map(commitName), ...checkpoints.filter((version) => version < keepFrom).flatMap((version) => [checkpointName(version), checkpointHashName(version)])];
   // Oldest first: a crash leaves a log whose end is whole.
   for (const name of stale.toSorted()) await removeFile(path.join(logFolder(table.dir), name));
   await options.crashPoint('trimmed');
   return stale.length;
 }
 
+/** What crashes may have left in the table's folders: temporaries, and young files to be looked up in the log. */
+export interface Leftovers {
+  readonly temporaries: readonly string[];
+  /** Names in the young folder. */
+  readonly young: readonly string[];
+}
+
 /**
- * Removes what crashes have left in the table's folders: temporaries, and young files that no commit names. Only at the
- * start of the one compactor that may flush, before it does, and under the maintenance lock. Returns how many files went.
+ * Lists what may be left over. The caller refreshes the table afterwards, and sees whether it still owns the lake: a file of
+ * a compactor that has taken over was then not there yet.
  */
-export async function sweep(table: Table, crashPoint: CrashPoint): Promise<number> {
-  const { files, tombstones } = table.state();
-  const known = new Set([...files.keys(), ...tombstones.keys()].map(decodePath));
-  const young = (await readdir(path.join(table.dir, youngFolder))).filter((name) => !known.has(`${youngFolder}/${name}`));
-  const stale = young.map((name) => path.join(table.dir, youngFolder, name));
+export async function listLeftovers(table: Table): Promise<Leftovers> {
+  const temporaries: string[] = [];
   for (const folder of [path.dirname(table.dir), table.dir, logFolder(table.dir)]) {
     const names = await readdir(folder);
-    stale.push(...names.filter((name) => name.endsWith('.tmp')).map((name) => path.join(folder, name)));
+    temporaries.push(...names.filter((name) => name.endsWith('.tmp')).map((name) => path.join(folder, name)));
   }
-  for (const file of stale) await removeFile(file);
-  await syncFolder(path.join(table.dir, youngFolder));
+  return { temporaries, young: await readdir(path.join(table.dir, youngFolder)) };
+}
+
+/**
+ * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there instead: where the
+ * stream does not agree with the log, entries of the log may be gone, and the files be the only place that has their events.
+ * Only for the one compactor that may flush, when it has no flush under way, and under the maintenance lock. Returns how
+ * many files went.
+ */
+export async function sweep(table: Table, { temporaries, young }: Leftovers, crashPoint: CrashPoint, putAside?: string): Promise<number> {
+  const { files, tombstones } = table.state();
+  const known = new Set([...files.keys(), ...tombstones.keys()].map(decodePath));
+  const unnamed = young.filter((name) => !known.has(`${youngFolder}/${name}`));
+  const folder = path.join(table.dir, youngFolder);
+  if (putAside !== undefined && unnamed.length > 0) {
+    await ensureFolder(putAside);
+    for (const name of unnamed) await rename(path.join(folder, name), path.join(putAside, name));
+    await syncFolder(putAside);
+  } else {
+    for (const name of unnamed) await removeFile(path.join(folder, name));
+  }
+  for (const file of temporaries) await removeFile(file);
+  await syncFolder(folder);
   await crashPoint('swept');
-  return stale.length;
+  return unnamed.length + temporaries.length;
 }

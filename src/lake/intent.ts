@@ -1,6 +1,7 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolders, findTextFile, removeFile, syncFolder, syncFolders, writeFileDurably } from '../runtime/durable-file.ts';
+import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { isCommitted } from './failed-events.ts';
@@ -28,6 +29,14 @@ export interface Intent {
 
 const intentFile = (folder: string): string => path.join(folder, 'intent.json');
 
+function parseIntent(folder: string, text: string): Intent {
+  try {
+    return parseChecked(text) as unknown as Intent;
+  } catch (error) {
+    throw new AppError('corrupt', `${intentFile(folder)} is damaged`, { cause: error, hint: "Put the folder away and run 'tributary lake check': what it had begun to replace may be there twice." });
+  }
+}
+
 /** Creates the staging folder of a rewrite. */
 export async function openStaging(stagingDir: string, commitId: string): Promise<string> {
   const folder = path.join(stagingDir, commitId);
@@ -40,7 +49,9 @@ export async function carryOut(table: Table, stagingDir: string, intent: Intent,
   const folder = path.join(stagingDir, intent.commitId);
   await syncFolder(folder);
   await crashPoint('staged');
-  await writeFileDurably(intentFile(folder), JSON.stringify(intent));
+  await writeFileDurably(intentFile(folder), renderChecked({ ...intent }));
+  // A power cut that took the folder, intent and all, would leave renamed files that nobody knows of.
+  await syncFolder(stagingDir);
   await crashPoint('intent-written');
   await finish(table, folder, intent, crashPoint);
 }
@@ -66,6 +77,8 @@ async function finish(table: Table, folder: string, intent: Intent, crashPoint: 
   await crashPoint('intent-committed');
   for (const file of intent.unlink) await removeFile(file);
   await removeFile(intentFile(folder));
+  // An intent that a power cut brings back when the log has forgotten its commit could not be told from one to carry out.
+  await syncFolder(folder);
   await crashPoint('intent-cleaned');
   await rm(folder, { recursive: true, force: true });
 }
@@ -83,7 +96,7 @@ export async function recoverIntents(table: Table, stagingDir: string, crashPoin
       await rm(folder, { recursive: true, force: true });
       continue;
     }
-    await finish(table, folder, JSON.parse(text) as Intent, crashPoint);
+    await finish(table, folder, parseIntent(folder, text), crashPoint);
     finished += 1;
   }
   return finished;

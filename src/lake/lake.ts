@@ -4,10 +4,11 @@
  * In: files that the compactor has written and fsynced, named by a commit. Out: snapshots, for exports, for SQL, for other engines.
  * Invariant: an event is in the lake when the commit that adds its file is in the log, and not before. The log is the only
  * truth: about the files, about the position in the stream (txn), about the totals (lake-state.ts).
- * Crash: a commit is one link(2), so it is there whole or not at all. Files no commit names are swept at the next start; a
- * seal, an erasure or a replay that had begun to rename files is finished from its intent (intent.ts).
+ * Crash: a commit is one link(2), so it is there whole or not at all. Files no commit names are swept at the next start, or put
+ * aside when the stream says that the log has lost entries; a seal, an erasure or a replay that had begun to rename files is finished from its intent (intent.ts).
  *
- * Layout: events/ (the table), failed/ (events that could not be written), staging/ (work in hand), snapshot.sql, two locks.
+ * Layout: events/ (the table), failed/ (events that could not be written), staging/ (work in hand), orphans/ (files put aside),
+ * snapshot.sql, two locks.
  */
 import { randomUUID } from 'node:crypto';
 import { link, readdir, rename } from 'node:fs/promises';
@@ -38,6 +39,8 @@ export function lakePaths(lakeDir: string) {
     young: path.join(root, 'events', youngFolder),
     failed: path.join(root, 'failed'),
     staging: path.join(root, 'staging'),
+    /** Young files that no commit names, put aside when the stream did not agree with the log: they may hold what the lake has lost. */
+    orphans: path.join(root, 'orphans'),
     snapshotSql: path.join(root, 'snapshot.sql'),
     /** Held by the one running compactor for its life. */
     compactorLock: path.join(root, 'compactor.lock'),

@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -25,6 +26,11 @@ export function checkpointName(version: number): string {
   return `${String(version).padStart(20, '0')}.checkpoint.parquet`;
 }
 
+/** File name of the hash of a checkpoint's bytes. */
+export function checkpointHashName(version: number): string {
+  return `${String(version).padStart(20, '0')}.checkpoint.sha256`;
+}
+
 /** Lists the log; a table that does not exist yet has an empty one. */
 export async function listLog(tableDir: string): Promise<LogListing> {
   let names: string[];
@@ -50,9 +56,28 @@ export interface Commit {
   readonly sha256: string;
 }
 
-/** The bytes of a commit. */
+/** What a commit of this service begins with: a hash of everything behind it. The hash of the whole file stands in the next commit only. */
+const sealedHead = /^\{"commitInfo":\{"checksum":"([0-9a-f]{64})",/;
+const sealedHeadLength = '{"commitInfo":{"checksum":"",'.length + 64;
+const plainHead = '{"commitInfo":{';
+/** The only version that wrote commits without a checksum. */
+const uncheckedEngine = 'tributary/0.1';
+
+/** The bytes of a commit, whose first action is its provenance. */
 export function renderCommit(actions: readonly Action[]): string {
-  return actions.map((action) => `${JSON.stringify(action)}\n`).join('');
+  const text = actions.map((action) => `${JSON.stringify(action)}\n`).join('');
+  assert(text.startsWith(plainHead), 'a commit begins with its provenance');
+  const body = text.slice(plainHead.length);
+  return `${plainHead}"checksum":"${hashCommit(body)}",${body}`;
+}
+
+/** Says what is wrong with the bytes of a commit; undefined when they are those that were written, or another engine's. */
+function findDamage(bytes: Buffer, actions: readonly Action[]): string | undefined {
+  if (actions.length === 0) return 'it is empty';
+  const checksum = sealedHead.exec(bytes.toString('latin1', 0, sealedHeadLength))?.[1];
+  if (checksum !== undefined) return hashCommit(bytes.subarray(sealedHeadLength)) === checksum ? undefined : 'its bytes are not those that were written';
+  const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+  return info?.tributary !== undefined && info.engineInfo !== uncheckedEngine ? 'it lacks its checksum' : undefined;
 }
 
 /** Hash of a commit's bytes, hex. */
@@ -60,12 +85,15 @@ export function hashCommit(text: string | Buffer): string {
   return createHash('sha256').update(text).digest('hex');
 }
 
-/** Reads one commit. Errors: ENOENT as it is; `corrupt` for a line that cannot be trusted. */
+/** Reads one commit. Errors: ENOENT as it is; `corrupt` when its bytes are not those that were written, or a line cannot be trusted. */
 export async function readCommit(tableDir: string, version: number): Promise<Commit> {
   const file = path.join(logFolder(tableDir), commitName(version));
   const bytes = await readFile(file);
   const lines = bytes.toString('utf8').split('\n').filter((line) => line !== '');
-  return { version, actions: parseActions(lines, file), sha256: hashCommit(bytes) };
+  const actions = parseActions(lines, file);
+  const damage = findDamage(bytes, actions);
+  if (damage !== undefined) throw new AppError('corrupt', `${file} is damaged: ${damage}`, { hint: 'Run tributary lake check.' });
+  return { version, actions, sha256: hashCommit(bytes) };
 }
 
 /** Parses the lines of a commit or the rows of a checkpoint; `source` is the file to name when one is bad. */

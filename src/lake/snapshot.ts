@@ -6,7 +6,7 @@ import { readCheckpoint } from './checkpoint.ts';
 import { openDuckdb } from './duckdb.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { listLog, logFolder, readCommit, checkpointName } from './log-files.ts';
-import { applyCommit, assertProtocol, createTableState, type TableState } from './table-state.ts';
+import { applyCommit, assertProtocol, createTableState, replayCommit, type TableState } from './table-state.ts';
 
 /** One live Parquet file of the table. */
 export interface DataFile {
@@ -19,6 +19,8 @@ export interface DataFile {
   /** Statistics by column as the log has them; timestamps are ISO 8601 text. A column that is absent is unknown. */
   readonly minValues: Readonly<Record<string, unknown>>;
   readonly maxValues: Readonly<Record<string, unknown>>;
+  /** Hash of its bytes, hex; undefined when another engine wrote it. */
+  readonly sha256: string | undefined;
   /** The file is a flush of its own, not sealed yet: it lies in `fresh/`, outside the documented glob. */
   readonly young: boolean;
 }
@@ -38,6 +40,8 @@ export interface Snapshot {
    * `union_by_name`: the list is never empty then, and files from before a column was added read it as NULL.
    */
   readonly emptyFile: string;
+  /** The columns of the table, by which a damaged empty file is known; undefined on a table that does not exist. */
+  readonly schemaString: string | undefined;
 }
 
 /** The empty Parquet file of a table; the leading underscore hides it from other engines' own clean-up. */
@@ -62,6 +66,7 @@ function toDataFile(tableDir: string, add: AddAction): DataFile {
     numRecords: typeof stats.numRecords === 'number' ? stats.numRecords : undefined,
     minValues: stats.minValues ?? {},
     maxValues: stats.maxValues ?? {},
+    sha256: add.tags?.['sha256'],
     young: relative.startsWith(`${youngFolder}/`),
   };
 }
@@ -77,6 +82,7 @@ export function toSnapshot(tableDir: string, state: TableState): Snapshot {
     txns: new Map(state.txns),
     lake: findLakeState(state.lastCommit),
     emptyFile: emptyFilePath(root),
+    schemaString: state.metaData?.schemaString,
   };
 }
 
@@ -108,26 +114,44 @@ export async function catchUp(tableDir: string, state: TableState, commits: read
   for (let from = 0; from < newer.length; from += 64) {
     const versions = newer.slice(from, from + 64);
     const batch = await Promise.all(versions.map((version) => readCommit(tableDir, version)));
-    for (const commit of batch) applyCommit(state, commit.version, commit.actions, commit.sha256);
+    for (const commit of batch) replayCommit(state, commit);
   }
 }
 
-async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
-  const { commits, checkpoints } = await listLog(tableDir);
+/** Replays the log from one checkpoint, or from version 0 when there is none. */
+async function loadFrom(tableDir: string, checkpoint: number | undefined, commits: readonly number[]): Promise<TableState> {
   const state = createTableState();
-  const wanted = commits.filter((version) => version <= upTo);
-  const checkpoint = checkpoints.findLast((version) => version <= upTo);
-  if (checkpoint === undefined && (wanted[0] ?? 0) > 0) throw new AppError('corrupt', 'the log has neither version 0 nor a checkpoint', { hint: 'Run tributary lake check.' });
-  if (checkpoint !== undefined && !(checkpoint === 0 && wanted[0] === 0)) {
+  if (checkpoint === undefined && (commits[0] ?? 0) > 0) throw new AppError('corrupt', 'the log has neither version 0 nor a checkpoint', { hint: 'Run tributary lake check.' });
+  if (checkpoint !== undefined && !(checkpoint === 0 && commits[0] === 0)) {
     await loadFromCheckpoint(tableDir, state, checkpoint);
     // The checkpoint has no provenance: its own commit, which is kept, tells that.
-    const commit = wanted.includes(checkpoint) ? await readCommit(tableDir, checkpoint) : undefined;
+    const commit = commits.includes(checkpoint) ? await readCommit(tableDir, checkpoint) : undefined;
     state.lastCommit = commit?.actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
     state.lastHash = commit?.sha256;
   }
-  await catchUp(tableDir, state, wanted);
+  await catchUp(tableDir, state, commits);
   assertProtocol(state);
   return state;
+}
+
+/** Replays the log from its newest checkpoint, or from an earlier one, or from version 0, when that is damaged and the commits since are all there. */
+async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
+  const listed = await listLog(tableDir);
+  const commits = listed.commits.filter((version) => version <= upTo);
+  const checkpoints = listed.checkpoints.filter((version) => version <= upTo);
+  try {
+    return await loadFrom(tableDir, checkpoints.at(-1), commits);
+  } catch (error) {
+    if (!isAppError(error, 'corrupt') || isSystemError(error.cause, 'ENOENT')) throw error;
+    const newest = commits.at(-1) ?? -1;
+    const starts = [...checkpoints.slice(0, -1).toReversed(), ...(commits[0] === 0 ? [undefined] : [])];
+    const isWhole = (start = 0): boolean => commits.filter((version) => version >= start).length === newest - start + 1;
+    for (const start of starts.filter(isWhole)) {
+      const state = await loadFrom(tableDir, start, commits).catch(() => undefined);
+      if (state !== undefined) return state;
+    }
+    throw error;
+  }
 }
 
 /**

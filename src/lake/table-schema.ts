@@ -54,6 +54,22 @@ export function parseSchemaString(schemaString: string): TableColumn[] {
   });
 }
 
+/** The statement that tells the columns of a Parquet file, for `hasColumns`. */
+export function describeFileSql(file: string): string {
+  return `DESCRIBE SELECT * FROM read_parquet('${file.replaceAll("'", "''")}', hive_partitioning = false)`;
+}
+
+/** DuckDB's own name of a column's type. */
+function describedType(type: ColumnType): string {
+  return type === 'TIMESTAMPTZ' ? 'TIMESTAMP WITH TIME ZONE' : type;
+}
+
+/** Says whether a file begins with the columns of a `schemaString`, by the rows that `describeFileSql` gave; an upgrade writes the file with more before it commits them. */
+export function hasColumns(described: readonly Readonly<Record<string, unknown>>[], schemaString: string | undefined): boolean {
+  const wanted = schemaString === undefined ? [] : parseSchemaString(schemaString).map(({ name, type }) => `${name} ${describedType(type)}`);
+  return wanted.every((column, index) => column === `${String(described[index]?.['column_name'])} ${String(described[index]?.['column_type'])}`);
+}
+
 /**
  * The schema that a lake written by an earlier version takes on: the same when nothing is new, with columns added at its
  * end when the event schemas have new fields. Any other difference (a column gone, another type) is refused with

@@ -1,4 +1,6 @@
 import { AppError } from '../runtime/errors.ts';
+import { findLakeState } from './lake-state.ts';
+import type { Commit } from './log-files.ts';
 import type { Action, AddAction, CommitInfoAction, MetaDataAction, ProtocolAction, RemoveAction } from './actions.ts';
 
 /** The table as the log tells it at one version: the log replayed up to there. Changed only by `applyCommit`. */
@@ -41,6 +43,15 @@ export function applyCommit(state: TableState, version: number, actions: readonl
       state.tombstones.set(action.remove.path, action.remove);
     }
   }
+}
+
+/** Applies a commit that was read from the log. Errors: `corrupt` when the commit before is not the one that this one follows. */
+export function replayCommit(state: TableState, { version, actions, sha256 }: Commit): void {
+  const previous = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo)?.previous;
+  if (state.version === version - 1 && state.lastHash !== undefined && previous !== undefined && previous !== state.lastHash) {
+    throw new AppError('corrupt', `version ${version - 1} of the lake's log is not what version ${version} follows`, { hint: 'Run tributary lake check.' });
+  }
+  applyCommit(state, version, actions, sha256);
 }
 
 /** Refuses a table that another engine raised to a protocol this code does not know. */

@@ -10,7 +10,7 @@ import { exists } from './file-checks.ts';
 import { commitName, hashCommit, logFolder, readCommit, renderCommit, type Commit } from './log-files.ts';
 import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
 import { loadTableState, toSnapshot, type Snapshot } from './snapshot.ts';
-import { applyCommit, assertProtocol, type TableState } from './table-state.ts';
+import { applyCommit, assertProtocol, replayCommit, type TableState } from './table-state.ts';
 
 /** The steps of a commit at which a crash is tested. */
 export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;
@@ -53,7 +53,7 @@ export interface TableOptions {
   readonly crashPoint: CrashPoint;
 }
 
-const engineInfo = 'tributary/0.1';
+const engineInfo = 'tributary/0.2';
 const maxAttempts = 100;
 
 /** Writes a temporary, fsyncs it and links it to the name of the version; false when that version is taken. */
@@ -145,7 +145,7 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
         if (isSystemError(error, 'ENOENT')) return;
         throw error;
       }
-      applyCommit(state, version, commit.actions, commit.sha256);
+      replayCommit(state, commit);
       assertProtocol(state);
       requireLake(state);
     }

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { ReportFile, ReportJob } from './reports.ts';
@@ -16,7 +17,7 @@ function isReportFile(value: unknown): value is ReportFile {
 
 function isReportJob(value: unknown, id: number): value is ReportJob {
   const job = value as Partial<ReportJob> | null;
-  if (typeof job !== 'object' || job === null || job.version !== 1 || job.id !== id) return false;
+  if (typeof job !== 'object' || job === null || job.id !== id) return false;
   const known = states.includes(String(job.state)) && isCount(job.attempts) && isCount(job.createdMs) && isCount(job.idAccount);
   const named = typeof job.idUser === 'string' && /^\w+$/.test(String(job.event)) && /^[0-9a-f]{32}$/.test(String(job.nonce));
   const ended = job.state === 'queued' || job.state === 'running' || (isCount(job.finishedMs) && isCount(job.expiresSeconds));
@@ -29,21 +30,24 @@ export function jobPath(folder: string): string {
   return path.join(folder, 'job.json');
 }
 
+const hint = 'Restore it from a backup, or remove the file and let the user order the export again: the next start clears the rest away.';
+
 /** Reads a request's job.json; undefined when there is none. Errors: `corrupt` when it is not what was written. */
 export async function findJobFile(folder: string, id: number): Promise<ReportJob | undefined> {
   const text = await findTextFile(jobPath(folder));
   if (text === undefined) return undefined;
-  let job: unknown;
+  let record: Readonly<Record<string, unknown>>;
   try {
-    job = JSON.parse(text);
+    record = parseChecked(text);
   } catch (error) {
-    throw new AppError('corrupt', `${jobPath(folder)} is not JSON`, { cause: error });
+    throw new AppError('corrupt', `${jobPath(folder)} is damaged`, { cause: error, hint });
   }
-  if (!isReportJob(job, id)) throw new AppError('corrupt', `${jobPath(folder)} is not an export request`);
+  const { version, ...job } = record;
+  if (![1, 2].includes(version as number) || !isReportJob(job, id)) throw new AppError('corrupt', `${jobPath(folder)} is not an export request`, { hint });
   return job;
 }
 
 /** Writes a request's job.json whole: durable when it returns. */
 export async function writeJobFile(folder: string, job: ReportJob): Promise<void> {
-  await writeFileDurably(jobPath(folder), `${JSON.stringify(job)}\n`);
+  await writeFileDurably(jobPath(folder), renderChecked({ ...job }));
 }

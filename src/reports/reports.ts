@@ -26,9 +26,8 @@ export interface ReportFile {
   readonly sha256: string;
 }
 
-/** An export request, as job.json has it. Times are Unix milliseconds unless the name says seconds. */
+/** An export request, as job.json has it beside its checksum. Times are Unix milliseconds unless the name says seconds. */
 export interface ReportJob {
-  readonly version: 1;
   readonly id: number;
   readonly idUser: string;
   readonly idAccount: number;

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
+import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
 import { ensureFolder, findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/lock.ts';
@@ -44,7 +45,7 @@ export function signingKeysPath(keysDir: string): string {
 function parseKeys(file: string, text: string): readonly KeyRecord[] {
   let records: unknown;
   try {
-    records = (JSON.parse(text) as { keys?: unknown } | null)?.keys;
+    records = parseChecked(text)['keys'];
   } catch {
     records = undefined;
   }
@@ -64,7 +65,7 @@ async function changeKeys<T>(keysDir: string, change: (keys: readonly KeyRecord[
     const text = await findTextFile(file);
     const changed = change(text === undefined ? [] : parseKeys(file, text));
     if (typeof changed !== 'object' || changed === null || !('keys' in changed)) return changed;
-    await writeFileDurably(file, `${JSON.stringify({ keys: changed.keys })}\n`);
+    await writeFileDurably(file, renderChecked({ keys: changed.keys }));
     return changed.answer;
   } finally {
     lock.release();

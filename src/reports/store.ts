@@ -2,10 +2,11 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
-import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { ensureFolder, syncFolder } from '../runtime/durable-file.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { findJobFile, writeJobFile } from './job-file.ts';
+import { readHighestId, writeHighestId } from './highest-id.ts';
 import { createProgressNotes, progressName } from './progress-notes.ts';
 import { isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
 import { createTurns } from './turns.ts';
@@ -17,6 +18,8 @@ export interface ReportStore {
   find(id: number): ReportJob | undefined;
   /** Every request, oldest first. */
   list(): readonly ReportJob[];
+  /** Requests that could not be read at the start, one sentence each: to their users they do not exist. */
+  readonly damaged: readonly string[];
   /** Records the begin of an attempt, durably, and makes its empty folder; returns both. Throws `conflict` on a request that has ended. */
   beginAttempt(id: number): Promise<{ job: ReportJob; folder: string }>;
   /**
@@ -46,31 +49,20 @@ export interface ReportStoreOptions {
 const partsFolder = 'parts';
 const attemptPrefix = 'attempt-';
 
-/** The highest id that may have been deleted; written before a folder is, so that no id comes back. */
-function highWaterPath(reportsDir: string): string {
-  return path.join(reportsDir, 'highest-id');
-}
-
-async function readHighWater(reportsDir: string): Promise<number> {
-  const text = await findTextFile(highWaterPath(reportsDir));
-  if (text === undefined) return 0;
-  if (!/^\d{1,15}\n$/.test(text)) throw new AppError('corrupt', `${highWaterPath(reportsDir)} is not a number`, { hint: 'Write the highest id ever given out into it.' });
-  return Number(text);
-}
-
 /** Loads every request; removes what a crash left: folders without a job.json, attempts and unpublished parts. */
-async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<number, ReportJob>; lastId: number }> {
+async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<number, ReportJob>; lastId: number; damaged: string[] }> {
   const names = await readdir(reportsDir);
   for (const name of names.filter((entry) => entry.endsWith('.tmp'))) await rm(path.join(reportsDir, name), { force: true });
   const ids = names.filter((name) => /^[1-9]\d{0,14}$/.test(name)).map(Number).toSorted((a, b) => a - b);
   const jobs = new Map<number, ReportJob>();
-  const lastId = Math.max(await readHighWater(reportsDir), ...ids.slice(-1));
+  const damaged: string[] = [];
+  const lastId = Math.max(await readHighestId(reportsDir), ...ids.slice(-1));
   for (const id of ids) {
     const folder = path.join(reportsDir, String(id));
     try {
       const job = await findJobFile(folder, id);
       if (job === undefined) {
-        await writeFileDurably(highWaterPath(reportsDir), `${lastId}\n`);
+        await writeHighestId(reportsDir, lastId);
         await rm(folder, { recursive: true, force: true });
         continue;
       }
@@ -80,9 +72,10 @@ async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<
     } catch (error) {
       // One damaged request must not keep the others from being served: it is left as it is, for the operator to look at.
       logger.error({ idReport: id, error: describeError(error) }, 'export request cannot be read');
+      damaged.push(describeError(error));
     }
   }
-  return { jobs, lastId };
+  return { jobs, lastId, damaged };
 }
 
 async function removeAttempts(folder: string): Promise<void> {
@@ -102,9 +95,9 @@ async function publish(folder: string, attemptFolder: string): Promise<void> {
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions): Promise<ReportStore> {
   const { reportsDir, linkTtlSeconds } = options;
   await ensureFolder(reportsDir);
-  const { jobs, lastId: recoveredId } = await recover(reportsDir, logger);
+  const { jobs, lastId: recoveredId, damaged } = await recover(reportsDir, logger);
   let lastId = recoveredId;
-  let highWater = await readHighWater(reportsDir);
+  let highWater = await readHighestId(reportsDir);
   const turns = createTurns();
   const progress = createProgressNotes(reportsDir, logger);
 
@@ -140,10 +133,11 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   return {
     async create(report) {
       const id = await allocateId();
-      return save({ version: 1, id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce: randomBytes(16).toString('hex') });
+      return save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce: randomBytes(16).toString('hex') });
     },
     find: (id) => jobs.get(id),
     list: () => [...jobs.values()],
+    damaged,
     beginAttempt: (id) =>
       turns.take(id, async () => {
         const open = getOpen(id);
@@ -181,7 +175,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     remove: (id) =>
       turns.take(id, async () => {
         if (highWater < id) {
-          await writeFileDurably(highWaterPath(reportsDir), `${lastId}\n`);
+          await writeHighestId(reportsDir, lastId);
           highWater = lastId;
         }
         await rm(folderOf(id), { recursive: true, force: true });

@@ -138,10 +138,26 @@ describe('access', () => {
     const bob = await addUser(paths, { name: 'bob', idAccount: 1, canExport: true });
     const file = JSON.parse(readFileSync(paths.access, 'utf8')) as { users: { sealedSecret: string }[] };
     if (file.users[0] !== undefined) file.users[0].sealedSecret = file.users[1]?.sealedSecret ?? '';
-    writeFileSync(paths.access, JSON.stringify(file));
+    writeFileSync(paths.access, JSON.stringify({ ...file, version: 1, sha256: undefined }));
     const reader = openAccessReader(paths, logger);
     expect(reader.current().findUser(ann.idUser)).toBeUndefined();
     expect(reader.current().findUser(bob.idUser)?.secret).toBe(bob.secret);
+    reader.close();
+  });
+
+  it('refuses a change that no command made, unless it is marked as made by hand', async () => {
+    const paths = newPaths();
+    await addApp(paths, webApp, 0);
+    const written = readFileSync(paths.access, 'utf8');
+    const changed = written.replace('"idAccount": 1', '"idAccount": 2');
+    expect(changed).not.toBe(written);
+    writeFileSync(paths.access, changed);
+    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'corrupt', hint: expect.stringContaining('version to 1') }));
+    writeFileSync(paths.access, JSON.stringify({ ...(JSON.parse(changed) as object), version: 1, sha256: undefined }));
+    await addApp(paths, { ...webApp, idApp: 8 }, 0);
+    expect(JSON.parse(readFileSync(paths.access, 'utf8'))).toMatchObject({ version: 2, sha256: expect.any(String) });
+    const reader = openAccessReader(paths, logger);
+    expect(reader.current().findApp(webApp.idApp)?.idAccount).toBe(2);
     reader.close();
   });
 

@@ -1,5 +1,8 @@
+import { readdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
+import { checkLake } from '../../../src/lake/check.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/snapshot.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
@@ -76,6 +79,35 @@ test('a lost message in the middle is reported, and those around it are stored',
   await waitForStored(folder, 6);
   expect(facts(compact)).toEqual(['gap']);
   await compact.stop();
+});
+
+test('a log that lost its newest entries is told of, and the young file they named is put aside instead of swept', async () => {
+  const { folder, stream } = await withTwoEvents();
+  const { table, young, orphans } = lakePaths(path.join(folder, 'lake'));
+  const log = path.join(table, '_delta_log');
+  const newest = (await readdir(log)).filter((name) => name.endsWith('.json')).toSorted().at(-1) ?? '';
+  const before = await readdir(young);
+  await rm(path.join(log, newest));
+  const compact = await startTestCompact(folder, stream);
+  await waitFor('the file is put aside', async () => (await readdir(orphans).catch(() => [])).length === 1);
+  expect(facts(compact)).toEqual(['anchor_gone']);
+  await compact.stop();
+  expect([...(await readdir(young)), ...(await readdir(orphans))].toSorted()).toEqual(expect.arrayContaining(before));
+  const again = await startTestCompact(folder, stream);
+  stream.publish([eventLine()]);
+  await waitForStored(folder, 3);
+  await again.stop();
+  expect((await checkLake(path.join(folder, 'lake'))).problems.map(({ problem }) => problem)).toEqual(['orphan_file']);
+});
+
+test('a young file that no commit names is swept when the stream still has its events', async () => {
+  const { folder, stream } = await withTwoEvents();
+  const { young, orphans } = lakePaths(path.join(folder, 'lake'));
+  await writeFile(path.join(young, 'leftover.parquet'), '');
+  const compact = await startTestCompact(folder, stream);
+  await waitFor('the leftover is gone', async () => !(await readdir(young)).includes('leftover.parquet'));
+  await compact.stop();
+  expect(await readdir(orphans).catch(() => [])).toEqual([]);
 });
 
 test('a second compactor takes over, and the first can commit nothing more', async () => {

@@ -86,7 +86,7 @@ test('the log is trimmed, and removed files are unlinked, only after the retenti
   nowMs += 999;
   expect([await vacuum(writer, clean()), await trimLog(writer, paths.failed, clean())]).toEqual([0, 0]);
   nowMs += 1;
-  expect([await vacuum(writer, clean()), await trimLog(writer, paths.failed, clean())]).toEqual([1, checkpointEvery + 3]);
+  expect([await vacuum(writer, clean()), await trimLog(writer, paths.failed, clean())]).toEqual([1, checkpointEvery + 4]);
   expect(await readdir(paths.young)).toEqual([]);
   const { commits, checkpoints } = await listLog(table);
   expect([commits, checkpoints]).toEqual([[checkpointEvery + 2], [checkpointEvery + 2]]);
@@ -155,7 +155,7 @@ test('a new optional field becomes a column by one commit, old rows read as NULL
 });
 
 test('files are pruned by what the log knows of them, and never when it knows nothing', () => {
-  const unknown: DataFile = { path: 'x', absolutePath: '/x', sizeBytes: 1, numRecords: 1, minValues: {}, maxValues: {}, young: true };
+  const unknown: DataFile = { path: 'x', absolutePath: '/x', sizeBytes: 1, numRecords: 1, minValues: {}, maxValues: {}, sha256: undefined, young: true };
   const known: DataFile = {
     ...unknown,
     minValues: { id_app: 5, kind: 'login', event_time: '2024-01-01T00:00:00.000Z', available_at: '2024-01-02T00:00:00.000Z' },

@@ -1,0 +1,31 @@
+import { createHash } from 'node:crypto';
+import path from 'node:path';
+import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { AppError } from '../runtime/errors.ts';
+
+/** The highest id that may have been deleted; written before a folder is, so that no id comes back. */
+function highestIdPath(reportsDir: string): string {
+  return path.join(reportsDir, 'highest-id');
+}
+
+function checksum(id: string): string {
+  return createHash('sha256').update(id).digest('hex');
+}
+
+/** Reads the highest id that may have been deleted; 0 when none was. Errors: `corrupt` when it is not what was written. */
+export async function readHighestId(reportsDir: string): Promise<number> {
+  const file = highestIdPath(reportsDir);
+  const text = await findTextFile(file);
+  if (text === undefined) return 0;
+  // Version 0.1.0 wrote the number alone.
+  const [, id, sha256] = /^(\d{1,15})(?: ([0-9a-f]{64}))?\n$/.exec(text) ?? [];
+  if (id === undefined || (sha256 !== undefined && sha256 !== checksum(id))) {
+    throw new AppError('corrupt', `${file} is damaged`, { hint: 'Write the highest id ever given out into it, and a line break.' });
+  }
+  return Number(id);
+}
+
+/** Remembers the highest id that was given out: durable when it returns. */
+export async function writeHighestId(reportsDir: string, id: number): Promise<void> {
+  await writeFileDurably(highestIdPath(reportsDir), `${id} ${checksum(String(id))}\n`);
+}
