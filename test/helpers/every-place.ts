@@ -1,5 +1,6 @@
-import { idParam, type Ledger } from './ledger.ts';
+import type { Agent } from 'node:http';
 import { sendRaw } from './http.ts';
+import { idParam, type Ledger } from './ledger.ts';
 import type { TestService } from './service.ts';
 import { waitFor } from './wait.ts';
 
@@ -8,14 +9,16 @@ export interface KeyedEvent {
   readonly key: string;
   readonly name: string;
   readonly user: string;
+  /** Keeps connections, for many events. */
+  readonly agent?: Agent;
 }
 
 /** Imports one event under a key, again and again until it is acknowledged, as the contract tells clients to. */
-export async function importEvent(service: TestService, token: string, { key, name, user }: KeyedEvent): Promise<void> {
+export async function importEvent(service: TestService, token: string, { key, name, user, agent }: KeyedEvent): Promise<void> {
   const body = Buffer.from(JSON.stringify({ customUserId: user, customEventName: name, customEventParams: { [idParam]: name } }));
   const headers = { authorization: token, 'idempotency-key': key };
   const acknowledged = (): Promise<boolean> =>
-    sendRaw(Number(new URL(service.s2s).port), { verb: 'POST', path: '/v1/customEvent/?idApp=1', headers, body }).then((answer) => answer.status === 200, () => false);
+    sendRaw(Number(new URL(service.s2s).port), { verb: 'POST', path: '/v1/customEvent/?idApp=1', headers, body, ...(agent === undefined ? {} : { agent }) }).then((answer) => answer.status === 200, () => false);
   await waitFor(`the event ${name} is acknowledged`, acknowledged, 60_000);
 }
 
