@@ -38,15 +38,36 @@ export async function syncFolders(folders: Iterable<string>): Promise<void> {
   await inParallel(new Set(folders), syncWidth, syncFolder);
 }
 
-/** Creates many folders with their parents, as `ensureFolder` does, and syncs each parent once. */
+/** Levels above a folder that was there already which are synced all the same: as many as are ever created at once. */
+const doubtedLevels = 3;
+
+/** Syncs a folder that may belong to somebody else, whose business it is then. */
+async function syncFolderIfOurs(folder: string): Promise<void> {
+  try {
+    await syncFolder(folder);
+  } catch (error) {
+    if (!isSystemError(error, 'EACCES', 'EPERM')) throw error;
+  }
+}
+
+/**
+ * Creates many folders with their parents, as `ensureFolder` does, and syncs each parent once: also those of folders that
+ * are there already, since a process that was killed may have created them and not got as far as the sync.
+ */
 export async function ensureFolders(folders: Iterable<string>): Promise<void> {
-  const parents = new Set<string>();
+  const created = new Set<string>();
+  const doubted = new Set<string>();
   for (const folder of new Set(folders)) {
     const first = await mkdir(folder, { recursive: true, mode: 0o700 });
-    if (first === undefined) continue;
-    for (let created = folder; created.length >= first.length; created = path.dirname(created)) parents.add(path.dirname(created));
+    for (let [parent, level] = [path.dirname(folder), 1]; ; [parent, level] = [path.dirname(parent), level + 1]) {
+      const isNew = first !== undefined && parent.length >= path.dirname(first).length;
+      if (!isNew && level > doubtedLevels) break;
+      (isNew ? created : doubted).add(parent);
+      if (parent === path.dirname(parent)) break;
+    }
   }
-  await syncFolders(parents);
+  await syncFolders(created);
+  await inParallel([...doubted].filter((folder) => !created.has(folder)), syncWidth, syncFolderIfOurs);
 }
 
 /**

@@ -1,0 +1,77 @@
+import { writeFileSync } from 'node:fs';
+import { DuckDBInstance, type DuckDBConnection, type DuckDBValue } from '@duckdb/node-api';
+import type { Duckdb, DuckdbOptions, SqlRow, SqlValue } from '../../src/lake/duckdb.ts';
+import { AppError } from '../../src/runtime/errors.ts';
+import { activeWorld, type Hazards } from './world.ts';
+
+/**
+ * The SQL engine stays real: what the flush drops, sorts and counts is in its statements, and half a millisecond for one
+ * is little. All simulated processes share one instance, each `openDuckdb` is a connection of it, whose temporary tables
+ * end with it. A statement is one operation; it may fail, and a COPY that is killed or fails leaves half a file.
+ */
+
+let shared: Promise<DuckDBInstance> | undefined;
+
+async function openShared(): Promise<DuckDBInstance> {
+  const instance = await DuckDBInstance.create(':memory:', { threads: '1', memory_limit: '512MiB', enable_external_file_cache: 'false', autoinstall_known_extensions: 'false', autoload_known_extensions: 'false' });
+  const connection = await instance.connect();
+  await connection.run("SET GLOBAL TimeZone = 'UTC'");
+  connection.closeSync();
+  return instance;
+}
+
+function hazardsOf(sql: string, isInterrupted: () => boolean): Hazards {
+  const world = activeWorld();
+  const target = /\bTO '([^']+)' \(FORMAT/.exec(sql)?.[1];
+  const half = (): void => {
+    if (target !== undefined) writeFileSync(target, 'PAR1 and then no more');
+  };
+  return {
+    torn: half,
+    fault() {
+      half();
+      const full = target !== undefined && world?.random.chance(0.3) === true;
+      return { error: new AppError(full ? 'disk' : 'sql', `duckdb: simulated ${full ? 'No space left on device' : isInterrupted() ? 'INTERRUPT' : 'IO Error'}`), done: false };
+    },
+  };
+}
+
+/** The first words of a statement, without names that a path or a uuid makes. */
+function gist(sql: string): string {
+  return sql.trim().replaceAll(/\s+/g, ' ').slice(0, 40);
+}
+
+/** The double of `openDuckdb`. */
+export async function openSimulatedDuckdb(_options: DuckdbOptions): Promise<Duckdb> {
+  const world = activeWorld();
+  const owner = world?.current();
+  const connect = async (): Promise<DuckDBConnection> => (await (shared ??= openShared())).connect();
+  const connection = await (world === undefined ? connect() : world.operate('sql connect', connect));
+  let isInterrupted = false;
+  const close = (): void => {
+    if (owner === undefined || owner.onEnd.delete(close)) connection.closeSync();
+  };
+  owner?.onEnd.add(close);
+
+  async function statement<T>(sql: string, execute: () => Promise<T>): Promise<T> {
+    isInterrupted = false;
+    const run = async (): Promise<T> => {
+      if (isInterrupted) throw new AppError('sql', 'duckdb: INTERRUPT Error');
+      try {
+        return await execute();
+      } catch (error) {
+        throw new AppError('sql', `duckdb: ${String(error)}`, { cause: error });
+      }
+    };
+    return world === undefined ? run() : world.operate(`sql ${gist(sql)}`, run, hazardsOf(sql, () => isInterrupted));
+  }
+
+  return {
+    run: (sql: string, values?: readonly SqlValue[]) => statement(sql, async () => void (await connection.run(sql, values as DuckDBValue[] | undefined))),
+    rows: (sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]> => statement(sql, async () => (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS()),
+    interrupt() {
+      isInterrupted = true;
+    },
+    close,
+  };
+}

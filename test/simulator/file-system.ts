@@ -1,0 +1,189 @@
+import type * as Fs from 'node:fs';
+import path from 'node:path';
+import process from 'node:process';
+import { Readable } from 'node:stream';
+import type { Disk, Inode } from './disk.ts';
+import { activeWorld, type Hazards, type World } from './world.ts';
+
+/**
+ * The double of `node:fs/promises` (and of the read streams of `node:fs`): the same calls on a real folder, each of them an
+ * operation of the simulated world. A call may fail as a disk does, a kill may leave a write half done, and the disk
+ * learns what was created, renamed and fsynced. Only what the code under test uses is here; anything else is missing,
+ * which a test sees at once.
+ */
+
+// The double stands in for node:fs too, so the real one cannot be imported.
+const fs: typeof Fs = process.getBuiltinModule('node:fs');
+
+const readErrors = ['EIO', 'EMFILE'] as const;
+const writeErrors = ['EIO', 'ENOSPC', 'EDQUOT'] as const;
+
+function systemError(code: string, call: string, file: string): Error {
+  return Object.assign(new Error(`${code}: simulated, ${call} '${file}'`), { code, syscall: call, path: file });
+}
+
+function relativeName(disk: Disk, file: string): string {
+  return path.relative(disk.root, file);
+}
+
+/** An operation on a path; `codes`: how it may fail; `mayBeDone`: it may have happened although it failed. */
+function call<T>(name: string, file: string, codes: readonly string[], execute: (disk: Disk | undefined) => T, hazards: Hazards & { readonly mayBeDone?: boolean } = {}): Promise<T> {
+  const world = activeWorld();
+  if (world === undefined) return Promise.resolve().then(() => execute(undefined));
+  const fault = (): { error: Error; done: boolean } => ({ error: systemError(world.random.pick(codes), name, relativeName(world.disk, file)), done: hazards.mayBeDone === true && world.random.chance(0.3) });
+  return world.operate(`${name} ${relativeName(world.disk, file)}`, () => execute(world.disk), { fault, ...hazards });
+}
+
+function bytesOf(data: string | Uint8Array): Buffer {
+  return typeof data === 'string' ? Buffer.from(data) : Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/** A write that a kill, or a full disk, may cut short. */
+function write(world: World | undefined, file: string, fd: number, data: string | Uint8Array): Promise<void> {
+  const bytes = bytesOf(data);
+  const part = (): void => void fs.writeSync(fd, bytes.subarray(0, world?.random.integer(0, bytes.length) ?? 0));
+  return call('write', file, writeErrors, () => void fs.writeSync(fd, bytes), {
+    torn: part,
+    ...(world === undefined ? {} : { fault: () => {
+      part();
+      return { error: systemError(world.random.pick(writeErrors), 'write', relativeName(world.disk, file)), done: false };
+    } }),
+  });
+}
+
+function readAll(fd: number): Buffer {
+  const bytes = Buffer.alloc(fs.fstatSync(fd).size);
+  fs.readSync(fd, bytes, 0, bytes.length, 0);
+  return bytes;
+}
+
+function createHandle(file: string, fd: number, inode: Inode | undefined): object {
+  const world = activeWorld();
+  const owner = world?.current();
+  const isFolder = inode?.isFolder ?? fs.fstatSync(fd).isDirectory();
+  const closeNow = (): void => {
+    if (!owner?.onEnd.delete(closeNow) && owner !== undefined) return;
+    fs.closeSync(fd);
+  };
+  owner?.onEnd.add(closeNow);
+  return {
+    fd,
+    writeFile: (data: string | Uint8Array) => write(world, file, fd, data),
+    appendFile: (data: string | Uint8Array) => write(world, file, fd, data),
+    write: (data: string | Uint8Array) => write(world, file, fd, data),
+    sync() {
+      const sync = (disk: Disk | undefined): void => {
+        if (isFolder) disk?.syncedFolder(file);
+        else if (inode !== undefined) disk?.synced(inode, readAll(fd));
+      };
+      if (world === undefined || inode === undefined) return call('fsync', file, ['EIO'], sync);
+      const fault = (): { error: Error; done: boolean } => {
+        if (!isFolder) world.disk.syncFailed(inode);
+        return { error: systemError('EIO', 'fsync', relativeName(world.disk, file)), done: false };
+      };
+      return call('fsync', file, ['EIO'], sync, { fault });
+    },
+    // Closing gives the descriptor back whatever it answers.
+    close: () => call('close', file, ['EIO'], closeNow, { fault: () => undefined }),
+  };
+}
+
+async function open(file: string, flags: string | number, mode?: number): Promise<object> {
+  const [fd, inode] = await call('open', file, typeof flags === 'string' && flags !== 'r' ? [...readErrors, ...writeErrors] : readErrors, (disk) => {
+    // Readable too, so that an fsync can note the bytes.
+    const opened = fs.openSync(file, flags === 'w' || flags === 'wx' ? `${flags}+` : flags, mode);
+    return [opened, disk?.inodeOf(file)] as const;
+  });
+  return createHandle(file, fd, inode);
+}
+
+async function writeFile(file: string, data: string | Uint8Array, options?: { mode?: number }): Promise<void> {
+  const handle = (await open(file, 'w', options?.mode)) as { writeFile(data: string | Uint8Array): Promise<void>; close(): Promise<void> };
+  try {
+    await handle.writeFile(data);
+  } finally {
+    await handle.close();
+  }
+}
+
+async function readFile(file: string, encoding?: BufferEncoding): Promise<string | Buffer> {
+  const bytes = await call('read', file, readErrors, () => fs.readFileSync(file));
+  return encoding === undefined ? bytes : bytes.toString(encoding);
+}
+
+/** Names in an order of the seed's: no file system promises one. */
+async function readdir(folder: string, options?: { recursive?: boolean }): Promise<string[]> {
+  return call('readdir', folder, readErrors, () => {
+    const names = fs.readdirSync(folder, { recursive: options?.recursive === true, encoding: 'utf8' }).toSorted();
+    const random = activeWorld()?.random;
+    return random === undefined ? names : names.map((name) => ({ name, at: random.next() })).toSorted((a, b) => a.at - b.at).map(({ name }) => name);
+  });
+}
+
+async function unlink(file: string): Promise<void> {
+  await call('unlink', file, ['EIO'], (disk) => {
+    if (fs.existsSync(file)) disk?.removing(file);
+    fs.unlinkSync(file);
+  }, { mayBeDone: true });
+}
+
+/** Each entry is an operation of its own: a kill may leave half a folder. */
+async function rm(file: string, options: { recursive?: boolean; force?: boolean } = {}): Promise<void> {
+  const isFolder = await call('stat', file, ['EIO'], () => fs.lstatSync(file, { throwIfNoEntry: false })?.isDirectory());
+  if (isFolder === undefined && options.force === true) return;
+  if (isFolder !== true || options.recursive !== true) return unlink(file);
+  for (const name of await readdir(file)) await rm(path.join(file, name), options);
+  await call('rmdir', file, ['EIO'], (disk) => {
+    disk?.removing(file);
+    fs.rmdirSync(file);
+  });
+}
+
+async function mkdir(folder: string, options: { recursive?: boolean; mode?: number } = {}): Promise<string | undefined> {
+  return call('mkdir', folder, writeErrors, (disk) => {
+    const made = fs.mkdirSync(folder, options);
+    disk?.made(folder);
+    return made;
+  });
+}
+
+const namePair = (name: string, to: string): string => `${name} to ${path.basename(to)},`;
+
+async function rename(from: string, to: string): Promise<void> {
+  await call(namePair('rename', to), from, writeErrors, (disk) => {
+    fs.lstatSync(from);
+    disk?.renaming(from, to);
+    fs.renameSync(from, to);
+  }, { mayBeDone: true });
+}
+
+async function link(from: string, to: string): Promise<void> {
+  await call(namePair('link', to), from, writeErrors, (disk) => {
+    fs.linkSync(from, to);
+    disk?.linked(from, to);
+  }, { mayBeDone: true });
+}
+
+/** The double of `node:fs/promises`. */
+export const fileSystem = {
+  open,
+  writeFile,
+  readFile,
+  readdir,
+  unlink,
+  rm,
+  mkdir,
+  rename,
+  link,
+  stat: (file: string) => call('stat', file, ['EIO'], () => fs.statSync(file)),
+  access: (file: string) => call('access', file, ['EIO'], () => fs.accessSync(file)),
+};
+
+/** The double of `createReadStream`: one read of the whole file. */
+export function createReadStream(file: string): Readable {
+  return Readable.from(
+    (async function* read() {
+      yield await call('read', file, readErrors, () => fs.readFileSync(file));
+    })(),
+  );
+}

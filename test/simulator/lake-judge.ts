@@ -1,0 +1,127 @@
+import { readdirSync } from 'node:fs';
+import { checkLake } from '../../src/lake/check.ts';
+import { listFailedFiles, readFailedFile } from '../../src/lake/failed-events.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { readLakeStats } from '../../src/lake/history.ts';
+import { identityOf, type Ledger, type SentMessage } from './ledger.ts';
+import { lookAtLake, newestCommit, type LakeLook } from './lake-look.ts';
+import type { World } from './world.ts';
+
+/** A promise that did not hold. */
+export class Violation extends Error {}
+
+function assert(holds: boolean, what: string): asserts holds {
+  if (!holds) throw new Violation(what);
+}
+
+/** Holds the lake against the ledger, at any moment and at the end. */
+export interface LakeJudge {
+  /** Looks at the lake between two steps: whole commits, nothing doubled, invented or gone. */
+  look(): Promise<LakeLook>;
+  /** After a power cut: what was durable must still be there. */
+  afterCut(): void;
+  /** After the last step: everything in its place, and nothing left over. */
+  judgeEnd(alarms: number): Promise<void>;
+  /** The broker is about to lose messages: those that the lake has not for good may be missing. */
+  beforeLoss(lost: readonly Uint8Array[]): Promise<void>;
+}
+
+function assertOnce(ids: readonly string[], where: string): void {
+  const identities = ids.map(identityOf);
+  const seen = new Set<string>();
+  for (const identity of identities) {
+    assert(!seen.has(identity), `${where}: event ${identity} is doubled`);
+    seen.add(identity);
+  }
+}
+
+function assertStill(before: ReadonlySet<string>, now: ReadonlySet<string>, where: string): void {
+  for (const id of before) assert(now.has(id), `${where}: event ${id} is gone`);
+}
+
+/** A message is one part of one commit: all its rows are seen, or none. Keyed repeats are dropped by the row. */
+function assertWhole({ ids }: SentMessage, seen: ReadonlySet<string>): void {
+  const own = ids.filter((id) => identityOf(id) === id);
+  const there = own.filter((id) => seen.has(id)).length;
+  assert(there === 0 || there === own.length, `a message is torn: ${there} of its ${own.length} events are seen`);
+}
+
+/** Creates the judge of a lake. */
+export function createLakeJudge(world: World, ledger: Ledger, lakeDir: string): LakeJudge {
+  let last: { snapshot: ReadonlySet<string>; glob: ReadonlySet<string> } = { snapshot: new Set(), glob: new Set() };
+  let durable: ReadonlySet<string> = new Set();
+  let brokerLosses = 0;
+
+  async function look(): Promise<LakeLook> {
+    const seen = await lookAtLake(world.disk, lakeDir);
+    const [snapshot, glob] = [new Set(seen.snapshot), new Set(seen.glob)];
+    assertOnce(seen.snapshot, 'snapshot');
+    assertOnce(seen.glob, 'glob');
+    assertStill(last.snapshot, snapshot, 'snapshot');
+    assertStill(last.glob, glob, 'glob');
+    for (const message of ledger.sent) assertWhole(message, snapshot);
+    last = { snapshot, glob };
+    if (seen.isDurable) durable = snapshot;
+    return seen;
+  }
+
+  /** Every event that was acknowledged is there, and none that nobody sent. */
+  async function judgeEvents(): Promise<void> {
+    const { snapshot } = await look();
+    const sentIds = new Set(ledger.sent.flatMap(({ ids }) => ids));
+    for (const id of snapshot) assert(sentIds.has(id), `event ${id} was never sent`);
+    const stored = new Set(snapshot.map(identityOf));
+    const paths = lakePaths(lakeDir);
+    const failedLines = await readFailedLines(paths.failed, paths.table);
+    for (const { outcome, isLost, ids, badIds } of ledger.sent) {
+      if (outcome !== 'acknowledged' || isLost) continue;
+      for (const id of ids) assert(stored.has(identityOf(id)), `event ${id} was acknowledged and is lost`);
+      for (const id of badIds) {
+        const times = failedLines.filter((line) => line.includes(id)).length;
+        assert(times === 1 || (times > 1 && brokerLosses > 0), `bad event ${id} is kept ${times} times among the failed ones`);
+      }
+    }
+    const totals = newestCommit(lakeDir)?.lake.totals;
+    assert(totals !== undefined, 'there is no lake');
+    assert(totals.stored === snapshot.length, `the log counts ${totals.stored} rows, and there are ${snapshot.length}`);
+    assert(totals.failed === failedLines.length, `the log counts ${totals.failed} failed events, and ${failedLines.length} are kept`);
+    assert(totals.streamed === totals.stored + totals.failed + totals.repeats + totals.erased, `the totals do not add up: ${JSON.stringify(totals)}`);
+    assert((await readLakeStats(lakeDir)).groups.reduce((sum, group) => sum + group.rows, 0) === totals.stored, 'the rows by kind and date do not add up');
+  }
+
+  async function judgeFiles(): Promise<void> {
+    const { problems } = await checkLake(lakeDir);
+    assert(problems.length === 0, `a check of the lake finds ${JSON.stringify(problems)}`);
+    const names = readdirSync(lakeDir, { recursive: true, encoding: 'utf8' });
+    const left = names.filter((name) => name.endsWith('.tmp') || name.includes('pending-') || name.startsWith('staging/'));
+    assert(left.length === 0, `left over: ${left.join(', ')}`);
+  }
+
+  return {
+    look,
+    afterCut() {
+      last = { snapshot: durable, glob: new Set() };
+    },
+    async judgeEnd(alarms) {
+      await judgeEvents();
+      await judgeFiles();
+      assert(brokerLosses > 0 || alarms === 0, `${alarms} alarms, and the broker has lost nothing`);
+    },
+    async beforeLoss(payloads) {
+      const { snapshot, isDurable } = await look();
+      const there = new Set(isDurable ? snapshot.map(identityOf) : []);
+      brokerLosses += 1;
+      for (const message of payloads.map((payload) => ledger.find(payload))) {
+        if (message === undefined) continue;
+        const isKept = message.badIds.length === 0 && message.ids.every((id) => there.has(identityOf(id)));
+        if (!isKept) message.isLost = true;
+      }
+    },
+  };
+}
+
+async function readFailedLines(folder: string, tableDir: string): Promise<string[]> {
+  const lines: string[] = [];
+  for (const file of await listFailedFiles(folder, tableDir)) lines.push(...(await readFailedFile(file)).map(({ line }) => line));
+  return lines;
+}

@@ -1,0 +1,72 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { openDuckdb, sqlText } from '../../src/lake/duckdb.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { findLakeState, type LakeState } from '../../src/lake/lake-state.ts';
+import { commitName, logFolder, parseActions } from '../../src/lake/log-files.ts';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import type { Disk } from './disk.ts';
+
+/** The lake at one instant, as readers see it. */
+export interface LakeLook {
+  readonly version: number;
+  /** Ids of the rows that the snapshot shows, and of those that the glob matches. */
+  readonly snapshot: readonly string[];
+  readonly glob: readonly string[];
+  /** The newest commit would survive a power cut. */
+  readonly isDurable: boolean;
+}
+
+/** Ids by the hash of a file's bytes: most files are looked at often and never change. */
+const known = new Map<string, readonly string[]>();
+
+async function readIds(file: string): Promise<readonly string[]> {
+  const hash = createHash('sha256').update(readFileSync(file)).digest('hex');
+  const ids = known.get(hash);
+  if (ids !== undefined) return ids;
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  try {
+    const rows = await duckdb.rows(`SELECT event_id FROM read_parquet(${sqlText(file)}, hive_partitioning = false)`);
+    const found = rows.map((row) => String(row['event_id']));
+    known.set(hash, found);
+    return found;
+  } finally {
+    duckdb.close();
+  }
+}
+
+async function readAll(files: readonly string[]): Promise<string[]> {
+  const ids: string[] = [];
+  for (const file of files) ids.push(...(await readIds(file)));
+  return ids;
+}
+
+/** Looks at the lake while nothing else moves; a lake that is not there yet is empty. */
+export async function lookAtLake(disk: Disk, lakeDir: string): Promise<LakeLook> {
+  const { table } = lakePaths(lakeDir);
+  const { version, files } = await readSnapshot(table);
+  const glob = version < 0 ? [] : readdirSync(table, { recursive: true, encoding: 'utf8' }).filter((name) => /^kind=[^/]*\/date=[^/]*\/[^/]*\.parquet$/.test(name));
+  return {
+    version,
+    snapshot: await readAll(files.map((file) => file.absolutePath)),
+    glob: await readAll(glob.toSorted().map((name) => path.join(table, name))),
+    isDurable: version >= 0 && disk.durableFiles(logFolder(table)).has(commitName(version)),
+  };
+}
+
+/** The service's part of the newest commit, read from its file; undefined while there is none. */
+export function newestCommit(lakeDir: string): { readonly version: number; readonly lake: LakeState } | undefined {
+  const folder = logFolder(lakePaths(lakeDir).table);
+  let names: string[];
+  try {
+    names = readdirSync(folder).filter((name) => /^\d{20}\.json$/.test(name));
+  } catch {
+    return undefined;
+  }
+  const name = names.toSorted().at(-1);
+  if (name === undefined) return undefined;
+  const actions = parseActions(readFileSync(path.join(folder, name), 'utf8').split('\n').filter((line) => line !== ''), name);
+  const lake = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+  return lake === undefined ? undefined : { version: Number(name.slice(0, 20)), lake };
+}

@@ -1,0 +1,43 @@
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createRandom } from '../../src/cli/demo/random.ts';
+import { createDisk } from './disk.ts';
+import { playLake } from './lake-scenario.ts';
+import { createWorld, inWorld, type World } from './world.ts';
+
+/** A scenario: what is played, from which seed, for how many steps. A failing one becomes a fixture. */
+export interface Scenario {
+  readonly play: keyof typeof plays;
+  readonly seed: number;
+  readonly steps: number;
+}
+
+const plays = { lake: playLake } as const satisfies Record<string, (world: World, steps: number) => Promise<void>>;
+
+/** In memory where there is such a folder: what is durable is the simulated disk's to say. */
+const base = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
+
+/** A scenario that did not hold: what, the last things that happened, and how to play it again. */
+export class ScenarioFailed extends Error {
+  constructor(scenario: Scenario, world: World, cause: unknown) {
+    const what = cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
+    super(`${JSON.stringify(scenario)}: ${what}\n${world.trace().join('\n')}\nagain: TRIBUTARY_TEST_SCENARIO='${JSON.stringify(scenario)}' make chaos PART=simulator`);
+    this.name = 'ScenarioFailed';
+  }
+}
+
+/** Plays a scenario; returns a fingerprint of all that happened. Throws `ScenarioFailed`. */
+export async function simulate(scenario: Scenario): Promise<string> {
+  const root = mkdtempSync(path.join(base, 'tributary-simulator-'));
+  const world = createWorld(scenario.seed, createDisk(root), createRandom(scenario.seed).pick([1, 5, 20]));
+  try {
+    await inWorld(world, () => plays[scenario.play](world, scenario.steps));
+    return world.fingerprint();
+  } catch (error) {
+    throw new ScenarioFailed(scenario, world, error);
+  } finally {
+    world.end();
+    rmSync(root, { recursive: true, force: true });
+  }
+}
