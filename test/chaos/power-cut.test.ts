@@ -19,7 +19,7 @@ import { missingForPowerCuts, openDisk, type Disk } from '../helpers/power.ts';
 import { signalProcess } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 
-const cuts = chaosFigure('TRIBUTARY_TEST_POWER_CUTS', { short: 4, long: 200 });
+const cuts = chaosFigure('TRIBUTARY_TEST_POWER_CUTS', { short: 3, long: 200 });
 const seed = chaosSeed();
 const diskMb = 512;
 const eventsAtRisk = 2000;
