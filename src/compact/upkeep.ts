@@ -100,6 +100,9 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   let sealCheckedAtMs = 0;
   let nextCleanMs = 0;
   let youngBytesSeen = 0;
+  /** The sweep takes every temporary for a leftover, so a checkpoint must not be under way. */
+  let isTurning = false;
+  let sweeping: Promise<unknown> | undefined;
 
   /** Looking for due rows reads three columns of every young file: done now and then, and when much has come. */
   function isSealTime(): boolean {
@@ -135,6 +138,15 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   }
 
   async function sweepOnce(putAside: boolean): Promise<boolean> {
+    if (isTurning) return false;
+    const swept = sweepLeftovers(putAside);
+    sweeping = swept.catch(() => undefined);
+    return swept.finally(() => {
+      sweeping = undefined;
+    });
+  }
+
+  async function sweepLeftovers(putAside: boolean): Promise<boolean> {
     const swept = await underLock(dependencies, async () => {
       const leftovers = await listLeftovers(table);
       await table.refresh();
@@ -147,6 +159,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
 
   async function run(): Promise<void> {
     while (!signal.aborted) {
+      while (sweeping !== undefined) await sweeping;
+      isTurning = true;
       try {
         await turn();
         trouble.clear();
@@ -158,6 +172,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
         const passing = isAppError(error) && (error.retryable || error.code === 'corrupt');
         if (!passing && !isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
         logger[trouble.note(error) === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'upkeep waits');
+      } finally {
+        isTurning = false;
       }
       await pause(turnEveryMs, signal);
     }
