@@ -23,7 +23,7 @@ const clockHours = [0, 0, 23, 23] as const;
 const again = `make chaos PART=replay SEED=${seed}`;
 
 describe('an Idempotency-Key', () => {
-  it(`stores ${requests} requests once, sent ${replays + 1} times through kills and restarts within 24 hours (seed ${seed})`, { timeout: 300_000 + requests * 20 }, async () => {
+  it(`stores ${requests} requests once, sent ${replays + 1} times through kills and restarts within 24 hours (seed ${seed})`, { timeout: 300_000 + requests * 60 }, async () => {
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
     const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
