@@ -19,6 +19,8 @@ export interface Ledger {
   readonly sent: readonly SentMessage[];
   /** Publishes a message of some events; a keyed request is repeated, as clients repeat what they got no answer to. */
   send(): void;
+  /** Every client has had its last answer. */
+  isQuiet(): boolean;
   find(payload: Uint8Array): SentMessage | undefined;
 }
 
@@ -35,6 +37,7 @@ export function createLedger(world: World, broker: Broker): Ledger {
   const sent: SentMessage[] = [];
   const byPayload = new Map<string, SentMessage>();
   let clients = 0;
+  let busy = 0;
 
   const newId = (): string => `0190${random.hex(4)}-${random.hex(4)}-7${random.hex(3)}-8${random.hex(3)}-${random.hex(12)}`;
   const newKey = (): string => `${random.hex(8)}-${random.hex(4)}-8${random.hex(3)}-8${random.hex(3)}-`;
@@ -71,13 +74,18 @@ export function createLedger(world: World, broker: Broker): Ledger {
 
   return {
     sent,
+    isQuiet: () => busy === 0,
     find: (payload) => byPayload.get(Buffer.from(payload).toString()),
     send() {
       clients += 1;
       const isKeyed = random.chance(0.3);
       const ids = Array.from({ length: random.integer(1, 5) }, newId);
       const badIds = random.chance(0.1) ? [newId()] : [];
-      world.start(`client ${clients}`, () => (isKeyed ? sendKeyed() : publish(ids, badIds)));
+      busy += 1;
+      world.start(`client ${clients}`, async () => {
+        await (isKeyed ? sendKeyed() : publish(ids, badIds));
+        busy -= 1;
+      });
     },
   };
 }

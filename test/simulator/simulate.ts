@@ -13,7 +13,7 @@ export interface Scenario {
   readonly steps: number;
 }
 
-const plays = { lake: playLake } as const satisfies Record<string, (world: World, steps: number) => Promise<void>>;
+const plays = { lake: playLake } as const satisfies Record<string, (world: World, steps: number) => Promise<Readonly<Record<string, number>>>>;
 
 /** In memory where there is such a folder: what is durable is the simulated disk's to say. */
 const base = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
@@ -27,13 +27,21 @@ export class ScenarioFailed extends Error {
   }
 }
 
-/** Plays a scenario; returns a fingerprint of all that happened. Throws `ScenarioFailed`. */
-export async function simulate(scenario: Scenario): Promise<string> {
+/** What a scenario has come to. */
+export interface Played {
+  /** Hash of all that happened. */
+  readonly fingerprint: string;
+  /** How often what came about. */
+  readonly figures: Readonly<Record<string, number>>;
+}
+
+/** Plays a scenario. Throws `ScenarioFailed`. */
+export async function simulate(scenario: Scenario): Promise<Played> {
   const root = mkdtempSync(path.join(base, 'tributary-simulator-'));
   const world = createWorld(scenario.seed, createDisk(root), createRandom(scenario.seed).pick([1, 5, 20]));
   try {
-    await inWorld(world, () => plays[scenario.play](world, scenario.steps));
-    return world.fingerprint();
+    const figures = await inWorld(world, () => plays[scenario.play](world, scenario.steps));
+    return { fingerprint: world.fingerprint(), figures };
   } catch (error) {
     throw new ScenarioFailed(scenario, world, error);
   } finally {

@@ -68,6 +68,8 @@ export interface World {
   note(text: string): void;
   /** The last lines of what happened. */
   trace(): readonly string[];
+  /** Operations carried out so far. */
+  operations(): number;
   /** Hash of all that happened: equal for two runs of a seed. */
   fingerprint(): string;
 }
@@ -105,13 +107,14 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
   let lines: string[] = [];
   let hash = 0;
   let nowMs = 0;
+  let operations = 0;
   let wallMs = Date.UTC(2026, 0, 15, 12);
 
   function note(text: string): void {
     // The folder has another name in each run.
     const line = `${nowMs.toFixed(1).padStart(9)} ${text.replaceAll(disk.root, '')}`;
     for (let at = 0; at < line.length; at += 1) hash = (Math.imul(hash, 31) + line.charCodeAt(at)) >>> 0;
-    lines.push(line); if (globalThis.process.env['SIM_DEBUG'] !== undefined) globalThis.process.stderr.write(line+'\n');
+    lines.push(line);
     if (lines.length > 2 * traceLines) lines = lines.slice(-traceLines);
   }
 
@@ -200,6 +203,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
       if (ready.length === 0) return false;
       const operation = random.pick(ready);
       nowMs += random.next() * 2 * stepMs;
+      operations += 1;
       await carryOut(operation);
       return true;
     },
@@ -208,6 +212,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     },
     note,
     trace: () => lines.slice(-traceLines),
+    operations: () => operations,
     fingerprint: () => hash.toString(16),
   };
   return world;
