@@ -1,16 +1,21 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { pause } from '../runtime/retry.ts';
 import { findLastCheckpoint, isCheckpointWhole } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
 import { listFailedFiles, readFailedFile } from './failed-events.ts';
 import { findSize, hashFile } from './file-checks.ts';
-import { lakePaths } from './lake.ts';
+import { isCompactorRunning, lakePaths } from './lake.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { checkpointName, commitName, listLog, readCommit } from './log-files.ts';
 import { loadTableState, toSnapshot, youngFolder, type DataFile, type Snapshot } from './snapshot.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './table-state.ts';
+
+/** How long a flush or a seal may take from the file in its place to the commit that names it, milliseconds. */
+const commitMs = 5000;
+const recheckMs = 100;
 
 /** What can be wrong with a lake. */
 export type ProblemKind =
@@ -145,17 +150,19 @@ async function listPutAside(lakeDir: string): Promise<Problem[]> {
   return names.map((name) => ({ problem: 'orphan_file', path: path.posix.join('orphans', name), detail: 'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it' }));
 }
 
-/** Finds Parquet files that no commit names; young files of a flush or a seal that goes on count only once it is over. */
-async function findOrphans(tableDir: string, state: TableState): Promise<Problem[]> {
-  const known = new Set([...state.files.keys(), ...state.tombstones.keys()].map((encoded) => decodeURIComponent(encoded)));
-  const names = await readdir(tableDir, { recursive: true });
-  const found = names.filter((name) => name.endsWith('.parquet') && !name.startsWith('_') && !known.has(name.split(path.sep).join('/')));
-  if (found.length === 0) return [];
-  // What a commit has named meanwhile was on its way when the folders were read.
-  const later = await loadTableState(tableDir);
-  return found
-    .filter((name) => !later.files.has(encodeURI(name)) && !later.tombstones.has(encodeURI(name)))
-    .map((name) => ({ problem: 'orphan_file', path: path.posix.join('events', name), detail: orphanDetail(name) }));
+/** Finds Parquet files that no commit names. Beside a running compactor a file counts only when its commit does not come soon. */
+async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]> {
+  const deadline = performance.now() + commitMs;
+  for (;;) {
+    const names = (await readdir(tableDir, { recursive: true })).filter((name) => name.endsWith('.parquet') && !name.startsWith('_'));
+    // Read after the folders: what a commit has named meanwhile was on its way.
+    const { files, tombstones } = await loadTableState(tableDir);
+    const found = names.filter((name) => !files.has(encodeURI(name)) && !tombstones.has(encodeURI(name)));
+    if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
+      return found.map((name) => ({ problem: 'orphan_file', path: path.posix.join('events', name), detail: orphanDetail(name) }));
+    }
+    await pause(recheckMs);
+  }
 }
 
 /** Counts the failed events at a moment at which no commit changes them. */
@@ -210,7 +217,7 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   } finally {
     duckdb.close();
   }
-  const orphans = [...(await findOrphans(tableDir, state)), ...(await listPutAside(lakeDir))];
+  const orphans = [...(await findOrphans(lakeDir, tableDir)), ...(await listPutAside(lakeDir))];
   if (state.version < 0 && orphans.length > 0) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there are files and no log' });
   problems.push(...orphans);
   if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, rows)));
