@@ -13,7 +13,7 @@ import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** How often each step is tried, the second time and later in another order and after a random number of passes. */
-const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 4 });
+const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 3 });
 const seed = chaosSeed();
 const again = `make chaos PART=commit-crash SEED=${seed}`;
 const wanted = '0 torn, doubled or vanished rows for readers of the snapshot and of the sealed files';

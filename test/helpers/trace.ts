@@ -5,6 +5,8 @@ import { readFileSync } from 'node:fs';
 export interface Step {
   /** The call with its arguments as strace writes them; descriptors carry their paths. */
   readonly text: string;
+  /** What it returned, as strace writes it: `0`, `-1 EIO (Input/output error) (INJECTED)`. */
+  readonly result: string;
   /** Places in the trace where the call was made and where it had returned. */
   readonly begun: number;
   readonly done: number;
@@ -31,15 +33,16 @@ export function missingForTraces(): string | undefined {
 /** Reads a trace; the two halves of a call that another one interrupted are put together. */
 export function readTrace(file: string): Step[] {
   const steps: Step[] = [];
+  const resultOf = (line: string): string => line.slice(line.lastIndexOf(' = ') + 3);
   const unfinished = new Map<string, { text: string; begun: number }>();
   for (const [place, line] of readFileSync(file, 'utf8').split('\n').entries()) {
     const [, pid = '', rest = ''] = /^(\d+)\s+(.*)$/.exec(line) ?? [];
     const resumed = unfinished.get(pid);
     if (rest.endsWith('<unfinished ...>')) unfinished.set(pid, { text: rest, begun: place });
     else if (rest.startsWith('<...') && resumed !== undefined) {
-      steps.push({ ...resumed, done: place });
+      steps.push({ ...resumed, result: resultOf(rest), done: place });
       unfinished.delete(pid);
-    } else if (/^\w+\(/.test(rest)) steps.push({ text: rest, begun: place, done: place });
+    } else if (/^\w+\(/.test(rest)) steps.push({ text: rest, result: resultOf(rest), begun: place, done: place });
   }
   return steps.toSorted((a, b) => a.begun - b.begun);
 }

@@ -1,0 +1,169 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { createRandom } from '../../src/cli/demo/random.ts';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { openPublisher } from '../../src/stream/publisher.ts';
+import { openReader } from '../../src/stream/reader.ts';
+import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
+import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { recordFinding } from '../helpers/chaos-report.ts';
+import { countStored, publishEvents, waitForAll } from '../helpers/compact-process.ts';
+import { importEvent } from '../helpers/every-place.ts';
+import { send, targetOf, type Credentials } from '../helpers/export-area.ts';
+import { createExportClient } from '../helpers/export-client.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { startTestCompact } from '../helpers/lake.ts';
+import { createLedger } from '../helpers/ledger.ts';
+import { sendLoad } from '../helpers/load.ts';
+import { startTestNats } from '../helpers/nats.ts';
+import { runCommand, startTestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+/*
+ * Wall clocks are set forwards and backwards: by an operator, by NTP, by a machine that was suspended. What is promised by
+ * the hour (links, repeats, ages) has to hold, and what only ever grows (available_at) must not go back.
+ */
+const seed = chaosSeed();
+const hour = 3600;
+const linkTtlSeconds = 1800;
+/** Where the service's clock stands at each start, in seconds from the machine's; keys are repeated within a day of their first use. */
+const offsets = isLongRun ? [0, hour, 0, 23 * hour, 22 * hour, 1, 23 * hour, 5 * hour, 4 * hour + 1, 23 * hour, 48 * hour] : [0, 23 * hour, 22 * hour, 48 * hour];
+const liveSteps = chaosFigure('TRIBUTARY_TEST_CLOCK_STEPS', { short: 6, long: 200 });
+const again = `make chaos PART=clock-steps SEED=${seed}`;
+
+/** `available_at` as the commits of a lake give it, oldest first. */
+function readAvailableAt(lakeDir: string): number[] {
+  const folder = path.join(lakeDir, 'events', '_delta_log');
+  const commits = readdirSync(folder).filter((name) => /^\d{20}\.json$/.test(name)).toSorted();
+  return commits.map((name) => Number(/"availableAtMs":(\d+)/.exec(readFileSync(path.join(folder, name), 'utf8'))?.[1] ?? Number.NaN));
+}
+
+function expectNeverBack(times: readonly number[]): void {
+  expect(times.length).toBeGreaterThan(0);
+  expect(times.filter((time, index) => !(time >= (times[index - 1] ?? 0)))).toEqual([]);
+}
+
+test(
+  `a service whose clock stands elsewhere at each of ${offsets.length} starts ends its links on time, drops repeats, and loses nothing`,
+  async () => {
+    const random = createRandom(seed);
+    const dataDir = path.join(testFolder(), 'data');
+    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+    const user = (await runCommand(['user', 'add', 'ann', '--account', '1', '--data', dataDir])) as unknown as Credentials;
+    const token = String(app['token']);
+    const settings = {
+      TRIBUTARY_QUOTA_USER: 'off',
+      TRIBUTARY_QUOTA_IP: 'off',
+      TRIBUTARY_FLUSH_AGE_MS: '200',
+      TRIBUTARY_SEAL_AGE_MS: String(hour * 500),
+      TRIBUTARY_LINK_TTL_SECONDS: String(linkTtlSeconds),
+      TRIBUTARY_LOG_LEVEL: 'warn',
+    };
+    const service = await startTestService({ dataDir, settings });
+    onTestFinished(() => service.destroy());
+    const analyst = createExportClient(service, user);
+    const ledger = createLedger('clock');
+    const keys = Array.from({ length: 10 }, () => ledger.nextId());
+    const query = (nowMs: number): string => {
+      const day = (days: number): string => new Date(nowMs + days * 86_400_000).toISOString().slice(0, 10);
+      return new URLSearchParams({ event: 'customEvents', selectors: 'eventId,eventName', dateFrom: day(-4), dateTo: day(0), timezone: 'UTC' }).toString();
+    };
+
+    const links: { target: string; expiresMs: number; over: boolean }[] = [];
+    let [looks, endedLinks] = [0, 0];
+    for (const [index, offset] of offsets.entries()) {
+      if (index > 0) {
+        await service.stop();
+        await service.startAgain({ TRIBUTARY_CLOCK_OFFSET_SECONDS: String(offset) });
+      }
+      const nowMs = (): number => Date.now() + offset * 1000;
+      if (offset < 24 * hour) {
+        for (const key of keys) await importEvent(service, token, { key, name: key, user: 'steady' });
+        ledger.record(keys, 'acknowledged');
+      }
+      await sendLoad(ledger, 300, { s2s: () => service.s2s, idApp: 1, token, random, clients: 4 });
+      await waitUntilWorkedOff(service);
+      expectNeverBack(readAvailableAt(path.join(dataDir, 'lake')));
+
+      // a link of before: refused from its end on, and once it was over it stays so, whatever the clock says then
+      for (const link of links) {
+        const { status } = await send(Number(new URL(service.api).port), link.target);
+        const isOver = nowMs() > link.expiresMs + 1000;
+        looks += 1;
+        if (isOver) expect(status, `a link that ended ${Math.round((nowMs() - link.expiresMs) / 1000)} s ago`).toBe(403);
+        else if (link.over) expect([200, 403, 404]).toContain(status);
+        else expect(status).toBe(200);
+        if (isOver) endedLinks += 1;
+        link.over ||= isOver;
+      }
+      const id = await analyst.create(query(nowMs()));
+      const data = await analyst.waitForEnd(id ?? '');
+      expect(data.status).toBe('Success!');
+      // while the clock is back, events of what is then tomorrow are not among those up to today
+      if (index === offsets.length - 1) expect(data.files?.[0]?.rows).toBe(ledger.totals().acknowledged);
+      const [file] = data.files ?? [];
+      const expiresMs = Number(file?.timestampExpires) * 1000;
+      expect(Math.abs(expiresMs - nowMs() - linkTtlSeconds * 1000)).toBeLessThan(60_000);
+      links.push({ target: targetOf(file?.link ?? ''), expiresMs, over: false });
+    }
+    await waitFor('the files of requests that are over are gone', () => readdirSync(path.join(dataDir, 'reports'), { recursive: true }).filter((name) => /\.csv(\.gz)?$/.test(String(name))).length === 1);
+    await service.stop();
+    const { results, totals } = await balanceAccounts(dataDir, [ledger]);
+    expect(totals.repeats).toBe(keys.length * (offsets.filter((offset) => offset < 24 * hour).length - 1));
+    recordFinding({
+      promise: 'P11',
+      what: 'clock set forwards a day and backwards an hour between starts',
+      wanted: 'links refused from their end on, available_at never back, repeats within a day stored once, 0 lost',
+      figures: { starts: offsets.length, looksAtLinks: looks, linksFoundEnded: endedLinks, repeatsDropped: totals.repeats, events: results[0]?.stored ?? 0, lostEvents: 0, doubledEvents: 0 },
+      reached: true,
+      seed,
+      again,
+    });
+  },
+  60_000 + offsets.length * 30_000,
+);
+
+test(
+  `a compactor whose clock jumps ${liveSteps} times while it runs flushes, seals and cleans on, and never gives an earlier available_at`,
+  async () => {
+    const random = createRandom(seed);
+    const folder = testFolder();
+    const nats = await startTestNats();
+    onTestFinished(() => nats.stop());
+    const publisher = openPublisher(await nats.connect());
+    const reader = await openReader(await nats.connect());
+    let offsetMs = 0;
+    const clock = { nowMs: () => Date.now() + offsetMs };
+    const compact = await startTestCompact(folder, reader, { clock, sealAgeMs: 300, retentionMs: 2000, checkpointEvery: 10 });
+    onTestFinished(() => compact.stop());
+    const ids = new Set<string>();
+    const seen: number[] = [];
+    const jumpsMs = [hour, -hour, 24 * hour, -24 * hour, 7 * 24 * hour, 1, -1].map((seconds) => seconds * 1000);
+    for (let step = 0; step < liveSteps; step += 1) {
+      offsetMs += random.pick(jumpsMs);
+      for (let n = 0; n < 4; n += 1) await publishEvents(publisher, ids, { received_at: clock.nowMs() });
+      await waitFor('the events are in the lake', async () => (await countStored(folder)) === ids.size);
+      seen.push(...readAvailableAt(path.join(folder, 'lake')).slice(-1));
+    }
+    await waitForAll(folder, ids);
+    // a clock that stands long before what is in the lake: the next rows wait for their seal by the age they have by then
+    offsetMs = 30 * 24 * hour * 1000;
+    await publishEvents(publisher, ids, {});
+    await waitFor('what is due is sealed', async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).files.every((file) => !file.young));
+    await waitForAll(folder, ids);
+    expectNeverBack(seen);
+    expect(compact.facts()['problems']).toEqual([]);
+    expect(compact.facts()['streamFaults']).toEqual([]);
+    recordFinding({
+      promise: 'P9',
+      what: 'clock jumps under a running compactor',
+      wanted: 'every event in the lake once, available_at never back, sealing goes on',
+      figures: { jumps: liveSteps, events: ids.size, lostEvents: 0, doubledEvents: 0 },
+      reached: true,
+      seed,
+      again,
+    });
+  },
+  60_000 + liveSteps * 2000,
+);

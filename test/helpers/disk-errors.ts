@@ -1,0 +1,69 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { isAlive } from './processes.ts';
+import { readTrace, type Step } from './trace.ts';
+import { waitFor } from './wait.ts';
+
+/** What a disk is to answer to a process. */
+export interface DiskError {
+  /** System calls, with commas between. */
+  readonly calls: string;
+  readonly error: 'EIO' | 'ENOSPC';
+  /** Which of them fail, counted for each thread: `3+7` is the third, and every seventh after it. */
+  readonly when: string;
+}
+
+/** Errors on their way into a process. */
+export interface Injection {
+  /** How many calls have failed. */
+  injected(): number;
+  /** Leaves the process alone again; gives what it asked of the disk meanwhile. */
+  stop(): Promise<Step[]>;
+}
+
+const detachMs = 2000;
+
+/** Traced beside the calls that fail: what makes a file's bytes count. */
+const publishing = 'fsync,fdatasync,link,linkat,rename,renameat,renameat2';
+
+/** Lets system calls of a running process, and of those it starts, fail from now on. The trace is written to `file`. */
+export async function injectErrors(pid: number, { calls, error, when }: DiskError, file: string): Promise<Injection> {
+  const words = ['-f', '-y', '-s', '0', '-p', String(pid), '-e', `trace=${publishing},${calls}`, '-e', 'signal=none', '-e', `inject=${calls}:error=${error}:when=${when}`, '-o', file];
+  const tracer = spawn('strace', words, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const exited = once(tracer, 'exit');
+  let said = '';
+  tracer.stderr.setEncoding('utf8').on('data', (text: string) => void (said += text));
+  await waitFor('strace has attached', () => said.includes('attached') || tracer.exitCode !== null || !isAlive(pid));
+  if (tracer.exitCode !== null && !said.includes('attached')) throw new Error(`strace: ${said}`);
+  return {
+    injected: () => (readFileSync(file, 'utf8').match(/\(INJECTED\)/g) ?? []).length,
+    async stop() {
+      tracer.kill('SIGINT');
+      // It may wait for ever for a process that was just ending; killed, the kernel lets go of what it traced.
+      const timer = setTimeout(() => tracer.kill('SIGKILL'), detachMs);
+      await exited;
+      clearTimeout(timer);
+      return readTrace(file);
+    },
+  };
+}
+
+const isSync = (step: Step): boolean => /^f(data)?sync\(/.test(step.text);
+const syncedPath = (step: Step): string => /<([^>]*)>/.exec(step.text)?.[1] ?? '';
+
+/** The files and folders whose newest sync in a trace failed. */
+export function findUnsynced(steps: readonly Step[]): string[] {
+  const state = new Map(steps.filter(isSync).map((step) => [syncedPath(step), step.result.startsWith('-1')]));
+  return [...state].flatMap(([file, failed]) => (failed ? [file] : []));
+}
+
+/** Files that were given their final name by link or rename although their own sync had failed before. */
+export function findPublishedUnsynced(steps: readonly Step[]): string[] {
+  return steps.flatMap((step, index) => {
+    const from = /^(?:link|rename)\w*\((?:[^"]*)"([^"]*)"/.exec(step.text)?.[1];
+    if (from === undefined || !step.result.startsWith('0')) return [];
+    return findUnsynced(steps.slice(0, index)).some((file) => path.basename(file) === path.basename(from)) ? [from] : [];
+  });
+}
