@@ -66,6 +66,8 @@ async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<
         await rm(folder, { recursive: true, force: true });
         continue;
       }
+      // A process that was killed after the rename may not have got as far as the sync; from here on clients are told of it.
+      await syncFolder(folder);
       jobs.set(id, job);
       const leftovers = (await readdir(folder)).filter((name) => name.startsWith(attemptPrefix) || name.endsWith('.tmp') || (name === partsFolder && job.state !== 'success') || (name === progressName && !isInProgress(job)));
       for (const name of leftovers) await rm(path.join(folder, name), { recursive: true, force: true });

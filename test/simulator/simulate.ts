@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createRandom } from '../../src/cli/demo/random.ts';
 import { createDisk } from './disk.ts';
+import { playJobs } from './job-scenario.ts';
 import { playLake } from './lake-scenario.ts';
 import { createWorld, inWorld, type World } from './world.ts';
 
@@ -13,7 +14,7 @@ export interface Scenario {
   readonly steps: number;
 }
 
-const plays = { lake: playLake } as const satisfies Record<string, (world: World, steps: number) => Promise<Readonly<Record<string, number>>>>;
+const plays = { lake: playLake, jobs: playJobs } as const satisfies Record<string, (world: World, steps: number) => Promise<Readonly<Record<string, number>>>>;
 
 /** In memory where there is such a folder: what is durable is the simulated disk's to say. */
 const base = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
