@@ -30,10 +30,14 @@ export function missingForTraces(): string | undefined {
   }
 }
 
+/** What stands after the last equals sign of a call's line. */
+function resultOf(line: string): string {
+  return line.slice(line.lastIndexOf(' = ') + 3);
+}
+
 /** Reads a trace; the two halves of a call that another one interrupted are put together. */
 export function readTrace(file: string): Step[] {
   const steps: Step[] = [];
-  const resultOf = (line: string): string => line.slice(line.lastIndexOf(' = ') + 3);
   const unfinished = new Map<string, { text: string; begun: number }>();
   for (const [place, line] of readFileSync(file, 'utf8').split('\n').entries()) {
     const [, pid = '', rest = ''] = /^(\d+)\s+(.*)$/.exec(line) ?? [];
