@@ -167,12 +167,13 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
 
   const counted = createCompactMetrics(dependencies.metrics);
   const troubles = { flush: createTrouble(clock), upkeep: createTrouble(clock) };
-  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, trouble: troubles.upkeep }, options);
-  closers.add('upkeep', () => upkeep.stop());
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
+  // Before the upkeep: its clean-up may remove files that this reads.
   const damages = (await openRecentKeys(duckdb, table.snapshot(), clock.nowMs())).map(describeError);
   for (const error of damages) logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
+  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, trouble: troubles.upkeep }, options);
+  closers.add('upkeep', () => upkeep.stop());
 
   const faults: SeenFault[] = [];
   const start = { swept: false, faulty: false };
