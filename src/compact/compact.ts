@@ -34,6 +34,7 @@ import { openRecentKeys } from './dedupe.ts';
 import { flushBatch } from './flush.ts';
 import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
 import { gatherBatch } from './gather.ts';
+import { watchStreamEnd } from './stream-end.ts';
 import { startUpkeep, type Upkeep } from './upkeep.ts';
 
 export interface CompactDependencies {
@@ -177,11 +178,17 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
 
   const faults: SeenFault[] = [];
   const start = { swept: false, faulty: false };
-  const alarm: FollowDependencies['alarm'] = (fault, figures) => {
+  const tell: FollowDependencies['alarm'] = (fault, figures) => {
     logger.error({ fault, ...figures }, faultExplanations[fault]);
     counted.streamFault(fault);
-    start.faulty ||= !start.swept;
     faults.push({ fault, at: new Date(clock.nowMs()).toISOString() });
+  };
+  const streamEnd = await watchStreamEnd({ reader: dependencies.reader, file: paths.streamEnd, position: () => table.lake().epoch?.position ?? 0, alarm: tell });
+  closers.add('stream end', () => streamEnd.stop());
+  const alarm: FollowDependencies['alarm'] = (fault, figures) => {
+    streamEnd.reset();
+    start.faulty ||= !start.swept;
+    tell(fault, figures);
   };
   const aborter = new AbortController();
   const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, start };

@@ -6,7 +6,7 @@ import { assertOwner } from './flush.ts';
 import { hashMessage } from './gather.ts';
 
 /** What can be wrong with the stream when it is compared with the lake's position. */
-export type StreamFault = 'recreated' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap';
+export type StreamFault = 'recreated' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap' | 'tail_lost';
 
 /** What each fault means, for the operator. */
 export const faultExplanations: Readonly<Record<StreamFault, string>> = {
@@ -15,6 +15,7 @@ export const faultExplanations: Readonly<Record<StreamFault, string>> = {
   replaced: 'the message at the position of the lake is another one: the broker has lost messages and reused their numbers',
   anchor_gone: 'the message at the position of the lake is gone: something else purges the stream, or the broker has lost messages',
   gap: 'messages after the position of the lake are gone: something else purges the stream, or the broker has lost messages',
+  tail_lost: 'the stream ends before where it was seen to end: the broker has lost acknowledged messages that the lake did not have yet',
 };
 
 /**

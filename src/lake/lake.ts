@@ -41,6 +41,8 @@ export function lakePaths(lakeDir: string) {
     staging: path.join(root, 'staging'),
     /** Young files that no commit names, put aside when the stream did not agree with the log: they may hold what the lake has lost. */
     orphans: path.join(root, 'orphans'),
+    /** How far the compactor has seen the stream go. */
+    streamEnd: path.join(root, 'stream-end.json'),
     snapshotSql: path.join(root, 'snapshot.sql'),
     /** Held by the one running compactor for its life. */
     compactorLock: path.join(root, 'compactor.lock'),

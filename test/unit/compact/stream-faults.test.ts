@@ -1,4 +1,4 @@
-import { readdir, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
@@ -127,4 +127,22 @@ test('a compactor refuses a lake that another one holds, naming it', async () =>
   const first = await startTestCompact(folder, stream);
   await expect(startTestCompact(folder, stream, { lockWaitMs: 0 })).rejects.toThrow(/compactor.*pid/);
   await first.stop();
+});
+
+test('a tail that was seen and is lost before the lake has it is told of, even when its numbers are used again', async () => {
+  const { folder, stream } = await withTwoEvents();
+  for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
+  const first = await startTestCompact(folder, stream, { flushAgeMs: 600_000 });
+  await waitFor('the end is seen', async () => (await readFile(lakePaths(path.join(folder, 'lake')).streamEnd, 'utf8')).includes('"lastSequence":5'));
+  await first.stop();
+  stream.truncate(3);
+  for (let n = 0; n < 4; n += 1) stream.publish([eventLine()]);
+  const second = await startTestCompact(folder, stream, { flushAgeMs: 600_000 });
+  await waitFor('the alarm', () => facts(second).length > 0);
+  expect(facts(second)).toEqual(['tail_lost']);
+  await second.stop();
+  const third = await startTestCompact(folder, stream);
+  await waitForStored(folder, 7);
+  expect(facts(third)).toEqual([]);
+  await third.stop();
 });

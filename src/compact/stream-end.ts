@@ -1,0 +1,95 @@
+import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
+import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import { pause } from '../runtime/retry.ts';
+import type { StreamReader } from '../stream/stream.ts';
+import type { FollowDependencies } from './follow.ts';
+import { hashMessage } from './gather.ts';
+
+/**
+ * Remembers, over restarts, how far the stream was seen to go. A broker whose store is damaged can lose a tail of
+ * acknowledged messages in silence: then its stream ends before where it was seen to end. Losses behind the lake's position
+ * are found by the anchor (follow.ts); this finds those of messages that the lake has not taken in yet.
+ */
+export interface StreamEnd extends Stoppable {
+  /** Forgets: the stream is another one, and that was told. */
+  reset(): void;
+}
+
+export interface StreamEndDependencies {
+  readonly reader: StreamReader;
+  /** Where it is remembered. */
+  readonly file: string;
+  /** The last sequence that the lake has. */
+  readonly position: () => number;
+  readonly alarm: FollowDependencies['alarm'];
+}
+
+interface Mark {
+  readonly stream: string;
+  readonly lastSequence: number;
+  /** Hash of the message there: after a loss its number is soon used again. */
+  readonly hash: string | undefined;
+}
+
+const lookEveryMs = 500;
+
+/** Reads the mark; one that is damaged is as good as none. */
+async function findMark(file: string): Promise<Mark | undefined> {
+  const text = await findTextFile(file);
+  try {
+    return text === undefined ? undefined : (parseChecked(text) as unknown as Mark);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Starts looking at the end of the stream. What was published and lost between two looks is not seen. */
+export async function watchStreamEnd({ reader, file, position, alarm }: StreamEndDependencies): Promise<StreamEnd> {
+  const stopping = new AbortController();
+  let mark = await findMark(file);
+  let kept = '';
+
+  async function hashAt(sequence: number): Promise<string | undefined> {
+    const message = sequence === 0 ? undefined : await reader.findMessage(sequence);
+    return message === undefined ? undefined : hashMessage(message.payload);
+  }
+
+  /** Says whether the message that was seen last is no longer what it was. Up to the lake's position follow.ts tells of that. */
+  async function isLost(seen: Mark, lastSequence: number): Promise<boolean> {
+    if (lastSequence < seen.lastSequence) return lastSequence >= position();
+    if (seen.lastSequence <= position()) return false;
+    const hash = await hashAt(seen.lastSequence);
+    return hash !== undefined && seen.hash !== undefined && hash !== seen.hash;
+  }
+
+  async function look(): Promise<void> {
+    const { id: stream, lastSequence } = await reader.state();
+    const hash = await hashAt(lastSequence);
+    const lost = mark?.stream === stream && (await isLost(mark, lastSequence));
+    const seen = mark;
+    mark = { stream, lastSequence, hash };
+    if (lost && seen !== undefined) alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
+    const text = renderChecked({ ...mark });
+    // Written again when it failed: the sweep of a start may take the temporary.
+    if (text !== kept) await writeFileDurably(file, text);
+    kept = text;
+  }
+
+  async function run(): Promise<void> {
+    while (!stopping.signal.aborted) {
+      // A broker that is away, or a full disk, is told of by the flush loop.
+      await look().catch(() => undefined);
+      await pause(lookEveryMs, stopping.signal);
+    }
+  }
+
+  const running = run();
+  return {
+    reset: () => void (mark = undefined),
+    async stop() {
+      stopping.abort();
+      await running;
+    },
+  };
+}

@@ -1,0 +1,133 @@
+import { readdirSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import pino from 'pino';
+import type { SeenFault } from '../../src/compact/compact-facts.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { describeError } from '../../src/runtime/errors.ts';
+import { openConnection, type StreamConnection } from '../../src/stream/connection.ts';
+import { startNatsServer } from '../../src/stream/nats-server.ts';
+import { openPublisher } from '../../src/stream/publisher.ts';
+import { openReader } from '../../src/stream/reader.ts';
+import { streamName, type StreamPublisher, type StreamReader } from '../../src/stream/stream.ts';
+import { ensureStream } from '../../src/stream/topology.ts';
+import { eventLine, readRows, startTestCompact } from './lake.ts';
+import { natsBinary, silentLogger } from './nats.ts';
+import { waitFor } from './wait.ts';
+
+/** What a data folder with a broker's store and a lake comes to, when both are started on it. */
+export interface StoreLook {
+  /** Faults of the stream that the compactor told of, or why something did not start. */
+  readonly alarms: readonly string[];
+  /** Warnings and errors of nats-server's own log. */
+  readonly brokerLines: readonly string[];
+  readonly missing: number;
+  readonly doubled: number;
+}
+
+const maxStoreBytes = 64 * 1024 * 1024;
+const natsFolder = (folder: string): string => path.join(folder, 'nats');
+
+/** The files of the event stream in the broker's store, below a data folder. */
+export function listStoreFiles(folder: string): readonly string[] {
+  const stream = path.join(natsFolder(folder), 'store', 'jetstream', '$G', 'streams', streamName);
+  return readdirSync(stream, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.join(entry.parentPath, entry.name));
+}
+
+interface Broker {
+  readonly connection: StreamConnection;
+  readonly publisher: StreamPublisher;
+  readonly reader: StreamReader;
+  stop(how: 'stopped' | 'killed'): Promise<void>;
+}
+
+async function startBroker(folder: string, lines: string[]): Promise<Broker> {
+  const refused = new AbortController();
+  const logger = pino({ level: 'warn' }, {
+    write(text: string) {
+      const { line = '' } = JSON.parse(text) as { line?: string };
+      lines.push(line);
+      // It never gets ready then: waiting for that would show nothing more.
+      if (line.includes('Stream metafile')) refused.abort();
+    },
+  });
+  const server = await startNatsServer({ binary: await natsBinary(), folder: natsFolder(folder), maxStoreBytes, signal: refused.signal, logger });
+  const { user, password } = server.address;
+  const connection = await openConnection({ url: server.url, user, password, name: 'test', logger: silentLogger });
+  const stop = async (how: 'stopped' | 'killed'): Promise<void> => {
+    await connection.close();
+    if (how === 'stopped') await server.stop(5000);
+    else server.kill();
+    await server.exited;
+  };
+  try {
+    await ensureStream(connection, { maxBytes: maxStoreBytes / 2 });
+    return { connection, publisher: openPublisher(connection), reader: await openReader(connection), stop };
+  } catch (error) {
+    await stop('killed');
+    throw error;
+  }
+}
+
+/** Publishes messages of one to three events, and returns the ids of those that were acknowledged. */
+async function publish(publisher: StreamPublisher, messages: number): Promise<string[]> {
+  const ids: string[] = [];
+  for (let n = 0; n < messages; n += 1) {
+    const lines = Array.from({ length: 1 + (n % 3) }, () => eventLine({ custom_user_id: 'u'.repeat(1 + (n % 40)) }));
+    await publisher.publish(Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join('')), 5000);
+    ids.push(...lines.map((line) => String(line['event_id'])));
+  }
+  return ids;
+}
+
+async function compactAll(folder: string, reader: StreamReader): Promise<readonly string[]> {
+  const compact = await startTestCompact(folder, reader);
+  try {
+    const { lastSequence } = await reader.state();
+    const failure = compact.failed.catch((error: unknown) => describeError(error));
+    let failed: string | undefined;
+    void failure.then((error) => (failed = error));
+    await waitFor('the compactor has what the stream has', () => failed !== undefined || Number(compact.facts()['position']) >= lastSequence);
+    return [...(compact.facts()['streamFaults'] as SeenFault[]).map(({ fault }) => fault), ...(failed === undefined ? [] : [failed])];
+  } finally {
+    await compact.stop();
+  }
+}
+
+/** Makes a data folder: a lake that has the first messages, and a broker that has the anchor and the others; returns the ids of all events. */
+export async function makeStore(folder: string, how: 'stopped' | 'killed'): Promise<string[]> {
+  const broker = await startBroker(folder, []);
+  const ids = await publish(broker.publisher, 30);
+  await compactAll(folder, broker.reader);
+  ids.push(...(await publish(broker.publisher, 40)));
+  // A compactor that has not got round to the rest has seen it all the same.
+  const { lastSequence } = await broker.reader.state();
+  const compact = await startTestCompact(folder, broker.reader, { flushAgeMs: 600_000 });
+  await waitFor('the end of the stream is remembered', async () => (await readFile(lakePaths(path.join(folder, 'lake')).streamEnd, 'utf8')).includes(`"lastSequence":${lastSequence},`));
+  await compact.stop();
+  await broker.stop(how);
+  return ids;
+}
+
+/** Starts broker and compactor on a damaged data folder, publishes once more, and compares the lake with the acknowledged ids. */
+export async function lookAtStore(folder: string, ids: readonly string[]): Promise<StoreLook> {
+  const brokerLines: string[] = [];
+  const expected = [...ids];
+  const alarms: string[] = [];
+  try {
+    const broker = await startBroker(folder, brokerLines);
+    try {
+      expected.push(...(await publish(broker.publisher, 1)));
+      alarms.push(...(await compactAll(folder, broker.reader)));
+    } finally {
+      await broker.stop('killed');
+    }
+  } catch (error) {
+    alarms.push(describeError(error));
+  }
+  const rows = (await readRows(folder, 'event_id')).map((row) => String(row['event_id']));
+  const stored = new Set(rows);
+  return { alarms, brokerLines, missing: expected.filter((id) => !stored.has(id)).length, doubled: rows.length - stored.size };
+}
