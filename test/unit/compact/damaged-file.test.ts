@@ -1,0 +1,61 @@
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { createRandom } from '../../../src/cli/demo/random.ts';
+import { openRecentKeys } from '../../../src/compact/dedupe.ts';
+import { eraseEvents } from '../../../src/compact/erase.ts';
+import { sealDue } from '../../../src/compact/seal.ts';
+import { openDuckdb } from '../../../src/lake/duckdb.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { openTable } from '../../../src/lake/table.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import { damageFile } from '../../helpers/damage.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const clock = createClock(0);
+
+/** A lake of two young files, the first with one bit flipped, and a compactor that runs on it and seals nothing. */
+async function withDamage() {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const files = async () => (await readSnapshot(lakePaths(lakeDir).table)).files;
+  for (const count of [1, 2]) {
+    stream.publish([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })]);
+    await waitFor('flushed', async () => (await files()).length === count);
+  }
+  const [first] = await files();
+  damageFile(first?.absolutePath ?? '', 'flip', createRandom(1));
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
+  return { lakeDir, stream, duckdb, table, files, damaged: first?.absolutePath ?? '' };
+}
+
+test('a damaged file is not sealed, which would make its damage look right', async () => {
+  const { lakeDir, duckdb, table, files, damaged } = await withDamage();
+  const before = (await files()).map((file) => file.path);
+  const sealing = sealDue({ table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: lakePaths(lakeDir).staging }, { sealAgeMs: 0, sealMaxBytes: 1 });
+  await expect(sealing).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining(damaged) });
+  expect((await files()).map((file) => file.path)).toEqual(before);
+});
+
+test('an erasure that cannot trust a file rewrites nothing, and says which it is', async () => {
+  const { lakeDir, stream, duckdb, table, files, damaged } = await withDamage();
+  const before = (await files()).map((file) => file.path);
+  const erasing = eraseEvents({ table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal }, { user: 'alice' });
+  await expect(erasing).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining(damaged) });
+  expect((await files()).map((file) => file.path)).toEqual(before);
+});
+
+test('the memory of keys leaves a damaged file out, and tells of it', async () => {
+  const { duckdb, table, damaged } = await withDamage();
+  const damages = await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
+  expect(damages.map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
+});
