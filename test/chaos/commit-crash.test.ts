@@ -47,7 +47,7 @@ test(
         for (let round = 0; round < 500 && !isGone(); round += 1) {
           await publishEvents(publisher, ids, {});
           await publishBadEvent(publisher);
-          await waitFor('the events are taken in, or the compactor is gone', async () => isGone() || (await countStored(folder)) >= ids.size);
+          await waitFor('the events are taken in, or the compactor is gone', async () => isGone() || (await countStored(folder)) >= ids.size, 120_000);
         }
         // One that the step did not kill is told to stop, and ends with 0.
         child.kill('SIGTERM');

@@ -44,7 +44,7 @@ function startEvents({ folder, publisher }: Place, ids: Set<string>): { stop(): 
         await publishBadEvent(publisher);
         bad += 1;
       }
-      await waitFor('a compactor takes events in', async () => signal.aborted || ids.size - (await countStored(folder)) < mostWaiting, 60_000);
+      await waitFor('a compactor takes events in', async () => signal.aborted || ids.size - (await countStored(folder)) < mostWaiting, 300_000);
     }
     return bad;
   };
