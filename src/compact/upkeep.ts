@@ -159,7 +159,9 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
 
   async function run(): Promise<void> {
     while (!signal.aborted) {
-      while (sweeping !== undefined) await sweeping;
+      await sweeping;
+      // Another sweep may have begun at this instant: the turn then waits for its next time.
+      if (sweeping !== undefined) continue;
       isTurning = true;
       try {
         await turn();

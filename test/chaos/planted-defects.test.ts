@@ -8,7 +8,7 @@ import { expect, test } from 'vitest';
 
 const root = path.resolve(import.meta.dirname, '..', '..');
 
-/** A defect: a text of a source file, and what stands in its place. `found`: how the simulator tells of it. */
+/** A defect: a text of a source file, and what stands in its place. Without one, simulator.test.ts itself shows that the same run passes. */
 interface Defect {
   readonly file: string;
   readonly from: string;
@@ -33,6 +33,11 @@ const defects: Readonly<Record<string, Defect>> = {
     from: "await crashPoint('renamed');",
     to: 'for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));',
   },
+  'an export request ends before its end is written': {
+    file: 'src/reports/store.ts',
+    from: 'await writeJobFile(folderOf(job.id), job);\n    jobs.set(job.id, job);',
+    to: 'jobs.set(job.id, job); await writeJobFile(folderOf(job.id), job);',
+  },
   'keys are forgotten over a restart': { file: 'src/compact/dedupe.ts', from: 'fromMs: nowMs - dedupeWindowMs', to: 'fromMs: nowMs + dedupeWindowMs' },
 };
 
@@ -47,14 +52,11 @@ async function runPlanted(defect: Defect): Promise<{ readonly code: unknown; rea
   return { code, output: `${stdout}${stderr}` };
 }
 
-test.concurrent.for(Object.entries(defects))('%s: the short simulator tells', { timeout: 180_000 }, async ([, defect], { expect: check }) => {
-  check(readFileSync(path.join(root, defect.file), 'utf8').split(defect.from).length, `${defect.file} has moved on: plant the defect anew`).toBe(2);
+test.concurrent.for(Object.entries(defects))('%s: the short simulator tells', { timeout: 180_000 }, async ([what, defect]) => {
+  expect(readFileSync(path.join(root, defect.file), 'utf8').split(defect.from).length, `${defect.file} has moved on: plant the defect anew`).toBe(2);
   const { code, output } = await runPlanted(defect);
-  check(code, output).not.toBe(0);
-  check(/ScenarioFailed: .*/.exec(output)?.[0] ?? output).toContain('ScenarioFailed: ');
+  expect(code, output).not.toBe(0);
+  const found = /ScenarioFailed: .*/.exec(output)?.[0];
+  process.stderr.write(`planted: ${what}: ${found ?? 'not found'}\n`);
+  expect(found, output).toBeDefined();
 });
-
-test('a replacement that changes nothing is not taken for a defect', async () => {
-  const { code, output } = await runPlanted({ file: 'src/lake/data-file.ts', from: 'await syncFile(file);', to: 'await syncFile(file); ' });
-  expect(code, output).toBe(0);
-}, 180_000);

@@ -69,6 +69,27 @@ function surviving(durable: Buffer, bytes: Buffer, random: Random): Buffer {
   return fate === 'cut' ? bytes.subarray(0, to) : Buffer.concat([bytes.subarray(0, to), Buffer.alloc(bytes.length - to)]);
 }
 
+/** Writes what is durable of a folder, and what the seed lets through of the bytes that are not. */
+function restore(folder: Inode, at: string, written: Map<Inode, string>, random: Random): void {
+  folder.entries.clear();
+  for (const [name, inode] of folder.durableEntries) {
+    const file = path.join(at, name);
+    folder.entries.set(name, inode);
+    const twin = written.get(inode);
+    if (twin !== undefined) {
+      linkSync(twin, file);
+    } else if (inode.isFolder) {
+      mkdirSync(file);
+      restore(inode, file, written, random);
+    } else {
+      inode.durableBytes = surviving(inode.durableBytes, inode.lastBytes ?? nothing, random);
+      inode.isForgotten = false;
+      writeFileSync(file, inode.durableBytes);
+      written.set(inode, file);
+    }
+  }
+}
+
 /** Creates the disk of an empty folder. */
 export function createDisk(root: string): Disk {
   const top = createInode(true);
@@ -101,7 +122,7 @@ export function createDisk(root: string): Disk {
 
   function adoptAll(folder: Inode, at: string): void {
     const names = readdirSync(at).toSorted();
-    for (const name of [...folder.entries.keys()]) {
+    for (const name of folder.entries.keys()) {
       if (!names.includes(name)) record([{ folder, name, inode: undefined }]);
     }
     for (const name of names) {
@@ -134,26 +155,6 @@ export function createDisk(root: string): Disk {
       if (isOrdered ? index < upTo : random.chance(share)) apply(renaming, 'durableEntries');
     }
     pending = [];
-  }
-
-  function restore(folder: Inode, at: string, written: Map<Inode, string>, random: Random): void {
-    folder.entries.clear();
-    for (const [name, inode] of folder.durableEntries) {
-      const file = path.join(at, name);
-      folder.entries.set(name, inode);
-      const twin = written.get(inode);
-      if (twin !== undefined) {
-        linkSync(twin, file);
-      } else if (inode.isFolder) {
-        mkdirSync(file);
-        restore(inode, file, written, random);
-      } else {
-        inode.durableBytes = surviving(inode.durableBytes, inode.lastBytes ?? nothing, random);
-        inode.isForgotten = false;
-        writeFileSync(file, inode.durableBytes);
-        written.set(inode, file);
-      }
-    }
   }
 
   return {

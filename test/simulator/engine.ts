@@ -41,11 +41,14 @@ function gist(sql: string): string {
   return sql.trim().replaceAll(/\s+/g, ' ').slice(0, 40);
 }
 
+async function connect(): Promise<DuckDBConnection> {
+  return (await (shared ??= openShared())).connect();
+}
+
 /** The double of `openDuckdb`. */
 export async function openSimulatedDuckdb(_options: DuckdbOptions): Promise<Duckdb> {
   const world = activeWorld();
   const owner = world?.current();
-  const connect = async (): Promise<DuckDBConnection> => (await (shared ??= openShared())).connect();
   const connection = await (world === undefined ? connect() : world.operate('sql connect', connect));
   let isInterrupted = false;
   const close = (): void => {

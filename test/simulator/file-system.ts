@@ -18,8 +18,8 @@ const fs: typeof Fs = process.getBuiltinModule('node:fs');
 const readErrors = ['EIO', 'EMFILE'] as const;
 const writeErrors = ['EIO', 'ENOSPC', 'EDQUOT'] as const;
 
-function systemError(code: string, call: string, file: string): Error {
-  return Object.assign(new Error(`${code}: simulated, ${call} '${file}'`), { code, syscall: call, path: file });
+function systemError(code: string, syscall: string, file: string): Error {
+  return Object.assign(new Error(`${code}: simulated, ${syscall} '${file}'`), { code, syscall, path: file });
 }
 
 function relativeName(disk: Disk, file: string): string {

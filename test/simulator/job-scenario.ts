@@ -20,7 +20,7 @@ interface Play {
   readonly world: World;
   readonly reportsDir: string;
   /** Requests that were answered with their id, by it. */
-  readonly created: Map<number, { readonly createdMs: number; end?: ReportJob }>;
+  readonly created: Map<number, { /** The earliest time of day since it was created. */ earliestMs: number; end?: ReportJob }>;
   /** The latest time of day that the clock has shown. */
   latestMs: number;
   current: ExportProcess | undefined;
@@ -75,7 +75,7 @@ function ask(play: Play): void {
     const created = await open.store.create({ idUser: '1', idAccount: 1, event: 'customEvents', request: { text, idApp: [] } }).catch(() => undefined);
     if (created === undefined) return;
     if (play.created.has(created.id)) play.violation ??= new Violation(`id ${created.id} is given out again`);
-    play.created.set(created.id, { createdMs: created.createdMs });
+    play.created.set(created.id, { earliestMs: created.createdMs });
     open.runner.wake();
   });
 }
@@ -90,7 +90,7 @@ function look({ world, reportsDir, created, current, latestMs }: Play): void {
     if (job === undefined && current.process.faults > 0 && existsSync(path.join(reportsDir, String(id), 'job.json'))) continue;
     if (job === undefined) {
       // It may have ended and been deleted between two looks.
-      assert(latestMs >= known.createdMs + linkTtlSeconds * 1000 - 1000, `request ${id} was answered and is gone`);
+      assert(latestMs >= known.earliestMs + linkTtlSeconds * 1000 - 1000, `request ${id} was answered and is gone`);
       created.delete(id);
       continue;
     }
@@ -126,7 +126,9 @@ function disturb(play: Play, rate: number): void {
     const [{ process, open }, id] = [play.current, random.pick([...play.created.keys()])];
     world.signal(process, () => open?.runner.cancel(id).catch(() => undefined) ?? Promise.resolve());
   }
-  play.latestMs = Math.max(play.latestMs, world.clock.nowMs());
+  const nowMs = world.clock.nowMs();
+  play.latestMs = Math.max(play.latestMs, nowMs);
+  for (const known of play.created.values()) known.earliestMs = Math.min(known.earliestMs, nowMs);
   if (random.chance(0.05)) look(play);
   // A worker whose parent is gone ends when it notices.
   for (const [worker, parent] of workers) if (parent?.dead === true && random.chance(0.05)) world.kill(worker);

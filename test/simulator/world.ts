@@ -78,6 +78,8 @@ const traceLines = 80;
 /** A moment of the real machine: promises that are settled run on until each waits for an operation again. */
 const settleAll = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
+const ignore = (): void => undefined;
+
 let active: World | undefined;
 
 /** The world that the doubles belong to now; undefined outside of simulations, where they are what they stand for. */
@@ -119,9 +121,9 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
   }
 
   function enqueue<T>(operation: Pick<Operation, 'what' | 'dueMs' | 'execute' | 'hazards'>, process: Process): { readonly done: Promise<T>; readonly settle: Operation['settle'] } {
-    let settle: Operation['settle'] = () => undefined;
+    let settle: Operation['settle'] = ignore;
     const done = new Promise<T>((resolve, reject) => {
-      settle = (error, value) => (error === undefined ? resolve(value as T) : reject(error as Error));
+      settle = (error, value) => (error === undefined ? resolve(value as T) : reject(error));
     });
     const entry: Operation = { ...operation, process, settle: (error, value) => {
       waiting.delete(entry);
