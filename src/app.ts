@@ -5,6 +5,7 @@ import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
 import type { ServiceView } from './health/routes.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
+import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { isSameDisk, startDiskWatch } from './runtime/disk-watch.ts';
 import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
 import type { Logger } from './runtime/logger.ts';
@@ -173,7 +174,8 @@ const starters = { ingest: startIngestStage, compact: startCompactStage, export:
 export async function startStage(role: Role, composition: Composition): Promise<Stage> {
   return buildWithClosers(composition.logger, async (closers) => {
     const clock = createClock(composition.config.clockOffsetSeconds);
-    const stage = await starters[role]({ ...composition, clock, closers });
+    const descriptors = createDescriptorWatch(role);
+    const stage = withProblems(await starters[role]({ ...composition, clock, closers }), [() => descriptors.problems()]);
     closers.add(role, () => stage.stop());
     return { ...stage, stop: () => closers.stop() };
   });

@@ -6,6 +6,7 @@ import { findProblems } from './health/health.ts';
 import { createProblemLog } from './health/problem-log.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
 import { createClock } from './runtime/clock.ts';
+import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { ensureFolder } from './runtime/durable-file.ts';
 import { AppError, describeError } from './runtime/errors.ts';
 import { startKeeper, type Keeper } from './runtime/keeper.ts';
@@ -175,6 +176,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
 
     const problemLog = createProblemLog(logger);
+    const descriptors = createDescriptorWatch('the supervisor');
     const publishState = (): void => {
       const state: ServiceState = {
         pid: process.pid,
@@ -187,6 +189,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         processes: keepers.map((keeper) => keeper.state()),
         facts: {
           ...Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
+          supervisor: { problems: descriptors.problems() },
           ...(broker.watch === undefined ? {} : { 'nats-server': { heals: broker.watch.heals(), problems: broker.watch.problems() } }),
         },
         silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),

@@ -17,7 +17,7 @@ import { createAnswers } from './answers.ts';
 import { createExports } from './exports.ts';
 import { addExportRoutes } from './export-routes.ts';
 import { startJobRunner } from './job-runner.ts';
-import { createApiServer, type ApiServer } from './server.ts';
+import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './server.ts';
 import { createThrottle } from './throttle.ts';
 import { createZoneDays } from './zone-days.ts';
 
@@ -57,6 +57,7 @@ export interface ExportOptions extends ExportSettings {
   readonly tableDir: string;
   readonly reportsDir: string;
   readonly keysDir: string;
+  readonly limits?: Partial<ApiServerLimits>;
 }
 
 /** The running stage. */
@@ -130,7 +131,7 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     );
     closers.add('export workers', () => runner.stop());
 
-    const server = createApiServer(logger);
+    const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
     const exports = createExports({ store, runner, zoneDays: createZoneDays(engine), clock }, { maxExports: options.maxExports });
     const answers = createAnswers(keys, (job) => exports.progress(job));
     const onAnswer = (method: string, status: number): void => answered.inc({ method, status: String(status) });

@@ -11,8 +11,33 @@ export type ApiServer = FastifyInstance;
 
 /** Room for the request line and headers: 999 campaigns fit into a query. */
 const maxHeadBytes = 64 * 1024;
-/** A client has this long to send its request; links are downloaded for as long as it takes. */
-const requestTimeoutMs = 30_000;
+/** Limits of the api port's connections. */
+export interface ApiServerLimits {
+  /** Most simultaneous connections; further ones are closed at once. */
+  readonly maxConnections: number;
+  /** Time for a request's head, and for head and body, milliseconds. */
+  readonly headersTimeoutMs: number;
+  readonly requestTimeoutMs: number;
+  /** How often connections are looked at for those two, milliseconds. */
+  readonly checkIntervalMs: number;
+  /** A connection over which nothing passes for so long is closed: a download takes as long as it takes, but not standing still. */
+  readonly stalledMs: number;
+  /** How long an idle connection is kept for the client's next request, milliseconds. */
+  readonly keepAliveMs: number;
+  readonly maxRequestsPerSocket: number;
+}
+
+export const defaultApiServerLimits: ApiServerLimits = {
+  maxConnections: 2000,
+  headersTimeoutMs: 10_000,
+  requestTimeoutMs: 30_000,
+  checkIntervalMs: 1000,
+  stalledMs: 60_000,
+  // Longer than the usual 60 s of load balancers, which would otherwise reuse a connection that is being closed.
+  keepAliveMs: 65_000,
+  maxRequestsPerSocket: 100_000,
+};
+
 const retryAfterSeconds = 5;
 
 /** Answers with a refusal. */
@@ -39,7 +64,7 @@ function answerOnSocket(code: string | undefined, socket: Socket, last: ServerRe
   if (!socket.writable || last?.writableEnded === false) return void socket.destroy();
   const why: Readonly<Record<string, string>> = {
     HPE_HEADER_OVERFLOW: `The head of the request is larger than ${maxHeadBytes} bytes`,
-    ERR_HTTP_REQUEST_TIMEOUT: `The request did not come within ${requestTimeoutMs / 1000} s`,
+    ERR_HTTP_REQUEST_TIMEOUT: 'The request came too slowly',
   };
   const body = JSON.stringify(refusalEnvelope(badRequest(why[code ?? ''] ?? 'The request is malformed')));
   const head = `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close`;
@@ -50,22 +75,31 @@ function answerOnSocket(code: string | undefined, socket: Socket, last: ServerRe
  * Creates the server of the api port, without routes. Bodies are handed on as bytes whatever their Content-Type says;
  * everything unforeseen becomes an envelope; nothing is logged of a request but its path.
  */
-export function createApiServer(logger: Logger): ApiServer {
+export function createApiServer(limits: ApiServerLimits, logger: Logger): ApiServer {
   const answers = new WeakMap<Socket, ServerResponse>();
   const server = Fastify({
     logger: false,
     bodyLimit: maxBodyBytes,
-    requestTimeout: requestTimeoutMs,
-    connectionTimeout: 0,
+    requestTimeout: limits.requestTimeoutMs,
+    connectionTimeout: limits.stalledMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    maxRequestsPerSocket: limits.maxRequestsPerSocket,
     forceCloseConnections: 'idle',
     return503OnClosing: true,
     routerOptions: { maxParamLength: 500 },
-    http: { maxHeaderSize: maxHeadBytes, connectionsCheckingInterval: 1000 },
+    http: { maxHeaderSize: maxHeadBytes, headersTimeout: limits.headersTimeoutMs, connectionsCheckingInterval: limits.checkIntervalMs },
     clientErrorHandler: (error, socket) => answerOnSocket(error.code, socket, answers.get(socket)),
     // A malformed request target is refused like any other malformed request.
     frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, badRequest('The request is malformed')),
   });
   server.server.on('request', (request, response) => void answers.set(request.socket, response));
+  server.server.maxConnections = limits.maxConnections;
+  server.server.on('drop', () => logger.warn({ maxConnections: limits.maxConnections }, 'connection refused: too many'));
+  // Nothing that is answered here is a page of a kind that a browser should guess.
+  server.addHook('onRequest', (_request, reply, done) => {
+    void reply.header('x-content-type-options', 'nosniff');
+    done();
+  });
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, logger, (request.raw.url ?? '').split('?')[0] ?? '')));

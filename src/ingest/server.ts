@@ -100,6 +100,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     done();
   });
   server.addHook('onSend', (_request, reply, _payload, done) => {
+    void reply.header('x-content-type-options', 'nosniff');
     if (closing) void reply.header('connection', 'close');
     done();
   });

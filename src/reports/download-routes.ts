@@ -101,7 +101,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
     method: ['GET', 'HEAD'],
     url: '/files/*',
     async handler(request, reply) {
-      reply.header('cache-control', 'private, no-store').header('x-content-type-options', 'nosniff');
+      reply.header('cache-control', 'private, no-store');
       const target = parseLink(keys, request.raw.url ?? '', clock.nowMs());
       if (target === undefined) return reply.code(403).send(accessDenied);
       const job = store.find(target.id);
