@@ -34,7 +34,7 @@ import { openRecentKeys } from './dedupe.ts';
 import { flushBatch } from './flush.ts';
 import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
 import { gatherBatch } from './gather.ts';
-import { watchStreamEnd } from './stream-end.ts';
+import { watchStreamEnd, type StreamEnd } from './stream-end.ts';
 import { startUpkeep, type Upkeep } from './upkeep.ts';
 
 export interface CompactDependencies {
@@ -88,6 +88,7 @@ interface Loop {
   readonly alarm: FollowDependencies['alarm'];
   readonly trouble: Trouble;
   readonly upkeep: Upkeep;
+  readonly streamEnd: StreamEnd;
   /** Told of until the sweep of this start is done. */
   readonly start: { swept: boolean; faulty: boolean };
 }
@@ -98,6 +99,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   const { reader, logger } = dependencies;
   const follow = { table, reader, writer, alarm };
   await table.refresh();
+  await loop.streamEnd.look();
   const epoch = await followStream(follow);
   // Not before the stream was compared with the log: where the two disagree, a file that the log does not name may be all there is.
   if (!loop.start.swept) loop.start.swept = await loop.upkeep.sweep(loop.start.faulty);
@@ -191,7 +193,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     tell(fault, figures);
   };
   const aborter = new AbortController();
-  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, start };
+  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();

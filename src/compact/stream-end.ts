@@ -12,6 +12,8 @@ import { hashMessage } from './gather.ts';
  * are found by the anchor (follow.ts); this finds those of messages that the lake has not taken in yet.
  */
 export interface StreamEnd extends Stoppable {
+  /** Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Errors: the reader's. */
+  look(): Promise<void>;
   /** Forgets: the stream is another one, and that was told. */
   reset(): void;
 }
@@ -63,7 +65,7 @@ export async function watchStreamEnd({ reader, file, position, alarm }: StreamEn
     return hash !== undefined && seen.hash !== undefined && hash !== seen.hash;
   }
 
-  async function look(): Promise<void> {
+  async function lookNow(): Promise<void> {
     const { id: stream, lastSequence } = await reader.state();
     const hash = await hashAt(lastSequence);
     const lost = mark?.stream === stream && (await isLost(mark, lastSequence));
@@ -71,9 +73,17 @@ export async function watchStreamEnd({ reader, file, position, alarm }: StreamEn
     mark = { stream, lastSequence, hash };
     if (lost && seen !== undefined) alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
     const text = renderChecked({ ...mark });
-    // Written again when it failed: the sweep of a start may take the temporary.
-    if (text !== kept) await writeFileDurably(file, text);
-    kept = text;
+    if (text === kept) return;
+    // Tried again at the next look: the sweep of a start may have taken the temporary, or the disk be full.
+    await writeFileDurably(file, text).then(() => (kept = text), () => undefined);
+  }
+
+  let last: Promise<void> = Promise.resolve();
+  /** One look after the other: two at once would tell of a loss twice. */
+  function look(): Promise<void> {
+    const turn = last.then(lookNow);
+    last = turn.catch(() => undefined);
+    return turn;
   }
 
   async function run(): Promise<void> {
@@ -86,6 +96,7 @@ export async function watchStreamEnd({ reader, file, position, alarm }: StreamEn
 
   const running = run();
   return {
+    look,
     reset: () => void (mark = undefined),
     async stop() {
       stopping.abort();

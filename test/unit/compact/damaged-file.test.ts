@@ -41,7 +41,7 @@ async function withDamage() {
 test('a damaged file is not sealed, which would make its damage look right', async () => {
   const { lakeDir, duckdb, table, files, damaged } = await withDamage();
   const before = (await files()).map((file) => file.path);
-  const sealing = sealDue({ table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: lakePaths(lakeDir).staging }, { sealAgeMs: 0, sealMaxBytes: 1 });
+  const sealing = sealDue({ table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: lakePaths(lakeDir).staging }, { sealAgeMs: 0, sealMaxBytes: 1e9 });
   await expect(sealing).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining(damaged) });
   expect((await files()).map((file) => file.path)).toEqual(before);
 });
