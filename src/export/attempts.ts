@@ -1,6 +1,6 @@
 import type { AccessReader } from '../access/access.ts';
-import { fileStem, type ReportEnd, type ReportJob } from '../reports/reports.ts';
-import type { ReportStore } from '../reports/store.ts';
+import { endedAttempts, fileStem, type ReportEnd, type ReportJob } from '../reports/reports.ts';
+import type { AttemptEnd, ReportStore } from '../reports/store.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -39,6 +39,8 @@ export interface AttemptsOptions {
 
 /** A request whose worker crashes or fails this often will never succeed. */
 const maxAttempts = 8;
+/** Being killed is no fault of the request's, unless its hunger for memory makes the kernel do it: that has an end too. */
+const maxInterruptions = 32;
 const firstRetryMs = 200;
 const longestRetryMs = 5000;
 
@@ -58,23 +60,27 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
 
   /** Settles what an attempt's outcome means for the request; says whether to try again. */
   async function settle(job: ReportJob, folder: string, outcome: AttemptOutcome): Promise<boolean> {
-    const release = (uncounted: boolean): Promise<void> => store.releaseAttempt(job.id, folder, uncounted);
+    const release = (as: AttemptEnd): Promise<void> => store.releaseAttempt(job.id, folder, as);
     switch (outcome.kind) {
       case 'done':
         await finish(job.id, { state: 'success', files: outcome.files }, folder);
         return false;
       case 'aborted':
-        await release(true);
+        await release('nothing');
         return false;
+      case 'killed':
+        await release('interruption');
+        logger.warn({ idReport: job.id, attempt: job.attempts, error: outcome.error }, 'export attempt was interrupted');
+        return true;
       case 'timed_out':
-        await release(false);
+        await release('failure');
         await finish(job.id, { state: 'failed', error: `the export took longer than ${options.timeoutMs} ms` });
         return false;
       case 'failed':
       case 'crashed': {
         const reason = outcome.kind === 'failed' ? outcome.reason : 'error';
         // A full disk is not the request's fault: it goes on trying, for as long as an attempt may take.
-        await release(reason === 'disk');
+        await release(reason === 'disk' ? 'nothing' : 'failure');
         if (reason === 'user') {
           await finish(job.id, { state: 'user_failed', error: outcome.error });
           return false;
@@ -109,8 +115,11 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
   async function run(id: number, signal: AbortSignal): Promise<void> {
     for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, longestRetryMs)) {
       try {
-        const begun = store.find(id)?.attempts ?? 0;
-        if (begun >= maxAttempts) return await finish(id, { state: 'failed', error: `the export was interrupted ${begun} times` });
+        const job = store.find(id);
+        const interruptions = job?.interruptions ?? 0;
+        if (interruptions >= maxInterruptions) return await finish(id, { state: 'failed', error: `the export was interrupted ${interruptions} times` });
+        // The process may have been killed between the last attempt's failure and the request's end.
+        if (job !== undefined && endedAttempts(job) >= maxAttempts) return await finish(id, { state: 'failed', error: `the export failed ${maxAttempts} times` });
         if (!(await attempt(id, signal))) return;
       } catch (error) {
         // `conflict`: the request was cancelled in the meantime. Anything else is the disk: job.json cannot be written.

@@ -7,6 +7,8 @@ import type { WorkerMessage, WorkerOutcome, WorkerPlan } from './worker-messages
 export type AttemptOutcome =
   | WorkerOutcome
   | { readonly kind: 'crashed'; readonly error: string }
+  /** By somebody else: an operator, the kernel for want of memory. */
+  | { readonly kind: 'killed'; readonly error: string }
   | { readonly kind: 'timed_out' }
   | { readonly kind: 'aborted' };
 
@@ -20,6 +22,8 @@ export interface WorkerOptions {
 
 /** The compiled entry: workers run from `dist`, also when the rest runs from `src`. */
 const workerEntry = path.join(packageRoot, 'dist', 'export', 'worker.js');
+/** Signals that no worker brings about by itself, as it does SIGSEGV or SIGABRT. */
+const foreignSignals: ReadonlySet<string> = new Set(['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP']);
 /** JavaScript's own memory in a worker; the data is in DuckDB's and in buffers. */
 const heapMb = 512;
 
@@ -42,7 +46,7 @@ export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<A
     const end = (how: string): void => {
       clearTimeout(timer);
       options.signal.removeEventListener('abort', abort);
-      resolve(outcome ?? { kind: 'crashed', error: `the export worker ended: ${how}` });
+      resolve(outcome ?? { kind: foreignSignals.has(how) ? 'killed' : 'crashed', error: `the export worker ended: ${how}` });
     };
     options.signal.addEventListener('abort', abort, { once: true });
     child.on('message', (message: WorkerMessage) => {

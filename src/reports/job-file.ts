@@ -18,7 +18,7 @@ function isReportFile(value: unknown): value is ReportFile {
 function isReportJob(value: unknown, id: number): value is ReportJob {
   const job = value as Partial<ReportJob> | null;
   if (typeof job !== 'object' || job === null || job.id !== id) return false;
-  const known = states.includes(String(job.state)) && isCount(job.attempts) && isCount(job.createdMs) && isCount(job.idAccount);
+  const known = states.includes(String(job.state)) && isCount(job.attempts) && isCount(job.interruptions ?? 0) && isCount(job.createdMs) && isCount(job.idAccount);
   const named = typeof job.idUser === 'string' && /^\w+$/.test(String(job.event)) && /^[0-9a-f]{32}$/.test(String(job.nonce));
   const ended = job.state === 'queued' || job.state === 'running' || (isCount(job.finishedMs) && isCount(job.expiresSeconds));
   const whole = job.state !== 'success' || (Array.isArray(job.files) && job.files.every(isReportFile));

@@ -33,8 +33,10 @@ export interface ReportJob {
   readonly idAccount: number;
   readonly createdMs: number;
   readonly state: ReportState;
-  /** Attempts begun, so that a request that kills its worker is not tried for ever. */
+  /** Attempts begun, without the interrupted ones, so that a request that fails by itself is not tried for ever. */
   readonly attempts: number;
+  /** Attempts that were interrupted: somebody killed the worker, or the process that ran it. Absent: none. */
+  readonly interruptions?: number;
   /** Name of the export event; part of the file names. */
   readonly event: string;
   /** 32 hex digits that make the file names unguessable, the same for every attempt. */
@@ -57,6 +59,11 @@ export type ReportEnd =
   | { readonly state: 'success'; readonly files: readonly ReportFile[] }
   | { readonly state: 'failed' | 'user_failed'; readonly error: string }
   | { readonly state: 'canceled' };
+
+/** Attempts of a request without the interrupted ones, and without the one that is under way, if one is. */
+export function endedAttempts(job: ReportJob): number {
+  return job.state === 'running' ? job.attempts - 1 : job.attempts;
+}
 
 /** Whether a request still waits or runs. */
 export function isInProgress(job: ReportJob): boolean {

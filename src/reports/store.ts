@@ -8,8 +8,11 @@ import type { Logger } from '../runtime/logger.ts';
 import { findJobFile, writeJobFile } from './job-file.ts';
 import { readHighestId, writeHighestId } from './highest-id.ts';
 import { createProgressNotes, progressName } from './progress-notes.ts';
-import { isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
+import { endedAttempts, isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
 import { createTurns } from './turns.ts';
+
+/** What an attempt without a result counts as: the request's own failure, an interruption from outside, or nothing. */
+export type AttemptEnd = 'failure' | 'interruption' | 'nothing';
 
 /** The export requests of a data folder. One process owns them: it holds them in memory and writes every change through. */
 export interface ReportStore {
@@ -20,15 +23,18 @@ export interface ReportStore {
   list(): readonly ReportJob[];
   /** Requests that could not be read at the start, one sentence each: to their users they do not exist. */
   readonly damaged: readonly string[];
-  /** Records the begin of an attempt, durably, and makes its empty folder; returns both. Throws `conflict` on a request that has ended. */
+  /**
+   * Records the begin of an attempt, durably, and makes its empty folder; returns both. One that had begun and was never
+   * released has been interrupted. Throws `conflict` on a request that has ended.
+   */
   beginAttempt(id: number): Promise<{ job: ReportJob; folder: string }>;
   /**
    * Ends a request, once: publishes the attempt's folder as the request's files (`success`) or removes what is left,
    * then writes job.json. Returns the request as it is afterwards: of two ends, the first stays.
    */
   end(id: number, end: ReportEnd, attemptFolder?: string): Promise<ReportJob>;
-  /** Takes back an attempt that gave no result: removes its folder; the request waits again. `uncounted`: it was not the request's fault. */
-  releaseAttempt(id: number, folder: string, uncounted: boolean): Promise<void>;
+  /** Takes back an attempt that gave no result: removes its folder; the request waits again. */
+  releaseAttempt(id: number, folder: string, as: AttemptEnd): Promise<void>;
   /** Remembers the progress a client was told, so that it does not go back after a crash. Kept by the kernel, not fsynced. */
   noteProgress(id: number, percent: number): void;
   /** The highest progress a client was told, percent. */
@@ -78,6 +84,11 @@ async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<
     }
   }
   return { jobs, lastId, damaged };
+}
+
+/** The request with the attempt under way, if one is, counted as interrupted. */
+function countInterruption(job: ReportJob): ReportJob {
+  return job.state === 'running' ? { ...job, interruptions: (job.interruptions ?? 0) + 1 } : job;
 }
 
 async function removeAttempts(folder: string): Promise<void> {
@@ -143,9 +154,9 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     beginAttempt: (id) =>
       turns.take(id, async () => {
         const open = getOpen(id);
-        const job = await save({ ...open, state: 'running', attempts: open.attempts + 1 });
+        const job = await save({ ...countInterruption(open), state: 'running', attempts: endedAttempts(open) + 1 });
         await removeAttempts(folderOf(id));
-        const folder = path.join(folderOf(id), `${attemptPrefix}${job.attempts}`);
+        const folder = path.join(folderOf(id), `${attemptPrefix}${job.attempts + (job.interruptions ?? 0)}`);
         await mkdir(folder, { mode: 0o700 });
         return { job, folder };
       }),
@@ -163,11 +174,13 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
         progress.drop(id);
         return ended;
       }),
-    releaseAttempt: (id, folder, uncounted) =>
+    releaseAttempt: (id, folder, as) =>
       turns.take(id, async () => {
         await rm(folder, { recursive: true, force: true });
         const job = jobs.get(id);
-        if (job?.state === 'running') await save({ ...job, state: 'queued', attempts: uncounted ? job.attempts - 1 : job.attempts });
+        if (job?.state !== 'running') return;
+        if (as === 'failure') await save({ ...job, state: 'queued' });
+        else await save({ ...(as === 'interruption' ? countInterruption(job) : job), state: 'queued', attempts: endedAttempts(job) });
       }),
     noteProgress(id, percent) {
       const job = jobs.get(id);

@@ -9,6 +9,8 @@ import { waitFor } from './wait.ts';
 const answerMs = 120_000;
 /** Attempts after which a request ends in its documented error. */
 const mostAttempts = 8;
+/** Interruptions after which it does. */
+const mostInterruptions = 32;
 
 /** A client of a service's export area, which may be away at any moment: then it asks again, but for `create`. */
 export interface ExportClient {
@@ -78,7 +80,7 @@ export interface ExportAccount {
 
 /**
  * Waits for the end of every request there is, and checks it: those that were answered with a 200 are there, and each has
- * ended in one result with the right rows, in whatever order, or in an error after as many attempts as are allowed.
+ * ended in one result with the right rows, in whatever order, or in an error after as many attempts or interruptions as are allowed.
  */
 export async function accountForExports(service: TestService, client: ExportClient, acknowledged: readonly string[], rightRows: readonly string[]): Promise<ExportAccount> {
   const expected = rightRows.toSorted().join('\n');
@@ -93,8 +95,8 @@ export async function accountForExports(service: TestService, client: ExportClie
       if (rows.toSorted().join('\n') !== expected) throw new Error(`export ${id} has ${rows.length} rows that are not the ${rightRows.length} expected`);
       account.finished += 1;
     } else {
-      const { state, attempts } = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as { state: string; attempts: number };
-      if (state !== 'failed' || attempts !== mostAttempts) throw new Error(`export ${id} ended as ${state} after ${attempts} attempts: ${data.errorMessage ?? data.status}`);
+      const { state, attempts, interruptions = 0 } = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as { state: string; attempts: number; interruptions?: number };
+      if (state !== 'failed' || (attempts !== mostAttempts && interruptions !== mostInterruptions)) throw new Error(`export ${id} ended as ${state} after ${attempts} attempts and ${interruptions} interruptions: ${data.errorMessage ?? data.status}`);
       account.failed += 1;
     }
   }

@@ -97,11 +97,23 @@ describe('the report store', () => {
     const store = await open(testFolder());
     const { id } = await store.create(report);
     const first = await store.beginAttempt(id);
-    await store.releaseAttempt(id, first.folder, true);
+    await store.releaseAttempt(id, first.folder, 'nothing');
     expect(store.find(id)).toMatchObject({ state: 'queued', attempts: 0 });
     const second = await store.beginAttempt(id);
-    await store.releaseAttempt(id, second.folder, false);
+    await store.releaseAttempt(id, second.folder, 'failure');
     expect(store.find(id)).toMatchObject({ state: 'queued', attempts: 1 });
+  });
+
+  it('tells an interrupted attempt, of a worker or of the process that ran it, from one that failed', async () => {
+    const folder = testFolder();
+    const store = await open(folder);
+    const { id } = await store.create(report);
+    await store.releaseAttempt(id, (await store.beginAttempt(id)).folder, 'interruption');
+    expect(store.find(id)).toMatchObject({ state: 'queued', attempts: 0, interruptions: 1 });
+    await store.beginAttempt(id);
+    const after = await open(folder);
+    await after.releaseAttempt(id, (await after.beginAttempt(id)).folder, 'failure');
+    expect(after.find(id)).toMatchObject({ state: 'queued', attempts: 1, interruptions: 2 });
   });
 
   it('remembers the progress that was told, over a crash', async () => {
