@@ -194,7 +194,11 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     },
     async sleep(ms, signal) {
       const process = storage.getStore();
-      if (process === undefined) throw new Error('only a simulated process may sleep');
+      // Whoever looks from outside and waits finds the world as it was, only later.
+      if (process === undefined) {
+        nowMs += ms;
+        return;
+      }
       const { done, settle } = enqueue<void>({ what: `slept ${Math.round(ms)} ms`, dueMs: nowMs + ms, execute: () => undefined, hazards: {} }, process);
       const abort = (): void => settle(new DOMException('The operation was aborted', 'AbortError'), undefined);
       signal?.addEventListener('abort', abort, { once: true });
