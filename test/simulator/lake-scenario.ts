@@ -71,7 +71,7 @@ function chooseRates(random: Random): Rates {
     faults: maybe(0.4, 0.004),
     away: maybe(0.4, 0.002),
     restart: maybe(0.5, 0.003),
-    loss: maybe(0.35, 0.0015),
+    loss: maybe(0.5, 0.006),
     clock: maybe(0.4, 0.002),
     look: 0.02,
   };
