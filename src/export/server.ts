@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
+import { limitConnections } from '../runtime/connection-limit.ts';
 import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { maxBodyBytes } from './arguments.ts';
@@ -93,8 +94,7 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger): ApiSer
     frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, badRequest('The request is malformed')),
   });
   server.server.on('request', (request, response) => void answers.set(request.socket, response));
-  server.server.maxConnections = limits.maxConnections;
-  server.server.on('drop', () => logger.warn({ maxConnections: limits.maxConnections }, 'connection refused: too many'));
+  limitConnections(server.server, limits.maxConnections, logger);
   // Nothing that is answered here is a page of a kind that a browser should guess.
   server.addHook('onRequest', (_request, reply, done) => {
     void reply.header('x-content-type-options', 'nosniff');

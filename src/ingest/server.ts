@@ -1,6 +1,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
+import { limitConnections } from '../runtime/connection-limit.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
@@ -104,8 +105,6 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     if (closing) void reply.header('connection', 'close');
     done();
   });
-  const http: Server = server.server;
-  http.maxConnections = limits.maxConnections;
-  http.on('drop', () => logger.warn({ maxConnections: limits.maxConnections }, 'connection refused: too many'));
+  limitConnections(server.server, limits.maxConnections, logger);
   return server;
 }
