@@ -13,6 +13,8 @@ interface Defect {
   readonly file: string;
   readonly from: string;
   readonly to: string;
+  /** The part of the short run that is played. */
+  readonly part?: 'export requests';
 }
 
 const defects: Readonly<Record<string, Defect>> = {
@@ -37,6 +39,7 @@ const defects: Readonly<Record<string, Defect>> = {
     file: 'src/reports/store.ts',
     from: 'await writeJobFile(folderOf(job.id), job);\n    jobs.set(job.id, job);',
     to: 'jobs.set(job.id, job); await writeJobFile(folderOf(job.id), job);',
+    part: 'export requests',
   },
   'keys are forgotten over a restart': { file: 'src/compact/dedupe.ts', from: 'fromMs: nowMs - dedupeWindowMs', to: 'fromMs: nowMs + dedupeWindowMs' },
 };

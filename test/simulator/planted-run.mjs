@@ -2,10 +2,10 @@ import process from 'node:process';
 import { startVitest } from 'vitest/node';
 
 /**
- * Runs the short simulator on sources with a defect in them. Argument: a JSON of { file, from, to }, a text of a source file
- * and what stands in its place. Exit code: that of the tests.
+ * Runs the short simulator on sources with a defect in them. Argument: a JSON of { file, from, to, part }: a text of a source file,
+ * what stands in its place, and which part of the short run is played. Exit code: that of the tests.
  */
-const { file, from, to } = JSON.parse(process.argv[2]);
+const { file, from, to, part = 'stream and lake' } = JSON.parse(process.argv[2]);
 
 const plant = {
   name: 'planted-defect',
@@ -17,5 +17,5 @@ const plant = {
   },
 };
 
-const vitest = await startVitest('test', ['chaos/simulator.test.ts'], { run: true, watch: false, config: 'test/vitest.config.ts', testNamePattern: 'short run', reporters: ['default'] }, { plugins: [plant] });
+const vitest = await startVitest('test', ['chaos/simulator.test.ts'], { run: true, watch: false, config: 'test/vitest.config.ts', testNamePattern: `short run .*${part}`, reporters: ['default'] }, { plugins: [plant] });
 await vitest.close();
