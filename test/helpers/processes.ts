@@ -55,8 +55,12 @@ export function listTree(root: number): number[] {
 /** Lists the processes of a service by their role: its supervisor and what runs below it. */
 export function listServiceProcesses(supervisor: number): ServiceProcess[] {
   const tree = new Set(listTree(supervisor));
-  return readProcesses().flatMap(({ pid, words }) => {
-    const role = tree.has(pid) ? roleOf(words) : undefined;
+  const entries = readProcesses();
+  const commandLines = new Map(entries.map(({ pid, words }) => [pid, words.join('\0')]));
+  return entries.flatMap(({ pid, parent, words }) => {
+    // a child that has not loaded its own program yet shows the command line of its parent
+    const isBorn = commandLines.get(parent) !== words.join('\0');
+    const role = tree.has(pid) && isBorn ? roleOf(words) : undefined;
     return role === undefined ? [] : [{ pid, role }];
   });
 }
