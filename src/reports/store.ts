@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
-import { ensureFolder, syncFolder } from '../runtime/durable-file.ts';
+import { ensureFolder, removeFile, syncFolder } from '../runtime/durable-file.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { findJobFile, writeJobFile } from './job-file.ts';
+import { findJobFile, jobPath, writeJobFile } from './job-file.ts';
 import { readHighestId, writeHighestId } from './highest-id.ts';
 import { createProgressNotes, progressName } from './progress-notes.ts';
 import { endedAttempts, isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
@@ -193,6 +193,11 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
           await writeHighestId(reportsDir, lastId);
           highWater = lastId;
         }
+        // Its record goes first: half deleted, and the clock set back, it would be a success without files.
+        await removeFile(jobPath(folderOf(id)));
+        await syncFolder(folderOf(id)).catch((error: unknown) => {
+          if (!isSystemError(error, 'ENOENT')) throw error;
+        });
         await rm(folderOf(id), { recursive: true, force: true });
         jobs.delete(id);
       }),
