@@ -93,13 +93,13 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger): ApiSer
     // A malformed request target is refused like any other malformed request.
     frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, badRequest('The request is malformed')),
   });
-  server.server.on('request', (request, response) => void answers.set(request.socket, response));
-  limitConnections(server.server, limits.maxConnections, logger);
-  // Nothing that is answered here is a page of a kind that a browser should guess.
-  server.addHook('onRequest', (_request, reply, done) => {
-    void reply.header('x-content-type-options', 'nosniff');
-    done();
+  // Before the framework, which may answer at once.
+  server.server.prependListener('request', (request, response) => {
+    answers.set(request.socket, response);
+    // Nothing that is answered here is of a kind that a browser should guess.
+    response.setHeader('x-content-type-options', 'nosniff');
   });
+  limitConnections(server.server, limits.maxConnections, logger);
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, logger, (request.raw.url ?? '').split('?')[0] ?? '')));

@@ -101,10 +101,11 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     done();
   });
   server.addHook('onSend', (_request, reply, _payload, done) => {
-    void reply.header('x-content-type-options', 'nosniff');
     if (closing) void reply.header('connection', 'close');
     done();
   });
+  // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should guess.
+  server.server.prependListener('request', (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'));
   limitConnections(server.server, limits.maxConnections, logger);
   return server;
 }

@@ -1,3 +1,4 @@
+import { constants } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { ZipArchive } from 'archiver';
@@ -21,11 +22,12 @@ export interface DownloadDependencies {
 const accessDenied = { code: 403, message: 'Access denied', data: null };
 const notFound = { code: 404, message: 'Not Found', data: { error: { detail: 'The file is not found' } } };
 
+/** Opens a part. A symbolic link in its place is none of ours: what it leads to is not given out. */
 async function findOpenFile(path: string): Promise<FileHandle | undefined> {
   try {
-    return await open(path, 'r');
+    return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
   } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
+    if (isSystemError(error, 'ENOENT', 'ELOOP')) return undefined;
     throw error;
   }
 }
@@ -72,7 +74,8 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
   archive.once('close', () => reading?.destroy());
   async function fill(): Promise<void> {
     for (const file of job.files ?? []) {
-      const handle = await open(store.filePath(job.id, file.name), 'r');
+      const handle = await findOpenFile(store.filePath(job.id, file.name));
+      if (handle === undefined) throw new Error(`${file.name} is gone`);
       const source = handle.createReadStream();
       const ended = new Promise<void>((resolve) => source.once('close', resolve));
       reading = source;

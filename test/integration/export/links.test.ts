@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { createHash } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
@@ -132,6 +132,15 @@ print(json.dumps([[n, gzip.decompress(z.read(n)).decode()] for n in z.namelist()
     for (const target of ['/files/', '/files/1', '/files/1/job.json', '/files/1/..%2fjob.json', '/files/%2e%2e/1/job.json', `${link}&x=1`, `${link}&expires=1`, link.replace('/files/', '/files//')]) {
       expect((await send(running.port, target)).status, target).toBe(403);
     }
+  });
+
+  it('do not lead out of the reports by a symbolic link in the place of a file', async () => {
+    const id = await begin();
+    const file = path.join(area.reportsDir, id, 'parts', linkOf().split('?')[0]?.split('/').at(-1) ?? '');
+    rmSync(file);
+    symlinkSync('/etc/passwd', file);
+    expect((await send(running.port, linkOf())).status).toBe(404);
+    expect((await send(running.port, targetOf(data.archive?.link ?? ''))).status).toBe(500);
   });
 
   it('stand under the public address when there is one', async () => {

@@ -105,6 +105,14 @@ describe('a slow client', () => {
   });
 });
 
+describe('every answer', () => {
+  it('keeps a browser from guessing what it is', async () => {
+    for (const [path, method] of [['/v1/version', 'POST'], ['/v1/login/?idApp=1', 'POST'], ['/v1/nothing', 'GET'], ['/%', 'GET'], ['/v1/%ff', 'POST']] as const) {
+      expect((await fetch(`${service.url}${path}`, { method })).headers.get('x-content-type-options'), path).toBe('nosniff');
+    }
+  });
+});
+
 describe('good requests in unusual pieces', () => {
   it('are taken byte by byte', async () => {
     const request = `${head(`Connection: close\r\nContent-Length: ${event.length}\r\n`)}${event}`;

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openQueryEngine, type QueryEngine } from '../../../src/export/query-worker.ts';
@@ -59,6 +59,18 @@ describe('the engine of an export', () => {
     const { root, engine } = await openJail();
     await expect(engine.copyToCsv(statement('SELECT 1 AS one'), path.join(root, 'out.csv'))).rejects.toThrow(refused);
     expect(existsSync(path.join(root, 'out.csv'))).toBe(false);
+  });
+
+  it.each([
+    ['COPY', (root: string) => `COPY (SELECT 1) TO '${root}/out.csv'`],
+    ['EXPORT DATABASE', (root: string) => `EXPORT DATABASE '${root}/out'`],
+    ['CREATE SECRET', () => 'CREATE PERSISTENT SECRET (TYPE http)'],
+    ['a list of files', () => "SELECT count(*) FROM glob('/etc/*') WHERE len($files) > 0"],
+    ['the environment of its process', () => "SELECT count(*) FROM read_blob('/proc/self/environ') WHERE len($files) > 0"],
+  ])('is not given %s by a statement of another kind', async (_what, count) => {
+    const { root, engine } = await openJail();
+    await expect(engine.count({ ...statement(''), count: count(root) })).rejects.toThrow(refused);
+    expect(readdirSync(root).toSorted()).toEqual(['attempt', 'secret.csv', 'table']);
   });
 
   it('cannot change its own settings any more', async () => {
