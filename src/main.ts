@@ -87,5 +87,6 @@ try {
   process.stderr.write(`tributary: ${describeError(error)}\n`);
   process.exitCode = 1;
 }
-// A role's process has its channel to the supervisor open; what is left to do is done.
-if (process.send !== undefined) process.exit();
+// What was to do is done; a role's channel to its supervisor, or a connection that a stalled broker never answered, would keep
+// the process. What was written to a pipe is passed on first.
+process.stdout.write('', () => process.exit());

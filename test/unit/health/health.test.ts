@@ -7,6 +7,8 @@ const now = Date.parse('2024-05-01T10:00:00Z');
 const running = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
 const healthy = { writtenAt: '2024-05-01T09:59:59Z', processes: [running], facts: { compact: { lagMessages: 0 } }, silentMs: { compact: 900 } };
 
+const silent = (seconds: number) => ({ what: `compact is silent for ${seconds} s`, todo: 'End it.' });
+
 describe('health', () => {
   it('finds nothing wrong while every process runs and reports', () => {
     expect(findProblems(healthy, now)).toEqual([]);
@@ -48,7 +50,6 @@ describe('the log of problems', () => {
   it('has a line when one begins, with what to do, and one when it is over, however its figures change in between', () => {
     const lines: Record<string, unknown>[] = [];
     const log = createProblemLog(pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line) as Record<string, unknown>) }));
-    const silent = (seconds: number) => ({ what: `compact is silent for ${seconds} s`, todo: 'End it.' });
     log.update([]);
     log.update([silent(10)]);
     log.update([silent(11)]);

@@ -1,0 +1,142 @@
+import path from 'node:path';
+import { describe, expect, it, onTestFinished, type TestContext } from 'vitest';
+import { createRandom } from '../../src/cli/demo/random.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { acquireLock, type Lock } from '../../src/runtime/lock.ts';
+import { isLongRun } from '../helpers/chaos.ts';
+import { temporaryFolder, testFolder } from '../helpers/folder.ts';
+import { createLedger } from '../helpers/ledger.ts';
+import { startLoad } from '../helpers/load.ts';
+import { startTestNats } from '../helpers/nats.ts';
+import { startProbe } from '../helpers/probe.ts';
+import { readLog, readReadiness, readStatusProblems } from '../helpers/problems.ts';
+import { signalProcess, type ProcessRole } from '../helpers/processes.ts';
+import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { mountSmallDisk } from '../helpers/small-disk.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+/**
+ * A person who finds the service refusing traffic, or about to, learns from `/readyz`, the log and `tributary status` what
+ * is wrong and what to do; and no longer when it is over.
+ */
+
+const mebibyte = 1024 * 1024;
+const patienceMs = 40_000;
+const random = createRandom(1);
+const root = temporaryFolder();
+let services = 0;
+
+async function start(settings: Readonly<Record<string, string>>, dataDir = path.join(root, `data-${(services += 1)}`)): Promise<{ service: TestService; token: string }> {
+  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+  const service = await startTestService({ dataDir, settings });
+  onTestFinished(() => service.destroy());
+  return { service, token: String(token) };
+}
+
+/** Waits until the problem stands in all three places, each time with its next step. */
+async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise<void> {
+  const matches = (problem: { readonly what?: unknown; readonly todo?: unknown }): boolean => what.test(String(problem.what)) && todo.test(String(problem.todo));
+  await waitFor(`/readyz tells ${what}`, async () => {
+    const answer = await readReadiness(service);
+    return answer?.status === 503 && answer.problems.some(matches);
+  }, patienceMs);
+  await waitFor(`tributary status tells ${what}`, async () => (await readStatusProblems(service)).some(matches), patienceMs);
+  await waitFor(`the log tells ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem' && line['level'] === 'error' && matches(line)), patienceMs);
+}
+
+/** Waits until no place tells of a problem any more. */
+async function isOver(service: TestService, what: RegExp): Promise<void> {
+  await waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs);
+  await waitFor(`the log tells the end of ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem is over' && what.test(String(line['what']))), patienceMs);
+}
+
+const pidOf = (service: TestService, role: ProcessRole): number => service.processes().find((found) => found.role === role)?.pid ?? 0;
+
+describe('what is wrong and what to do is told by /readyz, the log and status', () => {
+  it('while the broker is stalled, the stream full, the compactor down, the supervisor gone; each goes when its cause does', { timeout: 300_000 }, async () => {
+    const { service, token } = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
+
+    // nobody sends: the service finds out by itself
+    const broker = pidOf(service, 'nats-server');
+    signalProcess(broker, 'SIGSTOP');
+    await isTold(service, /^the broker does not take events/, /look at its log lines/);
+    await isTold(service, /^nats-server runs and answers nothing/, /kill -9/);
+    signalProcess(broker, 'SIGCONT');
+    await isOver(service, /^nats-server runs and answers nothing/);
+    expect(await readStatusProblems(service)).toEqual([]);
+
+    const compactor = pidOf(service, 'compact');
+    signalProcess(compactor, 'SIGSTOP');
+    const load = startLoad(createLedger('load'), { s2s: () => service.s2s, idApp: 1, token, random, clients: 4, batchShare: 1 });
+    await isTold(service, /^the stream is full/, /the compactor runs.*TRIBUTARY_STREAM_MAX_BYTES/);
+    await load.stop();
+    signalProcess(compactor, 'SIGCONT');
+    await isOver(service, /^the stream is full/);
+    expect(await readStatusProblems(service)).toEqual([]);
+    // one line for each time it begins, however many requests were refused
+    expect(readLog(service).filter(({ msg, what }) => msg === 'problem' && /stream is full/.test(String(what))).length).toBeLessThanOrEqual(2);
+    expect(readLog(service).filter(({ msg }) => msg === 'request refused')).toEqual([]);
+
+    let lock: Lock | undefined;
+    await service.kill9('compact', random);
+    await waitFor('the lock of the killed compactor is taken', () => {
+      try {
+        lock = acquireLock(lakePaths(path.join(service.dataDir, 'lake')).compactorLock, 'a test');
+      } catch {
+        // the killed one's has not been given back yet
+      }
+      return lock !== undefined;
+    });
+    await isTold(service, /^compact is (waiting|starting)/, /log lines with "process":"compact"/);
+    lock?.release();
+    await isOver(service, /^compact is/);
+    expect(await readStatusProblems(service)).toEqual([]);
+
+    await service.kill9('supervisor', random);
+    await waitFor('status tells that the service is gone', async () => (await readStatusProblems(service)).some(({ what, todo }) => /ended without being stopped/.test(what) && /Start it again/.test(todo)), patienceMs);
+    await service.startAgain();
+    expect(await readStatusProblems(service)).toEqual([]);
+    await service.stop();
+  });
+
+  it('while the disk is down to its reserve', { timeout: 200_000 }, async () => {
+    const { service, token } = await start({ TRIBUTARY_DISK_RESERVE_BYTES: String(Number.MAX_SAFE_INTEGER) });
+    const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
+    await isTold(service, /^the stream's disk has come down to its reserve/, /Free some space/);
+    await probe.stop();
+    expect(probe.answers.length).toBeGreaterThan(0);
+    for (const { status, retryAfter } of probe.answers) expect({ status, retryAfter }).toEqual({ status: 500, retryAfter: '1' });
+    await service.stop();
+  });
+
+  it('while the lake cannot be written', { timeout: 200_000 }, async (ctx: TestContext) => {
+    if (!isLongRun) ctx.skip('in the long form');
+    const dataDir = path.join(testFolder(), 'data');
+    const disk = mountSmallDisk(path.join(dataDir, 'lake'), 32 * mebibyte);
+    if (disk === undefined) ctx.skip('a small file system can only be mounted by root');
+    const { service, token } = await start({ TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte) }, dataDir);
+    const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
+    disk.fill(0);
+    await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/);
+    await isTold(service, /^events do not get from the stream into the lake since .*: .*(No space left|ENOSPC)/i, /Remove the cause/);
+    disk.empty();
+    await isOver(service, /^events do not get from the stream into the lake/);
+    expect(await readStatusProblems(service)).toEqual([]);
+    await probe.stop();
+    await service.stop();
+  });
+
+  it('while an external broker is away', { timeout: 200_000 }, async (ctx: TestContext) => {
+    if (!isLongRun) ctx.skip('in the long form');
+    const nats = await startTestNats();
+    onTestFinished(() => nats.stop());
+    const { user, password, port } = nats.current().address;
+    const { service } = await start({ TRIBUTARY_NATS_URL: `nats://${user}:${password}@127.0.0.1:${port}`, TRIBUTARY_STREAM_MAX_BYTES: String(64 * mebibyte) });
+    await nats.kill();
+    await isTold(service, /^the broker does not take events/, /TRIBUTARY_NATS_URL/);
+    await nats.restart();
+    await isOver(service, /^the broker does not take events/);
+    expect(await readStatusProblems(service)).toEqual([]);
+    await service.stop();
+  });
+});

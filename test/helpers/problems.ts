@@ -1,0 +1,28 @@
+import { readFileSync } from 'node:fs';
+import type { Problem } from '../../src/runtime/problem.ts';
+import type { TestService } from './service.ts';
+
+/** What `/readyz` tells; undefined when it does not answer. */
+export async function readReadiness(service: TestService): Promise<{ readonly status: number; readonly problems: readonly Problem[] } | undefined> {
+  const response = await fetch(`${service.api}/readyz`).catch(() => undefined);
+  const body = (await response?.json().catch(() => undefined)) as { problems: Problem[] } | undefined;
+  return response === undefined || body === undefined ? undefined : { status: response.status, problems: body.problems };
+}
+
+/** The problems that `tributary status` tells. */
+export async function readStatusProblems(service: TestService): Promise<readonly Problem[]> {
+  // with a problem the command answers all the same, and fails
+  const answer = await service.command('status').catch((error: { readonly stdout?: string }) => JSON.parse(error.stdout || '{}') as Record<string, unknown>);
+  return (answer['problems'] ?? []) as Problem[];
+}
+
+/** The lines of the service's log, parsed; what is no JSON, such as the last words of a killed process, is left out. */
+export function readLog(service: TestService): Record<string, unknown>[] {
+  return readFileSync(`${service.dataDir}.log`, 'utf8').split('\n').flatMap((line) => {
+    try {
+      return [JSON.parse(line) as Record<string, unknown>];
+    } catch {
+      return [];
+    }
+  });
+}
