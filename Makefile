@@ -50,12 +50,12 @@ else
 endif
 	@cat data/chaos/report.md
 
-bench: build ## throughput of import and freshness of the lake, as a table and as JSON
+bench: build ## throughput of import, compaction and export, as tables and as JSON
 	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
-nightly: build lint types ## every test, then the long forms and the benchmarks: about four hours
+nightly: build lint types ## every test, then the long forms with hours of the simulator, and the benchmarks
 	TRIBUTARY_TEST_HISTORY_DAYS=7305 $(VITEST) --exclude 'chaos/**'
-	$(MAKE) chaos
+	TRIBUTARY_TEST_SIMULATOR_SEEDS=6000 $(MAKE) chaos
 	$(MAKE) bench
 
 ##@ Pieces
