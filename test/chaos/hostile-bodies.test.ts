@@ -16,7 +16,7 @@ import { startTestIngest, testApps, type TestIngest } from '../helpers/ingest.ts
 import { readRows, startTestCompact } from '../helpers/lake.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const bodies = chaosFigure('TRIBUTARY_TEST_IMPORT_BODIES', { short: 6000, long: 1_000_000 });
+const bodies = chaosFigure('TRIBUTARY_TEST_IMPORT_BODIES', { short: 4000, long: 1_000_000 });
 /** Bodies of one service and its lake; more are tried in further rounds. */
 const roundBodies = Math.min(bodies, 20_000);
 const rounds = Math.max(1, Math.round(bodies / roundBodies));

@@ -23,7 +23,7 @@ export interface HostileCrowd {
 }
 
 const dripMs = 50;
-const pipelined = 500;
+const pipelined = 200;
 const event = '{"customUserId":"hostile"}';
 
 /** What one sort of client does on its connection; `drip` writes the next byte of a text from time to time. */
