@@ -74,7 +74,7 @@ export const eventFields: readonly EventField[] = (() => {
 })();
 
 const ownColumns: readonly Column[] = [
-  { name: 'event_id', type: 'VARCHAR', description: 'Identity of the event: unique in the table.' },
+  { name: 'event_id', type: 'VARCHAR', description: 'Identity of the event: unique, unless an Idempotency-Key is used again after its 24 hours.' },
   { name: 'kind', type: 'VARCHAR', description: 'registration, login or custom_event.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },
   { name: 'id_app', type: 'BIGINT', description: 'The app the event was imported for.', field: 'idApp' },
