@@ -4,6 +4,7 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/problem.ts';
 import { pause } from '../runtime/retry.ts';
+import type { BrokerHealth } from './broker-monitor.ts';
 import type { NatsServer } from './nats-server.ts';
 
 /**
@@ -56,6 +57,7 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
   let problem: Problem | undefined;
   let heals = 0;
   let unwellLooks = 0;
+  let lastState: BrokerHealth['state'] = 'well';
   let backoffMs = firstBackoffMs;
   let nextHealMs = 0;
   let wellSinceMs: number | undefined;
@@ -72,6 +74,8 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
     logger.error({ error, freeBytes, heals, pid: server.pid }, 'nats-server cannot write and its disk has room: it is restarted');
     server.kill();
     await server.exited;
+    // The next server is judged by its own looks.
+    unwellLooks = 0;
   }
 
   async function look(): Promise<void> {
@@ -81,12 +85,15 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
       // Of a server that is away, whoever keeps it tells.
       problem = undefined;
       unwellLooks = 0;
+      lastState = 'well';
       wellSinceMs = health === undefined ? undefined : (wellSinceMs ?? performance.now());
       if (wellSinceMs !== undefined && performance.now() - wellSinceMs >= lastingMs) backoffMs = firstBackoffMs;
       return;
     }
     wellSinceMs = undefined;
-    unwellLooks += 1;
+    // One that has just gone on after a stall is not ended for a single bad answer.
+    unwellLooks = health.state === lastState ? unwellLooks + 1 : 1;
+    lastState = health.state;
     if (unwellLooks < believedLooks) return;
     if (health.state === 'unwell') await heal(server, health.error);
     else problem = silent;
