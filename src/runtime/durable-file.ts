@@ -41,12 +41,12 @@ export async function syncFolders(folders: Iterable<string>): Promise<void> {
 /** Levels above a folder that was there already which are synced all the same: as many as are ever created at once. */
 const doubtedLevels = 3;
 
-/** Syncs a folder that may belong to somebody else, whose business it is then. */
+/** Syncs a folder that may belong to somebody else, or to a file system that is read-only or knows no sync: nothing of ours was created there. */
 async function syncFolderIfOurs(folder: string): Promise<void> {
   try {
     await syncFolder(folder);
   } catch (error) {
-    if (!isSystemError(error, 'EACCES', 'EPERM')) throw error;
+    if (!isSystemError(error, 'EACCES', 'EPERM', 'EINVAL', 'EROFS')) throw error;
   }
 }
 
