@@ -29,6 +29,7 @@ export interface RunningChild {
 /** A forked role: a Node process of this program that talks over IPC. */
 export interface RoleChild extends RunningChild {
   readonly port: number | undefined;
+  /** Sends news; drops them while earlier ones are still on their way, so that they do not pile up before a stalled child. */
   send(message: object): void;
 }
 
@@ -118,11 +119,20 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
     });
   });
 
+  let sending = false;
+  function send(message: object): void {
+    if (sending || !child.connected) return;
+    sending = true;
+    child.send(message, () => {
+      sending = false;
+    });
+  }
+
   return {
     pid: child.pid ?? 0,
     port,
     exited,
-    send: (message) => void (child.connected && child.send(message, () => undefined)),
+    send,
     stop: (graceMs) => stopChild(child, exited, graceMs),
     kill: () => void child.kill('SIGKILL'),
   };
