@@ -72,7 +72,8 @@ describe('the embedded nats-server', () => {
   it('is not well while it is stalled, and well again afterwards', async () => {
     const { server } = await start();
     process.kill(server.pid, 'SIGSTOP');
-    expect(await server.monitor.readHealth(100)).toEqual({ state: 'silent' });
+    // The signal is on its way to each of the server's threads.
+    await waitFor('it is silent', async () => (await server.monitor.readHealth(100)).state === 'silent');
     process.kill(server.pid, 'SIGCONT');
     expect(await server.monitor.readHealth(5000)).toEqual({ state: 'well' });
   });
