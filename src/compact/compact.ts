@@ -89,8 +89,20 @@ interface Loop {
   readonly trouble: Trouble;
   readonly upkeep: Upkeep;
   readonly streamEnd: StreamEnd;
-  /** Told of until the sweep of this start is done. */
-  readonly start: { swept: boolean; faulty: boolean };
+  /** What of this start's work is done, and whether the stream was at fault before the sweep. */
+  readonly start: { swept: boolean; faulty: boolean; keysKnown: boolean };
+  /** Files whose keys are not known. */
+  readonly damages: string[];
+}
+
+/** Learns the keys of the last hours. In the loop and not before it: the files take their time to be read, and the start has a limit. */
+async function learnKeys({ table, duckdb, dependencies, damages }: Loop, signal: AbortSignal): Promise<void> {
+  const { clock, logger } = dependencies;
+  const startedAt = performance.now();
+  const found = (await openRecentKeys(duckdb, table, clock.nowMs(), signal)).map(describeError);
+  for (const error of found) logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
+  damages.push(...found);
+  logger.info({ damaged: found.length, durationMs: Math.round(performance.now() - startedAt) }, 'learned the recent keys');
 }
 
 /** One turn of the flush loop: pull, convert, flush, commit, purge. */
@@ -103,6 +115,10 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   const epoch = await followStream(follow);
   // Not before the stream was compared with the log: where the two disagree, a file that the log does not name may be all there is.
   if (!loop.start.swept) loop.start.swept = await loop.upkeep.sweep(loop.start.faulty);
+  if (!loop.start.keysKnown) {
+    await learnKeys(loop, signal);
+    loop.start.keysKnown = true;
+  }
   const limits = { maxBytes: options.flushMaxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
   const batch = await gatherBatch(reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal).catch(async (error: unknown) => {
     if (!isAppError(error, 'corrupt')) throw error;
@@ -172,14 +188,12 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const troubles = { flush: createTrouble(clock), upkeep: createTrouble(clock) };
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
-  // Before the upkeep: its clean-up may remove files that this reads.
-  const damages = (await openRecentKeys(duckdb, table.snapshot(), clock.nowMs())).map(describeError);
-  for (const error of damages) logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
   const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, trouble: troubles.upkeep }, options);
   closers.add('upkeep', () => upkeep.stop());
 
   const faults: SeenFault[] = [];
-  const start = { swept: false, faulty: false };
+  const damages: string[] = [];
+  const start = { swept: false, faulty: false, keysKnown: false };
   const tell: FollowDependencies['alarm'] = (fault, figures) => {
     logger.error({ fault, ...figures }, faultExplanations[fault]);
     counted.streamFault(fault);
@@ -193,7 +207,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     tell(fault, figures);
   };
   const aborter = new AbortController();
-  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start };
+  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start, damages };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();

@@ -2,6 +2,7 @@ import { sqlList, type Duckdb } from '../lake/duckdb.ts';
 import type { Failure } from './convert.ts';
 import { pruneFiles } from '../lake/prune.ts';
 import type { DataFile, Snapshot } from '../lake/snapshot.ts';
+import type { Table } from '../lake/table.ts';
 import { assertFilesWhole, findFileDamage } from '../lake/verify-files.ts';
 import type { AppError } from '../runtime/errors.ts';
 
@@ -33,17 +34,24 @@ const printSql = 'substr(event_id, 25)';
 /**
  * Opens the memory of keyed event ids, filled from the lake: those that became available within the window. It lies in a
  * table of the engine, some 60 bytes an id, and is gone with it. Returns the damage of the files that could not be trusted:
- * their keys are not known, so a repeat of one would be stored again.
+ * their keys are not known, so a repeat of one would be stored again. Time: that of reading those files whole. Errors:
+ * `corrupt`, `retryable`, when a file was replaced meanwhile: its keys are in another one; the signal's reason.
  */
-export async function openRecentKeys(duckdb: Duckdb, snapshot: Snapshot, nowMs: number): Promise<AppError[]> {
+export async function openRecentKeys(duckdb: Duckdb, table: Table, nowMs: number, signal?: AbortSignal): Promise<AppError[]> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE recent_keys (key VARCHAR, print VARCHAR, at_ms BIGINT)');
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
   const files: DataFile[] = [];
   const damages: AppError[] = [];
-  for (const file of pruneFiles(snapshot.files, { availableAt: { fromMs: nowMs - dedupeWindowMs } })) {
+  for (const file of pruneFiles(table.snapshot().files, { availableAt: { fromMs: nowMs - dedupeWindowMs } })) {
+    signal?.throwIfAborted();
     const damage = await findFileDamage(file);
-    if (damage === undefined) files.push(file);
-    else damages.push(damage);
+    if (damage === undefined) {
+      files.push(file);
+      continue;
+    }
+    if (damage.retryable) await table.refresh();
+    if (damage.retryable && !table.snapshot().files.some(({ path }) => path === file.path)) throw damage;
+    damages.push(damage);
   }
   if (files.length === 0) return damages;
   await duckdb.run(

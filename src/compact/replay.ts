@@ -94,7 +94,8 @@ export async function replayFailed(dependencies: ReplayDependencies): Promise<Re
   try {
     await table.refresh();
     await recoverIntents(table, paths.staging, crashPoint);
-    await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
+    // A key that a damaged file no longer shows would be stored again.
+    for (const damage of await openRecentKeys(duckdb, table, clock.nowMs())) throw damage;
     let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };
     for (const file of await listSettledFiles(paths.failed)) {
       const one = await replayFile(dependencies, file);

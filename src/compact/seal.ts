@@ -12,7 +12,7 @@ import { sqlList, sqlText, type Duckdb } from '../lake/duckdb.ts';
 import { carryOut, openStaging, type Intent } from '../lake/intent.ts';
 import { youngFolder, type DataFile } from '../lake/snapshot.ts';
 import type { Table } from '../lake/table.ts';
-import { assertFilesWhole } from '../lake/verify-files.ts';
+import { findFileDamage } from '../lake/verify-files.ts';
 
 export interface SealDependencies {
   readonly table: Table;
@@ -170,26 +170,38 @@ function countRows(outputs: readonly Output[]): number {
   return outputs.reduce((sum, output) => sum + output.written.numRecords, 0);
 }
 
+/** Notes which files are damaged; says whether any is. */
+async function noteDamages(files: readonly DataFile[], leftOut: Map<string, AppError>): Promise<boolean> {
+  const before = leftOut.size;
+  for (const file of files) {
+    const damage = await findFileDamage(file);
+    if (damage !== undefined) leftOut.set(file.path, damage);
+  }
+  return leftOut.size > before;
+}
+
 /**
  * Seals what is due: young rows of a kind and date become one file in its Hive folder, sorted by app and time; rows of the
  * same files that are not due stay young, in one new file. Undefined when nothing is due. Under the maintenance lock.
- * Rows change place, never value: `available_at` stays. Errors: `corrupt` when a file is damaged or the rows in and out differ, `disk`, `sql`.
+ * Rows change place, never value: `available_at` stays. A damaged file is noted in `leftOut`, by its path, and stays as it is, as do those that are there
+ * already. Errors: `corrupt` when the rows in and out differ, `disk`, `sql`.
  */
-export async function sealDue(dependencies: SealDependencies, options: SealOptions): Promise<Sealed | undefined> {
+export async function sealDue(dependencies: SealDependencies, options: SealOptions, leftOut: Map<string, AppError>): Promise<Sealed | undefined> {
   const { table, duckdb, clock, crashPoint, stagingDir } = dependencies;
   const nowMs = clock.nowMs();
   await table.refresh();
-  const young = table.snapshot().files.filter((file) => file.young);
+  const young = table.snapshot().files.filter((file) => file.young && !leftOut.has(file.path));
   if (young.length === 0) return undefined;
   const groups = await readGroups(duckdb, young).catch(async (error: unknown) => {
-    await assertFilesWhole(young);
+    if (await noteDamages(young, leftOut)) return undefined;
     throw error;
   });
+  if (groups === undefined) return sealDue(dependencies, options, leftOut);
   const due = findDue(groups, young, nowMs, options);
   const inputs = pickInputs(young, due, options);
   if (inputs.length === 0) return undefined;
   // What is rewritten gets a hash of its own: damage would be believed from then on.
-  await assertFilesWhole(inputs);
+  if (await noteDamages(inputs, leftOut)) return sealDue(dependencies, options, leftOut);
 
   const commitId = randomUUID();
   const folder = await openStaging(stagingDir, commitId);

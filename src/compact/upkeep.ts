@@ -73,21 +73,23 @@ async function underLock<T>(dependencies: UpkeepDependencies, task: () => Promis
   }
 }
 
-/** Seals again and again while something is due. */
+/** Seals again and again while something is due; what is damaged is left out, and thrown when the rest is done. */
 async function seal(dependencies: UpkeepDependencies, duckdb: Duckdb, options: UpkeepOptions, signal: AbortSignal): Promise<void> {
   const { table, clock, crashPoint, paths, logger, counted, writer } = dependencies;
+  const leftOut = new Map<string, AppError>();
   for (let more = true; more && !signal.aborted; ) {
     const startedAt = performance.now();
     const sealed = await underLock(dependencies, () => {
       assertOwner(table.lake(), writer);
-      return sealDue({ table, duckdb, clock, crashPoint, stagingDir: paths.staging }, options);
+      return sealDue({ table, duckdb, clock, crashPoint, stagingDir: paths.staging }, options, leftOut);
     });
     more = sealed !== undefined;
-    if (sealed === undefined) return;
+    if (sealed === undefined) break;
     const durationMs = Math.round(performance.now() - startedAt);
     counted.sealed(sealed, durationMs);
     logger.info({ ...sealed, durationMs }, 'sealed');
   }
+  for (const damage of leftOut.values()) throw damage;
 }
 
 /** Starts the loop that seals, checkpoints and cleans beside the flushes. */
@@ -100,6 +102,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   let sealCheckedAtMs = 0;
   let nextCleanMs = 0;
   let youngBytesSeen = 0;
+  /** The damage that the last look for due rows has met. */
+  let sealDamage: unknown;
   /** The sweep takes every temporary for a leftover, so a checkpoint must not be under way. */
   let isTurning = false;
   let sweeping: Promise<unknown> | undefined;
@@ -120,26 +124,46 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     if (isSealTime()) {
       // The time before the look: what falls due during a seal is seen by the next.
       const checkedAtMs = clock.nowMs();
-      await seal(dependencies, duckdb, options, signal);
+      sealDamage = await seal(dependencies, duckdb, options, signal).then(
+        () => undefined,
+        (error: unknown) => {
+          if (isAppError(error, 'corrupt')) return error;
+          throw error;
+        },
+      );
       sealCheckedAtMs = checkedAtMs;
+    } else if (!table.snapshot().files.some((file) => file.young)) {
+      // What was damaged has been erased.
+      sealDamage = undefined;
     }
+    await clean();
+    // Last: damage must not keep the log from being shortened, nor be looked for twice a second.
+    if (sealDamage !== undefined) throw sealDamage;
+  }
+
+  /** Maybe checkpoint, maybe remove what nobody needs any more. */
+  async function clean(): Promise<void> {
     await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery);
-    const clean = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
+    const cleaning = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
     if (await mustForget(table)) {
       await underLock(dependencies, async () => {
-        await vacuum(table, { ...clean, retentionMs: 0 });
-        await trimLog(table, paths.failed, clean);
+        await vacuum(table, { ...cleaning, retentionMs: 0 });
+        await trimLog(table, paths.failed, cleaning);
       });
     }
     if (performance.now() < nextCleanMs) return;
-    await vacuum(table, clean);
-    await trimLog(table, paths.failed, clean);
+    await vacuum(table, cleaning);
+    await trimLog(table, paths.failed, cleaning);
     nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs / 2);
   }
 
   async function sweepOnce(putAside: boolean): Promise<boolean> {
     if (isTurning) return false;
-    const swept = sweepLeftovers(putAside);
+    const swept = sweepLeftovers(putAside).catch((error: unknown) => {
+      // A damaged intent stops what it would rewrite, which the turn tells of, and not the flushes.
+      if (isAppError(error, 'corrupt')) return false;
+      throw error;
+    });
     sweeping = swept.catch(() => undefined);
     return swept.finally(() => {
       sweeping = undefined;

@@ -72,7 +72,7 @@ async function timeFlushes(table: Table, duckdb: Duckdb, folder: string, spool: 
   const clock = createClock(0);
   let epoch: Epoch = { appId: `BENCH@${randomUUID()}`, streamId: 'BENCH', position: 0, dedupeThrough: 0 };
   await table.commit(() => ({ cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: 0 } }], epoch, writer }));
-  await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
+  await openRecentKeys(duckdb, table, clock.nowMs());
   const dependencies = { table, duckdb, clock, crashPoint: noCrashPoint, failedDir: lakePaths(path.join(folder, 'lake')).failed, writer };
   const file = path.join(folder, 'batch.ndjson');
   const bytes = (await stat(spool.file)).size;

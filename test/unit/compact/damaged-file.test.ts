@@ -1,3 +1,4 @@
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/cli/demo/random.ts';
@@ -10,6 +11,7 @@ import { readSnapshot } from '../../../src/lake/snapshot.ts';
 import { openTable } from '../../../src/lake/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import type { AppError } from '../../../src/runtime/errors.ts';
 import { damageFile } from '../../helpers/damage.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
@@ -18,8 +20,8 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const clock = createClock(0);
 
-/** A lake of two young files, the first with one bit flipped, and a compactor that runs on it and seals nothing. */
-async function withDamage() {
+/** A lake of two young files, and a compactor that runs on it and seals nothing. */
+async function withLake() {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
@@ -30,20 +32,31 @@ async function withDamage() {
     stream.publish([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })]);
     await waitFor('flushed', async () => (await files()).length === count);
   }
-  const [first] = await files();
-  damageFile(first?.absolutePath ?? '', 'flip', createRandom(1));
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   onTestFinished(() => duckdb.close());
   const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
-  return { lakeDir, stream, duckdb, table, files, damaged: first?.absolutePath ?? '' };
+  return { lakeDir, stream, duckdb, table, files };
 }
 
-test('a damaged file is not sealed, which would make its damage look right', async () => {
+/** The same lake, its first file with one bit flipped. */
+async function withDamage() {
+  const lake = await withLake();
+  const [first] = await lake.files();
+  const damaged = first?.absolutePath ?? '';
+  damageFile(damaged, 'flip', createRandom(1));
+  return { ...lake, damaged };
+}
+
+test('a damaged file is not sealed, which would make its damage look right, and keeps no other from it', async () => {
   const { lakeDir, duckdb, table, files, damaged } = await withDamage();
-  const before = (await files()).map((file) => file.path);
-  const sealing = sealDue({ table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: lakePaths(lakeDir).staging }, { sealAgeMs: 0, sealMaxBytes: 1e9 });
-  await expect(sealing).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining(damaged) });
-  expect((await files()).map((file) => file.path)).toEqual(before);
+  const seal = () => sealDue({ table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: lakePaths(lakeDir).staging }, { sealAgeMs: 0, sealMaxBytes: 1e9 }, leftOut);
+  const leftOut = new Map<string, AppError>();
+  expect(await seal()).toMatchObject({ filesIn: 1, rows: 2 });
+  expect([...leftOut.values()].map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
+  const after = await files();
+  expect(after.filter((file) => file.young).map((file) => file.absolutePath)).toEqual([damaged]);
+  expect(after.filter((file) => !file.young)).toHaveLength(1);
+  expect(await seal()).toBeUndefined();
 });
 
 test('an erasure that cannot trust a file rewrites nothing, and says which it is', async () => {
@@ -56,6 +69,16 @@ test('an erasure that cannot trust a file rewrites nothing, and says which it is
 
 test('the memory of keys leaves a damaged file out, and tells of it', async () => {
   const { duckdb, table, damaged } = await withDamage();
-  const damages = await openRecentKeys(duckdb, table.snapshot(), clock.nowMs());
+  const damages = await openRecentKeys(duckdb, table, clock.nowMs());
   expect(damages.map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
+});
+
+test('a file that was replaced meanwhile is no damaged one: its keys are looked for again', async () => {
+  const { lakeDir, duckdb, table, files } = await withLake();
+  const replaced = await files();
+  const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });
+  await sealDue({ table: other, duckdb, clock, crashPoint: noCrashPoint, stagingDir: lakePaths(lakeDir).staging }, { sealAgeMs: 0, sealMaxBytes: 1e9 }, new Map());
+  for (const { absolutePath } of replaced) await rm(absolutePath);
+  await expect(openRecentKeys(duckdb, table, clock.nowMs())).rejects.toMatchObject({ code: 'corrupt', retryable: true });
+  expect(await openRecentKeys(duckdb, table, clock.nowMs())).toEqual([]);
 });
