@@ -73,6 +73,10 @@ async function checkFile(duckdb: Duckdb, file: DataFile): Promise<Problem | unde
   return undefined;
 }
 
+async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
+  return (await loadTableState(tableDir)).files.has(encodeURI(file.path));
+}
+
 /** Follows the chain of the commits: every version there, each naming the hash of the one before. */
 async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
   const { commits, checkpoints } = await listLog(tableDir);
@@ -96,7 +100,8 @@ async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; co
       }
       previous = { version, sha256: commit.sha256 };
     } catch (error) {
-      problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(version)), detail: describeError(error) });
+      // Trimmed since it was listed: then it is no concern.
+      if (!isSystemError(error, 'ENOENT')) problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(version)), detail: describeError(error) });
       previous = { version };
     }
   }
@@ -110,8 +115,9 @@ async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; co
 
 /** Checks the bytes of every checkpoint, and that the one other engines are pointed to is there. */
 async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
-  const { checkpoints } = await listLog(tableDir);
+  // Before the folder is listed: a checkpoint that is written meanwhile is no missing one.
   const last = await findLastCheckpoint(tableDir);
+  const { checkpoints } = await listLog(tableDir);
   const problems: Problem[] = [];
   const tell = (version: number, detail: string): void => void problems.push({ problem: 'damaged_checkpoint', path: logPath(checkpointName(version)), detail });
   if (last !== undefined && !checkpoints.includes(last.version)) tell(last.version, 'it is not there');
@@ -211,7 +217,8 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     if (state.version >= 0) problems.push(...(await checkEmptyFile(duckdb, snapshot)));
     for (const file of files) {
       const problem = await checkFile(duckdb, file);
-      if (problem !== undefined) problems.push(problem);
+      // An erasure unlinks what it has replaced at once.
+      if (problem !== undefined && (await isLive(tableDir, file))) problems.push(problem);
       rows += file.numRecords ?? 0;
     }
   } finally {

@@ -143,7 +143,8 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
     return await loadFrom(tableDir, checkpoints.at(-1), commits);
   } catch (error) {
     if (!isAppError(error, 'corrupt') || isSystemError(error.cause, 'ENOENT')) throw error;
-    const newest = commits.at(-1) ?? -1;
+    // A checkpoint past the last commit tells that commits are gone: what they said must not be forgotten.
+    const newest = Math.max(commits.at(-1) ?? -1, checkpoints.at(-1) ?? -1);
     const starts = [...checkpoints.slice(0, -1).toReversed(), ...(commits[0] === 0 ? [undefined] : [])];
     const isWhole = (start = 0): boolean => commits.filter((version) => version >= start).length === newest - start + 1;
     for (const start of starts.filter(isWhole)) {
@@ -164,7 +165,9 @@ export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_IN
       return await tryLoad(tableDir, upTo);
     } catch (error) {
       const trimmed = isSystemError(error, 'ENOENT') || (isAppError(error, 'corrupt') && isSystemError(error.cause, 'ENOENT'));
-      if (!trimmed || attempt === 5) throw error;
+      // A listing made while the folder changes may show a commit and not the one before it.
+      const maybeMislisted = attempt === 1 && isAppError(error, 'corrupt');
+      if (!(trimmed || maybeMislisted) || attempt === 5) throw error;
     }
   }
 }
