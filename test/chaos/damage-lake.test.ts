@@ -28,7 +28,7 @@ const tableOf = (data: string): string => path.join(data, 'lake', 'events');
 
 const request: WorkerPlan['request'] = {
   event: 'customEvents',
-  selectors: ['idApp', 'eventName', 'customUserId', 'tsEvent', 'params'],
+  selectors: ['idApp', 'eventName', 'customUserId', 'tsEvent', 'params.name', 'params.value'],
   timezone: 'UTC',
   eventTime: {},
   availableAt: {},
