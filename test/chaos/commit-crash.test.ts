@@ -56,6 +56,8 @@ test(
       }
     }
     const last = processes.start(place);
+    // what only this one can take in: before it runs, a signal would end it like any program
+    await publishEvents(publisher, ids, {});
     await waitForAll(folder, ids);
     last.child.kill('SIGTERM');
     expect(await last.exited).toBe('0');

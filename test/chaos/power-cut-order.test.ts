@@ -26,7 +26,7 @@ function stepAt(steps: readonly Step[], index: number, what: string): Step {
 /** Each event's message was written, then synced, then acknowledged by the broker, then answered with a 200. */
 function assertAcknowledgedAfterSync(steps: readonly Step[]): void {
   const writes = findSteps(steps, new RegExp(String.raw`^pwrite64\(\d+${blockFile}.*tributary\.events\{`));
-  const answers = findSteps(steps, /^writev?\(.*"HTTP\/1\.1 200 OK\\r\\ncontent-type/);
+  const answers = findSteps(steps, /^writev?\(.*"HTTP\/1\.1 200 OK\\r\\n/);
   expect(writes.length).toBe(events);
   expect(answers.length).toBe(events);
   for (let n = 0; n < events; n += 1) {
