@@ -199,7 +199,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     counted.streamFault(fault);
     faults.push({ fault, at: new Date(clock.nowMs()).toISOString() });
   };
-  const streamEnd = await watchStreamEnd({ reader: dependencies.reader, file: paths.streamEnd, position: () => table.lake().epoch?.position ?? 0, alarm: tell });
+  const streamEnd = await watchStreamEnd({ reader: dependencies.reader, file: paths.streamEnd, position: () => table.lake().epoch?.position ?? 0, alarm: tell, logger: dependencies.logger });
   closers.add('stream end', () => streamEnd.stop());
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     streamEnd.reset();

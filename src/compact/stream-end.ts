@@ -1,6 +1,8 @@
 import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/retry.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import type { FollowDependencies } from './follow.ts';
@@ -25,6 +27,7 @@ export interface StreamEndDependencies {
   /** The last sequence that the lake has. */
   readonly position: () => number;
   readonly alarm: FollowDependencies['alarm'];
+  readonly logger: Logger;
 }
 
 interface Mark {
@@ -47,10 +50,11 @@ async function findMark(file: string): Promise<Mark | undefined> {
 }
 
 /** Starts looking at the end of the stream. What was published and lost between two looks is not seen. */
-export async function watchStreamEnd({ reader, file, position, alarm }: StreamEndDependencies): Promise<StreamEnd> {
+export async function watchStreamEnd({ reader, file, position, alarm, logger }: StreamEndDependencies): Promise<StreamEnd> {
   const stopping = new AbortController();
   let mark = await findMark(file);
   let kept = '';
+  let failing = false;
 
   async function hashAt(sequence: number): Promise<string | undefined> {
     const message = sequence === 0 ? undefined : await reader.findMessage(sequence);
@@ -74,8 +78,15 @@ export async function watchStreamEnd({ reader, file, position, alarm }: StreamEn
     if (lost && seen !== undefined) alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
     const text = renderChecked({ ...mark });
     if (text === kept) return;
-    // Tried again at the next look: the sweep of a start may have taken the temporary, or the disk be full.
-    await writeFileDurably(file, text).then(() => (kept = text), () => undefined);
+    try {
+      await writeFileDurably(file, text);
+      kept = text;
+      failing = false;
+    } catch (error) {
+      // Tried again at the next look: the sweep of a start may have taken the temporary, or the disk be full.
+      if (!failing) logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be kept');
+      failing = true;
+    }
   }
 
   let last: Promise<void> = Promise.resolve();
