@@ -168,7 +168,11 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
       address: { ...address, port },
       monitor,
       exited,
-      stop: (graceMs) => stopChild(child, exited, graceMs),
+      stop(graceMs) {
+        // First, so that an end that is wanted is not told as a lost connection; not waited for, the server may be stalled.
+        void monitor.close();
+        return stopChild(child, exited, graceMs);
+      },
       kill: () => void child.kill('SIGKILL'),
     };
   } catch (error) {
