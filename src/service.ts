@@ -13,7 +13,7 @@ import { startKeeper, type Keeper } from './runtime/keeper.ts';
 import { buildWithClosers, type Closers, type Stoppable } from './runtime/lifecycle.ts';
 import { takeOverLock } from './runtime/lock.ts';
 import type { Logger } from './runtime/logger.ts';
-import { httpAddress, settlePorts } from './runtime/ports.ts';
+import { httpAddress, resolveHost, settlePorts } from './runtime/ports.ts';
 import { findProcessStart } from './runtime/process-identity.ts';
 import { removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
@@ -132,11 +132,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     sweepServiceStates(paths.run);
     const has = (role: Role): boolean => options.roles.includes(role);
     const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port' }] : [])];
-    const ports = await settlePorts(config.host, wanted);
+    const host = await resolveHost(config.host);
+    const ports = await settlePorts(host, wanted);
     const s2sPort = has('ingest') ? ports.shift() : undefined;
     const apiPort = ports.shift();
-    const s2s = s2sPort === undefined ? undefined : httpAddress(config.host, s2sPort);
-    const api = apiPort === undefined ? undefined : httpAddress(config.host, apiPort);
+    const s2s = s2sPort === undefined ? undefined : httpAddress(host, s2sPort);
+    const api = apiPort === undefined ? undefined : httpAddress(host, apiPort);
 
     const keepers: Keeper<RunningChild>[] = [];
     const broker = await keepNatsServer(options, closers, keepers, signal);
@@ -146,7 +147,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       ...options.environment,
       TRIBUTARY_DATA_DIR: config.dataDir,
       TRIBUTARY_NATS_URL: broker.url,
-      TRIBUTARY_HOST: config.host,
+      TRIBUTARY_HOST: host,
       ...(s2sPort === undefined ? {} : { TRIBUTARY_S2S_PORT: String(s2sPort) }),
       ...(apiPort === undefined ? {} : { TRIBUTARY_API_PORT: String(apiPort) }),
     };

@@ -1,3 +1,4 @@
+import { lookup } from 'node:dns/promises';
 import { createServer, type Server } from 'node:net';
 import { AppError, isSystemError } from './errors.ts';
 
@@ -17,6 +18,19 @@ function listen(host: string, { port, what }: WantedPort): Promise<Server> {
     });
     server.listen({ host, port, exclusive: true }, () => resolve(server));
   });
+}
+
+/**
+ * The one address that a host's name stands for, IPv4 before IPv6; an address stands for itself. Settled once, for what
+ * listens on a name listens on each of its addresses, with a server and with limits of its own.
+ */
+export async function resolveHost(host: string): Promise<string> {
+  try {
+    const addresses = await lookup(host, { all: true });
+    return (addresses.find(({ family }) => family === 4) ?? addresses[0])?.address ?? host;
+  } catch (error) {
+    throw new AppError('start_failed', `the host ${host} has no address`, { cause: error, hint: 'Name an address of this machine, such as 127.0.0.1 or 0.0.0.0.', retryable: false });
+  }
 }
 
 function portOf(server: Server): number {

@@ -36,9 +36,12 @@ const answerMs = 2000;
 const believedLooks = 2;
 /** A restart writes the configuration and the stream's index: with less room it would not come up. */
 const minRoomBytes = 8 * 1024 * 1024;
-/** A server that freezes again soon after a restart is restarted less and less often, so that it can be looked at. */
+/**
+ * A server that freezes again soon after a restart is restarted less and less often, so that it can be looked at; never so
+ * late that a disk which has filled up again and again keeps events out for 30 s after it has room.
+ */
 const firstBackoffMs = 2000;
-const maxBackoffMs = 60_000;
+const maxBackoffMs = 15_000;
 /** A server that was well for so long is restarted at once again. */
 const lastingMs = 60_000;
 

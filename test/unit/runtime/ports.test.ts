@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
-import { httpAddress, settlePorts } from '../../../src/runtime/ports.ts';
+import { httpAddress, resolveHost, settlePorts } from '../../../src/runtime/ports.ts';
 
 describe('ports', () => {
   it('are free ones where any will do, and never the same twice', async () => {
@@ -22,6 +22,13 @@ describe('ports', () => {
 
   it('are not to blame for an address that is not this machine\'s', async () => {
     await expect(settlePorts('192.0.2.1', [{ port: 0, what: 's2s port' }])).rejects.toMatchObject({ hint: expect.stringContaining('Choose an address') });
+  });
+
+  it('stand at one address, also of a name that has several', async () => {
+    expect(await resolveHost('localhost')).toBe('127.0.0.1');
+    expect(await resolveHost('0.0.0.0')).toBe('0.0.0.0');
+    expect(await resolveHost('::1')).toBe('::1');
+    await expect(resolveHost('no.such.host.invalid')).rejects.toMatchObject({ code: 'start_failed', hint: expect.stringContaining('Name an address') });
   });
 
   it('stand after an IPv6 address in brackets', () => {
