@@ -180,6 +180,9 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     await exited;
     if (isAppError(error, 'broker_unsafe')) throw error;
     if (options.signal?.aborted === true) throw new AppError('stopping', 'nats-server was stopped while it started');
-    throw new AppError('start_failed', `nats-server did not start: ${log.lastLines() || 'no output'}`, { cause: error });
+    throw new AppError('start_failed', `nats-server did not start: ${log.lastLines() || 'no output'}`, {
+      cause: error,
+      hint: `If these words are about its store: see whether ${options.folder} can be read and written and its disk has room; a damaged store is to be restored from a copy.`,
+    });
   }
 }

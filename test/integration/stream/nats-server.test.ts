@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, stat } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -104,6 +104,12 @@ describe('the embedded nats-server', () => {
     const { server } = await start();
     const taken = { ...server.address };
     await expect(start({ address: taken })).rejects.toMatchObject({ code: 'start_failed', message: expect.stringContaining('address already in use') as string });
+  });
+
+  it('says what to look at when its store cannot be used', async () => {
+    const folder = testFolder();
+    await writeFile(path.join(folder, 'store'), 'no folder');
+    await expect(start({ folder })).rejects.toMatchObject({ code: 'start_failed', hint: expect.stringContaining(`see whether ${folder} can be read and written`) as string });
   });
 
   it('names a binary that is missing', async () => {
