@@ -13,6 +13,7 @@ import { carryOut, openStaging, type Intent } from '../lake/intent.ts';
 import { youngFolder, type DataFile } from '../lake/snapshot.ts';
 import type { Table } from '../lake/table.ts';
 import { findFileDamage } from '../lake/verify-files.ts';
+import type { DueRows, Group } from './due.ts';
 
 export interface SealDependencies {
   readonly table: Table;
@@ -20,10 +21,11 @@ export interface SealDependencies {
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
   readonly stagingDir: string;
+  readonly dueRows: DueRows;
 }
 
 export interface SealOptions {
-  readonly sealAgeMs: number;
+  /** Most bytes of a sealed file, and a group's that is sealed before its time, about. */
   readonly sealMaxBytes: number;
 }
 
@@ -38,16 +40,6 @@ export interface Sealed {
   readonly sizeBytes: number;
 }
 
-/** The rows of one kind and date among the young files: they become one sealed file. */
-interface Group {
-  readonly kind: string;
-  readonly date: string;
-  readonly rows: number;
-  readonly oldestMs: number;
-  readonly files: readonly string[];
-}
-
-const dayMs = 86_400_000;
 /** So many small young files are made one, so that readers do not open hundreds. */
 const mergeFiles = 64;
 /** Young files of this part of `sealMaxBytes` and more are large enough as they are. */
@@ -58,23 +50,6 @@ const inputPart = 4;
 const manyGroups = 16;
 
 const columnList = eventColumns.map(({ name }) => name).join(', ');
-
-/** Rows of dates long past that have waited for this part of their time go along with those whose time is over. */
-const alongPart = 0.75;
-
-/** Says whether events of a date are expected to come all the time. */
-function isCurrent(date: string, nowMs: number): boolean {
-  const ageMs = nowMs - Date.parse(`${date}T00:00:00Z`);
-  return ageMs < 2 * dayMs && ageMs > -dayMs;
-}
-
-/**
- * How long rows of a date may stay young. Rows of dates long past (or far ahead) come in trickles over many dates; they
- * wait 24 times as long, up to a day, so that each date gets one file a day and not one an hour.
- */
-export function sealAgeOf(date: string, nowMs: number, sealAgeMs: number): number {
-  return isCurrent(date, nowMs) ? sealAgeMs : Math.max(sealAgeMs, Math.min(24 * sealAgeMs, dayMs));
-}
 
 async function readGroups(duckdb: Duckdb, files: readonly DataFile[]): Promise<Group[]> {
   const rows = await duckdb.rows(
@@ -89,18 +64,6 @@ async function readGroups(duckdb: Duckdb, files: readonly DataFile[]): Promise<G
     oldestMs: Number(row['oldest']),
     files: row['files'] as string[],
   }));
-}
-
-function findDue(groups: readonly Group[], young: readonly DataFile[], nowMs: number, options: SealOptions): Group[] {
-  const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
-  const rows = groups.reduce((sum, group) => sum + group.rows, 0);
-  const bytesPerRow = rows === 0 ? 0 : bytes / rows;
-  /** The part of its time that a group has waited. */
-  const waited = (group: Group): number => (nowMs - group.oldestMs) / sealAgeOf(group.date, nowMs, options.sealAgeMs);
-  const isOld = (group: Group): boolean => !isCurrent(group.date, nowMs);
-  // History that was sent over hours would otherwise be due date after date, each time at the price of rewriting the rest.
-  const least = groups.some((group) => isOld(group) && waited(group) >= 1) ? alongPart : 1;
-  return groups.filter((group) => group.rows * bytesPerRow >= options.sealMaxBytes || waited(group) >= (isOld(group) ? least : 1));
 }
 
 /** The young files to rewrite: those with rows that are due, up to a bound; or the small ones, when there are too many. */
@@ -187,7 +150,7 @@ async function noteDamages(files: readonly DataFile[], leftOut: Map<string, AppE
  * already. Errors: `corrupt` when the rows in and out differ, `disk`, `sql`.
  */
 export async function sealDue(dependencies: SealDependencies, options: SealOptions, leftOut: Map<string, AppError>): Promise<Sealed | undefined> {
-  const { table, duckdb, clock, crashPoint, stagingDir } = dependencies;
+  const { table, duckdb, clock, crashPoint, stagingDir, dueRows } = dependencies;
   const nowMs = clock.nowMs();
   await table.refresh();
   const young = table.snapshot().files.filter((file) => file.young && !leftOut.has(file.path));
@@ -197,7 +160,7 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     throw error;
   });
   if (groups === undefined) return sealDue(dependencies, options, leftOut);
-  const due = findDue(groups, young, nowMs, options);
+  const due = dueRows.find(groups, young, nowMs);
   const inputs = pickInputs(young, due, options);
   if (inputs.length === 0) return undefined;
   // What is rewritten gets a hash of its own: damage would be believed from then on.
@@ -216,6 +179,7 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     throw new AppError('corrupt', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: 'Run tributary lake check.' });
   }
   await carryOut(table, stagingDir, toIntent(table, inputs, outputs, commitId, nowMs), crashPoint);
+  dueRows.sealed(due);
   return {
     version: table.state().version,
     filesIn: inputs.length,

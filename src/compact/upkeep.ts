@@ -13,6 +13,7 @@ import type { lakePaths } from '../lake/lake.ts';
 import type { Table } from '../lake/table.ts';
 import type { Trouble } from './compact-facts.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
+import { createDueRows, type DueRows } from './due.ts';
 import { assertOwner } from './flush.ts';
 import { sealDue } from './seal.ts';
 
@@ -74,14 +75,14 @@ async function underLock<T>(dependencies: UpkeepDependencies, task: () => Promis
 }
 
 /** Seals again and again while something is due; what is damaged is left out, and thrown when the rest is done. */
-async function seal(dependencies: UpkeepDependencies, duckdb: Duckdb, options: UpkeepOptions, signal: AbortSignal): Promise<void> {
-  const { table, clock, crashPoint, paths, logger, counted, writer } = dependencies;
+async function seal(dependencies: UpkeepDependencies & { readonly dueRows: DueRows }, duckdb: Duckdb, options: UpkeepOptions, signal: AbortSignal): Promise<void> {
+  const { table, clock, crashPoint, paths, logger, counted, writer, dueRows } = dependencies;
   const leftOut = new Map<string, AppError>();
   for (let more = true; more && !signal.aborted; ) {
     const startedAt = performance.now();
     const sealed = await underLock(dependencies, () => {
       assertOwner(table.lake(), writer);
-      return sealDue({ table, duckdb, clock, crashPoint, stagingDir: paths.staging }, options, leftOut);
+      return sealDue({ table, duckdb, clock, crashPoint, stagingDir: paths.staging, dueRows }, options, leftOut);
     });
     more = sealed !== undefined;
     if (sealed === undefined) break;
@@ -96,6 +97,7 @@ async function seal(dependencies: UpkeepDependencies, duckdb: Duckdb, options: U
 export async function startUpkeep(dependencies: UpkeepDependencies, options: UpkeepOptions): Promise<Upkeep> {
   const { table, clock, crashPoint, paths, logger, writer, trouble } = dependencies;
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 1, tempDir: path.join(options.spoolDir, 'seal') });
+  const dueRows = createDueRows(options);
   const aborter = new AbortController();
   const { signal } = aborter;
   const sealEveryMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
@@ -124,7 +126,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     if (isSealTime()) {
       // The time before the look: what falls due during a seal is seen by the next.
       const checkedAtMs = clock.nowMs();
-      sealDamage = await seal(dependencies, duckdb, options, signal).then(
+      sealDamage = await seal({ ...dependencies, dueRows }, duckdb, options, signal).then(
         () => undefined,
         (error: unknown) => {
           if (isAppError(error, 'corrupt')) return error;

@@ -148,8 +148,8 @@ test(
       seen.push(...readAvailableAt(path.join(folder, 'lake')).slice(-1));
     }
     await waitForAll(folder, ids);
-    // a clock that stands long before what is in the lake: the next rows wait for their seal by the age they have by then
-    offsetMs = 30 * 24 * hour * 1000;
+    // a clock that stands long before what is in the lake: rows wait for their seal from when they are seen, not until it is there again
+    offsetMs = -30 * 24 * hour * 1000;
     await publishEvents(publisher, ids, {});
     await waitFor('what is due is sealed', async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).files.every((file) => !file.young));
     await waitForAll(folder, ids);

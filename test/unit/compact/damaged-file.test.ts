@@ -4,6 +4,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/cli/demo/random.ts';
 import { openRecentKeys } from '../../../src/compact/dedupe.ts';
+import { createDueRows } from '../../../src/compact/due.ts';
 import { eraseEvents } from '../../../src/compact/erase.ts';
 import { sealDue } from '../../../src/compact/seal.ts';
 import { openDuckdb } from '../../../src/lake/duckdb.ts';
@@ -20,6 +21,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const clock = createClock(0);
+const sealing = { sealAgeMs: 0, sealMaxBytes: 1e9 };
 
 /** Where a test stages its own seals: the running compactor sweeps the lake's staging folder. */
 function ownStaging(lakeDir: string): string {
@@ -57,7 +59,7 @@ async function withDamage() {
 
 test('a damaged file is not sealed, which would make its damage look right, and keeps no other from it', async () => {
   const { lakeDir, duckdb, table, files, damaged } = await withDamage();
-  const seal = () => sealDue({ table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: ownStaging(lakeDir) }, { sealAgeMs: 0, sealMaxBytes: 1e9 }, leftOut);
+  const seal = () => sealDue({ table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: ownStaging(lakeDir), dueRows: createDueRows(sealing) }, sealing, leftOut);
   const leftOut = new Map<string, AppError>();
   expect(await seal()).toMatchObject({ filesIn: 1, rows: 2 });
   expect([...leftOut.values()].map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
@@ -85,7 +87,7 @@ test('a file that was replaced meanwhile is no damaged one: its keys are looked 
   const { lakeDir, duckdb, table, files } = await withLake();
   const replaced = await files();
   const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });
-  await sealDue({ table: other, duckdb, clock, crashPoint: noCrashPoint, stagingDir: ownStaging(lakeDir) }, { sealAgeMs: 0, sealMaxBytes: 1e9 }, new Map());
+  await sealDue({ table: other, duckdb, clock, crashPoint: noCrashPoint, stagingDir: ownStaging(lakeDir), dueRows: createDueRows(sealing) }, sealing, new Map());
   for (const { absolutePath } of replaced) await rm(absolutePath);
   await expect(openRecentKeys(duckdb, table, clock.nowMs())).rejects.toMatchObject({ code: 'corrupt', retryable: true });
   expect(await openRecentKeys(duckdb, table, clock.nowMs())).toEqual([]);
