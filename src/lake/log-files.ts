@@ -56,10 +56,11 @@ export interface Commit {
   readonly sha256: string;
 }
 
-/** What a commit of this service begins with: a hash of everything behind it. The hash of the whole file stands in the next commit only. */
-const sealedHead = /^\{"commitInfo":\{"checksum":"([0-9a-f]{64})",/;
-const sealedHeadLength = '{"commitInfo":{"checksum":"",'.length + 64;
 const plainHead = '{"commitInfo":{';
+/** What a commit of this service begins with: a hash of everything behind it. The hash of the whole file stands in the next commit only. */
+const sealedHead = (checksum: string): string => `${plainHead}"checksum":"${checksum}",`;
+const checksumAt = sealedHead('').length - '",'.length;
+const bodyAt = sealedHead('0'.repeat(64)).length;
 /** The only version that wrote commits without a checksum. */
 const uncheckedEngine = 'tributary/0.1';
 
@@ -68,14 +69,19 @@ export function renderCommit(actions: readonly Action[]): string {
   const text = actions.map((action) => `${JSON.stringify(action)}\n`).join('');
   assert(text.startsWith(plainHead), 'a commit begins with its provenance');
   const body = text.slice(plainHead.length);
-  return `${plainHead}"checksum":"${hashCommit(body)}",${body}`;
+  return `${sealedHead(hashCommit(body))}${body}`;
 }
 
 /** Says what is wrong with the bytes of a commit; undefined when they are those that were written, or another engine's. */
 function findDamage(bytes: Buffer, actions: readonly Action[]): string | undefined {
   if (actions.length === 0) return 'it is empty';
-  const checksum = sealedHead.exec(bytes.toString('latin1', 0, sealedHeadLength))?.[1];
-  if (checksum !== undefined) return hashCommit(bytes.subarray(sealedHeadLength)) === checksum ? undefined : 'its bytes are not those that were written';
+  const head = bytes.toString('latin1', 0, bodyAt);
+  const checksum = head.slice(checksumAt, checksumAt + 64);
+  const hasHead = head === sealedHead(checksum);
+  const hasBody = hashCommit(bytes.subarray(bodyAt)) === checksum;
+  if (hasHead && hasBody) return undefined;
+  // One that begins otherwise and has its checksum all the same is no other engine's: its provenance would go unread.
+  if (hasHead || hasBody) return 'its bytes are not those that were written';
   const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
   return info?.tributary !== undefined && info.engineInfo !== uncheckedEngine ? 'it lacks its checksum' : undefined;
 }

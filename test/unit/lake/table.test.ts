@@ -4,13 +4,14 @@ import { expect, test } from 'vitest';
 import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/clean.ts';
 import { openDuckdb } from '../../../src/lake/duckdb.ts';
 import { assertHardLinks, ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
-import { listLog } from '../../../src/lake/log-files.ts';
+import { listLog, readCommit } from '../../../src/lake/log-files.ts';
 import { pruneFiles } from '../../../src/lake/prune.ts';
 import { loadTableState, readSnapshot, type DataFile } from '../../../src/lake/snapshot.ts';
 import { openTable } from '../../../src/lake/table.ts';
 import { eventColumns, type Column } from '../../../src/model/event-fields.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import { isAppError } from '../../../src/runtime/errors.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -120,6 +121,23 @@ test('a log with a missing version or a broken line is an error, never a shorter
   await expect(readSnapshot(table)).rejects.toThrow('version 2');
   await writeFile(second, text);
   expect((await readSnapshot(table)).version).toBe(3);
+});
+
+test('any bit of a commit that is flipped makes it an error, never another engine\'s', async () => {
+  const { table, log } = await newLake();
+  const writer = await openTable(table, options);
+  await writer.commit(() => ({ cause: 'flush', actions: [{ txn: { appId: 's', version: 7 } }] }));
+  const file = path.join(log, '00000000000000000001.json');
+  const bytes = await readFile(file);
+  const believed: string[] = [];
+  for (let bit = 0; bit < bytes.length * 8; bit += 1) {
+    const damaged = Buffer.from(bytes);
+    damaged[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+    await writeFile(file, damaged);
+    const outcome = await readCommit(table, 1).then(() => 'believed', (error: unknown) => isAppError(error, 'corrupt') ? 'refused' : String(error));
+    if (outcome !== 'refused') believed.push(`bit ${bit}: ${outcome}`);
+  }
+  expect(believed).toEqual([]);
 });
 
 test('a file outside the table is refused', async () => {
