@@ -24,10 +24,13 @@ const processes = prepareCompactProcesses();
 const commitPasses = isLongRun ? [1, 3, 6] : [1, 4];
 const compactSteps = [...commitSteps.flatMap((step) => commitPasses.map((pass) => `${step}:${pass}`)), ...flushSteps, ...intentSteps, ...(isLongRun ? ['file-renamed:3'] : []), ...checkpointSteps, ...cleanSteps];
 
+/** What a compactor does once, when it starts: it passes there no second time. */
+const startStep = 'swept';
+
 /** The steps of one sweep: each as it stands, then each at a random pass in random order. */
 function stepsOfSweep(sweep: number, random: Random): string[] {
   if (sweep === 0) return compactSteps;
-  const drawn = compactSteps.map((step) => ({ step: `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`, at: random.next() }));
+  const drawn = compactSteps.map((step) => ({ step: step === startStep ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`, at: random.next() }));
   return drawn.toSorted((a, b) => a.at - b.at).map(({ step }) => step);
 }
 
