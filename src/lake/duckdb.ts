@@ -12,7 +12,10 @@ export interface DuckdbOptions {
 /** A value bound to a statement's parameter; never spliced into its text. */
 export type SqlValue = string | number | bigint | boolean | null;
 
-/** One row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits: cast it to VARCHAR. */
+/**
+ * One row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits: cast it to VARCHAR. A
+ * text loses U+FEFF at its start: read what a client may have written as JSON, never as it is.
+ */
 export type SqlRow = Readonly<Record<string, unknown>>;
 
 /** An in-memory DuckDB engine with one connection: statements run one after the other. */

@@ -61,14 +61,22 @@ function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
   return row;
 }
 
+/** The lake's columns, with nothing lost on their way here: DuckDB's driver takes U+FEFF from the start of a text, so that none may start with it. */
+const exactColumns = `* REPLACE (${[
+  ...eventFields.flatMap(({ schema: { 'x-column': column, 'x-column-type': type } }) => (type === 'VARCHAR' ? `'=' || ${column} AS ${column}` : type.startsWith('MAP') ? `to_json(${column})::VARCHAR AS ${column}` : [])),
+  'hwid::VARCHAR AS hwid',
+  'epoch(event_time) AS event_time',
+].join(', ')})`;
+
 /** A row of the lake in the form of `expectedRow`. */
 function actualRow(row: Row, expected: Row): Row {
   const actual: Row = { kind: row['kind'], id_app: row['id_app'] };
   for (const { name, schema } of eventFields) {
-    const column = schema['x-column'];
+    const { 'x-column': column, 'x-column-type': type } = schema;
     const value = row[column];
     if (name === 'eventTimestamp') actual[column] = expected['event_time'] === undefined ? undefined : Number(value);
-    else if (schema['x-column-type'] === 'MAP(VARCHAR, VARCHAR)') actual[column] = value === null ? null : (value as { key: string; value: string }[]).map((entry) => [entry.key, entry.value]).toSorted(([a], [b]) => (String(a) < String(b) ? -1 : 1));
+    else if (type.startsWith('MAP')) actual[column] = value === null ? null : Object.entries(JSON.parse(value as string) as object).toSorted(([a], [b]) => (a < b ? -1 : 1));
+    else if (type === 'VARCHAR') actual[column] = value === null ? null : (value as string).slice(1);
     else actual[column] = typeof value === 'bigint' ? value.toString() : value;
   }
   return actual;
@@ -125,7 +133,7 @@ describe('any body', () => {
 
       const stored = async (): Promise<number> => (await readSnapshot(`${folder}/lake/events`)).lake?.totals.stored ?? 0;
       await waitFor('the lake has what was accepted', async () => (await stored()) >= accepted.size, 60_000);
-      const rows = (await readRows(folder, '* REPLACE (hwid::VARCHAR AS hwid, epoch(event_time) AS event_time)')) as Row[];
+      const rows = (await readRows(folder, exactColumns)) as Row[];
       figures.acceptedEvents += accepted.size;
       figures.wrongRows += Math.abs(rows.length - accepted.size);
       expect(rows.length).toBe(accepted.size);
