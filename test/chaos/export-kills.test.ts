@@ -78,13 +78,13 @@ interface Killing {
   midExport: number;
 }
 
-/** Kills again and again, each time at a moment somewhere in the attempts that run, and keeps requests coming. */
+/** Kills until so many have hit a running attempt, each time at a moment somewhere in it, and keeps requests coming. */
 async function killAll(service: TestService, client: ExportClient, query: string, random: Random, attemptMs: number): Promise<Killing> {
   const seen: Killing = { acknowledged: [], ends: new Map(), workers: new Set(), killed: { job: 0, export: 0, supervisor: 0, 'nats-server': 0 }, midExport: 0 };
   const open = new Set<string>();
   const order = killOrder(random);
   const jobs = (): number[] => service.processes().flatMap(({ role, pid }) => (role === 'job' ? [pid] : []));
-  for (let done = 0; done < kills; ) {
+  while (seen.midExport < kills) {
     for (const id of open) {
       const data = await client.find(id);
       if (data?.status === 'In progress') continue;
@@ -105,7 +105,6 @@ async function killAll(service: TestService, client: ExportClient, query: string
     const victim = order.next().value;
     if ((await service.kill9(victim, random)) === undefined) continue;
     if (victim === 'supervisor') await service.startAgain();
-    done += 1;
     seen.killed[victim] += 1;
     if (running.length > 0) seen.midExport += 1;
   }
@@ -160,7 +159,7 @@ describe('kill -9 during exports', () => {
       recordFinding({
         promise: 'P10',
         what: 'kill -9 of workers, the export role, nats-server and the supervisor in mid-export',
-        wanted: `${kills} kills: each request one set of files with the bytes of an undisturbed run, no leftovers`,
+        wanted: `${kills} kills in mid-export: each request one set of files with the bytes of an undisturbed run, no leftovers`,
         figures,
         reached: figures.wrongResults + figures.errors + figures.lostRequests + figures.changedEnds + figures.leftovers + figures.orphans === 0,
         ...(figures.errors > 0 ? { shortfall: `${figures.errors} requests ended in the documented error, after as many interruptions as are allowed` } : {}),
@@ -169,7 +168,6 @@ describe('kill -9 during exports', () => {
       });
       expect(leftovers).toEqual([]);
       expect(figures).toMatchObject({ wrongResults: 0, errors: 0, lostRequests: 0, changedEnds: 0, orphans: 0, rightResults: all.length });
-      expect(seen.midExport).toBeGreaterThan(kills / 2);
     },
     120_000 + kills * 20_000,
   );
