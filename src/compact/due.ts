@@ -15,7 +15,7 @@ export interface Group {
 export interface DueOptions {
   /** How long rows stay young, milliseconds. */
   readonly sealAgeMs: number;
-  /** A group of so many bytes is due at once. */
+  /** A group of so many bytes is due at once; the most that a sealed file is to hold. */
   readonly sealMaxBytes: number;
 }
 
@@ -23,7 +23,7 @@ export interface DueOptions {
 export interface DueRows {
   /** The groups that have waited long enough, or are large enough. */
   find(groups: readonly Group[], young: readonly DataFile[], nowMs: number): Group[];
-  /** Told when groups are sealed: rows of theirs that come later wait from then on. */
+  /** Told when all rows of some groups are sealed: those that come later wait from then on. */
   sealed(groups: readonly Group[]): void;
 }
 
@@ -51,16 +51,17 @@ function sealAgeOf(date: string, nowMs: number, sealAgeMs: number): number {
 
 /**
  * Starts to look at what is due. After the clock was set back, rows seem to become available in the future, for as long as
- * it was ahead, because `available_at` never goes back; how long such rows have waited is measured from when they were first seen.
+ * it was ahead, because `available_at` never goes back; such rows have waited since they were first seen so. A restart of
+ * the compactor begins that wait anew.
  */
 export function createDueRows(options: DueOptions): DueRows {
-  /** When rows from the future were first seen, by their kind and date and the monotonic clock. */
+  /** When groups were first seen with rows from the future, by their key and the monotonic clock; kept until they are sealed. */
   let aheadSinceMs = new Map<string, number>();
 
   return {
     find(groups, young, nowMs) {
       const monotonicMs = performance.now();
-      const ahead = groups.filter((group) => group.oldestMs > nowMs).map((group) => keyOf(group));
+      const ahead = groups.filter((group) => group.oldestMs > nowMs || aheadSinceMs.has(keyOf(group))).map((group) => keyOf(group));
       aheadSinceMs = new Map(ahead.map((key) => [key, aheadSinceMs.get(key) ?? monotonicMs]));
 
       const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
@@ -69,7 +70,7 @@ export function createDueRows(options: DueOptions): DueRows {
       /** The part of its time that a group has waited. */
       const waited = (group: Group): number => {
         const sinceMs = aheadSinceMs.get(keyOf(group));
-        const waitedMs = sinceMs === undefined ? nowMs - group.oldestMs : monotonicMs - sinceMs;
+        const waitedMs = Math.max(nowMs - group.oldestMs, sinceMs === undefined ? 0 : monotonicMs - sinceMs);
         return waitedMs / sealAgeOf(group.date, nowMs, options.sealAgeMs);
       };
       const isOld = (group: Group): boolean => !isCurrent(group.date, nowMs);

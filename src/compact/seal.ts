@@ -25,7 +25,7 @@ export interface SealDependencies {
 }
 
 export interface SealOptions {
-  /** Most bytes of a sealed file, and a group's that is sealed before its time, about. */
+  /** What a sealed file is to hold, bytes, as in `DueOptions`; the input of one seal is bounded by a multiple of it. */
   readonly sealMaxBytes: number;
 }
 
@@ -179,7 +179,9 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     throw new AppError('corrupt', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: 'Run tributary lake check.' });
   }
   await carryOut(table, stagingDir, toIntent(table, inputs, outputs, commitId, nowMs), crashPoint);
-  dueRows.sealed(due);
+  // What the bound has left young is still due.
+  const taken = new Set(inputs.map((file) => file.absolutePath));
+  dueRows.sealed(due.filter((group) => group.files.every((file) => taken.has(file))));
   return {
     version: table.state().version,
     filesIn: inputs.length,

@@ -63,6 +63,8 @@ const checksumAt = sealedHead('').length - '",'.length;
 const bodyAt = sealedHead('0'.repeat(64)).length;
 /** The only version that wrote commits without a checksum. */
 const uncheckedEngine = 'tributary/0.1';
+/** What only a commit of this service holds: one that has it is no other engine's, whatever has become of its first bytes. */
+const ownMarks = /"tributary":|"engineInfo":"tributary\//;
 
 /** The bytes of a commit, whose first action is its provenance. */
 export function renderCommit(actions: readonly Action[]): string {
@@ -80,10 +82,9 @@ function findDamage(bytes: Buffer, actions: readonly Action[]): string | undefin
   const hasHead = head === sealedHead(checksum);
   const hasBody = hashCommit(bytes.subarray(bodyAt)) === checksum;
   if (hasHead && hasBody) return undefined;
-  // One that begins otherwise and has its checksum all the same is no other engine's: its provenance would go unread.
   if (hasHead || hasBody) return 'its bytes are not those that were written';
   const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
-  return info?.tributary !== undefined && info.engineInfo !== uncheckedEngine ? 'it lacks its checksum' : undefined;
+  return ownMarks.test(bytes.toString('utf8')) && info?.engineInfo !== uncheckedEngine ? 'it lacks its checksum' : undefined;
 }
 
 /** Hash of a commit's bytes, hex. */

@@ -121,8 +121,8 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
 function requireLake(state: TableState): LakeState {
   const lake = findLakeState(state.lastCommit);
   if (lake === undefined) {
-    throw new AppError('lake_protocol', `version ${state.version} of the lake's table was committed by another engine`, {
-      hint: 'Only this service may write the table. Move the log entries of the other engine away, and the files they added.',
+    throw new AppError('lake_protocol', `version ${state.version} of the lake's table was committed by another engine, or has lost what says that it was not`, {
+      hint: "Only this service may write the table. Look at that entry: is it another engine's, move its entries away, and the files they added; is it damaged, restore it from a copy.",
     });
   }
   return lake;

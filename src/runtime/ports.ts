@@ -29,7 +29,7 @@ export async function resolveHost(host: string): Promise<string> {
     const addresses = await lookup(host, { all: true });
     return (addresses.find(({ family }) => family === 4) ?? addresses[0])?.address ?? host;
   } catch (error) {
-    throw new AppError('start_failed', `the host ${host} has no address`, { cause: error, hint: 'Name an address of this machine, such as 127.0.0.1 or 0.0.0.0.', retryable: false });
+    throw new AppError('start_failed', `the host ${host} cannot be resolved`, { cause: error, hint: 'Name an address of this machine, such as 127.0.0.1 or 0.0.0.0.' });
   }
 }
 

@@ -151,7 +151,8 @@ test(
     // a clock that stands long before what is in the lake: rows wait for their seal from when they are seen, not until it is there again
     offsetMs = -30 * 24 * hour * 1000;
     await publishEvents(publisher, ids, {});
-    await waitFor('what is due is sealed', async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).files.every((file) => !file.young));
+    await waitFor('the events are in the lake', async () => (await countStored(folder)) === ids.size);
+    await waitFor('what is due is sealed', async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).files.every((file) => !file.young), 60_000);
     await waitForAll(folder, ids);
     expectNeverBack(seen);
     expect(compact.facts()['problems']).toEqual([]);

@@ -107,9 +107,8 @@ test(
     const drawn = draw(random);
     for (const [index, fault] of drawn.entries()) {
       // The fault before may have ended its process late; it is started again.
-      const findPid = (): number | undefined => service.processes().find(({ role }) => role === fault.role)?.pid;
-      await waitFor(`a process has the role ${fault.role}`, () => findPid() !== undefined, recoveryMs);
-      const pid = findPid() ?? 0;
+      let pid = 0;
+      await waitFor(`a process has the role ${fault.role}`, () => (pid = service.processes().find(({ role }) => role === fault.role)?.pid ?? 0) > 0, recoveryMs);
       const name = `${fault.calls} of ${fault.role}: ${fault.error}, ${fault.when}`;
       const logBefore = service.lastLog(Number.MAX_SAFE_INTEGER).length;
       const injection = await injectErrors(pid, fault, path.join(folder, `trace-${index}`));

@@ -34,4 +34,13 @@ describe('rows are due', () => {
     due.sealed(ahead);
     expect(due.find(ahead, [], nowMs)).toEqual([]);
   });
+
+  it('by their wait so far when the clock has caught up with them', async () => {
+    const due = createDueRows({ sealAgeMs: 50, sealMaxBytes: 1e9 });
+    const ahead = [group('2026-03-10', nowMs + 20)];
+    expect(due.find(ahead, [], nowMs)).toEqual([]);
+    await waitFor('their wait is over', () => due.find(ahead, [], nowMs).length === 1);
+    expect(due.find(ahead, [], nowMs + 20)).toEqual(ahead);
+    expect(createDueRows({ sealAgeMs: 50, sealMaxBytes: 1e9 }).find(ahead, [], nowMs + 20)).toEqual([]);
+  });
 });
