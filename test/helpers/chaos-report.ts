@@ -24,6 +24,8 @@ export const promises = {
   P11: 'links cannot be forged, and end on time',
   P12: 'bad input is harmless',
   P13: 'nobody reads what is not theirs',
+  P14: 'one owner',
+  P16: 'erased is gone',
 } as const;
 export type PromiseId = keyof typeof promises;
 
