@@ -53,8 +53,12 @@ endif
 bench: build ## throughput of import, compaction and export, as tables and as JSON
 	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
+mutants: build ## takes checks out of the sources one by one; a test has to notice each
+	TRIBUTARY_TEST_MUTANTS=1 $(VITEST) mutants --maxWorkers=1
+
 nightly: build lint types ## every test, then the long forms with hours of the simulator, and the benchmarks
 	TRIBUTARY_TEST_HISTORY_DAYS=7305 $(VITEST) --exclude 'chaos/**'
+	$(MAKE) mutants
 	TRIBUTARY_TEST_SIMULATOR_SEEDS=6000 $(MAKE) chaos
 	$(MAKE) bench
 
@@ -92,4 +96,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test start build chaos bench nightly lint types clean help nats-server tools
+.PHONY: demo test start build chaos bench mutants nightly lint types clean help nats-server tools

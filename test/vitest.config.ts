@@ -5,7 +5,7 @@ export default defineConfig({
   test: {
     root: import.meta.dirname,
     // Benchmarks run alone (`make bench`): beside the tests their figures would mean nothing.
-    include: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? ['{unit,integration,e2e,chaos}/**/*.test.ts'] : ['bench/**/*.bench.ts'],
+    include: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? ['{unit,integration,e2e,chaos,mutants}/**/*.test.ts'] : ['bench/**/*.bench.ts'],
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',

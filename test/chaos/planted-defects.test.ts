@@ -1,11 +1,9 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
-import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
 import { isLongRun } from '../helpers/chaos.ts';
+import { runPlanted } from '../helpers/planted.ts';
 
 const root = path.resolve(import.meta.dirname, '..', '..');
 
@@ -50,20 +48,9 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   'keys are forgotten over a restart': { file: 'src/compact/dedupe.ts', from: 'fromMs: nowMs - dedupeWindowMs', to: 'fromMs: nowMs + dedupeWindowMs' },
 };
 
-/** Runs the short simulator in a process of its own; returns its exit code and what it printed. */
-async function runPlanted(defect: Defect): Promise<{ readonly code: unknown; readonly output: string }> {
-  const child = spawn(process.execPath, [path.join(root, 'test', 'simulator', 'planted-run.mjs'), JSON.stringify(defect)], {
-    cwd: root,
-    env: { ...process.env, TRIBUTARY_CHAOS: '', TRIBUTARY_TEST_SEED: '', TRIBUTARY_TEST_SIMULATOR_SEEDS: '', TRIBUTARY_TEST_SCENARIO: '', NO_COLOR: '1' },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const [stdout, stderr, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')]);
-  return { code, output: `${stdout}${stderr}` };
-}
-
 test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))('%s: the short simulator tells', { timeout: 180_000 }, async ([what, defect]) => {
   expect(readFileSync(path.join(root, defect.file), 'utf8').split(defect.from).length, `${defect.file} has moved on: plant the defect anew`).toBe(2);
-  const { code, output } = await runPlanted(defect);
+  const { code, output } = await runPlanted({ ...defect, test: 'chaos/simulator.test.ts', name: `short run .*${defect.part ?? 'stream and lake'}` });
   expect(code, output).not.toBe(0);
   const found = /ScenarioFailed: .*/.exec(output)?.[0];
   process.stderr.write(`planted: ${what}: ${found ?? 'not found'}\n`);

@@ -1,0 +1,30 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import path from 'node:path';
+import process from 'node:process';
+import { text } from 'node:stream/consumers';
+
+const root = path.resolve(import.meta.dirname, '..', '..');
+
+/** A defect, and the tests that have to notice it. */
+export interface PlantedRun {
+  /** Source file, relative to the root of the repository. */
+  readonly file: string;
+  /** A text that stands in it once, and what takes its place. */
+  readonly from: string;
+  readonly to: string;
+  /** The test file, relative to `test/`, and a pattern of the titles that are run; all without one. */
+  readonly test: string;
+  readonly name?: string;
+}
+
+/** Runs tests on the planted sources in a process of their own; returns its exit code and what it printed. */
+export async function runPlanted(run: PlantedRun): Promise<{ readonly code: unknown; readonly output: string }> {
+  const child = spawn(process.execPath, [path.join(root, 'test', 'helpers', 'planted-run.mjs'), JSON.stringify(run)], {
+    cwd: root,
+    env: { ...process.env, TRIBUTARY_CHAOS: '', TRIBUTARY_TEST_SEED: '', TRIBUTARY_TEST_SIMULATOR_SEEDS: '', TRIBUTARY_TEST_SCENARIO: '', NO_COLOR: '1' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const [stdout, stderr, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')]);
+  return { code, output: `${stdout}${stderr}` };
+}

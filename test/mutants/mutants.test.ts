@@ -1,0 +1,35 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import process from 'node:process';
+import { expect, test } from 'vitest';
+import { runPlanted } from '../helpers/planted.ts';
+import { mutants } from './mutants.ts';
+
+const root = path.resolve(import.meta.dirname, '..', '..');
+/** What a test may take to notice. */
+const wantedMs = 60_000;
+
+const sources = readdirSync(path.join(root, 'src'), { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.ts'))
+  .map((name) => ({ file: path.join('src', name), code: readFileSync(path.join(root, 'src', name), 'utf8') }));
+
+/** The files in which a text stands, once for each time. */
+function placesOf(text: string): string[] {
+  return sources.flatMap(({ file, code }) => code.split(text).slice(1).map(() => file));
+}
+
+test.for(Object.entries(mutants))('%s: the text still stands in the sources, once, and the test is there', ([, mutant]) => {
+  expect(placesOf(mutant.find), 'the source has moved on: plant the mutant anew').toHaveLength(1);
+  expect(existsSync(path.join(root, 'test', mutant.test))).toBe(true);
+});
+
+test.runIf(process.env['TRIBUTARY_TEST_MUTANTS']).for(Object.entries(mutants))('%s: a test notices', { timeout: 4 * wantedMs }, async ([what, { find, replace, test: file }]) => {
+  const begunMs = performance.now();
+  const { code, output } = await runPlanted({ file: placesOf(find)[0] ?? '', from: find, to: replace, test: file });
+  const tookMs = performance.now() - begunMs;
+  expect(code, output).not.toBe(0);
+  const failed = [...output.matchAll(/^.*FAIL\s+(.*)$/gm)].map(([, title = '']) => title);
+  process.stderr.write(`mutant: ${what}: ${Math.round(tookMs / 100) / 10} s, ${failed.join('; ')}\n`);
+  expect(failed.length, output).toBeGreaterThan(0);
+  expect(tookMs).toBeLessThan(wantedMs);
+});

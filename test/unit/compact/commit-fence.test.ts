@@ -1,0 +1,125 @@
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import type { Compact } from '../../../src/compact/compact.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { openTable, type BuildChange } from '../../../src/lake/table.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import type { StreamReader } from '../../../src/stream/stream.ts';
+import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const clock = createClock(0);
+/** Long enough on a busy machine, and short enough that a check that is gone shows within a minute. */
+const soonMs = 15_000;
+
+/** Commits by the side of the compactor, as another process would that has the same claim on the lake. */
+async function commitBeside(folder: string, build: BuildChange): Promise<void> {
+  const table = await openTable(lakePaths(path.join(folder, 'lake')).table, { clock, crashPoint: noCrashPoint });
+  await table.commit(build);
+}
+
+/** A crash point that lets something happen the first time that a step is reached. */
+function once(wanted: string, happen: () => Promise<void>): CrashPoint {
+  let left = 1;
+  return async (step) => {
+    if (step === wanted && (left -= 1) === 0) await happen();
+  };
+}
+
+async function storedRows(folder: string): Promise<number> {
+  return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals.stored ?? 0;
+}
+
+/** How the compactor ends; 'stored' when it has stored a row instead. */
+function endOrStored(folder: string, compact: Compact): Promise<unknown> {
+  const stored = waitFor('a row is stored', async () => (await storedRows(folder)) > 0, soonMs).then(() => 'stored');
+  return Promise.race([compact.failed, stored]);
+}
+
+test.for<{ readonly what: string; readonly change: BuildChange }>([
+  {
+    what: 'the position has moved',
+    change: (_state, lake) => {
+      if (lake.epoch === undefined) throw new Error('the lake follows no stream');
+      return { cause: 'flush', actions: [{ txn: { appId: lake.epoch.appId, version: 1 } }], epoch: { ...lake.epoch, position: 1 } };
+    },
+  },
+  {
+    what: 'another epoch has begun at the same position',
+    change: (_state, lake) => {
+      if (lake.epoch === undefined) throw new Error('the lake follows no stream');
+      return { cause: 'epoch', actions: [{ txn: { appId: 'ANOTHER@1', version: 0 } }], epoch: { ...lake.epoch, appId: 'ANOTHER@1' } };
+    },
+  },
+])('a batch is not committed when $what since it was pulled', async ({ change }) => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  stream.publish([eventLine()]);
+  const compact = await startTestCompact(folder, stream, { crashPoint: once('flush-written', () => commitBeside(folder, change)) });
+  onTestFinished(() => compact.stop());
+  await expect(endOrStored(folder, compact)).rejects.toMatchObject({ code: 'fenced' });
+  expect(await readRows(folder, 'event_id')).toEqual([]);
+});
+
+test('a batch whose available_at another commit has overtaken gets a later one', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const aheadMs = clock.nowMs() + 60_000;
+  stream.publish([eventLine()]);
+  const ahead: BuildChange = () => ({ cause: 'replay', actions: [], availableAtMs: aheadMs });
+  const compact = await startTestCompact(folder, stream, { crashPoint: once('flush-written', () => commitBeside(folder, ahead)) });
+  onTestFinished(() => compact.stop());
+  await waitFor('the row is stored', async () => (await storedRows(folder)) === 1, soonMs);
+  expect((await readRows(folder, 'event_id, available_at')).map((row) => Number(row['available_at']))).toEqual([aheadMs]);
+});
+
+test('a stream that loses its tail between the look at its anchor and the pull is read again from where it was cut', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const before = await startTestCompact(folder, stream);
+  stream.publish([eventLine()]);
+  await waitFor('the first is stored', async () => (await storedRows(folder)) === 1);
+  stream.publish([eventLine()]);
+  await waitFor('the second is stored', async () => (await storedRows(folder)) === 2);
+  await before.stop();
+  let isCut = false;
+  const reader: StreamReader = {
+    ...stream,
+    // what comes after the position is then another message, and the one at the position was never seen
+    pull(after, limits) {
+      if (!isCut) {
+        stream.truncate(1);
+        stream.publish([eventLine()]);
+        stream.publish([eventLine()]);
+      }
+      isCut = true;
+      return stream.pull(after, limits);
+    },
+  };
+  const compact = await startTestCompact(folder, reader);
+  onTestFinished(() => compact.stop());
+  await waitFor('both new messages are stored', async () => (await storedRows(folder)) === 4, soonMs);
+  expect((compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault)).toEqual(['replaced']);
+});
+
+test('a compactor whose lake was taken over while it had nothing to flush seals nothing any more', async () => {
+  const folder = testFolder();
+  const table = lakePaths(path.join(folder, 'lake')).table;
+  const stream = createMemoryStream();
+  let offsetMs = 0;
+  const first = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-1'), sealAgeMs: 3_600_000, clock: { nowMs: () => clock.nowMs() + offsetMs } });
+  onTestFinished(() => first.stop());
+  stream.publish([eventLine()]);
+  await waitFor('the row is stored', async () => (await storedRows(folder)) === 1);
+  const second = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-2') });
+  onTestFinished(() => second.stop());
+  offsetMs = 2 * 3_600_000;
+  const isSealed = async (): Promise<boolean> => (await readSnapshot(table)).files.every((file) => !file.young);
+  const sealed = waitFor('the row is sealed', isSealed, soonMs).then(() => 'sealed');
+  await expect(Promise.race([first.failed, sealed])).rejects.toMatchObject({ code: 'fenced' });
+  expect(await isSealed()).toBe(false);
+});

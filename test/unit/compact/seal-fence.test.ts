@@ -1,0 +1,75 @@
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import type { AddAction } from '../../../src/lake/actions.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { openTable, type BuildChange } from '../../../src/lake/table.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const clock = createClock(0);
+const soonMs = 20_000;
+
+async function commitBeside(folder: string, build: BuildChange): Promise<void> {
+  const table = await openTable(lakePaths(path.join(folder, 'lake')).table, { clock, crashPoint: noCrashPoint });
+  await table.commit(build);
+}
+
+/** The same file with three rows by the log. */
+function countedAsThree(add: AddAction): AddAction {
+  return { ...add, stats: JSON.stringify({ ...(JSON.parse(add.stats ?? '{}') as object), numRecords: 3 }) };
+}
+
+/** A lake of one young file with two rows, and nobody who works on it. */
+async function withYoungFile(): Promise<{ readonly folder: string; readonly stream: MemoryStream }> {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  stream.publish([eventLine(), eventLine({ custom_user_id: 'u2' })]);
+  await waitFor('the rows are stored', async () => (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals.stored === 2);
+  await compact.stop();
+  return { folder, stream };
+}
+
+async function sealedFiles(folder: string): Promise<number> {
+  return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).files.filter((file) => !file.young).length;
+}
+
+test('a seal that wrote another number of rows than the log counts is refused, and its rows stay young', async () => {
+  const { folder, stream } = await withYoungFile();
+  await commitBeside(folder, ({ files }) => ({ cause: 'replay', actions: [...files.values()].map((add) => ({ add: countedAsThree(add) })) }));
+  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  onTestFinished(() => compact.stop());
+  const problems = (): string => JSON.stringify(compact.facts()['problems']);
+  await waitFor('the seal is refused', async () => problems().includes('a seal of 3 rows wrote 2') || (await sealedFiles(folder)) > 0, soonMs);
+  expect(problems()).toContain('a seal of 3 rows wrote 2');
+  expect(await sealedFiles(folder)).toBe(0);
+  stream.publish([eventLine()]);
+  await waitFor('the flushes go on', async () => (await readRows(folder, 'event_id')).length === 3, soonMs);
+});
+
+test('a seal whose rows were taken out of the table while it was renaming does not bring them back', async () => {
+  const { folder, stream } = await withYoungFile();
+  let taken = 0;
+  const compact = await startTestCompact(folder, stream, {
+    sealAgeMs: 10,
+    async crashPoint(step) {
+      if (step !== 'renamed' || taken > 0) return;
+      await commitBeside(folder, ({ files }) => {
+        taken = files.size;
+        return { cause: 'erase', actions: [...files.keys()].map((name) => ({ remove: { path: name, deletionTimestamp: clock.nowMs(), dataChange: true } })), totals: { stored: -2, erased: 2 } };
+      });
+    },
+  });
+  onTestFinished(() => compact.stop());
+  await waitFor('the seal renames its files', () => taken > 0, soonMs);
+  // a stop lets the seal end
+  await compact.stop();
+  expect(taken).toBe(1);
+  expect(await readRows(folder, 'event_id')).toEqual([]);
+  expect((await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals).toMatchObject({ stored: 0, erased: 2 });
+});

@@ -1,0 +1,61 @@
+import { once } from 'node:events';
+import { expect, test } from 'vitest';
+import { createGroupCommit, type GroupCommit } from '../../../src/ingest/group-commit.ts';
+import { createTrouble } from '../../../src/ingest/trouble.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { maxMessageBytes } from '../../../src/stream/stream.ts';
+
+/** A broker that confirms nothing until it is told to, as one whose disk takes its time. */
+function startHeldBroker(): { readonly groups: GroupCommit; readonly published: Buffer[]; readonly release: () => void } {
+  const published: Buffer[] = [];
+  const hold = new AbortController();
+  const held = once(hold.signal, 'abort');
+  const publisher = {
+    async publish(payload: Uint8Array) {
+      published.push(Buffer.from(payload));
+      if (!hold.signal.aborted) await held;
+      return { stream: 'TEST', sequence: published.length };
+    },
+    ping: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+  };
+  const dependencies = { publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, trouble: createTrouble(() => false) };
+  return { groups: createGroupCommit(dependencies, { maxWaitingBytes: 8 * 1024 * 1024, answerWithinMs: 60_000 }), published, release: () => hold.abort() };
+}
+
+const lineOf = (n: number): Buffer => Buffer.from(`${String(n).padStart(10_000, 'x')}\n`);
+
+test('a group stays below the size of one message, however much waits, and nothing is left out, doubled or put in another order', async () => {
+  const { groups, published, release } = startHeldBroker();
+  const lines = Array.from({ length: 3 * Math.ceil(maxMessageBytes / 10_001) }, (_, n) => lineOf(n));
+  const answers = lines.map((line) => groups.append(line));
+  await new Promise((resolve) => void setImmediate(resolve));
+  release();
+  expect(new Set((await Promise.all(answers)).map(({ state }) => state))).toEqual(new Set(['stored']));
+  expect(published.map(({ length }) => length).filter((length) => length > maxMessageBytes)).toEqual([]);
+  expect(published.length).toBeLessThanOrEqual(5);
+  expect(Buffer.concat(published).equals(Buffer.concat(lines))).toBe(true);
+  await groups.drain();
+});
+
+test('lines of exactly the size of a message go alone', async () => {
+  const { groups, published, release } = startHeldBroker();
+  const answers = [groups.append(lineOf(1)), groups.append(Buffer.alloc(maxMessageBytes, 'y')), groups.append(lineOf(2))];
+  release();
+  await Promise.all(answers);
+  expect(published.map(({ length }) => length)).toEqual([10_001, maxMessageBytes, 10_001]);
+  await groups.drain();
+});
+
+test('what would not fit into the waiting room is refused at once, and what waits there is stored', async () => {
+  const { groups, published, release } = startHeldBroker();
+  const first = groups.append(lineOf(0));
+  await new Promise((resolve) => void setImmediate(resolve));
+  const waiting = Array.from({ length: 838 }, (_, n) => groups.append(lineOf(n)));
+  expect(groups.waitingBytes()).toBeLessThanOrEqual(8 * 1024 * 1024);
+  expect(await Promise.race([groups.append(lineOf(999)), Promise.resolve({ state: 'waits' })])).toMatchObject({ state: 'refused' });
+  release();
+  expect(new Set((await Promise.all([first, ...waiting])).map(({ state }) => state))).toEqual(new Set(['stored']));
+  expect(published.reduce((sum, { length }) => sum + length, 0)).toBe(839 * 10_001);
+  await groups.drain();
+});
