@@ -16,6 +16,10 @@ export interface Broker {
   /** Messages that are there, oldest first. */
   readonly messages: readonly StreamMessage[];
   readonly lastSequence: number;
+  /** Every payload that was ever stored, oldest first. */
+  readonly history: readonly string[];
+  /** A broker of its own with the same store, as a copied folder has it. */
+  copy(): Broker;
   /** From now on answers everything. */
   calm(): void;
   /** Answers nothing for a time. */
@@ -30,13 +34,22 @@ export interface Broker {
   recreate(): void;
 }
 
-/** Creates a broker; `flakyShare`: the share of calls that fail or answer too late, 0 to 1. */
-export function createBroker(world: World, flakyShare: number): Broker {
+/** What a broker's store holds. */
+interface Store {
+  readonly messages: readonly StreamMessage[];
+  readonly last: number;
+  readonly life: number;
+  readonly history: readonly string[];
+}
+
+/** Creates a broker; `flakyShare`: the share of calls that fail or answer too late, 0 to 1; `from`: the store it begins with. */
+export function createBroker(world: World, flakyShare: number, from?: Store): Broker {
   const { random } = world;
-  let messages: StreamMessage[] = [];
+  let messages: StreamMessage[] = [...(from?.messages ?? [])];
   let purged: StreamMessage[] = [];
-  let last = 0;
-  let life = 1;
+  let last = from?.last ?? 0;
+  let life = from?.life ?? 1;
+  const history = [...(from?.history ?? [])];
   let awayUntilMs = 0;
   let flaky = flakyShare;
   const waiting = new Set<() => void>();
@@ -44,6 +57,7 @@ export function createBroker(world: World, flakyShare: number): Broker {
   function store(payload: string): void {
     last += 1;
     messages.push({ sequence: last, payload: Buffer.from(payload) });
+    history.push(payload);
     for (const wake of waiting) wake();
   }
 
@@ -125,6 +139,8 @@ export function createBroker(world: World, flakyShare: number): Broker {
     get lastSequence() {
       return last;
     },
+    history,
+    copy: () => createBroker(world, flaky, { messages, last, life, history }),
     calm() {
       flaky = 0;
       awayUntilMs = 0;

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { DuckDBInstance, type DuckDBConnection, type DuckDBValue } from '@duckdb/node-api';
 import type { Duckdb, DuckdbOptions, SqlRow, SqlValue } from '../../src/lake/duckdb.ts';
 import { AppError } from '../../src/runtime/errors.ts';
-import { activeWorld, type Hazards } from './world.ts';
+import { activeWorld, type Hazards, type World } from './world.ts';
 
 /**
  * The SQL engine stays real: what the flush drops, sorts and counts is in its statements, and half a millisecond for one
@@ -36,6 +36,29 @@ function hazardsOf(sql: string, isInterrupted: () => boolean): Hazards {
   };
 }
 
+/** What a COPY writes, by where its rows come from. */
+function limitOf(source: string): number {
+  const memory = activeWorld()?.memory;
+  if (memory === undefined) return Infinity;
+  if (source.includes('read_json(')) return memory.checkpointRows;
+  return source.includes('read_parquet(') ? memory.rewriteRows : memory.flushRows;
+}
+
+/** Runs out of memory as the engine does: while it collects the rows of a COPY, with half a file there. */
+async function assertMemory(connection: DuckDBConnection, sql: string): Promise<void> {
+  const [, source, target] = /^\s*COPY \(([^]*)\)\s*TO '([^']+)' \(FORMAT/.exec(sql) ?? [];
+  if (source === undefined || target === undefined || limitOf(source) === Infinity) return;
+  const [[rows] = []] = (await connection.runAndReadAll(`SELECT count(*) FROM (${source})`)).getRows();
+  if (Number(rows) <= limitOf(source)) return;
+  writeFileSync(target, 'PAR1 and then no more');
+  throw new Error('Out of Memory Error: failed to allocate data of size 256.0 KiB (256.0 MiB/256.0 MiB used)');
+}
+
+/** Tells the world of the files that a statement names. */
+function touchFiles(world: World, sql: string): void {
+  for (const [, text = ''] of sql.matchAll(/'((?:[^']|'')*)'/g)) if (text.startsWith(world.disk.root)) world.touch(text);
+}
+
 /** The first words of a statement, without names that a path or a uuid makes. */
 function gist(sql: string): string {
   return sql.trim().replaceAll(/\s+/g, ' ').slice(0, 40);
@@ -61,11 +84,13 @@ export async function openSimulatedDuckdb(_options: DuckdbOptions): Promise<Duck
     const run = async (): Promise<T> => {
       if (isInterrupted) throw new AppError('sql', 'duckdb: INTERRUPT Error');
       try {
+        await assertMemory(connection, sql);
         return await execute();
       } catch (error) {
         throw new AppError('sql', `duckdb: ${String(error)}`, { cause: error });
       }
     };
+    if (world !== undefined) touchFiles(world, sql);
     return world === undefined ? run() : world.operate(`sql ${gist(sql)}`, run, hazardsOf(sql, () => isInterrupted));
   }
 

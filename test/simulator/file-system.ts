@@ -30,6 +30,7 @@ function relativeName(disk: Disk, file: string): string {
 function call<T>(name: string, file: string, codes: readonly string[], execute: (disk: Disk | undefined) => T, hazards: Hazards & { readonly mayBeDone?: boolean } = {}): Promise<T> {
   const world = activeWorld();
   if (world === undefined) return Promise.resolve().then(() => execute(undefined));
+  world.touch(file);
   const fault = (): { error: Error; done: boolean } => ({ error: systemError(world.random.pick(codes), name, relativeName(world.disk, file)), done: hazards.mayBeDone === true && world.random.chance(0.3) });
   return world.operate(`${name} ${relativeName(world.disk, file)}`, () => execute(world.disk), { fault, ...hazards });
 }
@@ -150,6 +151,7 @@ async function mkdir(folder: string, options: { recursive?: boolean; mode?: numb
 const namePair = (name: string, to: string): string => `${name} to ${path.basename(to)},`;
 
 async function rename(from: string, to: string): Promise<void> {
+  activeWorld()?.touch(to);
   await call(namePair('rename', to), from, writeErrors, (disk) => {
     fs.lstatSync(from);
     disk?.renaming(from, to);
@@ -158,6 +160,7 @@ async function rename(from: string, to: string): Promise<void> {
 }
 
 async function link(from: string, to: string): Promise<void> {
+  activeWorld()?.touch(to);
   await call(namePair('link', to), from, writeErrors, (disk) => {
     fs.linkSync(from, to);
     disk?.linked(from, to);

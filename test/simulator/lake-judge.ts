@@ -3,7 +3,9 @@ import { checkLake } from '../../src/lake/check.ts';
 import { listFailedFiles, readFailedFile } from '../../src/lake/failed-events.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readLakeStats } from '../../src/lake/history.ts';
-import { identityOf, type Ledger, type SentMessage } from './ledger.ts';
+import { createKeyJudge } from './key-judge.ts';
+import type { Ledger, SentRequest } from './ledger.ts';
+import type { Broker } from './broker.ts';
 import { lookAtLake, newestCommit, type LakeLook } from './lake-look.ts';
 import type { World } from './world.ts';
 
@@ -24,16 +26,20 @@ export interface LakeJudge {
   findUntidy(): Promise<string[]>;
   /** After the last step: everything in its place, and nothing left over. */
   judgeEnd(alarms: number): Promise<void>;
+  /** How often the broker has lost messages. */
+  losses(): number;
+  /** A compactor has lost its lock while it stood still: it may rename a file that another has sealed too, which only the log then tells. */
+  leaseLost(): void;
   /** The broker is about to lose messages: those that the lake has not for good may be missing. */
   beforeLoss(lost: readonly Uint8Array[]): Promise<void>;
 }
 
-function assertOnce(ids: readonly string[], where: string): void {
-  const identities = ids.map(identityOf);
+function assertOnce(names: readonly string[], isKeyed: (name: string) => boolean, where: string): void {
   const seen = new Set<string>();
-  for (const identity of identities) {
-    assert(!seen.has(identity), `${where}: event ${identity} is doubled`);
-    seen.add(identity);
+  for (const name of names) {
+    // How often one under a key may be there is for the key's judge to say.
+    assert(!seen.has(name) || isKeyed(name), `${where}: event ${name} is doubled`);
+    seen.add(name);
   }
 }
 
@@ -41,48 +47,73 @@ function assertStill(before: ReadonlySet<string>, now: ReadonlySet<string>, wher
   for (const id of before) assert(now.has(id), `${where}: event ${id} is gone`);
 }
 
-/** A message is one part of one commit: all its rows are seen, or none. Keyed repeats are dropped by the row. */
-function assertWhole({ ids }: SentMessage, seen: ReadonlySet<string>): void {
-  const own = ids.filter((id) => identityOf(id) === id);
-  const there = own.filter((id) => seen.has(id)).length;
-  assert(there === 0 || there === own.length, `a message is torn: ${there} of its ${own.length} events are seen`);
+/** A request is one part of one commit: all its rows are seen, or none. */
+function assertWhole({ names }: SentRequest, seen: ReadonlySet<string>): void {
+  const there = names.filter((name) => seen.has(name)).length;
+  assert(there === 0 || there === names.length, `a request is torn: ${there} of its ${names.length} events are seen`);
+}
+
+/** What a look has seen: names of events, and the newest time at which rows became available. */
+interface Seen {
+  readonly snapshot: ReadonlySet<string>;
+  readonly glob: ReadonlySet<string>;
+  readonly availableAtMs: number;
+}
+
+/** Whose lake is judged, and by what. */
+export interface Judged {
+  readonly world: World;
+  readonly ledger: Ledger;
+  readonly broker: Broker;
+  readonly lakeDir: string;
 }
 
 /** Creates the judge of a lake. */
-export function createLakeJudge(world: World, ledger: Ledger, lakeDir: string): LakeJudge {
-  let last: { snapshot: ReadonlySet<string>; glob: ReadonlySet<string> } = { snapshot: new Set(), glob: new Set() };
-  let durable: ReadonlySet<string> = new Set();
-  let brokerLosses = 0;
+export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, lossesBefore = 0): LakeJudge {
+  const keys = createKeyJudge(ledger);
+  const nothing: Seen = { snapshot: new Set(), glob: new Set(), availableAtMs: 0 };
+  let last = nothing;
+  let durable = nothing;
+  let brokerLosses = lossesBefore;
+  let isGlobExclusive = true;
 
   async function look(): Promise<LakeLook> {
     const seen = await lookAtLake(world.disk, lakeDir);
     const [snapshot, glob] = [new Set(seen.snapshot), new Set(seen.glob)];
-    assertOnce(seen.snapshot, 'snapshot');
-    assertOnce(seen.glob, 'glob');
+    const requests = ledger.sent.flatMap((message) => message.requests);
+    const keyed = new Set(requests.flatMap(({ key, names }) => (key === undefined ? [] : names)));
+    assertOnce(seen.snapshot, (name) => keyed.has(name), 'snapshot');
+    if (isGlobExclusive) assertOnce(seen.glob, (name) => keyed.has(name), 'glob');
     assertStill(last.snapshot, snapshot, 'snapshot');
     assertStill(last.glob, glob, 'glob');
-    for (const message of ledger.sent) assertWhole(message, snapshot);
-    last = { snapshot, glob };
-    if (seen.isDurable) durable = snapshot;
+    for (const request of requests) if (request.key === undefined) assertWhole(request, snapshot);
+    const wrong = keys.findWrong(seen.snapshot);
+    assert(wrong === undefined, wrong ?? '');
+    const availableAtMs = newestCommit(lakeDir)?.lake.availableAtMs ?? last.availableAtMs;
+    assert(availableAtMs >= last.availableAtMs, `rows become available at ${availableAtMs}, before those that are there already: ${last.availableAtMs}`);
+    last = { snapshot, glob, availableAtMs };
+    if (seen.isDurable) durable = last;
     return seen;
   }
 
   /** Every event that was acknowledged is there, and none that nobody sent. */
   async function judgeEvents(): Promise<void> {
     const { snapshot } = await look();
-    const sentIds = new Set(ledger.sent.flatMap(({ ids }) => ids));
-    for (const id of snapshot) assert(sentIds.has(id), `event ${id} was never sent`);
-    const stored = new Set(snapshot.map(identityOf));
+    const stored = new Set(snapshot);
+    const sent = new Set(ledger.sent.flatMap(({ requests }) => requests.flatMap(({ names }) => names)));
+    for (const name of stored) assert(sent.has(name), `event ${name} was never sent`);
     const paths = lakePaths(lakeDir);
     const failedLines = await readFailedLines(paths.failed, paths.table);
-    for (const { outcome, isLost, ids, badIds } of ledger.sent) {
+    const kept = (name: string): number => failedLines.filter((line) => line.includes(`"${name}"`)).length;
+    for (const { outcome, isLost, requests } of ledger.sent) {
       if (outcome !== 'acknowledged' || isLost) continue;
-      for (const id of ids) assert(stored.has(identityOf(id)), `event ${id} was acknowledged and is lost`);
-      for (const id of badIds) {
-        const times = failedLines.filter((line) => line.includes(id)).length;
-        assert(times === 1 || (times > 1 && brokerLosses > 0), `bad event ${id} is kept ${times} times among the failed ones`);
+      for (const { key, names, badNames } of requests) {
+        if (key === undefined) for (const name of names) assert(stored.has(name), `event ${name} was acknowledged and is lost`);
+        for (const name of badNames) assert(kept(name) === 1 || (kept(name) > 1 && brokerLosses > 0), `bad event ${name} is kept ${kept(name)} times among the failed ones`);
       }
     }
+    const wrong = keys.findWrongAtEnd(snapshot, kept, brokerLosses === 0 ? broker.history : undefined);
+    assert(wrong === undefined, wrong ?? '');
     const totals = newestCommit(lakeDir)?.lake.totals;
     assert(totals !== undefined, 'there is no lake');
     assert(totals.stored === snapshot.length, `the log counts ${totals.stored} rows, and there are ${snapshot.length}`);
@@ -103,9 +134,11 @@ export function createLakeJudge(world: World, ledger: Ledger, lakeDir: string): 
 
   return {
     look,
+    losses: () => brokerLosses,
+    leaseLost: () => void (isGlobExclusive = false),
     findUntidy,
     afterCut() {
-      last = { snapshot: durable, glob: new Set() };
+      last = { ...durable, glob: new Set() };
     },
     async judgeEnd(alarms) {
       await judgeEvents();
@@ -115,12 +148,10 @@ export function createLakeJudge(world: World, ledger: Ledger, lakeDir: string): 
     },
     async beforeLoss(payloads) {
       const { snapshot, isDurable } = await look();
-      const there = new Set(isDurable ? snapshot.map(identityOf) : []);
+      const there = new Set(isDurable ? snapshot : []);
       brokerLosses += 1;
-      for (const message of payloads.map((payload) => ledger.find(payload))) {
-        if (message === undefined) continue;
-        const isKept = message.badIds.length === 0 && message.ids.every((id) => there.has(identityOf(id)));
-        if (!isKept) message.isLost = true;
+      for (const message of payloads.flatMap((payload) => ledger.find(payload))) {
+        if (!message.requests.every(({ names, badNames }) => badNames.length === 0 && names.every((name) => there.has(name)))) message.isLost = true;
       }
     },
   };

@@ -11,24 +11,24 @@ import type { Disk } from './disk.ts';
 /** The lake at one instant, as readers see it. */
 export interface LakeLook {
   readonly version: number;
-  /** Ids of the rows that the snapshot shows, and of those that the glob matches. */
+  /** Names of the events whose rows the snapshot shows, and of those that the glob matches. */
   readonly snapshot: readonly string[];
   readonly glob: readonly string[];
   /** The newest commit would survive a power cut. */
   readonly isDurable: boolean;
 }
 
-/** Ids by the hash of a file's bytes: most files are looked at often and never change. */
+/** Names by the hash of a file's bytes: most files are looked at often and never change. */
 const known = new Map<string, readonly string[]>();
 
-async function readIds(file: string): Promise<readonly string[]> {
+async function readNames(file: string): Promise<readonly string[]> {
   const hash = createHash('sha256').update(readFileSync(file)).digest('hex');
-  const ids = known.get(hash);
-  if (ids !== undefined) return ids;
+  const names = known.get(hash);
+  if (names !== undefined) return names;
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
-    const rows = await duckdb.rows(`SELECT event_id FROM read_parquet(${sqlText(file)}, hive_partitioning = false)`);
-    const found = rows.map((row) => String(row['event_id']));
+    const rows = await duckdb.rows(`SELECT custom_user_id FROM read_parquet(${sqlText(file)}, hive_partitioning = false)`);
+    const found = rows.map((row) => String(row['custom_user_id']));
     known.set(hash, found);
     return found;
   } finally {
@@ -37,9 +37,9 @@ async function readIds(file: string): Promise<readonly string[]> {
 }
 
 async function readAll(files: readonly string[]): Promise<string[]> {
-  const ids: string[] = [];
-  for (const file of files) ids.push(...(await readIds(file)));
-  return ids;
+  const names: string[] = [];
+  for (const file of files) names.push(...(await readNames(file)));
+  return names;
 }
 
 /** Looks at the lake while nothing else moves; a lake that is not there yet is empty. */

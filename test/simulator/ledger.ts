@@ -1,14 +1,26 @@
-import { dedupeKeyOf, isKeyedId } from '../../src/model/event-id.ts';
+import { keyedEventIds } from '../../src/ingest/event-id.ts';
+import { renderLine } from '../../src/ingest/render-line.ts';
 import type { Broker, PublishOutcome } from './broker.ts';
 import type { World } from './world.ts';
+
+/** One request of a client, as its events stand in a message. */
+export interface SentRequest {
+  /** The Idempotency-Key; undefined for a request without one. */
+  readonly key: string | undefined;
+  /**
+   * Names of the events that a row can be made of, in their order. Names are the ledger's own and travel in the events: two are
+   * equal exactly where events of one key are equal, so two requests under a key are the same one exactly when these lists are.
+   */
+  readonly names: readonly string[];
+  /** Names of events that must end among the failed ones. */
+  readonly badNames: readonly string[];
+  readonly receivedAtMs: number;
+}
 
 /** A message as it was published, and what may be expected of it. */
 export interface SentMessage {
   readonly payload: string;
-  /** Ids of events that a row can be made of. */
-  readonly ids: readonly string[];
-  /** Ids of events that must end among the failed ones. */
-  readonly badIds: readonly string[];
+  readonly requests: readonly SentRequest[];
   outcome: PublishOutcome | 'on its way';
   /** The broker has lost it before the lake had it for good. */
   isLost: boolean;
@@ -17,57 +29,89 @@ export interface SentMessage {
 /** What was sent to the stream: the truth that the lake is held against. */
 export interface Ledger {
   readonly sent: readonly SentMessage[];
-  /** Publishes a message of some events; a keyed request is repeated, as clients repeat what they got no answer to. */
+  /** Publishes a request of some events; one under a key is repeated, as clients repeat what they got no answer to, or the key is used again for another. */
   send(): void;
   /** Every client has had its last answer. */
   isQuiet(): boolean;
-  find(payload: Uint8Array): SentMessage | undefined;
+  find(payload: Uint8Array): readonly SentMessage[];
 }
 
-/** What an event is known by: its id, or its key when it came under an Idempotency-Key. */
-export function identityOf(id: string): string {
-  return isKeyedId(id) ? dedupeKeyOf(id) : id;
+/** How long a key is remembered, from receipt to receipt. */
+export const keyWindowMs = 24 * 3_600_000;
+
+/** Says whether two requests under a key are one, sent again. */
+export function isSameRequest(a: SentRequest, b: SentRequest): boolean {
+  return a.names.length === b.names.length && a.names.every((name, index) => name === b.names[index]);
 }
 
 const daySeconds = 86_400;
 
-/** Creates the ledger of a world's clients. */
-export function createLedger(world: World, broker: Broker): Ledger {
+interface Client {
+  readonly idApp: number;
+  readonly kind: 'login' | 'custom_event';
+  readonly key: string | undefined;
+  readonly eventTime: number;
+}
+
+/** Creates the ledger of a world's clients. `before`: what another ledger had when its lake and broker were copied. */
+export function createLedger(world: World, broker: Broker, before: readonly SentMessage[] = []): Ledger {
   const { random, clock } = world;
-  const sent: SentMessage[] = [];
-  const byPayload = new Map<string, SentMessage>();
+  const sent: SentMessage[] = before.map((message) => ({ ...message, outcome: message.outcome === 'on its way' ? 'unknown' : message.outcome }));
+  const byPayload = new Map<string, SentMessage[]>();
   let clients = 0;
+  let names = 0;
   let busy = 0;
 
-  const newId = (): string => `0190${random.hex(4)}-${random.hex(4)}-7${random.hex(3)}-8${random.hex(3)}-${random.hex(12)}`;
-  const newKey = (): string => `${random.hex(8)}-${random.hex(4)}-8${random.hex(3)}-8${random.hex(3)}-`;
+  const note = (message: SentMessage): void => void byPayload.set(message.payload, [...(byPayload.get(message.payload) ?? []), message]);
+  for (const message of sent) note(message);
 
-  function line(id: string, members: object = {}): string {
-    const nowMs = clock.nowMs();
-    const event = { event_id: id, kind: random.pick(['login', 'custom_event']), id_app: random.integer(1, 3), event_time: Math.floor(nowMs / 1000) - random.pick([0, 0, daySeconds, 40 * daySeconds]), received_at: nowMs };
-    return `${JSON.stringify({ ...event, custom_user_id: 'u', ...members })}\n`;
+  const newId = (): string => `0190${random.hex(4)}-${random.hex(4)}-7${random.hex(3)}-8${random.hex(3)}-${random.hex(12)}`;
+  const newNames = (count: number): string[] => Array.from({ length: count }, () => `${before.length}-e${(names += 1)}`);
+
+  /** The lines of a request's good events, made as ingest makes them. */
+  function render({ idApp, kind, key, eventTime }: Client, { names: own, receivedAtMs }: SentRequest): string {
+    const ids = key === undefined ? newId : keyedEventIds(idApp, key);
+    const context = { kind, idApp, platform: 'web', receivedAtMs, ids } as const;
+    return own.map((name, index) => renderLine(context, { customUserId: name, eventTimestamp: eventTime, ...(kind === 'custom_event' ? { customEventName: 'x' } : {}) }, index)).join('');
   }
 
   /** A bad event: a value that no column takes, or a line that is no JSON. */
-  const badLine = (id: string): string => (random.chance(0.5) ? line(id, { age: 'x' }) : `{"event_id":"${id}",\n`);
+  function badLine(name: string): string {
+    const event = { event_id: newId(), kind: 'login', id_app: 1, event_time: 1, received_at: clock.nowMs(), custom_user_id: name, age: 'x' };
+    return random.chance(0.5) ? `${JSON.stringify(event)}\n` : `{"custom_user_id":"${name}",\n`;
+  }
 
-  async function publish(ids: readonly string[], badIds: readonly string[]): Promise<PublishOutcome> {
-    const payload = [...ids.map((id) => line(id)), ...badIds.map(badLine)].join('');
-    const message: SentMessage = { payload, ids, badIds, outcome: 'on its way', isLost: false };
+  const newClient = (isKeyed: boolean): Client => ({
+    idApp: random.integer(1, 3),
+    kind: random.pick(['login', 'custom_event'] as const),
+    key: isKeyed ? random.hex(16) : undefined,
+    eventTime: Math.floor(clock.nowMs() / 1000) - random.pick([0, 0, daySeconds, 40 * daySeconds]),
+  });
+
+  async function publish(client: Client, lists: readonly (readonly string[])[], badNames: readonly string[] = []): Promise<void> {
+    const requests = lists.map((own): SentRequest => ({ key: client.key === undefined ? undefined : `${client.idApp} ${client.key}`, names: own, badNames, receivedAtMs: clock.nowMs() }));
+    const message: SentMessage = { payload: [...requests.map((request) => render(client, request)), ...badNames.map(badLine)].join(''), requests, outcome: 'on its way', isLost: false };
     sent.push(message);
-    byPayload.set(payload, message);
-    message.outcome = await broker.publish(payload);
-    return message.outcome;
+    note(message);
+    message.outcome = await broker.publish(message.payload);
+  }
+
+  /** A mistake of the client's: the key comes back with another request, longer, shorter or changed. */
+  function spoil(own: readonly string[]): readonly string[] {
+    const how = random.pick(['longer', 'shorter', 'changed'] as const);
+    if (how === 'longer') return [...own, ...newNames(random.integer(1, 2))];
+    if (how === 'shorter' && own.length > 1) return own.slice(0, random.integer(1, own.length - 1));
+    return [...own.slice(0, -1), ...newNames(1)];
   }
 
   async function sendKeyed(): Promise<void> {
-    const keys = Array.from({ length: random.integer(1, 3) }, newKey);
-    const prints = keys.map(() => random.hex(12));
-    const repeats = random.integer(0, 3);
-    for (let time = 0; time <= repeats; time += 1) {
-      // Now and then the key comes back with another body, which is a mistake that has to be kept.
-      const ids = keys.map((key, n) => key + (time > 0 && random.chance(0.2) ? random.hex(12) : (prints[n] ?? '')));
-      await publish(ids, []);
+    const client = newClient(true);
+    const first = newNames(random.integer(1, 3));
+    const times = random.integer(1, 4);
+    for (let time = 0; time < times; time += 1) {
+      const next = (): readonly string[] => (time > 0 && random.chance(0.3) ? spoil(first) : first);
+      // Two tries of a client may come into one group of ingest's.
+      await publish(client, random.chance(0.2) ? [next(), next()] : [next()]);
       await world.sleep(random.integer(1, 5000));
     }
   }
@@ -75,15 +119,15 @@ export function createLedger(world: World, broker: Broker): Ledger {
   return {
     sent,
     isQuiet: () => busy === 0,
-    find: (payload) => byPayload.get(Buffer.from(payload).toString()),
+    find: (payload) => byPayload.get(Buffer.from(payload).toString()) ?? [],
     send() {
       clients += 1;
       const isKeyed = random.chance(0.3);
-      const ids = Array.from({ length: random.integer(1, 5) }, newId);
-      const badIds = random.chance(0.1) ? [newId()] : [];
+      const count = random.integer(1, 5);
+      const badCount = random.chance(0.1) ? 1 : 0;
       busy += 1;
       world.start(`client ${clients}`, async () => {
-        await (isKeyed ? sendKeyed() : publish(ids, badIds));
+        await (isKeyed ? sendKeyed() : publish(newClient(false), [newNames(count)], newNames(badCount)));
         busy -= 1;
       });
     },

@@ -15,6 +15,8 @@ import type { Disk } from './disk.ts';
 /** A simulated process: what runs inside `World.run` belongs to it. */
 export interface Process {
   readonly name: string;
+  /** The only folder whose files it may read, write or name; undefined: any. */
+  readonly home: string | undefined;
   dead: boolean;
   /** SIGSTOP: none of its operations runs before this time. */
   stoppedUntilMs: number;
@@ -52,13 +54,19 @@ export interface World {
   nowMs(): number;
   /** Share of file system calls and statements that fail, 0 to 1. */
   faultRate: number;
-  start(name: string, main: () => Promise<unknown>): Process;
+  /** What the engine's memory takes, rows of one statement's result. */
+  readonly memory: EngineMemory;
+  start(name: string, main: () => Promise<unknown>, home?: string): Process;
   /** Lets a process do something more, as a signal makes it. */
   signal(process: Process, act: () => Promise<unknown>): void;
   /** Ends a process at once: none of its calls ever returns. */
   kill(process: Process): void;
   /** The process that runs now; undefined outside of all, where operations are carried out at once. */
   current(): Process | undefined;
+  /** To be told of every path that a call names: a process that reaches out of its home is a finding. */
+  touch(file: string): void;
+  /** Files that processes have reached for outside of their homes, with who and where. */
+  readonly trespasses: readonly string[];
   operate<T>(what: string, execute: () => T | Promise<T>, hazards?: Hazards): Promise<T>;
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /** Carries out one operation; false when there is none, and nothing will ever happen again. */
@@ -72,6 +80,13 @@ export interface World {
   operations(): number;
   /** Hash of all that happened: equal for two runs of a seed. */
   fingerprint(): string;
+}
+
+/** Rows from which on an engine runs out of memory, by what it writes; `Infinity`: it never does. */
+export interface EngineMemory {
+  flushRows: number;
+  rewriteRows: number;
+  checkpointRows: number;
 }
 
 const traceLines = 80;
@@ -110,6 +125,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
   let hash = 0;
   let nowMs = 0;
   let operations = 0;
+  const trespasses: string[] = [];
   let wallMs = Date.UTC(2026, 0, 15, 12);
 
   function note(text: string): void {
@@ -161,14 +177,22 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     random,
     disk,
     faultRate: 0,
+    memory: { flushRows: Infinity, rewriteRows: Infinity, checkpointRows: Infinity },
+    trespasses,
+    touch(file) {
+      const process = storage.getStore();
+      // Folders above may be made and synced.
+      if (process?.home === undefined || `${file}/`.startsWith(`${process.home}/`) || process.home.startsWith(`${file}/`)) return;
+      trespasses.push(`${process.name} reaches for ${file.replaceAll(disk.root, '')}`);
+    },
     clock: { nowMs: () => Math.floor(wallMs + nowMs) },
     stepClock(byMs) {
       wallMs += byMs;
       note(`the clock is set ${byMs} ms ${byMs < 0 ? 'back' : 'ahead'}`);
     },
     nowMs: () => nowMs,
-    start(name, main) {
-      const process: Process = { name, dead: false, stoppedUntilMs: 0, faults: 0, onEnd: new Set() };
+    start(name, main, home) {
+      const process: Process = { name, home, dead: false, stoppedUntilMs: 0, faults: 0, onEnd: new Set() };
       note(`${name} starts`);
       running.add(process);
       storage.run(process, () => void Promise.resolve().then(main));

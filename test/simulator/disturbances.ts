@@ -1,0 +1,156 @@
+import type { Random } from '../../src/cli/demo/random.ts';
+import { endCompactor, startCompactor, stopCompactor, type Compactor, type Play } from './compactors.ts';
+import { newestCommit } from './lake-look.ts';
+import { loseLocks, removeLockFiles } from './locks.ts';
+
+/** How often each thing happens in a scenario, as a share of its steps; 0: not at all. */
+export interface Rates {
+  readonly send: number;
+  readonly kill: number;
+  readonly stop: number;
+  readonly pause: number;
+  /** A second compactor that takes no lock. */
+  readonly rival: number;
+  /** The lock files are removed, and a second compactor is started as an operator would. */
+  readonly unlock: number;
+  /** A compactor stands still until its lock is another's, and goes on later. */
+  readonly stale: number;
+  readonly cut: number;
+  readonly faults: number;
+  /** The engine runs out of memory, or has enough again. */
+  readonly memory: number;
+  readonly away: number;
+  readonly restart: number;
+  readonly loss: number;
+  readonly clock: number;
+  /** The clock is set far ahead or back: by a day and more, by more than a year. */
+  readonly leap: number;
+  /** No compactor runs for a time, in which clients try again, and a day passes before one does. */
+  readonly backlog: number;
+  readonly look: number;
+}
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+export const quiet: Rates = { send: 0, kill: 0, stop: 0, pause: 0, rival: 0, unlock: 0, stale: 0, cut: 0, faults: 0, memory: 0, away: 0, restart: 0, loss: 0, clock: 0, leap: 0, backlog: 0, look: 0.02 };
+
+/** Chooses what a scenario is about. */
+export function chooseRates(random: Random): Rates {
+  const maybe = (share: number, rate: number): number => (random.chance(share) ? rate * (0.3 + random.next()) : 0);
+  return {
+    send: 0.02 + 0.06 * random.next(),
+    kill: maybe(0.7, 0.004),
+    stop: maybe(0.3, 0.002),
+    pause: maybe(0.4, 0.004),
+    rival: maybe(0.4, 0.003),
+    unlock: maybe(0.3, 0.003),
+    stale: maybe(0.3, 0.003),
+    cut: maybe(0.6, 0.005),
+    faults: maybe(0.4, 0.004),
+    memory: maybe(0.4, 0.006),
+    away: maybe(0.4, 0.002),
+    restart: maybe(0.5, 0.003),
+    loss: maybe(0.5, 0.006),
+    clock: maybe(0.4, 0.002),
+    leap: maybe(0.3, 0.003),
+    backlog: maybe(0.3, 0.003),
+    look: 0.02,
+  };
+}
+
+/** The power fails: every process of every folder ends, and the disk keeps what was durable. */
+export function cutPower(plays: readonly Play[]): void {
+  const [{ world }] = plays as readonly [Play, ...Play[]];
+  for (const play of plays) for (const compactor of play.compactors) endCompactor(play, compactor);
+  world.note('the power fails');
+  world.disk.cut(world.random);
+  for (const play of plays) {
+    play.broker.restart();
+    play.judge.afterCut();
+    play.disturbances += 1;
+  }
+}
+
+/** The broker loses messages. Returns whether it has to be told of: the lake's own position shows it. */
+export async function loseMessages({ world, broker, judge, lakeDir }: Play): Promise<boolean> {
+  const { random } = world;
+  const { messages, lastSequence } = broker;
+  const kind = random.pick(['truncate', 'truncate', 'lose', 'recreate'] as const);
+  const from = kind === 'truncate' ? Math.max(0, lastSequence - random.integer(1, 4)) : kind === 'lose' ? random.pick([...messages, { sequence: lastSequence }]).sequence : 0;
+  const lost = messages.filter(({ sequence }) => (kind === 'lose' ? sequence === from : sequence > from));
+  await judge.beforeLoss(lost.map(({ payload }) => payload));
+  const { isDurable } = await judge.look();
+  const epoch = newestCommit(lakeDir)?.lake.epoch;
+  const isAlarmDue = isDurable && epoch !== undefined && (kind === 'recreate' || (kind === 'truncate' && from < epoch.position));
+  if (kind === 'truncate') broker.truncate(from);
+  else if (kind === 'lose') broker.lose(from);
+  else broker.recreate();
+  return isAlarmDue;
+}
+
+function changeMemory({ world }: Play): void {
+  const { random, memory } = world;
+  memory.rewriteRows = random.chance(0.4) ? Infinity : random.integer(1, 12);
+  memory.flushRows = random.chance(0.7) ? Infinity : random.integer(2, 20);
+  memory.checkpointRows = random.chance(0.7) ? Infinity : random.integer(10, 30);
+  world.note(`the engine's memory takes ${memory.rewriteRows} rows of a rewrite, ${memory.flushRows} of a flush, ${memory.checkpointRows} of a checkpoint`);
+}
+
+/** A lock that is lost while its holder stands still, and a compactor that takes over. */
+function outliveLease(play: Play, compactor: Compactor): void {
+  const { world } = play;
+  compactor.process.stoppedUntilMs = world.nowMs() + world.random.integer(500, 20_000);
+  world.note(`${compactor.process.name} stands still, and its locks are gone`);
+  loseLocks(compactor.process);
+  play.disturbances += 1;
+  play.judge.leaseLost();
+  startCompactor(play);
+}
+
+/** Everything is sent into the stream and nothing taken out of it, and the next compactor starts a day later. */
+function buildBacklog(play: Play): void {
+  const { world } = play;
+  for (const compactor of play.compactors) endCompactor(play, compactor);
+  for (let n = 0; n < 4; n += 1) play.ledger.send();
+  play.downUntil = world.operations() + world.random.integer(10, 100);
+  play.stepBeforeStartMs = world.random.pick([0, 25 * hourMs, 30 * hourMs]);
+}
+
+/** Things that happen between two steps, to the processes, the machine and the broker of one folder. */
+export function disturb(play: Play, rates: Rates): void {
+  const { world, broker } = play;
+  const { random } = world;
+  const someone = (rate: number, happen: (compactor: Compactor) => void): void => {
+    if (random.chance(rate) && play.compactors.size > 0) happen(random.pick([...play.compactors]));
+  };
+  if (random.chance(rates.send)) play.ledger.send();
+  someone(rates.kill, (victim) => endCompactor(play, victim));
+  someone(rates.stop, (stopped) => stopCompactor(play, stopped));
+  someone(rates.pause, ({ process }) => void (process.stoppedUntilMs = world.nowMs() + random.integer(10, 10_000)));
+  if (random.chance(rates.rival) && play.compactors.size < 3) {
+    play.disturbances += 1;
+    startCompactor(play, true);
+  }
+  if (random.chance(rates.unlock) && play.compactors.size < 3) {
+    play.disturbances += 1;
+    removeLockFiles();
+    startCompactor(play);
+  }
+  someone(play.compactors.size < 3 ? rates.stale : 0, (compactor) => outliveLease(play, compactor));
+  if (random.chance(rates.faults)) world.faultRate = random.chance(0.6) ? 0 : random.pick([0.01, 0.05, 0.3]);
+  if (random.chance(rates.memory)) changeMemory(play);
+  if (random.chance(rates.away)) broker.goAway(random.integer(1, 3000));
+  if (random.chance(rates.restart)) broker.restart();
+  if (random.chance(rates.clock)) world.stepClock(random.pick([-hourMs, -10_000, -500, 500, 10_000, hourMs]));
+  if (random.chance(rates.leap)) world.stepClock(random.pick([-400 * dayMs, -26 * hourMs, 26 * hourMs, 400 * dayMs]));
+  if (random.chance(rates.backlog)) buildBacklog(play);
+}
+
+/** Starts a compactor where none runs, as the supervisor does. */
+export function keepRunning(play: Play): void {
+  if (play.compactors.size > 0 || play.world.operations() < play.downUntil) return;
+  if (play.stepBeforeStartMs !== 0) play.world.stepClock(play.stepBeforeStartMs);
+  play.stepBeforeStartMs = 0;
+  startCompactor(play);
+}
