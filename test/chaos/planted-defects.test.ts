@@ -47,7 +47,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     from: "await crashPoint('renamed');",
     to: 'for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));',
   },
-  'keys are forgotten over a restart': { file: 'src/compact/dedupe.ts', from: 'fromMs: nowMs - dedupeWindowMs', to: 'fromMs: nowMs + dedupeWindowMs' },
+  'keys are forgotten over a restart': { file: 'src/compact/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
 };
 
 /** Runs the short simulator in a process of its own; returns its exit code and what it printed. */

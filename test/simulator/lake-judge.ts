@@ -3,6 +3,7 @@ import { checkLake } from '../../src/lake/check.ts';
 import { listFailedFiles, readFailedFile } from '../../src/lake/failed-events.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readLakeStats } from '../../src/lake/history.ts';
+import { fingerprintOf, isKeyedId, requestKeyOf } from '../../src/model/event-id.ts';
 import { identityOf, type Ledger, type SentMessage } from './ledger.ts';
 import { lookAtLake, newestCommit, type LakeLook } from './lake-look.ts';
 import type { World } from './world.ts';
@@ -37,6 +38,16 @@ function assertOnce(ids: readonly string[], where: string): void {
   }
 }
 
+/** Whatever comes under a key: the lake has events of one request. */
+function assertOneRequest(ids: readonly string[], where: string): void {
+  const requests = new Map<string, string>();
+  for (const id of ids.filter(isKeyedId)) {
+    const print = fingerprintOf(id);
+    assert((requests.get(requestKeyOf(id)) ?? print) === print, `${where}: the key of ${id} stands for two requests`);
+    requests.set(requestKeyOf(id), print);
+  }
+}
+
 function assertStill(before: ReadonlySet<string>, now: ReadonlySet<string>, where: string): void {
   for (const id of before) assert(now.has(id), `${where}: event ${id} is gone`);
 }
@@ -59,6 +70,7 @@ export function createLakeJudge(world: World, ledger: Ledger, lakeDir: string): 
     const [snapshot, glob] = [new Set(seen.snapshot), new Set(seen.glob)];
     assertOnce(seen.snapshot, 'snapshot');
     assertOnce(seen.glob, 'glob');
+    assertOneRequest(seen.snapshot, 'snapshot');
     assertStill(last.snapshot, snapshot, 'snapshot');
     assertStill(last.glob, glob, 'glob');
     for (const message of ledger.sent) assertWhole(message, snapshot);
@@ -72,12 +84,13 @@ export function createLakeJudge(world: World, ledger: Ledger, lakeDir: string): 
     const { snapshot } = await look();
     const sentIds = new Set(ledger.sent.flatMap(({ ids }) => ids));
     for (const id of snapshot) assert(sentIds.has(id), `event ${id} was never sent`);
-    const stored = new Set(snapshot.map(identityOf));
+    const stored = new Set(snapshot);
     const paths = lakePaths(lakeDir);
     const failedLines = await readFailedLines(paths.failed, paths.table);
     for (const { outcome, isLost, ids, badIds } of ledger.sent) {
       if (outcome !== 'acknowledged' || isLost) continue;
-      for (const id of ids) assert(stored.has(identityOf(id)), `event ${id} was acknowledged and is lost`);
+      // A request whose key stands for another one is kept as it was sent.
+      for (const id of ids) assert(stored.has(id) || (isKeyedId(id) && failedLines.some((line) => line.includes(id))), `event ${id} was acknowledged and is lost`);
       for (const id of badIds) {
         const times = failedLines.filter((line) => line.includes(id)).length;
         assert(times === 1 || (times > 1 && brokerLosses > 0), `bad event ${id} is kept ${times} times among the failed ones`);
@@ -115,11 +128,11 @@ export function createLakeJudge(world: World, ledger: Ledger, lakeDir: string): 
     },
     async beforeLoss(payloads) {
       const { snapshot, isDurable } = await look();
-      const there = new Set(isDurable ? snapshot.map(identityOf) : []);
+      const there = new Set(isDurable ? snapshot : []);
       brokerLosses += 1;
       for (const message of payloads.map((payload) => ledger.find(payload))) {
         if (message === undefined) continue;
-        const isKept = message.badIds.length === 0 && message.ids.every((id) => there.has(identityOf(id)));
+        const isKept = message.badIds.length === 0 && message.ids.every((id) => there.has(id));
         if (!isKept) message.isLost = true;
       }
     },

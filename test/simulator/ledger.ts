@@ -1,4 +1,4 @@
-import { dedupeKeyOf, isKeyedId } from '../../src/model/event-id.ts';
+import { isKeyedId, requestKeyOf } from '../../src/model/event-id.ts';
 import type { Broker, PublishOutcome } from './broker.ts';
 import type { World } from './world.ts';
 
@@ -24,9 +24,9 @@ export interface Ledger {
   find(payload: Uint8Array): SentMessage | undefined;
 }
 
-/** What an event is known by: its id, or its key when it came under an Idempotency-Key. */
+/** What an event is known by: its id, or its key and place when it came under an Idempotency-Key. */
 export function identityOf(id: string): string {
-  return isKeyedId(id) ? dedupeKeyOf(id) : id;
+  return isKeyedId(id) ? requestKeyOf(id) + id.slice(-2) : id;
 }
 
 const daySeconds = 86_400;
@@ -61,13 +61,14 @@ export function createLedger(world: World, broker: Broker): Ledger {
   }
 
   async function sendKeyed(): Promise<void> {
-    const keys = Array.from({ length: random.integer(1, 3) }, newKey);
-    const prints = keys.map(() => random.hex(12));
+    const key = newKey();
+    const request = { print: random.hex(10), events: random.integer(1, 3) };
     const repeats = random.integer(0, 3);
     for (let time = 0; time <= repeats; time += 1) {
-      // Now and then the key comes back with another body, which is a mistake that has to be kept.
-      const ids = keys.map((key, n) => key + (time > 0 && random.chance(0.2) ? random.hex(12) : (prints[n] ?? '')));
-      await publish(ids, []);
+      // Now and then the key comes back for another request, maybe a longer one, which is a mistake that has to be kept.
+      const isOther = time > 0 && random.chance(0.2);
+      const { print, events } = isOther ? { print: random.hex(10), events: random.integer(1, 3) } : request;
+      await publish(Array.from({ length: events }, (_, place) => `${key}${print}0${place}`), []);
       await world.sleep(random.integer(1, 5000));
     }
   }
