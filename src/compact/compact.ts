@@ -30,10 +30,10 @@ import type { Table } from '../lake/table.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import { compactFacts, createTrouble, type SeenFault, type Trouble } from './compact-facts.ts';
 import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
-import { openRecentKeys } from './dedupe.ts';
 import { flushBatch } from './flush.ts';
 import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
 import { gatherBatch } from './gather.ts';
+import { openRecentKeys, type RecentKeys } from './recent-keys.ts';
 import { watchStreamEnd, type StreamEnd } from './stream-end.ts';
 import { startUpkeep, type Upkeep } from './upkeep.ts';
 
@@ -79,6 +79,7 @@ const maxTroubleMs = 60_000;
 interface Loop {
   readonly table: Table;
   readonly duckdb: Duckdb;
+  readonly keys: RecentKeys;
   readonly failedDir: string;
   readonly writer: string;
   readonly crashPoint: CrashPoint;
@@ -91,18 +92,14 @@ interface Loop {
   readonly streamEnd: StreamEnd;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
   readonly start: { swept: boolean; faulty: boolean; keysKnown: boolean };
-  /** Files whose keys are not known. */
-  readonly damages: string[];
 }
 
-/** Learns the keys of the last hours. In the loop and not before it: the files take their time to be read, and the start has a limit. */
-async function learnKeys({ table, duckdb, dependencies, damages }: Loop, signal: AbortSignal): Promise<void> {
+/** Loads the keys of the last hours. In the loop and not before it: the files take their time to be read, and the start has a limit. */
+async function loadKeys({ keys, dependencies }: Loop, signal: AbortSignal): Promise<void> {
   const { clock, logger } = dependencies;
   const startedAt = performance.now();
-  const found = (await openRecentKeys(duckdb, table, clock.nowMs(), signal)).map(describeError);
-  for (const error of found) logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
-  damages.push(...found);
-  logger.info({ damaged: found.length, durationMs: Math.round(performance.now() - startedAt) }, 'learned the recent keys');
+  await keys.warmUp(clock.nowMs(), signal);
+  logger.info({ durationMs: Math.round(performance.now() - startedAt) }, 'loaded the recent keys');
 }
 
 /** One turn of the flush loop: pull, convert, flush, commit, purge. */
@@ -116,7 +113,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   // Not before the stream was compared with the log: where the two disagree, a file that the log does not name may be all there is.
   if (!loop.start.swept) loop.start.swept = await loop.upkeep.sweep(loop.start.faulty);
   if (!loop.start.keysKnown) {
-    await learnKeys(loop, signal);
+    await loadKeys(loop, signal);
     loop.start.keysKnown = true;
   }
   const limits = { maxBytes: options.flushMaxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
@@ -130,7 +127,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   if ((await findStreamFault(reader, epoch)) !== undefined) return;
 
   const startedAt = performance.now();
-  const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer }, batch, epoch);
+  const flushed = await flushBatch({ table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer }, batch, epoch);
   await purge(reader, flushed.epoch);
   await loop.crashPoint('flush-purged');
   const durationMs = Math.round(performance.now() - startedAt);
@@ -207,7 +204,14 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     tell(fault, figures);
   };
   const aborter = new AbortController();
-  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start, damages };
+  const onDamage = (found: readonly AppError[]): void => {
+    for (const error of found.map(describeError)) {
+      logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
+      if (!damages.includes(error)) damages.push(error);
+    }
+  };
+  const keys = await openRecentKeys({ duckdb, table, onDamage });
+  const loop: Loop = { table, duckdb, keys, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();

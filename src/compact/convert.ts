@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { readFile, writeFile } from 'node:fs/promises';
+import { removeFile } from '../runtime/durable-file.ts';
 import { isAppError } from '../runtime/errors.ts';
 import { eventColumns, type ColumnType } from '../model/event-fields.ts';
 import { eventKinds } from '../model/event-kinds.ts';
@@ -9,11 +10,19 @@ import type { FailedEvent, FailureReason } from '../lake/failed-events.ts';
 /** Events that could not be converted, as values; `failedAt` is added with the flush. */
 export type Failure = Omit<FailedEvent, 'failedAt'>;
 
-/** A spool read into the engine's temporary table `batch`: the table's columns but `available_at`, and `bad`, `raw`. */
+/** A line of a spool that cannot be written to the lake, by its place among the lines. */
+export interface BadLine {
+  readonly line: number;
+  readonly reason: FailureReason;
+}
+
+/** A spool read into the engine's temporary table `batch`: the table's columns but `available_at`, and `bad`. */
 export interface Converted {
   /** Lines that were there, good and bad. */
   readonly events: number;
-  readonly failures: readonly Failure[];
+  readonly badLines: readonly BadLine[];
+  /** The place in the spool of the line that a row of `batch` was made of. */
+  lineOf(rowid: number): number;
 }
 
 /** Columns that travel in an event line: all but those the compactor adds. */
@@ -51,8 +60,7 @@ const batchSql = (file: string): string => `
 CREATE OR REPLACE TEMP TABLE batch AS
 SELECT ${lineColumns.map(({ name, type }) => `${castSql(name, type)} AS ${name}`).join(', ')},
   CAST(${castSql('event_time', 'TIMESTAMPTZ')} AS DATE) AS date,
-  ${badSql()} AS bad,
-  CASE WHEN bad THEN to_json(r) END AS raw
+  ${badSql()} AS bad
 FROM read_json(${sqlList([file])}, format = 'newline_delimited', maximum_object_size = 2097152, hive_partitioning = false, columns = {${lineColumns
   .map(({ name, type }) => `${sqlText(name)}: ${sqlText(type === 'MAP(VARCHAR, VARCHAR)' ? type : 'VARCHAR')}`)
   .join(', ')}}) AS r`;
@@ -79,22 +87,31 @@ export function checkLine(line: Buffer): { readonly text: string } | { readonly 
   return good ? { text: JSON.stringify(Object.fromEntries(members)) } : { reason: 'bad_value' };
 }
 
-/** Rewrites a spool so that DuckDB can read every line of it, and returns the lines that had to be left out. */
-async function cleanSpool(file: string): Promise<Failure[]> {
-  const bytes = await readFile(file);
-  const failures: Failure[] = [];
-  const good: string[] = [];
+function* splitLines(bytes: Buffer): Generator<Buffer> {
   for (let start = 0; start < bytes.length; ) {
     const found = bytes.indexOf(0x0a, start);
     const end = found === -1 ? bytes.length : found;
-    const line = bytes.subarray(start, end);
+    yield bytes.subarray(start, end);
     start = end + 1;
-    const checked = checkLine(line);
-    if ('text' in checked) good.push(checked.text);
-    else failures.push({ reason: checked.reason, line: line.toString('utf8'), ...(isUtf8(line) ? {} : { lineBase64: line.toString('base64') }) });
   }
-  await writeFile(file, good.map((text) => `${text}\n`).join(''));
-  return failures;
+}
+
+/** Writes the lines of a spool that DuckDB can read to another file; gives their places, and the lines that had to be left out. */
+async function cleanSpool(file: string, cleanFile: string): Promise<{ readonly kept: number[]; readonly badLines: BadLine[] }> {
+  const kept: number[] = [];
+  const badLines: BadLine[] = [];
+  const texts: string[] = [];
+  let line = 0;
+  for (const bytes of splitLines(await readFile(file))) {
+    const checked = checkLine(bytes);
+    if ('text' in checked) {
+      texts.push(`${checked.text}\n`);
+      kept.push(line);
+    } else badLines.push({ line, reason: checked.reason });
+    line += 1;
+  }
+  await writeFile(cleanFile, texts.join(''), { mode: 0o600 });
+  return { kept, badLines };
 }
 
 async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
@@ -103,21 +120,47 @@ async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
   return Number(row?.['n']);
 }
 
-/**
- * Reads a spool of `events` lines into the table `batch`. One bad line would make DuckDB refuse the whole file: only then
- * each line is checked by itself. A bad event is a failure with a reason, never an error. Errors: `sql`, `disk`.
- */
-export async function convertSpool(duckdb: Duckdb, file: string, events: number): Promise<Converted> {
-  let failures: Failure[] = [];
-  const loaded = await loadBatch(duckdb, file).catch((error: unknown) => {
-    if (isAppError(error, 'sql')) return -1;
-    throw error;
-  });
-  if (loaded !== events) {
-    failures = await cleanSpool(file);
-    await loadBatch(duckdb, file);
+/** Checks each line of a spool by itself, and loads the good ones. */
+async function loadCleaned(duckdb: Duckdb, file: string): Promise<{ readonly kept: number[]; readonly badLines: BadLine[] }> {
+  const cleanFile = `${file}.clean`;
+  const cleaned = await cleanSpool(file, cleanFile);
+  try {
+    await loadBatch(duckdb, cleanFile);
+  } finally {
+    await removeFile(cleanFile);
   }
-  const bad = await duckdb.rows('SELECT raw::VARCHAR AS line FROM batch WHERE bad ORDER BY rowid');
-  failures.push(...bad.map((row): Failure => ({ reason: 'bad_value', line: String(row['line']) })));
-  return { events, failures };
+  return cleaned;
+}
+
+/**
+ * Reads a spool of `events` lines into the table `batch`. One bad line would make DuckDB refuse the whole file: only then,
+ * or when `eachLine` asks for it, each line is checked by itself. A bad event is a value with a reason, never an error; the
+ * spool stays as it is, for `readFailures`. Errors: `sql`, `disk`.
+ */
+export async function convertSpool(duckdb: Duckdb, file: string, events: number, eachLine = false): Promise<Converted> {
+  const loaded = eachLine
+    ? -1
+    : await loadBatch(duckdb, file).catch((error: unknown) => {
+        if (isAppError(error, 'sql')) return -1;
+        throw error;
+      });
+  const cleaned = loaded === events ? undefined : await loadCleaned(duckdb, file);
+  const lineOf = (rowid: number): number => cleaned?.kept[rowid] ?? rowid;
+  const bad = await duckdb.rows('SELECT rowid::INTEGER AS r FROM batch WHERE bad ORDER BY rowid');
+  const badLines = [...(cleaned?.badLines ?? []), ...bad.map((row): BadLine => ({ line: lineOf(Number(row['r'])), reason: 'bad_value' }))];
+  return { events, badLines, lineOf };
+}
+
+/** Takes lines out of a spool as they were in the stream, byte for byte. */
+export async function readFailures(file: string, badLines: readonly BadLine[]): Promise<Failure[]> {
+  if (badLines.length === 0) return [];
+  const reasons = new Map(badLines.map(({ line, reason }) => [line, reason]));
+  const failures: Failure[] = [];
+  let line = 0;
+  for (const bytes of splitLines(await readFile(file))) {
+    const reason = reasons.get(line);
+    line += 1;
+    if (reason !== undefined) failures.push({ reason, line: bytes.toString('utf8'), ...(isUtf8(bytes) ? {} : { lineBase64: bytes.toString('base64') }) });
+  }
+  return failures;
 }

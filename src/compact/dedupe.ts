@@ -1,120 +1,155 @@
+import { fingerprintSql, isKeyedSql, requestKeySql } from '../model/event-id.ts';
 import { sqlList, type Duckdb } from '../lake/duckdb.ts';
-import type { Failure } from './convert.ts';
-import { pruneFiles } from '../lake/prune.ts';
-import type { DataFile, Snapshot } from '../lake/snapshot.ts';
-import type { Table } from '../lake/table.ts';
-import { assertFilesWhole, findFileDamage } from '../lake/verify-files.ts';
-import type { AppError } from '../runtime/errors.ts';
+import type { DataFile } from '../lake/snapshot.ts';
+import { assertFilesWhole } from '../lake/verify-files.ts';
 
-/** How long an event id derived from an Idempotency-Key is remembered: within it a repeat is dropped. */
+/** How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of the repeat. */
 export const dedupeWindowMs = 24 * 3600 * 1000;
 
 /**
- * Which rows of `batch` are not to be written: those whose key has come before. The rows are in the temporary table
- * `dropped`, by rowid.
+ * Which rows of `batch` are not to be written, and why. The rows are in the temporary table `dropped`, by rowid. Those that
+ * are to be written are known in the table `batch_keys`, for `rememberKeys`.
  */
 export interface Verdict {
-  /** The same event again: dropped, and counted. */
+  /** The same events again: dropped, and counted. */
   readonly repeats: number;
-  /** The same key with another body: kept as failed events. */
-  readonly failures: readonly Failure[];
+  /** Rowids of events whose key stands for another request: kept as failed events. */
+  readonly reused: readonly number[];
+  /** Among the rows to write are some under an Idempotency-Key. */
+  readonly addsKeys: boolean;
 }
-
-export interface DedupeOptions {
-  readonly nowMs: number;
-  /** Look every event id of the batch up in the lake, whatever its kind: the stream may have delivered it under another sequence. */
-  readonly lookUpAll: boolean;
-}
-
-// The first 24 characters of a keyed id are its dedupe key, the rest is the fingerprint of its body (model/event-id.ts).
-const keyed = "NOT bad AND substr(event_id, 15, 1) = '8'";
-const keySql = 'substr(event_id, 1, 24)';
-const printSql = 'substr(event_id, 25)';
 
 /**
- * Opens the memory of keyed event ids, filled from the lake: those that became available within the window. It lies in a
- * table of the engine, some 60 bytes an id, and is gone with it. Returns the damage of the files that could not be trusted:
- * their keys are not known, so a repeat of one would be stored again. Time: that of reading those files whole. Errors:
- * `corrupt`, `retryable`, when a file was replaced meanwhile: its keys are in another one; the signal's reason.
+ * The rule that a batch is judged by. `stream`: the rows came in the order in which they were received. One that was received
+ * before a known one, and comes after it, shows that the clock was set back: it is a repeat however far. `failed`: the rows
+ * may be much older than what the lake has, which says nothing about them.
  */
-export async function openRecentKeys(duckdb: Duckdb, table: Table, nowMs: number, signal?: AbortSignal): Promise<AppError[]> {
-  await duckdb.run('CREATE OR REPLACE TEMP TABLE recent_keys (key VARCHAR, print VARCHAR, at_ms BIGINT)');
+export type DedupeRule = 'stream' | 'failed';
+
+/** Columns of an id that is known, or asked for. `event_id` is NULL where the request is known and the event was not stored. */
+const keyColumns = `${requestKeySql('event_id')} AS key, ${fingerprintSql('event_id')} AS print`;
+
+/** SQL that reads the keyed ids of a table of events into the columns of `recent_keys`. */
+export const readKeysSql = (source: string, where: string): string =>
+  `SELECT ${keyColumns}, event_id, epoch_ms(received_at) AS ms FROM ${source} WHERE ${isKeyedSql('event_id')} AND ${where}`;
+
+/** Creates the tables that a batch is judged with. */
+export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
+  for (const name of ['recent_keys', 'batch_keys']) await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (key VARCHAR, print VARCHAR, event_id VARCHAR, ms BIGINT)`);
+  await duckdb.run('CREATE OR REPLACE TEMP TABLE stored_before (r BIGINT)');
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
-  const files: DataFile[] = [];
-  const damages: AppError[] = [];
-  for (const file of pruneFiles(table.snapshot().files, { availableAt: { fromMs: nowMs - dedupeWindowMs } })) {
-    signal?.throwIfAborted();
-    const damage = await findFileDamage(file);
-    if (damage === undefined) {
-      files.push(file);
-      continue;
-    }
-    if (damage.retryable) await table.refresh();
-    if (damage.retryable && !table.snapshot().files.some(({ path }) => path === file.path)) throw damage;
-    damages.push(damage);
-  }
-  if (files.length === 0) return damages;
-  await duckdb.run(
-    `INSERT INTO recent_keys SELECT ${keySql}, ${printSql}, epoch_ms(available_at)
-     FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)
-     WHERE substr(event_id, 15, 1) = '8' AND epoch_ms(available_at) >= ${nowMs - dedupeWindowMs}`,
-  );
-  return damages;
 }
 
 /** Files that may have an event of the batch: the same event was received at the same time. */
-async function findLookUpFiles(duckdb: Duckdb, snapshot: Snapshot): Promise<DataFile[]> {
+async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Promise<DataFile[]> {
   const [range] = await duckdb.rows('SELECT epoch_ms(min(received_at)) AS low, epoch_ms(max(received_at)) AS high FROM batch WHERE NOT bad');
   const [low, high] = [Number(range?.['low']), Number(range?.['high'])];
-  return snapshot.files
-    .filter(({ minValues, maxValues }) => !(Date.parse(String(maxValues['received_at'])) + 1 < low) && !(Date.parse(String(minValues['received_at'])) > high));
+  return files.filter(({ minValues, maxValues }) => !(Date.parse(String(maxValues['received_at'])) + 1 < low) && !(Date.parse(String(minValues['received_at'])) > high));
 }
 
-async function dropKnown(duckdb: Duckdb, snapshot: Snapshot): Promise<void> {
-  await duckdb.run(
-    `INSERT INTO dropped SELECT r, 'repeat' FROM (SELECT rowid AS r, row_number() OVER (PARTITION BY event_id ORDER BY rowid) AS n FROM batch WHERE NOT bad) WHERE n > 1`,
-  );
-  const files = await findLookUpFiles(duckdb, snapshot);
+/** Looks every event of the batch up in files of the lake, whatever its kind: the stream may have delivered it before, under another sequence. */
+export async function lookUpEvents(duckdb: Duckdb, lakeFiles: readonly DataFile[]): Promise<void> {
+  const files = await findLookUpFiles(duckdb, lakeFiles);
   if (files.length === 0) return;
   // An id that a damaged file no longer shows would be stored again.
   await assertFilesWhole(files);
+  // A keyed id may come again after its time, received later: then it is another event.
   await duckdb.run(
-    `INSERT INTO dropped SELECT rowid, 'repeat' FROM batch
-     WHERE NOT bad AND event_id IN (SELECT event_id FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)) AND rowid NOT IN (SELECT r FROM dropped)`,
+    `INSERT INTO stored_before SELECT rowid FROM batch
+     WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false))`,
   );
 }
 
-async function dropRepeatedKeys(duckdb: Duckdb, nowMs: number): Promise<void> {
-  // The first row under a key decides what the key stands for; a key known from before decides over every row.
+/** Forgets what was looked up for the batch before. */
+export async function forgetLookUps(duckdb: Duckdb): Promise<void> {
+  await duckdb.run('DELETE FROM stored_before');
+}
+
+/** Drops what was found in the lake, and events that are in the batch twice. */
+async function dropKnown(duckdb: Duckdb): Promise<void> {
+  await duckdb.run(
+    `INSERT INTO dropped SELECT r, 'repeat'
+     FROM (SELECT rowid AS r, row_number() OVER (PARTITION BY event_id, received_at ORDER BY rowid) AS n FROM batch WHERE NOT bad)
+     WHERE n > 1 OR r IN (SELECT r FROM stored_before)`,
+  );
+}
+
+/** Reads the keyed ids of the batch into `asked`, in the order in which they are judged. A bad row stands for its request, not for its event. */
+async function readAsked(duckdb: Duckdb, rule: DedupeRule): Promise<number> {
+  await duckdb.run(
+    `CREATE OR REPLACE TEMP TABLE asked AS
+     SELECT ${keyColumns}, CASE WHEN NOT bad THEN event_id END AS event_id, epoch_ms(received_at) AS ms, bad, rowid AS r,
+       row_number() OVER (ORDER BY ${rule === 'stream' ? 'rowid' : 'received_at, rowid'}) AS n
+     FROM batch
+     WHERE ${isKeyedSql('event_id')} AND length(event_id) = 36 AND received_at IS NOT NULL AND rowid NOT IN (SELECT r FROM dropped)`,
+  );
+  return countAsked(duckdb);
+}
+
+async function countAsked(duckdb: Duckdb): Promise<number> {
+  const [row] = await duckdb.rows('SELECT count(*) AS n FROM asked');
+  return Number(row?.['n']);
+}
+
+/** Judges what is asked by known ids: the same event is a repeat, the same key for another request is refused, whole as it is. */
+async function judgeBy(duckdb: Duckdb, known: 'recent_keys' | 'batch_keys', rule: DedupeRule): Promise<void> {
+  const isNear = rule === 'stream' ? `asked.ms - known.ms <= ${dedupeWindowMs}` : `abs(asked.ms - known.ms) <= ${dedupeWindowMs}`;
   await duckdb.run(
     `INSERT INTO dropped
-     WITH ours AS (SELECT rowid AS r, ${keySql} AS key, ${printSql} AS print FROM batch WHERE ${keyed} AND rowid NOT IN (SELECT r FROM dropped)),
-     firsts AS (SELECT key, min(r) AS r, arg_min(print, r) AS print FROM ours GROUP BY key),
-     known AS (SELECT key, arg_min(print, at_ms) AS print FROM recent_keys WHERE at_ms >= ${nowMs - dedupeWindowMs} GROUP BY key)
-     SELECT ours.r, CASE WHEN ours.print = coalesce(known.print, firsts.print) THEN 'repeat' ELSE 'key_reused' END
-     FROM ours JOIN firsts USING (key) LEFT JOIN known USING (key)
-     WHERE known.print IS NOT NULL OR ours.r <> firsts.r`,
+     WITH known AS MATERIALIZED (SELECT * FROM ${known} WHERE key IN (SELECT key FROM asked)),
+     stored AS (SELECT DISTINCT asked.r FROM asked JOIN known ON known.event_id = asked.event_id AND ${isNear}),
+     requests AS (SELECT DISTINCT key, print, ms FROM known),
+     others AS (SELECT asked.r FROM asked JOIN requests AS known ON known.key = asked.key AND ${isNear} GROUP BY asked.r, asked.print HAVING NOT bool_or(known.print = asked.print))
+     SELECT r, 'repeat' FROM stored
+     UNION ALL SELECT r, CASE WHEN bad THEN 'bad' ELSE 'key_reused' END FROM asked WHERE r IN (SELECT r FROM others)`,
   );
+  await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM dropped)');
 }
 
-/** Judges the rows of `batch`. */
-export async function dedupeBatch(duckdb: Duckdb, snapshot: Snapshot, options: DedupeOptions): Promise<Verdict> {
-  await duckdb.run('DELETE FROM dropped');
-  if (options.lookUpAll) await dropKnown(duckdb, snapshot);
-  const [any] = await duckdb.rows(`SELECT count(*) AS n FROM batch WHERE ${keyed}`);
-  if (Number(any?.['n']) > 0) await dropRepeatedKeys(duckdb, options.nowMs);
-  const [repeats] = await duckdb.rows("SELECT count(*) AS n FROM dropped WHERE verdict = 'repeat'");
-  const reused = await duckdb.rows(
-    `SELECT to_json(b)::VARCHAR AS line FROM (SELECT * EXCLUDE (bad, raw, date) REPLACE (epoch(event_time)::BIGINT AS event_time, epoch_ms(received_at) AS received_at)
-     FROM batch WHERE rowid IN (SELECT r FROM dropped WHERE verdict = 'key_reused')) AS b`,
-  );
-  return { repeats: Number(repeats?.['n']), failures: reused.map((row): Failure => ({ reason: 'key_reused', line: String(row['line']) })) };
-}
-
-/** Remembers the keyed ids of the batch that was committed, and forgets those past the window. */
-export async function rememberKeys(duckdb: Duckdb, availableAtMs: number): Promise<void> {
+/** Takes the first request of each key that is still asked for: it is what the key stands for from then on. */
+async function acceptFirst(duckdb: Duckdb): Promise<void> {
   await duckdb.run(
-    `INSERT INTO recent_keys SELECT ${keySql}, ${printSql}, ${availableAtMs} FROM batch WHERE ${keyed} AND rowid NOT IN (SELECT r FROM dropped)`,
+    `CREATE OR REPLACE TEMP TABLE accepted AS
+     SELECT asked.*, row_number() OVER (PARTITION BY event_id ORDER BY n) AS copy
+     FROM asked JOIN (SELECT key, arg_min(print, n) AS print, arg_min(ms, n) AS ms FROM asked GROUP BY key) AS firsts USING (key, print, ms)`,
   );
-  await duckdb.run(`DELETE FROM recent_keys WHERE at_ms < ${availableAtMs - dedupeWindowMs}`);
+  await duckdb.run('INSERT INTO batch_keys SELECT key, print, event_id, ms FROM accepted WHERE copy = 1 OR event_id IS NULL');
+  await duckdb.run("INSERT INTO dropped SELECT r, 'repeat' FROM accepted WHERE copy > 1 AND event_id IS NOT NULL");
+  await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM accepted)');
 }
+
+async function judgeKeys(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
+  let left = await readAsked(duckdb, rule);
+  if (left > 0) await judgeBy(duckdb, 'recent_keys', rule);
+  // One round for most batches: a second where a key comes again after its time, or with an event that could not be stored before.
+  for (left = await countAsked(duckdb); left > 0; left = await countAsked(duckdb)) {
+    await acceptFirst(duckdb);
+    await judgeBy(duckdb, 'batch_keys', rule);
+  }
+}
+
+/**
+ * Judges the rows of `batch` by the ids in `recent_keys`, which must have those received within the window around each row,
+ * and by each other, in their order. All rows of a request share its verdict, except that each event is a repeat by itself.
+ * Can be repeated for the same batch.
+ */
+export async function judgeBatch(duckdb: Duckdb, rule: DedupeRule, lookedUp: boolean): Promise<Verdict> {
+  await duckdb.run('DELETE FROM dropped');
+  await duckdb.run('DELETE FROM batch_keys');
+  if (lookedUp) await dropKnown(duckdb);
+  await judgeKeys(duckdb, rule);
+  const [counts] = await duckdb.rows(
+    `SELECT (SELECT count(*) FROM dropped WHERE verdict = 'repeat') AS repeats, (SELECT count(*) FROM batch_keys WHERE event_id IS NOT NULL) AS keys`,
+  );
+  const reused = await duckdb.rows("SELECT r::INTEGER AS r FROM dropped WHERE verdict = 'key_reused' ORDER BY r");
+  return { repeats: Number(counts?.['repeats']), reused: reused.map((row) => Number(row['r'])), addsKeys: Number(counts?.['keys']) > 0 };
+}
+
+/** Whole hours in which keyed events of the batch were received, Unix milliseconds of their beginnings, in order. */
+export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<number[]> {
+  const rows = await duckdb.rows(
+    `SELECT DISTINCT (epoch_ms(received_at) // ${hourMs}) * ${hourMs} AS hour FROM batch WHERE ${isKeyedSql('event_id')} AND received_at IS NOT NULL ORDER BY hour`,
+  );
+  return rows.map((row) => Number(row['hour']));
+}
+

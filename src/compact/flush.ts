@@ -8,13 +8,14 @@ import { eventColumns } from '../model/event-fields.ts';
 import type { Action } from '../lake/actions.ts';
 import { toAdd, writeDataFile, type WrittenFile } from '../lake/data-file.ts';
 import type { Duckdb } from '../lake/duckdb.ts';
-import { settleFailed, writePendingFailed } from '../lake/failed-events.ts';
+import { isCommitted, settleFailed, writePendingFailed } from '../lake/failed-events.ts';
 import type { Epoch, LakeState } from '../lake/lake-state.ts';
 import { youngFolder } from '../lake/snapshot.ts';
 import type { BuildChange, Table } from '../lake/table.ts';
-import { convertSpool } from './convert.ts';
-import { dedupeBatch, rememberKeys } from './dedupe.ts';
+import { convertSpool, readFailures, type BadLine } from './convert.ts';
+import { forgetLookUps, judgeBatch, lookUpEvents, type Verdict } from './dedupe.ts';
 import type { Batch } from './gather.ts';
+import type { RecentKeys } from './recent-keys.ts';
 
 /** The steps of a flush at which a crash is tested, beside those of the commit in its midst. */
 export const flushSteps = ['flush-spooled', 'flush-converted', 'flush-written', 'flush-failed-kept', 'flush-committed', 'flush-settled', 'flush-purged'] as const;
@@ -22,6 +23,7 @@ export const flushSteps = ['flush-spooled', 'flush-converted', 'flush-written', 
 export interface FlushDependencies {
   readonly table: Table;
   readonly duckdb: Duckdb;
+  readonly keys: RecentKeys;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
   readonly failedDir: string;
@@ -57,6 +59,16 @@ async function writeRows(dependencies: FlushDependencies, availableAtMs: number,
   return written;
 }
 
+/** Judges the converted batch; with `lookUpAll`, also by what the lake has of it under another position in the stream. */
+async function dedupe({ table, duckdb, keys }: FlushDependencies, lookUpAll: boolean): Promise<Verdict> {
+  await keys.cover();
+  if (lookUpAll) {
+    await forgetLookUps(duckdb);
+    await lookUpEvents(duckdb, table.snapshot().files);
+  }
+  return judgeBatch(duckdb, 'stream', lookUpAll);
+}
+
 /** Throws `fenced` unless this compactor still owns the lake; `cause` is the error that made the caller look. */
 export function assertOwner(lake: LakeState, writer: string, cause?: unknown): void {
   if (lake.writer === writer) return;
@@ -69,53 +81,61 @@ export function assertOwner(lake: LakeState, writer: string, cause?: unknown): v
  * at start; after it, nothing but the purge is missing. Errors: `fenced`, `commit_conflict`, `disk`, `sql`.
  */
 export async function flushBatch(dependencies: FlushDependencies, batch: Batch, epoch: Epoch): Promise<Flushed> {
-  const { table, duckdb, clock, crashPoint, failedDir, writer } = dependencies;
+  const { table, duckdb, keys, clock, crashPoint, failedDir, writer } = dependencies;
   await crashPoint('flush-spooled');
   const commitId = randomUUID();
   const availableAtMs = Math.max(clock.nowMs(), table.lake().availableAtMs);
   const converted = await convertSpool(duckdb, batch.file, batch.events);
-  const verdict = await dedupeBatch(duckdb, table.snapshot(), { nowMs: availableAtMs, lookUpAll: batch.firstSequence <= epoch.dedupeThrough });
+  const verdict = await dedupe(dependencies, batch.firstSequence <= epoch.dedupeThrough);
+  const keysSeen = keys.seen();
   await crashPoint('flush-converted');
 
   const relativePath = path.join(youngFolder, `${commitId}.parquet`);
   const file = path.join(table.dir, relativePath);
-  const failures = [...converted.failures, ...verdict.failures];
+  const reused = verdict.reused.map((rowid): BadLine => ({ line: converted.lineOf(rowid), reason: 'key_reused' }));
+  const failures = await readFailures(batch.file, [...converted.badLines, ...reused]);
+  const baseVersion = table.state().version;
   let pending: string | undefined;
   try {
     const written = await writeRows(dependencies, availableAtMs, file);
     await crashPoint('flush-written');
     const failedAt = new Date(availableAtMs).toISOString();
     if (failures.length > 0) {
-      pending = await writePendingFailed(failedDir, table.state().version, commitId, failures.map((failure) => ({ failedAt, ...failure })));
+      pending = await writePendingFailed(failedDir, baseVersion, commitId, failures.map((failure) => ({ failedAt, ...failure })));
       await crashPoint('flush-failed-kept');
     }
     const rows = written?.numRecords ?? 0;
     const after: Epoch = { ...epoch, position: batch.lastSequence, anchorHash: batch.lastHash };
     const actions: Action[] = [{ txn: { appId: epoch.appId, version: batch.lastSequence, lastUpdated: availableAtMs } }];
     if (written !== undefined) actions.push({ add: toAdd(relativePath, written, availableAtMs, true) });
+    let version = -1;
     const build: BuildChange = (state, lake) => {
       assertOwner(lake, writer);
       if (lake.epoch?.appId !== epoch.appId || state.txns.get(epoch.appId) !== epoch.position) throw new AppError('fenced', "the lake's position in the stream has moved");
       if (lake.availableAtMs > availableAtMs) throw new AppError('commit_conflict', 'rows that became available later are already committed');
+      if (verdict.addsKeys && lake.keysCommit !== keysSeen) throw new AppError('commit_conflict', 'another process has stored events under Idempotency-Keys');
+      version = state.version + 1;
       return {
         cause: 'flush',
         actions,
         epoch: after,
         availableAtMs,
+        addsKeys: verdict.addsKeys,
         totals: { streamed: batch.events, stored: rows, failed: failures.length, repeats: verdict.repeats },
         metrics: { rows, bytes: written?.sizeBytes ?? 0, events: batch.events, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
       };
     };
     await table.commit(build, commitId);
+    await keys.remember(verdict.addsKeys ? { version, keysCommit: commitId } : undefined);
     await crashPoint('flush-committed');
     if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
     await crashPoint('flush-settled');
-    await rememberKeys(duckdb, availableAtMs);
     return { version: table.state().version, events: batch.events, rows, failed: failures.length, repeats: verdict.repeats, sizeBytes: written?.sizeBytes ?? 0, epoch: after };
   } catch (error) {
     // The error may have come after the commit: only what the log does not name goes.
     await table.refresh();
     if (!table.state().files.has(encodeURI(relativePath))) await removeFile(file);
+    if (pending !== undefined && !(await isCommitted(table.dir, baseVersion, commitId))) await removeFile(pending);
     // The start of another compactor sweeps what this one was writing: then that is what has happened.
     assertOwner(table.lake(), writer, error);
     throw error;

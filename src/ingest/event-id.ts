@@ -1,7 +1,17 @@
 import { createHash, randomFillSync } from 'node:crypto';
+import { importMethods, type ImportMethod } from '../model/event-kinds.ts';
 
-/** Ids of one request's events, by the event's place in it; `given` renders the fields that the client gave. */
-export type EventIds = (index: number, given: () => string) => string;
+/** Ids of one request's events, by the event's place in it. */
+export type EventIds = (index: number) => string;
+
+/** A request with an Idempotency-Key, as far as its ids are made from it. */
+export interface KeyedRequest {
+  readonly idApp: number;
+  readonly key: string;
+  readonly method: ImportMethod;
+  /** Every event as its client gave it, in one form whatever the order and notation. */
+  readonly given: readonly string[];
+}
 
 const poolBytes = 4096;
 const pool = Buffer.allocUnsafe(poolBytes);
@@ -29,16 +39,20 @@ export function plainEventIds(receivedAtMs: number): EventIds {
   return () => formatUuid(`${time}${randomHex()}`, '7');
 }
 
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
 /**
- * Makes ids for a request with an Idempotency-Key: UUIDv8. The first four groups (74 bits of a hash) are the identity,
- * made from the app, the key and the place in the request: a retry has the same ones, and the compactor commits such an
- * identity once. The last group is a fingerprint of the kind and the fields given, so that a key used again for another
- * event can be told from a retry.
+ * Makes ids for a request with an Idempotency-Key: UUIDv8 in the layout of model/event-id.ts. A retry of the request has
+ * the same ids, and the compactor commits such an id once; another request under the key has another fingerprint, in all
+ * its ids, whichever events the two share.
  */
-export function keyedEventIds(idApp: number, key: string): EventIds {
-  return (index, given) => {
-    const identity = createHash('sha256').update(`${idApp}\n${index}\n${key}`).digest('hex').slice(0, 20);
-    const fingerprint = createHash('sha256').update(given()).digest('hex').slice(0, 12);
-    return formatUuid(`${identity}${fingerprint}`, '8');
-  };
+export function keyedEventIds({ idApp, key, method, given }: KeyedRequest): EventIds {
+  const identity = sha256(`${idApp}\n0\n${key}`).slice(0, 20);
+  // A single event has the id that earlier versions gave it: its retry is known also when the service was upgraded meanwhile.
+  if (!importMethods[method].batch) {
+    const fingerprint = sha256(given.join('\n')).slice(0, 12);
+    return () => formatUuid(`${identity}${fingerprint}`, '8');
+  }
+  const fingerprint = sha256([method, ...given].join('\n')).slice(0, 10);
+  return (index) => formatUuid(`${identity}${fingerprint}${index.toString(16).padStart(2, '0')}`, '8');
 }

@@ -50,7 +50,8 @@ function sortedEntries(value: unknown): unknown {
 }
 
 /** What the client gave, in one form whatever the order and notation, so that a retry gives the same text. */
-function renderGiven(kind: EventKind, fields: GivenFields, plan: readonly PlannedField[]): string {
+export function renderGiven(kind: EventKind, platform: Platform, fields: GivenFields): string {
+  const plan = plans.get(kind)?.get(platform) ?? [];
   const given = plan.filter((field) => fields[field.name] !== undefined).map((field) => [field.name, sortedEntries(storedValue(fields[field.name], field))]);
   return JSON.stringify([kind, fields['eventTimestamp'] ?? null, given]);
 }
@@ -63,7 +64,7 @@ function renderGiven(kind: EventKind, fields: GivenFields, plan: readonly Planne
 export function renderLine(context: LineContext, fields: GivenFields, index: number): string {
   const { kind, idApp, platform, receivedAtMs } = context;
   const plan = plans.get(kind)?.get(platform) ?? [];
-  const eventId = context.ids(index, () => renderGiven(kind, fields, plan));
+  const eventId = context.ids(index);
   const eventTime = (fields['eventTimestamp'] as number | undefined) ?? Math.floor(receivedAtMs / 1000);
   let line = `{"event_id":"${eventId}","kind":"${kind}","id_app":${idApp},"event_time":${eventTime},"received_at":${receivedAtMs}`;
   for (const field of plan) {

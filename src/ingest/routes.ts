@@ -9,11 +9,11 @@ import type { GroupCommit } from './group-commit.ts';
 import { maxKeyLength } from './limits.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import { parseBody } from './parse-body.ts';
-import { parseEvents } from './parse-events.ts';
+import { parseEvents, type ParsedEvents } from './parse-events.ts';
 import { readBody } from './read-body.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
-import { renderLine } from './render-line.ts';
+import { renderGiven, renderLine } from './render-line.ts';
 
 export interface RouteDependencies {
   readonly access: AccessReader;
@@ -49,13 +49,13 @@ function findApp(access: AccessReader, request: FastifyRequest): App | Refusal {
 }
 
 /** How event ids are made for a request: from its Idempotency-Key when it has one. */
-function chooseIds(request: FastifyRequest, idApp: number, receivedAtMs: number): EventIds | Refusal {
+function chooseIds(request: FastifyRequest, method: ImportMethod, app: App, { kind, events }: ParsedEvents, receivedAtMs: number): EventIds | Refusal {
   const key = request.headers['idempotency-key'];
   if (key === undefined) return plainEventIds(receivedAtMs);
   if (typeof key !== 'string' || key === '' || key.length > maxKeyLength) {
     return { reason: 'rules', detail: `Idempotency-Key must have 1 to ${maxKeyLength} characters` };
   }
-  return keyedEventIds(idApp, key);
+  return keyedEventIds({ idApp: app.idApp, key, method, given: events.map((fields) => renderGiven(kind, app.platform, fields)) });
 }
 
 /** Adds the import area's routes and error answers to a server. Checks run in the order of the README's list. */
@@ -80,7 +80,7 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
     const events = parseEvents(method, app, parsed.value);
     if ('reason' in events) return events;
     const receivedAtMs = clock.nowMs();
-    const ids = chooseIds(request, app.idApp, receivedAtMs);
+    const ids = chooseIds(request, method, app, events, receivedAtMs);
     if (typeof ids !== 'function') return ids;
 
     const { kind } = events;

@@ -6,7 +6,7 @@ import { AppError } from '../runtime/errors.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { isCommitted } from './failed-events.ts';
 import { exists } from './file-checks.ts';
-import type { Change, Table } from './table.ts';
+import type { BuildChange, Change, Table } from './table.ts';
 
 /** The steps of a rewrite at which a crash is tested. */
 export const intentSteps = ['staged', 'intent-written', 'file-renamed', 'renamed', 'intent-committed', 'intent-cleaned'] as const;
@@ -20,11 +20,22 @@ export interface Intent {
   /** The version the rewrite was made from. */
   readonly baseVersion: number;
   /** Staged files, by name in the staging folder, and their final absolute paths. An existing file is replaced. */
-  readonly moves: readonly { readonly name: string; readonly to: string }[];
+  readonly moves: readonly Move[];
   /** The commit, except for what the table adds. */
   readonly change: Change;
   /** Files to unlink at once after the commit, absolute paths; others wait for the retention. */
   readonly unlink: readonly string[];
+  /**
+   * Staged files that are moved after the commit. A rewrite that has this member may be given up until then: `moves` must
+   * name new files only. Recovery finishes it when its commit was made, and else gives it up.
+   */
+  readonly movesAfter?: readonly Move[];
+}
+
+/** A staged file, by its name in the staging folder, and its final absolute path. */
+export interface Move {
+  readonly name: string;
+  readonly to: string;
 }
 
 const intentFile = (folder: string): string => path.join(folder, 'intent.json');
@@ -44,8 +55,12 @@ export async function openStaging(stagingDir: string, commitId: string): Promise
   return folder;
 }
 
-/** Writes the intent, which makes the rewrite certain, and carries it out. The staged files are fsynced already. */
-export async function carryOut(table: Table, stagingDir: string, intent: Intent, crashPoint: CrashPoint): Promise<void> {
+/**
+ * Writes the intent, which makes the rewrite certain, and carries it out. The staged files are fsynced already. `mayCommit`
+ * is for a rewrite with `movesAfter`: it looks at the table at the instant of the commit, and throws to have the rewrite
+ * given up, which leaves everything as it was.
+ */
+export async function carryOut(table: Table, stagingDir: string, intent: Intent, crashPoint: CrashPoint, mayCommit?: (...args: Parameters<BuildChange>) => void): Promise<void> {
   const folder = path.join(stagingDir, intent.commitId);
   await syncFolder(folder);
   await crashPoint('staged');
@@ -53,13 +68,21 @@ export async function carryOut(table: Table, stagingDir: string, intent: Intent,
   // A power cut that took the folder, intent and all, would leave renamed files that nobody knows of.
   await syncFolder(stagingDir);
   await crashPoint('intent-written');
-  await finish(table, folder, intent, crashPoint);
+  await moveStaged(folder, intent.moves, crashPoint);
+  try {
+    await commitIntent(table, intent, mayCommit);
+  } catch (error) {
+    // Whatever went wrong: only a commit that is surely not there may be given up.
+    if (intent.movesAfter !== undefined && !(await isCommitted(table.dir, intent.baseVersion, intent.commitId))) await giveUp(folder, intent);
+    throw error;
+  }
+  await finishCommitted(folder, intent, crashPoint);
 }
 
-async function finish(table: Table, folder: string, intent: Intent, crashPoint: CrashPoint): Promise<void> {
-  const targets = intent.moves.map(({ to }) => path.dirname(to));
+async function moveStaged(folder: string, moves: readonly Move[], crashPoint: CrashPoint): Promise<void> {
+  const targets = moves.map(({ to }) => path.dirname(to));
   await ensureFolders(targets);
-  for (const { name, to } of intent.moves) {
+  for (const { name, to } of moves) {
     const from = path.join(folder, name);
     if (!(await exists(from))) continue;
     await rename(from, to);
@@ -67,24 +90,53 @@ async function finish(table: Table, folder: string, intent: Intent, crashPoint: 
   }
   await syncFolders(targets);
   await crashPoint('renamed');
-  if (!(await isCommitted(table.dir, intent.baseVersion, intent.commitId))) {
-    await table.commit((state) => {
-      const gone = intent.change.actions.find((action) => action.remove !== undefined && !state.files.has(action.remove.path));
-      if (gone !== undefined) throw new AppError('corrupt', `a rewrite of ${gone.remove?.path} was overtaken`, { hint: 'Run tributary lake check.' });
-      return intent.change;
-    }, intent.commitId);
-  }
+}
+
+async function commitIntent(table: Table, intent: Intent, mayCommit?: (...args: Parameters<BuildChange>) => void): Promise<void> {
+  await table.commit((state, lake) => {
+    mayCommit?.(state, lake);
+    const gone = intent.change.actions.find((action) => action.remove !== undefined && !state.files.has(action.remove.path));
+    if (gone !== undefined) throw new AppError('corrupt', `a rewrite of ${gone.remove?.path} was overtaken`, { hint: 'Run tributary lake check.' });
+    return intent.change;
+  }, intent.commitId);
+}
+
+async function finishCommitted(folder: string, intent: Intent, crashPoint: CrashPoint): Promise<void> {
   await crashPoint('intent-committed');
+  if (intent.movesAfter !== undefined) await moveStaged(folder, intent.movesAfter, crashPoint);
   for (const file of intent.unlink) await removeFile(file);
-  await removeFile(intentFile(folder));
-  // An intent that a power cut brings back when the log has forgotten its commit could not be told from one to carry out.
-  await syncFolder(folder);
+  await removeIntent(folder);
   await crashPoint('intent-cleaned');
   await rm(folder, { recursive: true, force: true });
 }
 
+async function giveUp(folder: string, intent: Intent): Promise<void> {
+  for (const { to } of intent.moves) await removeFile(to);
+  await removeIntent(folder);
+  await rm(folder, { recursive: true, force: true });
+}
+
+async function removeIntent(folder: string): Promise<void> {
+  await removeFile(intentFile(folder));
+  // An intent that a power cut brings back when the log has forgotten its commit could not be told from one to carry out.
+  await syncFolder(folder);
+}
+
+/** Brings a rewrite that was interrupted to its end; says whether it stands. */
+async function finish(table: Table, folder: string, intent: Intent, crashPoint: CrashPoint): Promise<boolean> {
+  const committed = await isCommitted(table.dir, intent.baseVersion, intent.commitId);
+  if (intent.movesAfter !== undefined && !committed) {
+    await giveUp(folder, intent);
+    return false;
+  }
+  await moveStaged(folder, intent.moves, crashPoint);
+  if (!committed) await commitIntent(table, intent);
+  await finishCommitted(folder, intent, crashPoint);
+  return true;
+}
+
 /**
- * Finishes the rewrites that a crash interrupted and drops staged work without an intent. Only under the maintenance lock.
+ * Finishes the rewrites that a crash interrupted and drops staged work without an intent, or that may be given up. Only under the maintenance lock.
  * Returns how many were finished.
  */
 export async function recoverIntents(table: Table, stagingDir: string, crashPoint: CrashPoint): Promise<number> {
@@ -96,8 +148,7 @@ export async function recoverIntents(table: Table, stagingDir: string, crashPoin
       await rm(folder, { recursive: true, force: true });
       continue;
     }
-    await finish(table, folder, parseIntent(folder, text), crashPoint);
-    finished += 1;
+    if (await finish(table, folder, parseIntent(folder, text), crashPoint)) finished += 1;
   }
   return finished;
 }

@@ -42,6 +42,11 @@ export interface LakeState {
   readonly epoch?: Epoch;
   /** The compactor that may flush and seal: each claims the lake at its start, which fences the one before. */
   readonly writer?: string;
+  /**
+   * The commitId of the newest commit that added events under Idempotency-Keys. Who judges repeats must have seen it: a flush
+   * and a replay in another process would else each store the same event.
+   */
+  readonly keysCommit?: string;
   /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
   readonly availableAtMs: number;
 }

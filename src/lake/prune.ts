@@ -11,6 +11,7 @@ export interface FileFilter {
   readonly idApps?: readonly number[];
   readonly kinds?: readonly string[];
   readonly eventTime?: TimeRange;
+  readonly receivedAt?: TimeRange;
   readonly availableAt?: TimeRange;
 }
 
@@ -44,6 +45,7 @@ export function pruneFiles(files: readonly DataFile[], filter: FileFilter): Data
       mayHoldOneOf(file, 'id_app', filter.idApps) &&
       mayHoldOneOf(file, 'kind', filter.kinds) &&
       mayHoldTime(file, 'event_time', filter.eventTime) &&
+      mayHoldTime(file, 'received_at', filter.receivedAt) &&
       mayHoldTime(file, 'available_at', filter.availableAt),
   );
 }

@@ -25,6 +25,8 @@ export interface Change {
   readonly writer?: string;
   readonly forgetBefore?: number;
   readonly availableAtMs?: number;
+  /** The commit adds events under Idempotency-Keys. */
+  readonly addsKeys?: boolean;
   /** Figures for the history, such as rows and bytes. */
   readonly metrics?: Readonly<Record<string, string | number>>;
 }
@@ -98,6 +100,7 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
   const forgetBefore = change.forgetBefore ?? before.forgetBefore;
+  const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
   const lake: LakeState = {
     commitId,
     cause: change.cause,
@@ -106,6 +109,7 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
     totals,
     ...(epoch === undefined ? {} : { epoch }),
     ...(writer === undefined ? {} : { writer }),
+    ...(keysCommit === undefined ? {} : { keysCommit }),
     availableAtMs: Math.max(before.availableAtMs, change.availableAtMs ?? 0),
   };
   return {

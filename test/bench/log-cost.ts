@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { copyFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { openRecentKeys } from '../../src/compact/dedupe.ts';
+import { openRecentKeys } from '../../src/compact/recent-keys.ts';
 import { flushBatch } from '../../src/compact/flush.ts';
 import type { AddAction } from '../../src/lake/actions.ts';
 import { writeCheckpoint } from '../../src/lake/checkpoint.ts';
@@ -72,8 +72,9 @@ async function timeFlushes(table: Table, duckdb: Duckdb, folder: string, spool: 
   const clock = createClock(0);
   let epoch: Epoch = { appId: `BENCH@${randomUUID()}`, streamId: 'BENCH', position: 0, dedupeThrough: 0 };
   await table.commit(() => ({ cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: 0 } }], epoch, writer }));
-  await openRecentKeys(duckdb, table, clock.nowMs());
-  const dependencies = { table, duckdb, clock, crashPoint: noCrashPoint, failedDir: lakePaths(path.join(folder, 'lake')).failed, writer };
+  const keys = await openRecentKeys({ duckdb, table, onDamage: () => undefined });
+  await keys.warmUp(clock.nowMs(), new AbortController().signal);
+  const dependencies = { table, duckdb, keys, clock, crashPoint: noCrashPoint, failedDir: lakePaths(path.join(folder, 'lake')).failed, writer };
   const file = path.join(folder, 'batch.ndjson');
   const bytes = (await stat(spool.file)).size;
   return timeRuns(fewRuns, async () => {

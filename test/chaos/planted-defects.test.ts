@@ -45,7 +45,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     from: "await crashPoint('renamed');",
     to: 'for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));',
   },
-  'keys are forgotten over a restart': { file: 'src/compact/dedupe.ts', from: 'fromMs: nowMs - dedupeWindowMs', to: 'fromMs: nowMs + dedupeWindowMs' },
+  'keys are forgotten over a restart': { file: 'src/compact/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
 };
 
 test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))('%s: the short simulator tells', { timeout: 180_000 }, async ([what, defect]) => {

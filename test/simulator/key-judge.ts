@@ -16,7 +16,7 @@ export interface KeyJudge {
 function countWindows(requests: readonly SentRequest[]): number {
   let [windows, beginsMs] = [0, -Infinity];
   for (const { receivedAtMs } of requests.toSorted((a, b) => a.receivedAtMs - b.receivedAtMs)) {
-    if (receivedAtMs - beginsMs < keyWindowMs) continue;
+    if (receivedAtMs - beginsMs <= keyWindowMs) continue;
     windows += 1;
     beginsMs = receivedAtMs;
   }

@@ -1,5 +1,5 @@
 import { keyedEventIds } from '../../src/ingest/event-id.ts';
-import { renderLine } from '../../src/ingest/render-line.ts';
+import { renderGiven, renderLine } from '../../src/ingest/render-line.ts';
 import type { Broker, PublishOutcome } from './broker.ts';
 import type { World } from './world.ts';
 
@@ -46,9 +46,13 @@ export function isSameRequest(a: SentRequest, b: SentRequest): boolean {
 
 const daySeconds = 86_400;
 
+const methods = { login: { one: 'login', many: 'loginBatch' }, custom_event: { one: 'customEvent', many: 'customEventBatch' } } as const;
+
 interface Client {
   readonly idApp: number;
   readonly kind: 'login' | 'custom_event';
+  /** Sends one event by the method that takes no more. */
+  readonly isSparing: boolean;
   readonly key: string | undefined;
   readonly eventTime: number;
 }
@@ -69,10 +73,12 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
   const newNames = (count: number): string[] => Array.from({ length: count }, () => `${before.length}-e${(names += 1)}`);
 
   /** The lines of a request's good events, made as ingest makes them. */
-  function render({ idApp, kind, key, eventTime }: Client, { names: own, receivedAtMs }: SentRequest): string {
-    const ids = key === undefined ? newId : keyedEventIds(idApp, key);
+  function render({ idApp, kind, isSparing, key, eventTime }: Client, { names: own, receivedAtMs }: SentRequest): string {
+    const method = methods[kind][isSparing && own.length === 1 ? 'one' : 'many'];
+    const events = own.map((name) => ({ customUserId: name, eventTimestamp: eventTime, ...(kind === 'custom_event' ? { customEventName: 'x' } : {}) }));
+    const ids = key === undefined ? newId : keyedEventIds({ idApp, key, method, given: events.map((fields) => renderGiven(kind, 'web', fields)) });
     const context = { kind, idApp, platform: 'web', receivedAtMs, ids } as const;
-    return own.map((name, index) => renderLine(context, { customUserId: name, eventTimestamp: eventTime, ...(kind === 'custom_event' ? { customEventName: 'x' } : {}) }, index)).join('');
+    return events.map((fields, index) => renderLine(context, fields, index)).join('');
   }
 
   /** A bad event: a value that no column takes, or a line that is no JSON. */
@@ -84,6 +90,7 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
   const newClient = (isKeyed: boolean): Client => ({
     idApp: random.integer(1, 3),
     kind: random.pick(['login', 'custom_event'] as const),
+    isSparing: random.chance(0.5),
     key: isKeyed ? random.hex(16) : undefined,
     eventTime: Math.floor(clock.nowMs() / 1000) - random.pick([0, 0, daySeconds, 40 * daySeconds]),
   });

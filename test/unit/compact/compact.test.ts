@@ -28,9 +28,9 @@ async function readFailed(folder: string) {
   return (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
 }
 
-/** A keyed id: key part and fingerprint of a body. */
-function keyedId(key: number, body: number): string {
-  return `00000000-0000-8000-8000-${String(body).padStart(12, '0')}`.replace(/^0{8}/, String(key).padStart(8, '0'));
+/** A keyed id: of the key, of the fingerprint of the request, and of the event's place in it. */
+function keyedId(key: number, request: number, place = 0): string {
+  return `${String(key).padStart(8, '0')}-0000-8000-8000-${String(request).padStart(10, '0')}${String(place).padStart(2, '0')}`;
 }
 
 test('every column comes out of the lake as it went into the stream', async () => {
@@ -116,10 +116,10 @@ test('a key is forgotten after its window', async () => {
   let nowMs = Date.now();
   const clock = { nowMs: () => nowMs };
   const compact = await startTestCompact(folder, stream, { clock });
-  stream.publish([eventLine({ event_id: keyedId(1, 1) })]);
+  stream.publish([eventLine({ event_id: keyedId(1, 1), received_at: nowMs })]);
   await waitForStreamed(folder, 1);
   nowMs += 24 * 3600 * 1000 + 1;
-  stream.publish([eventLine({ event_id: keyedId(1, 1) })]);
+  stream.publish([eventLine({ event_id: keyedId(1, 1), received_at: nowMs })]);
   expect(await waitForStreamed(folder, 2)).toMatchObject({ stored: 2, repeats: 0 });
   await compact.stop();
 });

@@ -3,14 +3,14 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/cli/demo/random.ts';
-import { openRecentKeys } from '../../../src/compact/dedupe.ts';
 import { createDueRows } from '../../../src/compact/due.ts';
 import { eraseEvents } from '../../../src/compact/erase.ts';
+import { openRecentKeys } from '../../../src/compact/recent-keys.ts';
 import { sealDue } from '../../../src/compact/seal.ts';
-import { openDuckdb } from '../../../src/lake/duckdb.ts';
+import { openDuckdb, type Duckdb } from '../../../src/lake/duckdb.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/snapshot.ts';
-import { openTable } from '../../../src/lake/table.ts';
+import { openTable, type Table } from '../../../src/lake/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import type { AppError } from '../../../src/runtime/errors.ts';
@@ -77,9 +77,17 @@ test('an erasure that cannot trust a file rewrites nothing, and says which it is
   expect((await files()).map((file) => file.path)).toEqual(before);
 });
 
+/** Loads the keys of the last hours; gives the damage it was told of. */
+async function loadKeys(duckdb: Duckdb, table: Table): Promise<AppError[]> {
+  const damages: AppError[] = [];
+  const keys = await openRecentKeys({ duckdb, table, onDamage: (found) => damages.push(...found) });
+  await keys.warmUp(clock.nowMs(), new AbortController().signal);
+  return damages;
+}
+
 test('the memory of keys leaves a damaged file out, and tells of it', async () => {
   const { duckdb, table, damaged } = await withDamage();
-  const damages = await openRecentKeys(duckdb, table, clock.nowMs());
+  const damages = await loadKeys(duckdb, table);
   expect(damages.map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
 });
 
@@ -89,6 +97,6 @@ test('a file that was replaced meanwhile is no damaged one: its keys are looked 
   const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });
   await sealDue({ table: other, duckdb, clock, crashPoint: noCrashPoint, stagingDir: ownStaging(lakeDir), dueRows: createDueRows(sealing) }, sealing, new Map());
   for (const { absolutePath } of replaced) await rm(absolutePath);
-  await expect(openRecentKeys(duckdb, table, clock.nowMs())).rejects.toMatchObject({ code: 'corrupt', retryable: true });
-  expect(await openRecentKeys(duckdb, table, clock.nowMs())).toEqual([]);
+  await expect(loadKeys(duckdb, table)).rejects.toMatchObject({ code: 'corrupt', retryable: true });
+  expect(await loadKeys(duckdb, table)).toEqual([]);
 });
