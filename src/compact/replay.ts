@@ -6,6 +6,7 @@ import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { waitForLock } from '../runtime/lock.ts';
 import type { Action } from '../lake/actions.ts';
+import { nextAvailableAtMs } from '../lake/available-at.ts';
 import { toAdd, writeDataFile } from '../lake/data-file.ts';
 import type { Duckdb } from '../lake/duckdb.ts';
 import { listSettledFiles, readFailedFile, type FailedEvent } from '../lake/failed-events.ts';
@@ -47,7 +48,7 @@ async function replayFile(dependencies: ReplayDependencies, file: string): Promi
   const folder = await openStaging(staging, commitId);
   const spool = path.join(folder, 'spool.ndjson');
   await writeFile(spool, candidates.map((event) => `${event.line.replaceAll('\n', ' ')}\n`).join(''), { mode: 0o600 });
-  const nowMs = Math.max(clock.nowMs(), table.lake().availableAtMs);
+  const nowMs = nextAvailableAtMs(clock, table.lake());
   const { failures } = await convertSpool(duckdb, spool, candidates.length);
   const verdict = await dedupeBatch(duckdb, table.snapshot(), { nowMs, lookUpAll: true });
   const written = await writeDataFile(duckdb, rowsSql(nowMs), path.join(folder, 'rows.parquet'));
