@@ -6,15 +6,18 @@ import { readSnapshot } from '../lake/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
 import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
 
-const usage = 'tributary lake check|log|files|stats [--limit N] [--data DIR]';
+const usage = 'tributary lake check|log|files|stats [--limit N] [--data DIR], tributary lake repair [--accept-loss] [--data DIR]';
 
-/** `tributary lake check|log|files|stats`: reads the lake, whether the service runs or not. `check` exits 1 when something is wrong. */
+/**
+ * `tributary lake check|log|files|stats`: reads the lake, whether the service runs or not. `check` exits 1 when something is wrong.
+ * `tributary lake repair` mends it, and exits 1 when files are missing that only a backup can bring back.
+ */
 export const lakeCommand: Command = {
   name: 'lake',
   usage,
-  summary: 'verify the lake; show its history, its live files, its rows and bytes',
-  async run([verb, ...args], { environment, answer }) {
-    const { values } = parseWords(args, [], { limit: { type: 'string' } }, usage);
+  summary: 'verify the lake; show its history, its live files, its rows and bytes; mend it',
+  async run([verb, ...args], { environment, answer, note }) {
+    const { values } = parseWords(args, [], { limit: { type: 'string' }, 'accept-loss': { type: 'boolean' } }, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
     const lakeDir = dataPaths(config.dataDir).lake;
     switch (verb) {
@@ -22,6 +25,13 @@ export const lakeCommand: Command = {
         const report = await checkLake(lakeDir);
         answer(report);
         return report.ok ? 0 : 1;
+      }
+      case 'repair': {
+        const { runLakeRepair } = await import('./lake-repair.ts');
+        const repair = await runLakeRepair(config, values['accept-loss'] === true);
+        answer(repair);
+        if (repair.missing.length > 0) note("files that the table names are missing: put them back from a backup, or, when there is none, run 'tributary lake repair --accept-loss'");
+        return repair.missing.length === 0 ? 0 : 1;
       }
       case 'log':
         for (const entry of await readHistory(lakeDir, parseId(values.limit ?? '50', '--limit'))) answer(entry);
@@ -35,7 +45,7 @@ export const lakeCommand: Command = {
         answer(await readLakeStats(lakeDir));
         return 0;
       default:
-        throw new AppError('usage', `'lake' takes check, log, files or stats, not '${verb ?? ''}'`, { hint: `Usage: ${usage}` });
+        throw new AppError('usage', `'lake' takes check, log, files, stats or repair, not '${verb ?? ''}'`, { hint: `Usage: ${usage}` });
     }
   },
 };

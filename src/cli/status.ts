@@ -1,5 +1,7 @@
 import { dataPaths } from '../config.ts';
 import { findNotices, findProblems } from '../health/health.ts';
+import { describeClock, isClockBehind } from '../lake/available-at.ts';
+import { describeForeign } from '../lake/foreign-commit.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/snapshot.ts';
 import { summarizeReports } from '../reports/summary.ts';
@@ -24,10 +26,12 @@ async function readStream(natsUrl: string): Promise<StreamState> {
   }
 }
 
-/** The lake's totals from the newest commit of its log. `position` is the last stream sequence the lake has. */
-async function readLake(lakeDir: string) {
-  const { version, files, lake } = await readSnapshot(lakePaths(lakeDir).table);
-  return {
+/** The lake's totals from the newest commit of its log, and what is wrong with it. `position` is the last stream sequence the lake has. */
+async function readLake(lakeDir: string, nowMs: number) {
+  const { version, files, lake, foreign } = await readSnapshot(lakePaths(lakeDir).table);
+  const availableAtMs = lake?.availableAtMs ?? 0;
+  const problems = [...(foreign === undefined ? [] : [describeForeign(foreign)]), ...(isClockBehind(availableAtMs, nowMs) ? [describeClock(availableAtMs, nowMs)] : [])];
+  const answer = {
     version,
     files: files.length,
     youngFiles: files.filter((file) => file.young).length,
@@ -36,6 +40,7 @@ async function readLake(lakeDir: string) {
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
   };
+  return { answer, problems };
 }
 
 /** Reads one part of the answer; what cannot be read becomes a problem instead of ending the command. */
@@ -78,7 +83,10 @@ export const statusCommand: Command = {
       ? 'Wait a moment: nats-server is restarted by itself.'
       : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
     const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', todo, () => readStream(natsUrl));
-    const lake = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () => readLake(paths.lake));
+    const readOut = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () => readLake(paths.lake, nowMs));
+    const lake = readOut?.answer;
+    // A running compactor reports the same, with figures of its own.
+    problems.push(...(readOut?.problems ?? []).filter(({ todo: step }) => !problems.some((known) => known.todo === step)));
     const exports = await attempt(problems, 'the exports cannot be read', 'See whether the data folder is readable.', () => summarizeReports(paths.reports));
     answer({
       running: services.length > 0,

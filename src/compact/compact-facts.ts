@@ -1,6 +1,7 @@
 import { describeError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/problem.ts';
+import { describeForeign } from '../lake/foreign-commit.ts';
 import type { Table } from '../lake/table.ts';
 import { faultExplanations, type StreamFault } from './follow.ts';
 
@@ -18,6 +19,14 @@ export interface Trouble {
 export interface SeenFault {
   readonly fault: StreamFault;
   readonly at: string;
+}
+
+/** What the compactor has seen beside the troubles of its loops. */
+export interface SeenFacts {
+  readonly faults: readonly SeenFault[];
+  /** Files whose keys are not known. */
+  readonly damages: readonly string[];
+  readonly clockProblems: readonly Problem[];
 }
 
 /** A trouble that has gone on for less says nothing of the service's health, milliseconds. */
@@ -42,8 +51,8 @@ export function createTrouble(clock: Clock, lasting = lastingMs): Trouble {
   };
 }
 
-function describeTrouble(trouble: Trouble, what: string, todo: string): Problem[] {
-  const found = trouble.find();
+function describeTrouble(trouble: Trouble | undefined, what: string, todo: string): Problem[] {
+  const found = trouble?.find();
   return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo }];
 }
 
@@ -51,11 +60,15 @@ function describeTrouble(trouble: Trouble, what: string, todo: string): Problem[
  * The facts that the compactor reports for the service's status. `problems` are what keeps it from its work, so that the
  * service is not ready; `notices` are what an operator should look at while everything works.
  */
-export function compactFacts(table: Table, { faults, damages }: { readonly faults: readonly SeenFault[]; readonly damages: readonly string[] }, troubles: { readonly flush: Trouble; readonly upkeep: Trouble }): Readonly<Record<string, unknown>> {
+export function compactFacts(table: Table, { faults, damages, clockProblems }: SeenFacts, troubles: { readonly flush: Trouble; readonly upkeep: Trouble }): Readonly<Record<string, unknown>> {
   const { totals, epoch } = table.lake();
   const { version, files } = table.state();
+  const foreign = table.foreign();
   const problems = [
-    ...describeTrouble(troubles.flush, 'events do not get from the stream into the lake', 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.'),
+    ...clockProblems,
+    ...(foreign === undefined ? [] : [describeForeign(foreign)]),
+    // What another engine has done is told once, and is what the loop waits for.
+    ...describeTrouble(foreign === undefined ? troubles.flush : undefined, 'events do not get from the stream into the lake', 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.'),
     ...describeTrouble(troubles.upkeep, 'young files of the lake are not sealed or cleaned up', 'Remove the cause, such as a full disk: it then goes on by itself. Exports and SQL work meanwhile.'),
   ];
   const notices = [

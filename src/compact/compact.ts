@@ -28,7 +28,9 @@ import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Epoch } from '../lake/lake-state.ts';
 import type { Table } from '../lake/table.ts';
 import type { StreamReader } from '../stream/stream.ts';
+import { startWhenRepaired } from './await-repair.ts';
 import { compactFacts, createTrouble, type SeenFault, type Trouble } from './compact-facts.ts';
+import { createClockWatch } from './clock-watch.ts';
 import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
 import { flushBatch } from './flush.ts';
 import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
@@ -152,7 +154,7 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
       const lastedMs = loop.trouble.note(error);
       // A broker that is away or a full disk is waited for; anything else that lasts may go better in a new process.
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
-      const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || (error.retryable && lastedMs < maxTroubleMs)));
+      const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || error.code === 'foreign_commit' || (error.retryable && lastedMs < maxTroubleMs)));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
       loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');
@@ -203,6 +205,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     start.faulty ||= !start.swept;
     tell(fault, figures);
   };
+  const clockWatch = createClockWatch(clock, () => table.lake().availableAtMs);
   const aborter = new AbortController();
   const onDamage = (found: readonly AppError[]): void => {
     for (const error of found.map(describeError)) {
@@ -220,7 +223,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   return {
     failed: Promise.race([running, upkeep.running]).then(() => Promise.reject(new AppError('stopping', 'the compactor has stopped'))),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, { faults, damages }, troubles),
+    facts: () => compactFacts(table, { faults, damages, clockProblems: clockWatch.problems() }, troubles),
   };
 }
 
@@ -229,7 +232,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
  * runs. Errors: `locked`, `lake_protocol`, `schema_change`, `corrupt`, `start_failed`.
  */
 export async function startCompact(dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
-  const compact = await buildWithClosers(dependencies.logger, (closers) => build(closers, dependencies, options));
+  const { logger } = dependencies;
+  const compact = await startWhenRepaired(() => buildWithClosers(logger, (closers) => build(closers, dependencies, options)), logger);
   // The caller may look at `failed` late; until then its rejection is no unhandled one.
   compact.failed.catch(() => undefined);
   return compact;

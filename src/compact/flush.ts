@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { removeFile, syncFolder } from '../runtime/durable-file.ts';
-import { AppError } from '../runtime/errors.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { eventColumns } from '../model/event-fields.ts';
 import type { Action } from '../lake/actions.ts';
 import { toAdd, writeDataFile, type WrittenFile } from '../lake/data-file.ts';
 import type { Duckdb } from '../lake/duckdb.ts';
+import { nextAvailableAtMs } from '../lake/available-at.ts';
 import { isCommitted, settleFailed, writePendingFailed } from '../lake/failed-events.ts';
 import type { Epoch, LakeState } from '../lake/lake-state.ts';
 import { youngFolder } from '../lake/snapshot.ts';
@@ -84,7 +85,8 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   const { table, duckdb, keys, clock, crashPoint, failedDir, writer } = dependencies;
   await crashPoint('flush-spooled');
   const commitId = randomUUID();
-  const availableAtMs = Math.max(clock.nowMs(), table.lake().availableAtMs);
+  const before = table.lake().availableAtMs;
+  const availableAtMs = nextAvailableAtMs(clock, table.lake());
   const converted = await convertSpool(duckdb, batch.file, batch.events);
   const verdict = await dedupe(dependencies, batch.firstSequence <= epoch.dedupeThrough);
   const keysSeen = keys.seen();
@@ -112,7 +114,8 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     const build: BuildChange = (state, lake) => {
       assertOwner(lake, writer);
       if (lake.epoch?.appId !== epoch.appId || state.txns.get(epoch.appId) !== epoch.position) throw new AppError('fenced', "the lake's position in the stream has moved");
-      if (lake.availableAtMs > availableAtMs) throw new AppError('commit_conflict', 'rows that became available later are already committed');
+      // Later by another's rows, or earlier by a repair of the clock: ours must follow it.
+      if (lake.availableAtMs !== before) throw new AppError('commit_conflict', 'the newest available_at of the lake has changed meanwhile');
       if (verdict.addsKeys && lake.keysCommit !== keysSeen) throw new AppError('commit_conflict', 'another process has stored events under Idempotency-Keys');
       version = state.version + 1;
       return {
@@ -133,7 +136,9 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     return { version: table.state().version, events: batch.events, rows, failed: failures.length, repeats: verdict.repeats, sizeBytes: written?.sizeBytes ?? 0, epoch: after };
   } catch (error) {
     // The error may have come after the commit: only what the log does not name goes.
-    await table.refresh();
+    await table.refresh().catch((foreign: unknown) => {
+      if (!isAppError(foreign, 'foreign_commit')) throw foreign;
+    });
     if (!table.state().files.has(encodeURI(relativePath))) await removeFile(file);
     if (pending !== undefined && !(await isCommitted(table.dir, baseVersion, commitId))) await removeFile(pending);
     // The start of another compactor sweeps what this one was writing: then that is what has happened.

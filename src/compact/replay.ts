@@ -7,6 +7,7 @@ import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/lock.ts';
 import type { Action } from '../lake/actions.ts';
+import { nextAvailableAtMs } from '../lake/available-at.ts';
 import { toAdd, writeDataFile } from '../lake/data-file.ts';
 import { sqlList, type Duckdb } from '../lake/duckdb.ts';
 import { listSettledFiles, readFailedFile, type FailedEvent, type FailureReason } from '../lake/failed-events.ts';
@@ -105,7 +106,7 @@ async function commitReplay(dependencies: ReplayDependencies, files: readonly Fa
   const changed = kept.filter((after, index) => files[index] !== undefined && isChanged(files[index], after));
   if (changed.length === 0) return { stored: 0, repeats: 0, stillFailed: count(files) };
 
-  const nowMs = Math.max(clock.nowMs(), availableAtMs);
+  const nowMs = nextAvailableAtMs(clock, table.lake());
   const commitId = randomUUID();
   const folder = await openStaging(staging, commitId);
   try {
@@ -135,7 +136,7 @@ async function commitReplay(dependencies: ReplayDependencies, files: readonly Fa
       movesAfter: left.map(({ name, to }) => ({ name, to })),
     };
     await carryOut(table, staging, intent, crashPoint, (_state, lake) => {
-      if (lake.keysCommit !== keysCommit || lake.availableAtMs > nowMs) throw new AppError('commit_conflict', 'a flush was committed meanwhile');
+      if (lake.keysCommit !== keysCommit || lake.availableAtMs !== availableAtMs) throw new AppError('commit_conflict', 'a flush was committed meanwhile');
     });
     return { stored, repeats: verdict.repeats, stillFailed: count(kept) };
   } catch (error) {

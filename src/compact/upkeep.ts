@@ -74,6 +74,17 @@ async function underLock<T>(dependencies: UpkeepDependencies, task: () => Promis
   }
 }
 
+/** Refreshes the table after an error; says whether another engine's commit holds all work up until it is repaired. */
+async function isHeldByForeignCommit(table: Table, error: unknown): Promise<boolean> {
+  try {
+    await table.refresh();
+    return isAppError(error, 'foreign_commit');
+  } catch (newer) {
+    if (isAppError(newer, 'foreign_commit')) return true;
+    throw newer;
+  }
+}
+
 /** Seals again and again while something is due; what is damaged is left out, and thrown when the rest is done. */
 async function seal(dependencies: UpkeepDependencies & { readonly dueRows: DueRows }, duckdb: Duckdb, options: UpkeepOptions, signal: AbortSignal): Promise<void> {
   const { table, clock, crashPoint, paths, logger, counted, writer, dueRows } = dependencies;
@@ -188,13 +199,21 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
       await sweeping;
       // Another sweep may have begun at this instant: the turn then waits for its next time.
       if (sweeping !== undefined) continue;
+      // The flush loop, which looks at the log all the time, reports it and sees its end.
+      if (table.foreign() !== undefined) {
+        await pause(turnEveryMs, signal);
+        continue;
+      }
       isTurning = true;
       try {
         await turn();
         trouble.clear();
       } catch (error) {
         if (signal.aborted) return;
-        await table.refresh();
+        if (await isHeldByForeignCommit(table, error)) {
+          await pause(turnEveryMs, signal);
+          continue;
+        }
         assertOwner(table.lake(), writer, error);
         // A damaged file keeps its rows from being rewritten, and nothing else from going on: the flushes least of all.
         const passing = isAppError(error) && (error.retryable || error.code === 'corrupt');

@@ -1,5 +1,5 @@
 /**
- * The actions of the Delta log, protocol reader 1 and writer 2, as far as this table uses them; and the parser that turns
+ * The actions of the Delta log, protocol reader 1 and writer 7 with a feature of our own (protocol.ts), as far as this table uses them; and the parser that turns
  * a line of a commit, or a row of a checkpoint, into one. Foreign engines write what they like: whatever is not needed is
  * optional, and an action of an unknown kind is ignored, as the protocol asks.
  */
@@ -44,6 +44,10 @@ export interface TxnAction {
 export interface ProtocolAction {
   readonly minReaderVersion: number;
   readonly minWriterVersion: number;
+  /** Only with reader version 3; null in a checkpoint that has none. */
+  readonly readerFeatures?: readonly string[] | null;
+  /** Only with writer version 7; null in a checkpoint that has none. */
+  readonly writerFeatures?: readonly string[] | null;
 }
 
 export interface MetaDataAction {

@@ -4,12 +4,14 @@ import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { pause } from '../runtime/retry.ts';
 import { findLastCheckpoint, isCheckpointWhole } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
+import { changesTable, toForeignCommit } from './foreign-commit.ts';
 import { listFailedFiles, readFailedFile } from './failed-events.ts';
 import { findSize, hashFile } from './file-checks.ts';
 import { isCompactorRunning, lakePaths } from './lake.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
+import { isForeignFile } from './repair.ts';
 import { checkpointName, commitName, listLog, readCommit } from './log-files.ts';
-import { loadTableState, toSnapshot, youngFolder, type DataFile, type Snapshot } from './snapshot.ts';
+import { loadOwnState, loadTableState, toSnapshot, youngFolder, type DataFile, type Snapshot } from './snapshot.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './table-state.ts';
 
@@ -74,13 +76,14 @@ async function checkFile(duckdb: Duckdb, file: DataFile): Promise<Problem | unde
 }
 
 async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
-  return (await loadTableState(tableDir)).files.has(encodeURI(file.path));
+  return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
 }
 
 /** Follows the chain of the commits: every version there, each naming the hash of the one before. */
 async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
   const { commits, checkpoints } = await listLog(tableDir);
   const problems: Problem[] = [];
+  let foreign: { version: number; detail: string }[] = [];
   // The hash is left out when the entry is known to be damaged: once is enough.
   let previous: { version: number; sha256?: string } | undefined;
   for (const version of commits) {
@@ -94,7 +97,11 @@ async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; co
         previous = { version };
         continue;
       }
-      if (lake === undefined) problems.push({ problem: 'foreign_commit', path: logPath(commitName(version)), detail: 'another engine wrote it' });
+      if (lake === undefined && version > 0 && changesTable(commit.actions)) {
+        const { engine, operation, at } = toForeignCommit(version, commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+        foreign.push({ version, detail: `another engine (${engine}) has changed the table: ${operation}, at ${at ?? 'an unknown time'}; run 'tributary lake repair'` });
+      }
+      if (lake?.cause === 'repair') foreign = [];
       if (lake?.previous !== undefined && previous?.version === version - 1 && previous.sha256 !== undefined && lake.previous !== previous.sha256) {
         problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(previous.version)), detail: 'its bytes are not those that the next commit names' });
       }
@@ -105,6 +112,7 @@ async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; co
       previous = { version };
     }
   }
+  problems.push(...foreign.map(({ version, detail }) => ({ problem: 'foreign_commit', path: logPath(commitName(version)), detail }) as const));
   const first = commits[0];
   const start = checkpoints.find((version) => version >= (first ?? 0));
   if (first !== undefined && first > 0 && start === undefined) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there is neither version 0 nor a checkpoint' });
@@ -147,13 +155,16 @@ function orphanDetail(name: string): string {
   return name.startsWith(`${youngFolder}${path.sep}`) ? `${kept}; the next start of the compactor removes it when the stream agrees with the log` : kept;
 }
 
-/** Lists the young files that the compactor has put aside, because the stream did not agree with the log. */
+const putAsideDetail = 'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it';
+const foreignDetail = 'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
+
+/** Lists what was put aside: young files, because the stream did not agree with the log, and files of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
   const names = await readdir(lakePaths(lakeDir).orphans).catch((error: unknown) => {
     if (isSystemError(error, 'ENOENT')) return [];
     throw error;
   });
-  return names.map((name) => ({ problem: 'orphan_file', path: path.posix.join('orphans', name), detail: 'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it' }));
+  return names.map((name) => ({ problem: 'orphan_file', path: path.posix.join('orphans', name), detail: isForeignFile(name) ? foreignDetail : putAsideDetail }));
 }
 
 /** Finds Parquet files that no commit names. Beside a running compactor a file counts only when its commit does not come soon. */
@@ -175,10 +186,10 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
 async function countFailed(lakeDir: string): Promise<{ failed: number; lake: LakeState | undefined }> {
   const paths = lakePaths(lakeDir);
   for (let attempt = 1; ; attempt += 1) {
-    const before = await loadTableState(paths.table);
+    const { state: before } = await loadOwnState(paths.table);
     let failed = 0;
     for (const file of await listFailedFiles(paths.failed, paths.table)) failed += (await readFailedFile(file)).length;
-    const after = await loadTableState(paths.table);
+    const { state: after } = await loadOwnState(paths.table);
     if (after.version === before.version || attempt === 10) return { failed, lake: findLakeState(after.lastCommit) };
   }
 }
@@ -203,7 +214,8 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   problems.push(...(await checkCheckpoints(tableDir)));
   let state: TableState;
   try {
-    state = await loadTableState(tableDir);
+    // Where another engine has changed the table, what is checked is what exports read.
+    ({ state } = await loadOwnState(tableDir));
   } catch (error) {
     if (!isAppError(error)) throw error;
     if (problems.length === 0) problems.push({ problem: 'unreadable', path: 'events/_delta_log', detail: describeError(error) });

@@ -15,7 +15,7 @@ export const checkpointSteps = ['checkpoint-written', 'checkpoint-renamed'] as c
 
 /** The columns of a checkpoint, by the protocol: one struct for each kind of action, one of them set in each row. */
 const checkpointColumns = {
-  protocol: 'STRUCT("minReaderVersion" INTEGER, "minWriterVersion" INTEGER)',
+  protocol: 'STRUCT("minReaderVersion" INTEGER, "minWriterVersion" INTEGER, "writerFeatures" VARCHAR[])',
   metaData:
     'STRUCT("id" VARCHAR, "name" VARCHAR, "description" VARCHAR, "format" STRUCT("provider" VARCHAR, "options" MAP(VARCHAR, VARCHAR)), ' +
     '"schemaString" VARCHAR, "partitionColumns" VARCHAR[], "configuration" MAP(VARCHAR, VARCHAR), "createdTime" BIGINT)',
@@ -79,6 +79,8 @@ export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: R
     await rename(temporary, final);
     await syncFolder(logFolder(tableDir));
     await crashPoint('checkpoint-renamed');
+    // Spark keeps a checksum of what it has written under this name, and would refuse ours by it.
+    await removeFile(path.join(logFolder(tableDir), '._last_checkpoint.crc'));
     await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size, sha256 }));
   } finally {
     await removeFile(temporary);

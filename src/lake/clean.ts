@@ -4,8 +4,10 @@ import { ensureFolder, removeFile, syncFolder } from '../runtime/durable-file.ts
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { decodePath } from './actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './checkpoint.ts';
+import { isClockBehind } from './available-at.ts';
 import type { Duckdb } from './duckdb.ts';
 import { oldestPendingBase } from './failed-events.ts';
+import { findLakeState } from './lake-state.ts';
 import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log-files.ts';
 import { youngFolder } from './snapshot.ts';
 import type { Table } from './table.ts';
@@ -65,15 +67,24 @@ export async function checkpointWhenDue(duckdb: Duckdb, table: Table, crashPoint
   return true;
 }
 
-async function committedAtMs(tableDir: string, version: number): Promise<number> {
+/** When this service committed a version; undefined when another engine did, whose time says nothing. */
+async function findCommittedAtMs(tableDir: string, version: number): Promise<number | undefined> {
   const info = (await readCommit(tableDir, version)).actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
-  return info?.timestamp ?? Infinity;
+  return findLakeState(info) === undefined ? undefined : info?.timestamp;
+}
+
+/** The newest commit of ours up to a version: a checkpoint's provenance. */
+async function findOwnVersion(tableDir: string, version: number, commits: readonly number[]): Promise<number> {
+  for (let own = version; commits.includes(own); own -= 1) {
+    if ((await findCommittedAtMs(tableDir, own)) !== undefined) return own;
+  }
+  return version;
 }
 
 /**
  * Deletes the commits and checkpoints that no reader within the retention starts from: those before the newest checkpoint
- * that is older than the retention, and those that tell of erased rows. The commit of that checkpoint stays, for its
- * provenance. Only for the one compactor: any other writer would take the freed numbers for new ones. Returns how many
+ * that is older than the retention, and those that tell of erased rows. The newest commit of ours up to that checkpoint
+ * stays, for its provenance. Only for the one compactor: any other writer would take the freed numbers for new ones. Returns how many
  * files went.
  */
 export async function trimLog(table: Table, failedDir: string, options: CleanOptions): Promise<number> {
@@ -84,10 +95,14 @@ export async function trimLog(table: Table, failedDir: string, options: CleanOpt
   let keepFrom = forgetFrom !== undefined && forgetFrom <= needed ? forgetFrom : 0;
   for (const version of checkpoints) {
     if (version <= keepFrom || version > needed || !commits.includes(version)) continue;
-    if (options.nowMs - (await committedAtMs(table.dir, version)) < options.retentionMs) break;
+    const committedAtMs = await findCommittedAtMs(table.dir, version);
+    // A time in the future was told by a clock that was ahead: later commits say how old this one is at least.
+    if (committedAtMs === undefined || isClockBehind(committedAtMs, options.nowMs)) continue;
+    if (options.nowMs - committedAtMs < options.retentionMs) break;
     keepFrom = version;
   }
-  const stale = [...commits.filter((version) => version < keepFrom).map(commitName), ...checkpoints.filter((version) => version < keepFrom).flatMap((version) => [checkpointName(version), checkpointHashName(version)])];
+  const keepCommitsFrom = await findOwnVersion(table.dir, keepFrom, commits);
+  const stale = [...commits.filter((version) => version < keepCommitsFrom).map(commitName), ...checkpoints.filter((version) => version < keepFrom).flatMap((version) => [checkpointName(version), checkpointHashName(version)])];
   // Oldest first: a crash leaves a log whose end is whole.
   for (const name of stale.toSorted()) await removeFile(path.join(logFolder(table.dir), name));
   await options.crashPoint('trimmed');

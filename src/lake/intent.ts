@@ -1,11 +1,11 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolders, findTextFile, removeFile, syncFolder, syncFolders, writeFileDurably } from '../runtime/durable-file.ts';
-import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { isCommitted } from './failed-events.ts';
 import { exists } from './file-checks.ts';
+import { assertInsideLake, parseIntent, renderIntent } from './intent-file.ts';
 import type { BuildChange, Change, Table } from './table.ts';
 
 /** The steps of a rewrite at which a crash is tested. */
@@ -14,6 +14,7 @@ export const intentSteps = ['staged', 'intent-written', 'file-renamed', 'renamed
 /**
  * A rewrite of files that readers may see: seal, erasure, replay. Everything new is complete in a folder of its own below
  * `staging/`; the intent says where each file goes and what the commit is. From the intent on, recovery only rolls forward.
+ * On the disk its paths are relative to the lake's folder (intent-file.ts), so that a copied or moved lake finishes its own files.
  */
 export interface Intent {
   readonly commitId: string;
@@ -40,14 +41,6 @@ export interface Move {
 
 const intentFile = (folder: string): string => path.join(folder, 'intent.json');
 
-function parseIntent(folder: string, text: string): Intent {
-  try {
-    return parseChecked(text) as unknown as Intent;
-  } catch (error) {
-    throw new AppError('corrupt', `${intentFile(folder)} is damaged`, { cause: error, hint: "Put the folder away and run 'tributary lake check': what it had begun to replace may be there twice." });
-  }
-}
-
 /** Creates the staging folder of a rewrite. */
 export async function openStaging(stagingDir: string, commitId: string): Promise<string> {
   const folder = path.join(stagingDir, commitId);
@@ -64,7 +57,7 @@ export async function carryOut(table: Table, stagingDir: string, intent: Intent,
   const folder = path.join(stagingDir, intent.commitId);
   await syncFolder(folder);
   await crashPoint('staged');
-  await writeFileDurably(intentFile(folder), renderChecked({ ...intent }));
+  await writeFileDurably(intentFile(folder), renderIntent(path.dirname(table.dir), intent));
   // A power cut that took the folder, intent and all, would leave renamed files that nobody knows of.
   await syncFolder(stagingDir);
   await crashPoint('intent-written');
@@ -77,6 +70,13 @@ export async function carryOut(table: Table, stagingDir: string, intent: Intent,
     throw error;
   }
   await finishCommitted(folder, intent, crashPoint);
+}
+
+/** Refuses to commit what is not there: another engine's clean-up may have taken a renamed file that no commit named yet. */
+async function assertInPlace({ moves }: Intent): Promise<void> {
+  for (const { to } of moves) {
+    if (!(await exists(to))) throw new AppError('corrupt', `${to}, which a rewrite has written, is gone`, { hint: "Restore it from a copy, and run 'tributary lake check'." });
+  }
 }
 
 async function moveStaged(folder: string, moves: readonly Move[], crashPoint: CrashPoint): Promise<void> {
@@ -93,6 +93,7 @@ async function moveStaged(folder: string, moves: readonly Move[], crashPoint: Cr
 }
 
 async function commitIntent(table: Table, intent: Intent, mayCommit?: (...args: Parameters<BuildChange>) => void): Promise<void> {
+  await assertInPlace(intent);
   await table.commit((state, lake) => {
     mayCommit?.(state, lake);
     const gone = intent.change.actions.find((action) => action.remove !== undefined && !state.files.has(action.remove.path));
@@ -137,9 +138,10 @@ async function finish(table: Table, folder: string, intent: Intent, crashPoint: 
 
 /**
  * Finishes the rewrites that a crash interrupted and drops staged work without an intent, or that may be given up. Only under the maintenance lock.
- * Returns how many were finished.
+ * Returns how many were finished. Errors: `corrupt` when an intent is damaged or names a place outside the lake.
  */
 export async function recoverIntents(table: Table, stagingDir: string, crashPoint: CrashPoint): Promise<number> {
+  const lakeDir = path.dirname(table.dir);
   let finished = 0;
   for (const name of await readdir(stagingDir)) {
     const folder = path.join(stagingDir, name);
@@ -148,7 +150,9 @@ export async function recoverIntents(table: Table, stagingDir: string, crashPoin
       await rm(folder, { recursive: true, force: true });
       continue;
     }
-    if (await finish(table, folder, parseIntent(folder, text), crashPoint)) finished += 1;
+    const intent = parseIntent(intentFile(folder), text, lakeDir);
+    await assertInsideLake(lakeDir, intent);
+    if (await finish(table, folder, intent, crashPoint)) finished += 1;
   }
   return finished;
 }

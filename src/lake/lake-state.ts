@@ -1,7 +1,7 @@
 import type { CommitInfoAction } from './actions.ts';
 
 /** What made a commit. */
-export type CommitCause = 'create' | 'start' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'replay';
+export type CommitCause = 'create' | 'start' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'replay' | 'protocol' | 'reset' | 'repair' | 'restamp';
 
 /**
  * Where every event that was in the stream has gone, since the lake was created:

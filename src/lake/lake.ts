@@ -24,6 +24,7 @@ import { writeCheckpoint } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
 import { emptyTotals } from './lake-state.ts';
 import { listLog, logFolder } from './log-files.ts';
+import { isOwnProtocol, tableProtocol } from './protocol.ts';
 import { emptyFilePath, loadTableState, youngFolder } from './snapshot.ts';
 import { snapshotSql } from './snapshot-sql.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './table.ts';
@@ -109,7 +110,7 @@ async function createTable(tableDir: string, columns: readonly Column[], options
     createdTime: nowMs,
   };
   const commitInfo = toCommitInfo(before, { cause: 'create', actions: [] }, { commitId, nowMs, previous: undefined });
-  await linkCommit(tableDir, 0, [{ commitInfo }, { protocol: { minReaderVersion: 1, minWriterVersion: 2 } }, { metaData }], noCrashPoint);
+  await linkCommit(tableDir, 0, [{ commitInfo }, { protocol: tableProtocol }, { metaData }], noCrashPoint);
 }
 
 /** Refuses to begin a log beside files that another log must have named: they would be swept as leftovers. */
@@ -177,8 +178,8 @@ export function isCompactorRunning(lakeDir: string): boolean {
 }
 
 /**
- * Opens the lake for writing: checks that commits can work here, and adds the columns of new optional fields by one commit.
- * The caller holds the compactor's lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
+ * Opens the lake for writing: checks that commits can work here, keeps other engines' writers out of a table of an earlier
+ * version, and adds the columns of new optional fields, each by one commit. The caller holds the compactor's lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
  */
 export async function openLake(lakeDir: string, options: LakeOptions & TableOptions): Promise<Table> {
   const paths = lakePaths(lakeDir);
@@ -198,5 +199,6 @@ export async function openLake(lakeDir: string, options: LakeOptions & TableOpti
     }
     await table.commit((state) => ({ cause: 'schema', actions: [{ metaData: { ...metaData, ...state.metaData, schemaString } }] }));
   }
+  if (!isOwnProtocol(table.state().protocol)) await table.commit(() => ({ cause: 'protocol', actions: [{ protocol: tableProtocol }] }));
   return table;
 }

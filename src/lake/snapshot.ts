@@ -4,9 +4,11 @@ import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { decodePath, parseStats, type AddAction } from './actions.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import { openDuckdb } from './duckdb.ts';
+import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { listLog, logFolder, readCommit, checkpointName } from './log-files.ts';
-import { applyCommit, assertProtocol, createTableState, replayCommit, type TableState } from './table-state.ts';
+import { assertProtocol } from './protocol.ts';
+import { applyActions, createTableState, replayCommit, type TableState } from './table-state.ts';
 
 /** One live Parquet file of the table. */
 export interface DataFile {
@@ -33,8 +35,10 @@ export interface Snapshot {
   readonly files: readonly DataFile[];
   /** Position by txn appId. */
   readonly txns: ReadonlyMap<string, number>;
-  /** The service's own part of the newest commit; undefined on a table that does not exist or that another engine wrote to last. */
+  /** The service's own part of its newest commit; undefined on a table that does not exist or that another engine made. */
   readonly lake: LakeState | undefined;
+  /** The commit of another engine that came after this version and has changed the table; undefined: there is none. */
+  readonly foreign: ForeignCommit | undefined;
   /**
    * Absolute path of an empty Parquet file with every column of the table. Put it first in a read_parquet list with
    * `union_by_name`: the list is never empty then, and files from before a column was added read it as NULL.
@@ -71,8 +75,8 @@ function toDataFile(tableDir: string, add: AddAction): DataFile {
   };
 }
 
-/** Turns a replayed log into what readers use. */
-export function toSnapshot(tableDir: string, state: TableState): Snapshot {
+/** Turns a replayed log into what readers use; `foreign`: what another engine has made of the table since. */
+export function toSnapshot(tableDir: string, state: TableState, foreign?: ForeignCommit): Snapshot {
   const root = path.resolve(tableDir);
   const files = [...state.files.values()].map((add) => toDataFile(root, add));
   return {
@@ -81,6 +85,7 @@ export function toSnapshot(tableDir: string, state: TableState): Snapshot {
     files: files.toSorted((a, b) => (a.path < b.path ? -1 : 1)),
     txns: new Map(state.txns),
     lake: findLakeState(state.lastCommit),
+    foreign,
     emptyFile: emptyFilePath(root),
     schemaString: state.metaData?.schemaString,
   };
@@ -89,7 +94,7 @@ export function toSnapshot(tableDir: string, state: TableState): Snapshot {
 async function loadFromCheckpoint(tableDir: string, state: TableState, version: number): Promise<void> {
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
-    applyCommit(state, version, await readCheckpoint(duckdb, tableDir, version));
+    applyActions(state, version, await readCheckpoint(duckdb, tableDir, version));
   } catch (error) {
     if (isAppError(error, 'corrupt')) throw error;
     const file = path.join(logFolder(tableDir), checkpointName(version));
@@ -118,19 +123,36 @@ export async function catchUp(tableDir: string, state: TableState, commits: read
   }
 }
 
+/**
+ * Completes a state that was loaded from a checkpoint, which has no provenance: that of the newest commit of ours up to there,
+ * and what other engines have committed since. The commit of each checkpoint of ours is kept for it.
+ */
+async function readProvenance(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
+  let foreign: ForeignCommit | undefined;
+  for (let version = state.version; commits.includes(version); version -= 1) {
+    const { actions, sha256 } = await readCommit(tableDir, version);
+    if (version === state.version) state.lastHash = sha256;
+    const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+    const lake = findLakeState(info);
+    // The first half of a repair leaves the other engine's change as it is.
+    if (lake !== undefined && lake.cause !== 'reset') {
+      state.lastCommit = info;
+      state.foreign = foreign;
+      return;
+    }
+    if (changesTable(actions)) foreign = toForeignCommit(version, info);
+  }
+}
+
 /** Replays the log from one checkpoint, or from version 0 when there is none. */
 async function loadFrom(tableDir: string, checkpoint: number | undefined, commits: readonly number[]): Promise<TableState> {
   const state = createTableState();
   if (checkpoint === undefined && (commits[0] ?? 0) > 0) throw new AppError('corrupt', 'the log has neither version 0 nor a checkpoint', { hint: 'Run tributary lake check.' });
   if (checkpoint !== undefined && !(checkpoint === 0 && commits[0] === 0)) {
     await loadFromCheckpoint(tableDir, state, checkpoint);
-    // The checkpoint has no provenance: its own commit, which is kept, tells that.
-    const commit = commits.includes(checkpoint) ? await readCommit(tableDir, checkpoint) : undefined;
-    state.lastCommit = commit?.actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
-    state.lastHash = commit?.sha256;
+    await readProvenance(tableDir, state, commits);
   }
   await catchUp(tableDir, state, commits);
-  assertProtocol(state);
   return state;
 }
 
@@ -156,8 +178,8 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
 }
 
 /**
- * Replays the log from its newest checkpoint; `upTo` travels back to an older version that the log still has. A log
- * trimmed while it was read is listed again. Errors: `corrupt`, `lake_protocol`.
+ * Replays the log from its newest checkpoint, whoever wrote its commits; `upTo` travels back to an older version that the log
+ * still has. A log trimmed while it was read is listed again. Errors: `corrupt`.
  */
 export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_INTEGER): Promise<TableState> {
   for (let attempt = 1; ; attempt += 1) {
@@ -172,11 +194,37 @@ export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_IN
   }
 }
 
+/** The table as this service has left it, and the commit by which another engine has changed it since. */
+export interface OwnState {
+  readonly state: TableState;
+  readonly foreign: ForeignCommit | undefined;
+}
+
+/**
+ * Loads the newest version that stands on commits of ours alone; of other engines, only those that change nothing. Errors:
+ * `corrupt`, `lake_protocol`, `foreign_commit` when the log no longer has what came before another engine's change.
+ */
+export async function loadOwnState(tableDir: string): Promise<OwnState> {
+  const newest = await loadTableState(tableDir);
+  const { foreign } = newest;
+  if (foreign === undefined) {
+    assertProtocol(newest.protocol);
+    return { state: newest, foreign };
+  }
+  const state = await loadTableState(tableDir, foreign.version - 1).catch((error: unknown) => {
+    if (!isAppError(error, 'corrupt')) throw error;
+    throw new AppError('foreign_commit', foreignError(foreign).message, { cause: error, hint: 'The log no longer has the version before it: restore the lake from a backup.' });
+  });
+  assertProtocol(state.protocol);
+  return { state, foreign };
+}
+
 /**
  * Reads the newest snapshot of a table: every row committed before the call, none twice. Works while the compactor
  * runs; the files of the snapshot stay on disk for the lake's retention. A table that does not exist has version -1 and
- * no files. Errors: `corrupt`, `lake_protocol`.
+ * no files. Where another engine has changed the table, it is the snapshot before that. Errors: those of `loadOwnState`.
  */
 export async function readSnapshot(tableDir: string): Promise<Snapshot> {
-  return toSnapshot(tableDir, await loadTableState(tableDir));
+  const { state, foreign } = await loadOwnState(tableDir);
+  return toSnapshot(tableDir, state, foreign);
 }

@@ -9,8 +9,10 @@ import type { Action, CommitInfoAction } from './actions.ts';
 import { exists } from './file-checks.ts';
 import { commitName, hashCommit, logFolder, readCommit, renderCommit, type Commit } from './log-files.ts';
 import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
-import { loadTableState, toSnapshot, type Snapshot } from './snapshot.ts';
-import { applyCommit, assertProtocol, replayCommit, type TableState } from './table-state.ts';
+import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
+import { assertProtocol } from './protocol.ts';
+import { loadOwnState, toSnapshot, type Snapshot } from './snapshot.ts';
+import { applyCommit, replayCommit, type TableState } from './table-state.ts';
 
 /** The steps of a commit at which a crash is tested. */
 export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;
@@ -27,6 +29,8 @@ export interface Change {
   readonly availableAtMs?: number;
   /** The commit adds events under Idempotency-Keys. */
   readonly addsKeys?: boolean;
+  /** Sets the newest `available_at` back to this: only by the commit that leaves no later one in the table (restamp.ts). */
+  readonly availableAtBackToMs?: number;
   /** Figures for the history, such as rows and bytes. */
   readonly metrics?: Readonly<Record<string, string | number>>;
 }
@@ -44,7 +48,9 @@ export interface Table {
   state(): Readonly<TableState>;
   lake(): LakeState;
   snapshot(): Snapshot;
-  /** Takes in what other writers have committed. */
+  /** The commit of another engine at which the last refresh has stopped; the table stays at the version before it. */
+  foreign(): ForeignCommit | undefined;
+  /** Takes in what other writers have committed. Errors: `foreign_commit` where another engine has changed the table. */
   refresh(): Promise<void>;
   /** Commits durably, on top of whatever other writers have committed meanwhile; `commitId` tells the commit from all others. */
   commit(build: BuildChange, commitId?: string): Promise<LakeState>;
@@ -110,7 +116,7 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
     ...(epoch === undefined ? {} : { epoch }),
     ...(writer === undefined ? {} : { writer }),
     ...(keysCommit === undefined ? {} : { keysCommit }),
-    availableAtMs: Math.max(before.availableAtMs, change.availableAtMs ?? 0),
+    availableAtMs: change.availableAtBackToMs ?? Math.max(before.availableAtMs, change.availableAtMs ?? 0),
   };
   return {
     timestamp: nowMs,
@@ -122,37 +128,53 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
   };
 }
 
+function findInfo({ actions }: Commit): CommitInfoAction | undefined {
+  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+}
+
 function requireLake(state: TableState): LakeState {
   const lake = findLakeState(state.lastCommit);
   if (lake === undefined) {
-    throw new AppError('lake_protocol', `version ${state.version} of the lake's table was committed by another engine, or has lost what says that it was not`, {
-      hint: "Only this service may write the table. Look at that entry: is it another engine's, move its entries away, and the files they added; is it damaged, restore it from a copy.",
+    throw new AppError('lake_protocol', `the lake's log up to version ${state.version} has no commit of this service that could be read`, {
+      hint: 'Another engine made the table, or its clean-up removed the commits of this service: restore the log from a backup.',
     });
   }
   return lake;
 }
 
-/** Opens a table that exists. Errors: `corrupt`, `lake_protocol`. */
+/** Opens a table that exists. Where another engine has changed it, commits fail until it is repaired. Errors: those of `loadOwnState`. */
 export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
-  const state = await loadTableState(tableDir);
+  const { state, foreign: found } = await loadOwnState(tableDir);
   requireLake(state);
+  let foreign = found;
   let last: Promise<unknown> = Promise.resolve();
   let snapshot: Snapshot | undefined;
 
-  async function refreshNow(): Promise<void> {
-    for (;;) {
-      const version = state.version + 1;
-      let commit: Commit;
-      try {
-        commit = await readCommit(tableDir, version);
-      } catch (error) {
-        if (isSystemError(error, 'ENOENT')) return;
-        throw error;
-      }
-      replayCommit(state, commit);
-      assertProtocol(state);
-      requireLake(state);
+  async function findNext(version: number): Promise<Commit | undefined> {
+    try {
+      return await readCommit(tableDir, version);
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return undefined;
+      throw error;
     }
+  }
+
+  /** Takes in commits up to one by which another engine has changed the table, and beyond it once it is repaired. */
+  async function refreshNow(): Promise<void> {
+    let held: Commit[] = [];
+    for (;;) {
+      const commit = await findNext(state.version + 1 + held.length);
+      if (commit === undefined) break;
+      const lake = findLakeState(findInfo(commit));
+      held.push(commit);
+      if (held.length > 1 ? lake?.cause !== 'repair' : lake === undefined && changesTable(commit.actions)) continue;
+      for (const next of held) replayCommit(state, next);
+      held = [];
+      assertProtocol(state.protocol);
+    }
+    const [first] = held;
+    foreign = first === undefined ? undefined : toForeignCommit(first.version, findInfo(first));
+    if (foreign !== undefined) throw foreignError(foreign);
   }
 
   async function commitNow(build: BuildChange, commitId: string): Promise<LakeState> {
@@ -185,6 +207,7 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
     dir: path.resolve(tableDir),
     state: () => state,
     lake: () => requireLake(state),
+    foreign: () => foreign,
     snapshot() {
       // Asked for far more often than commits come, and with many files it is dear to make.
       if (snapshot?.version !== state.version) snapshot = toSnapshot(tableDir, state);

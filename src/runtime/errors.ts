@@ -18,6 +18,7 @@ const table = {
   commit_conflict: { retryable: true },
   fenced: { retryable: false },
   lake_protocol: { retryable: false },
+  foreign_commit: { retryable: false },
   schema_change: { retryable: false },
   disk: { retryable: true },
   sql: { retryable: false },

@@ -61,13 +61,14 @@ function renderConfig(options: NatsServerOptions, address: NatsAddress, systemPa
   return [
     `server_name: "tributary"`,
     `listen: ${text(`127.0.0.1:${address.port === 0 ? -1 : address.port}`)}`,
-    `ports_file_dir: ${text(options.folder)}`,
+    // Relative to the folder, in which the server runs: nothing in a data folder names its own place.
+    `ports_file_dir: "."`,
     `logtime: false`,
     // In the server's default account, where the stream is. The system account only tells how the server is.
     `authorization { users: [ { user: ${text(address.user)}, password: ${text(address.password)} } ] }`,
     `accounts { $SYS { users: [ { user: ${text(systemUser)}, password: ${text(systemPassword)} } ] } }`,
     `jetstream {`,
-    `  store_dir: ${text(path.join(options.folder, 'store'))}`,
+    `  store_dir: "store"`,
     // Every acknowledged message is on the disk before its PubAck leaves; the default would sync every two minutes.
     `  sync_interval: always`,
     `  max_file_store: ${options.maxStoreBytes}`,
@@ -140,8 +141,9 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   });
 
   // Its own process group: Ctrl-C in a terminal must reach the service only, which drains before it stops the server.
-  const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', options.binary, '-c', configFile], {
+  const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', path.resolve(options.binary), '-c', path.resolve(configFile)], {
     detached: true,
+    cwd: options.folder,
     stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFd === undefined ? [] : [options.lockFd])],
   });
   const exited = watchExit(child);

@@ -179,6 +179,7 @@ export const fileSystem = {
   rename,
   link,
   stat: (file: string) => call('stat', file, ['EIO'], () => fs.statSync(file)),
+  realpath: (file: string) => call('realpath', file, ['EIO'], () => fs.realpathSync(file)),
   access: (file: string) => call('access', file, ['EIO'], () => fs.accessSync(file)),
 };
 

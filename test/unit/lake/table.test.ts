@@ -5,6 +5,7 @@ import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../sr
 import { openDuckdb } from '../../../src/lake/duckdb.ts';
 import { assertHardLinks, ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
 import { listLog, readCommit } from '../../../src/lake/log-files.ts';
+import { tableProtocol } from '../../../src/lake/protocol.ts';
 import { pruneFiles } from '../../../src/lake/prune.ts';
 import { loadTableState, readSnapshot, type DataFile } from '../../../src/lake/snapshot.ts';
 import { openTable } from '../../../src/lake/table.ts';
@@ -96,15 +97,16 @@ test('the log is trimmed, and removed files are unlinked, only after the retenti
   expect((await readSnapshot(table)).version).toBe(checkpointEvery + 3);
 });
 
-test('a table that another engine has committed to, or raised, is refused by writers, with what to do', async () => {
-  const { lakeDir, log, table } = await newLake();
+test('a table whose protocol asks for what nobody here knows is refused by writers and readers, with what to do', async () => {
+  const { table } = await newLake();
   const writer = await openTable(table, options);
-  await writeFile(path.join(log, '00000000000000000001.json'), '{"commitInfo":{"timestamp":1,"operation":"OPTIMIZE","engineInfo":"Other"}}\n');
-  await expect(writer.commit(() => ({ cause: 'flush', actions: [] }))).rejects.toMatchObject({ code: 'lake_protocol' });
-  await expect(openLake(lakeDir, options)).rejects.toMatchObject({ code: 'lake_protocol' });
-  expect((await readSnapshot(table)).version).toBe(1);
-  await writeFile(path.join(log, '00000000000000000001.json'), '{"protocol":{"minReaderVersion":3,"minWriterVersion":7}}\n');
-  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'lake_protocol' });
+  for (const protocol of [{ minReaderVersion: 3, minWriterVersion: 7 }, { minReaderVersion: 1, minWriterVersion: 7, writerFeatures: ['tributary-writer', 'later'] }, { minReaderVersion: 1, minWriterVersion: 7 }]) {
+    await writer.commit(() => ({ cause: 'protocol', actions: [{ protocol }] }));
+    await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'lake_protocol', hint: expect.stringContaining('newer version') as string });
+    await expect(openTable(table, options)).rejects.toMatchObject({ code: 'lake_protocol' });
+    await writer.commit(() => ({ cause: 'protocol', actions: [{ protocol: tableProtocol }] }));
+    expect((await readSnapshot(table)).files).toEqual([]);
+  }
 });
 
 test('a log with a missing version or a broken line is an error, never a shorter table', async () => {

@@ -1,0 +1,165 @@
+/**
+ * Gives rows whose `available_at` lies in the future, because a clock was ahead when they were stored, a time that has passed.
+ *
+ * The new values lie between the newest that had passed and now, as late as possible, in the order of the old ones: who reads
+ * by `available_at` and has not read those rows yet finds them all, in the order they came. The files that have such rows are
+ * written anew by one commit, sealed ones too, which only an operator's command may do; `event_time` and `received_at` stay as
+ * they are, and with them `date` and the folders.
+ * Crash: all or nothing, by one staged rewrite (intent.ts).
+ */
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { rm } from 'node:fs/promises';
+import type { Clock } from '../runtime/clock.ts';
+import type { CrashPoint } from '../runtime/crash-point.ts';
+import type { Action } from './actions.ts';
+import { isClockBehind } from './available-at.ts';
+import { toAdd, writeDataFile } from './data-file.ts';
+import { sqlList, type Duckdb } from './duckdb.ts';
+import { carryOut, openStaging } from './intent.ts';
+import type { DataFile } from './snapshot.ts';
+import type { Change, Table } from './table.ts';
+import { assertFilesWhole } from './verify-files.ts';
+
+export interface RestampDependencies {
+  readonly table: Table;
+  readonly stagingDir: string;
+  readonly duckdb: Duckdb;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+}
+
+/** What was given another time, and what readers by `available_at` have to do. Times are ISO 8601. */
+export interface Restamped {
+  readonly rows: number;
+  readonly files: number;
+  /** The newest time that had passed: up to here nothing has changed. Absent: no row has such a time. */
+  readonly unchangedUpTo?: string;
+  /** The old times, first and last. */
+  readonly from: readonly [string, string];
+  /** The new times, first and last. */
+  readonly to: readonly [string, string];
+  readonly cursors: string;
+}
+
+/** The newest `available_at` that the lake has given out, or that a file has. */
+function newestTime(table: Table): number {
+  return table.snapshot().files.reduce((newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0), table.lake().availableAtMs);
+}
+
+/** One old value and the new one, microseconds and milliseconds since the Unix epoch. */
+interface Step {
+  readonly oldUs: bigint;
+  readonly newMs: number;
+}
+
+function hasFutureRows(file: DataFile, nowMs: number): boolean {
+  const max = file.maxValues['available_at'];
+  // Statistics that are not there never exclude.
+  return typeof max !== 'string' || Date.parse(max) > nowMs;
+}
+
+/** The old values after `nowMs`, in order, each with a new one: distinct milliseconds up to now, all after those that had passed. */
+async function planSteps(duckdb: Duckdb, table: Table, files: readonly DataFile[], nowMs: number, newestMs: number): Promise<{ steps: Step[]; passedMs: number }> {
+  const source = `read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`;
+  const rows = await duckdb.rows(`SELECT DISTINCT epoch_us(available_at) AS us FROM ${source} WHERE epoch_ms(available_at) > ${nowMs} ORDER BY us`);
+  const [passed] = await duckdb.rows(`SELECT epoch_ms(max(available_at)) AS ms FROM ${source} WHERE epoch_ms(available_at) <= ${nowMs}`);
+  const others = table.snapshot().files.filter((file) => !hasFutureRows(file, nowMs));
+  const passedMs = others.reduce((newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0), Math.max(newestMs, Number(passed?.['ms'] ?? 0)));
+  const lastMs = Math.max(nowMs, passedMs + rows.length);
+  return { steps: rows.map((row, index) => ({ oldUs: row['us'] as bigint, newMs: lastMs - rows.length + 1 + index })), passedMs };
+}
+
+async function loadSteps(duckdb: Duckdb, steps: readonly Step[]): Promise<void> {
+  await duckdb.run('CREATE OR REPLACE TEMP TABLE restamp (old_us BIGINT, new_ms BIGINT)');
+  for (let from = 0; from < steps.length; from += 1000) {
+    await duckdb.run(`INSERT INTO restamp VALUES ${steps.slice(from, from + 1000).map(({ oldUs, newMs }) => `(${oldUs}, ${newMs})`).join(', ')}`);
+  }
+}
+
+const iso = (ms: number): string => new Date(ms).toISOString();
+
+function describe(steps: readonly Step[], passedMs: number, rows: number, files: number): Restamped {
+  const [first, last] = [steps[0], steps.at(-1)];
+  const from = [first, last].map((step) => iso(Number((step?.oldUs ?? 0n) / 1000n))) as [string, string];
+  const to = [first, last].map((step) => iso(step?.newMs ?? 0)) as [string, string];
+  return {
+    rows,
+    files,
+    ...(passedMs > 0 ? { unchangedUpTo: iso(passedMs) } : {}),
+    from,
+    to,
+    cursors: `A reader by available_at that has read everything sets its cursor from ${from[1]} or later to ${to[1]}; one whose cursor lies from ${from[0]} on and that has not, to ${passedMs > 0 ? iso(passedMs) : 'its start'}, and drops the event_ids that it has.`,
+  };
+}
+
+/** One pass; undefined when no row lies in the future. */
+async function restampOnce({ table, stagingDir, duckdb, clock, crashPoint }: RestampDependencies, newestMs: number): Promise<{ restamped: Restamped; lastMs: number } | undefined> {
+  await table.refresh();
+  const nowMs = Math.max(clock.nowMs(), newestMs);
+  const files = table.snapshot().files.filter((file) => hasFutureRows(file, nowMs));
+  const { steps, passedMs } = files.length === 0 ? { steps: [], passedMs: newestMs } : await planSteps(duckdb, table, files, nowMs, newestMs);
+  const lastMs = steps.at(-1)?.newMs;
+  if (lastMs === undefined) return undefined;
+  // What is written anew gets a hash of its own: damage would be believed from then on.
+  await assertFilesWhole(files);
+  await loadSteps(duckdb, steps);
+  const commitId = randomUUID();
+  const folder = await openStaging(stagingDir, commitId);
+  const moves: { name: string; to: string }[] = [];
+  const actions: Action[] = [];
+  let rows = 0;
+  try {
+    for (const [index, file] of files.entries()) {
+      const name = `${index}.parquet`;
+      const relative = path.join(path.dirname(file.path), `${randomUUID()}.parquet`);
+      const source = `read_parquet(${sqlList([file.absolutePath])}, hive_partitioning = false)`;
+      const query = `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at)
+        FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at)`;
+      const written = await writeDataFile(duckdb, query, path.join(folder, name), file.young ? 'young' : 'sealed');
+      if (file.numRecords !== undefined && written.numRecords !== file.numRecords) throw new Error(`${file.path} has ${file.numRecords} rows, ${written.numRecords} were written`);
+      const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${source} WHERE epoch_ms(available_at) > ${nowMs}`);
+      rows += Number(counted?.['n']);
+      moves.push({ name, to: path.join(table.dir, relative) });
+      actions.push({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } }, { add: toAdd(relative, written, nowMs, true) });
+    }
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+  const change: Change = { cause: 'restamp', actions, availableAtBackToMs: lastMs, metrics: { rows, files: files.length } };
+  // Readers of the sealed folders must not see the old files beside the new ones; young files wait for the retention.
+  const unlink = files.filter((file) => !file.young).map((file) => file.absolutePath);
+  await carryOut(table, stagingDir, { commitId, baseVersion: table.state().version, moves, change, unlink }, crashPoint);
+  return { restamped: describe(steps, passedMs, rows, files.length), lastMs };
+}
+
+/** Removed files whose removal lies in the future would wait for that: they count as removed now. */
+async function restampTombstones(table: Table, nowMs: number): Promise<void> {
+  const late = [...table.state().tombstones.values()].filter((remove) => (remove.deletionTimestamp ?? 0) > nowMs);
+  if (late.length > 0) await table.commit(() => ({ cause: 'restamp', actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })) }));
+}
+
+/**
+ * Mends the lake after a clock that was ahead; an empty list when nothing lies further in the future than clocks are corrected by. Under the maintenance lock, with
+ * the compactor running or not: what it commits meanwhile is mended by a further pass, and a flush that has taken its time
+ * before fails and is done again. Space: that of the files that have such rows. Errors: `corrupt` when one of them is damaged.
+ */
+export async function restampLake(dependencies: RestampDependencies): Promise<Restamped[]> {
+  const { table, clock } = dependencies;
+  const passes: Restamped[] = [];
+  await table.refresh();
+  if (!isClockBehind(newestTime(table), clock.nowMs())) return passes;
+  let newestMs = 0;
+  for (;;) {
+    const pass = await restampOnce(dependencies, newestMs);
+    if (pass === undefined) break;
+    passes.push(pass.restamped);
+    newestMs = pass.lastMs;
+  }
+  const nowMs = clock.nowMs();
+  // An empty flush, or rows that are erased by now, may have left the value alone behind.
+  if (table.lake().availableAtMs > nowMs) await table.commit((_state, lake) => ({ cause: 'restamp', actions: [], availableAtBackToMs: Math.max(newestMs, Math.min(nowMs, lake.availableAtMs)) }));
+  await restampTombstones(table, nowMs);
+  return passes;
+}
