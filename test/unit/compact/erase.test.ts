@@ -1,7 +1,8 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { eraseEvents, type Erased, type ErasureTarget } from '../../../src/compact/erase.ts';
+import { eraseEvents, type Erased, type EraseOptions } from '../../../src/compact/erase.ts';
+import type { ErasureTarget } from '../../../src/compact/erase-target.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb } from '../../../src/lake/duckdb.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -15,13 +16,13 @@ import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-async function erase(folder: string, stream: MemoryStream, target: ErasureTarget): Promise<Erased> {
+async function erase(folder: string, stream: MemoryStream, target: ErasureTarget, options: EraseOptions = { retentionMs: 86_400_000, now: true }): Promise<Erased> {
   const lakeDir = path.join(folder, 'lake');
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
     const clock = createClock(0);
     const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
-    return await eraseEvents({ table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal }, target);
+    return await eraseEvents({ table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal }, target, options);
   } finally {
     duckdb.close();
   }
@@ -52,7 +53,7 @@ test('an erased user is in no file, no failed event and no message, and everyone
   stream.publish([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'carol' }), eventLine({ custom_user_id: 'alice', age: 'x' }), eventLine({ custom_user_id: 'bob', age: 'x' })]);
   stream.publishRaw('{"custom_user_id":"alice",\n');
 
-  const report = await erase(folder, stream, { user: 'alice' });
+  const report = await erase(folder, stream, { users: ['alice'] });
   expect(report).toMatchObject({ rows: 3, failedEvents: 2, filesRewritten: 3 });
   const { lake } = await readSnapshot(table);
   expect(lake?.totals).toEqual({ streamed: 8, stored: 2, failed: 1, repeats: 0, erased: 5 });
@@ -60,7 +61,7 @@ test('an erased user is in no file, no failed event and no message, and everyone
   expect(await filesWith(lakeDir, 'alice')).toEqual([]);
   expect(await stream.findMessage(stream.sequences[0] ?? 0)).toMatchObject({ payload: Buffer.from('\n') });
   expect((await listLog(table)).commits[0]).toBeGreaterThanOrEqual(report.historyFrom);
-  expect(await erase(folder, stream, { user: 'alice' })).toMatchObject({ rows: 0, failedEvents: 0, filesRewritten: 0 });
+  expect(await erase(folder, stream, { users: ['alice'] })).toMatchObject({ rows: 0, failedEvents: 0, filesRewritten: 0 });
 
   stream.publish([eventLine({ custom_user_id: 'dave' })]);
   await waitFor('dave is stored', async () => (await readRows(folder, 'event_id')).length === 3);
@@ -81,10 +82,10 @@ test('an erasure finds a user of every kind, a device of every kind, and an app'
     eventLine({ id_app: 5 }),
     eventLine({ id_app: 6 }),
   ]);
-  expect(await erase(folder, stream, { user: '77', app: 1 })).toMatchObject({ rows: 2 });
-  expect(await erase(folder, stream, { user: '77' })).toMatchObject({ rows: 1 });
-  expect(await erase(folder, stream, { device: 'd1' })).toMatchObject({ rows: 1 });
-  expect(await erase(folder, stream, { device: '123' })).toMatchObject({ rows: 1 });
+  expect(await erase(folder, stream, { users: ['77'], app: 1 })).toMatchObject({ rows: 2 });
+  expect(await erase(folder, stream, { users: ['77'] })).toMatchObject({ rows: 1 });
+  expect(await erase(folder, stream, { devices: ['d1'] })).toMatchObject({ rows: 1 });
+  expect(await erase(folder, stream, { devices: ['123'] })).toMatchObject({ rows: 1 });
   expect(await erase(folder, stream, { app: 5 })).toMatchObject({ rows: 1 });
   await expect(erase(folder, stream, {})).rejects.toMatchObject({ code: 'usage' });
   expect((await readRows(folder, 'event_id, id_app')).map((row) => row['id_app'])).toEqual([6n]);
