@@ -74,7 +74,9 @@ export const eraseCommand: Command = {
     await ensureLake(lakeDir, { clock, retentionMs });
 
     const closers = await buildWithClosers(logger, async (opened) => {
-      if (!isCompactorRunning(lakeDir)) {
+      // A compactor that was killed comes back by itself.
+      const isKept = readServiceStates(run).some(({ processes }) => processes.some(({ name }) => name === 'compact'));
+      if (!isKept && !isCompactorRunning(lakeDir)) {
         const service = await startService({ config, roles: ['compact'], entry, environment, logger });
         opened.add('service', () => service.stop());
       }

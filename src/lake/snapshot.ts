@@ -24,7 +24,7 @@ export interface DataFile {
   /** The file is a flush of its own, not sealed yet: it lies in `fresh/`, outside the documented glob. */
   readonly young: boolean;
   /** The sealed file, by its path, whose rows without the erased ones this file has, and whose place it takes in time; see swap.ts. */
-  readonly replaces: string | undefined;
+  readonly replaces?: string | undefined;
 }
 
 /** The table at one version. Files are sorted by path, so that the same snapshot always reads the same way. */
