@@ -91,7 +91,8 @@ function parseExactly(line: string): unknown {
 export function matchesFailed({ line, lineBase64 }: FailedEvent, target: ErasureTarget): boolean {
   let value: unknown;
   try {
-    value = parseExactly(line);
+    // Where bytes are no text, the line is not what was sent.
+    if (lineBase64 === undefined) value = parseExactly(line);
   } catch {
     // Not JSON: looked through as bytes.
   }
