@@ -3,7 +3,9 @@ import { findNotices, findProblems } from '../health/health.ts';
 import { describeClock, isClockBehind } from '../lake/available-at.ts';
 import { describeForeign } from '../lake/foreign-commit.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { readSnapshot } from '../lake/snapshot.ts';
+import type { LakeState } from '../lake/lake-state.ts';
+import { listLog } from '../lake/log-files.ts';
+import { readSnapshot, type DataFile } from '../lake/snapshot.ts';
 import { summarizeReports } from '../reports/summary.ts';
 import { createClock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
@@ -39,8 +41,18 @@ async function readLake(lakeDir: string, nowMs: number) {
     rows: files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0),
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
+    ...(await describeErasure(lakeDir, files, lake)),
   };
   return { answer, problems };
+}
+
+/** What erasures still wait for: sealed files to be replaced and history to be dropped once their readers have had the retention. */
+async function describeErasure(lakeDir: string, files: readonly DataFile[], lake: LakeState | undefined) {
+  const { forgetBefore = 0, forgetAtMs = 0 } = lake ?? {};
+  const filesToReplace = files.filter((file) => file.replaces !== undefined).length;
+  const { commits } = await listLog(lakePaths(lakeDir).table);
+  if (filesToReplace === 0 && (commits[0] ?? forgetBefore) >= forgetBefore) return {};
+  return { erasure: { finishesAt: new Date(forgetAtMs).toISOString(), filesToReplace } };
 }
 
 /** Reads one part of the answer; what cannot be read becomes a problem instead of ending the command. */

@@ -1,119 +1,67 @@
+/**
+ * Erasure: takes the events of people, or of an app, out of the lake and out of everything beside it.
+ *
+ * In: a target (erase-target.ts). Out: commits that replace the files that have such rows, and the failed events.
+ * Order: the stream is drained (drain.ts), files and failed events are rewritten, the last commit says when the retention is
+ * over. Readers of versions before keep their files until then; the compactor's upkeep removes those files and the log that
+ * names them, and puts each sealed file's rewrite in its place (lake/swap.ts).
+ * Crash: at any instruction; what was rewritten stays so, and the erasure can be repeated.
+ */
 import { randomUUID } from 'node:crypto';
-import { writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { syncFile } from '../runtime/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { CrashPoint } from '../runtime/crash-point.ts';
 import { waitForLock } from '../runtime/lock.ts';
-import { pause } from '../runtime/retry.ts';
-import { eventFields } from '../model/event-fields.ts';
 import type { Action } from '../lake/actions.ts';
 import { toAdd, writeDataFile } from '../lake/data-file.ts';
-import { sqlList, sqlText, type Duckdb } from '../lake/duckdb.ts';
-import { listFailedFiles, listSettledFiles, readFailedFile, type FailedEvent } from '../lake/failed-events.ts';
+import { sqlList } from '../lake/duckdb.ts';
 import { carryOut, openStaging, recoverIntents } from '../lake/intent.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { listLog } from '../lake/log-files.ts';
 import { pruneFiles } from '../lake/prune.ts';
-import type { DataFile } from '../lake/snapshot.ts';
-import type { Change, Table } from '../lake/table.ts';
+import { youngFolder, type DataFile } from '../lake/snapshot.ts';
+import { rewrittenFolder } from '../lake/swap.ts';
+import type { Change } from '../lake/table.ts';
 import { assertFilesWhole } from '../lake/verify-files.ts';
-import { markerPayload } from './gather.ts';
-import type { StreamPublisher } from '../stream/stream.ts';
+import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
+import { eraseFailed, eraseOrphans, findOrphanHits, type EraseAsideDependencies } from './erase-aside.ts';
+import { matchSql, targetParts, type ErasureTarget } from './erase-target.ts';
 
 /** The steps of an erasure at which a crash is tested, beside those of its rewrites. */
 export const eraseSteps = ['erase-drained', 'erase-rewritten', 'erase-committed'] as const;
 
-/** Whose events to erase: those that match every member given, at least one. */
-export interface ErasureTarget {
-  /** A user id: customUserId, customPlatformUserId or sezamUserId. */
-  readonly user?: string;
-  /** A device id: any of the seven, or hwid. */
-  readonly device?: string;
-  readonly app?: number;
+export interface EraseDependencies extends DrainDependencies, EraseAsideDependencies {
+  readonly clock: Clock;
 }
 
-export interface EraseDependencies {
-  readonly table: Table;
-  readonly lakeDir: string;
-  readonly duckdb: Duckdb;
-  readonly publisher: StreamPublisher;
-  readonly clock: Clock;
-  readonly crashPoint: CrashPoint;
-  readonly signal: AbortSignal;
+export interface EraseOptions {
+  /** How long those who still read older versions and the sealed files as they were keep them, milliseconds. */
+  readonly retentionMs: number;
+  /** Waits for nobody: what still reads those ends with an error. The erasure then returns when all is gone. */
+  readonly now?: boolean;
 }
 
 /** What an erasure did. Exported report files are not its matter: they end with their links. */
 export interface Erased {
   readonly rows: number;
   readonly failedEvents: number;
+  /** Files of the table that were rewritten. */
   readonly filesRewritten: number;
-  /** The first version of the table that readers can still travel back to. */
+  /** The first version of the table that readers can travel back to when the erasure is finished. */
   readonly historyFrom: number;
+  /** When the running compactor removes the last traces, ISO 8601. */
+  readonly finishesAt: string;
 }
 
-/** So many files are rewritten by one commit. */
-const filesPerCommit = 32;
-const waitForLoopMs = 120_000;
-const userColumns = ['custom_user_id', 'custom_platform_user_id', 'sezam_user_id'];
-const deviceColumns = [...eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.schema['x-column']), 'hwid'];
-
-/** The columns and the text to look for, one entry for each member of the target. */
-function targetParts(target: ErasureTarget): { readonly columns: readonly string[]; readonly text: string }[] {
-  const parts = [
-    { columns: userColumns, text: target.user },
-    { columns: deviceColumns, text: target.device },
-    { columns: ['id_app'], text: target.app === undefined ? undefined : String(target.app) },
-  ].flatMap(({ columns, text }) => (text === undefined || text === '' ? [] : [{ columns, text }]));
-  if (parts.length === 0) throw new AppError('usage', 'an erasure needs a user, a device or an app');
-  return parts;
-}
-
-/** SQL that is true for a row to erase and never NULL. */
-function matchSql(target: ErasureTarget): string {
-  return targetParts(target)
-    .map(({ columns, text }) => `coalesce(${columns.map((column) => `coalesce(CAST(${column} AS VARCHAR) = ${sqlText(text)}, false)`).join(' OR ')}, false)`)
-    .map((part) => `(${part})`)
-    .join(' AND ');
-}
-
-/** Says whether a failed event is to be erased. A line that cannot be read is, when the text stands in it anywhere. */
-function matchesFailed(event: FailedEvent, target: ErasureTarget): boolean {
-  let value: Readonly<Record<string, unknown>> | undefined;
-  try {
-    value = JSON.parse(event.line) as Readonly<Record<string, unknown>>;
-  } catch {
-    // Not JSON: looked through as text.
-  }
-  return targetParts(target).every(({ columns, text }) =>
-    typeof value === 'object' && value !== null ? columns.some((column) => String(value[column]) === text) : event.line.includes(JSON.stringify(text).slice(1, -1)),
-  );
-}
-
-/** Waits until the lake has everything that is in the stream now: an empty line published behind it becomes the anchor. */
-async function drainStream({ table, lakeDir, publisher, signal }: EraseDependencies): Promise<void> {
-  const { failed } = lakePaths(lakeDir);
-  const { sequence } = await publisher.publish(markerPayload, 10_000);
-  await waitUntil(signal, 'the stream to be taken in', async () => {
-    await table.refresh();
-    return (table.lake().epoch?.position ?? 0) >= sequence;
-  });
-  await waitUntil(signal, 'failed events to get their final place', async () => (await listFailedFiles(failed, table.dir)).length === (await listSettledFiles(failed)).length);
-}
-
-async function waitUntil(signal: AbortSignal, what: string, condition: () => Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + waitForLoopMs;
-  while (!(await condition())) {
-    if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
-    if (performance.now() >= deadline) throw new AppError('overloaded', `waited in vain for ${what}`, { hint: 'See that the compactor runs, and repeat the erasure.' });
-    await pause(100, signal);
-  }
-}
+/** So many files are rewritten by one commit: what is staged needs their space once more. */
+const filesPerCommit = 8;
+/** So many are looked through by one query, which opens all of them. */
+const filesPerLook = 64;
+const waitForLockMs = 120_000;
 
 interface Hit {
   readonly file: DataFile;
-  readonly rows: number;
   readonly hits: number;
 }
 
@@ -122,111 +70,116 @@ async function findHits({ table, duckdb }: EraseDependencies, target: ErasureTar
   const candidates = pruneFiles(files, target.app === undefined ? {} : { idApps: [target.app] });
   // In a damaged file the rows to erase might not be found, and the others would be rewritten as they are.
   await assertFilesWhole(candidates);
-  const byPath = new Map(candidates.map((file) => [file.absolutePath, file]));
-  const rows = await duckdb.rows(
-    `SELECT filename, count(*) AS rows, count(*) FILTER (WHERE ${matchSql(target)}) AS hits
-     FROM read_parquet(${sqlList([emptyFile, ...byPath.keys()])}, union_by_name = true, hive_partitioning = false, filename = true)
-     GROUP BY filename HAVING hits > 0 ORDER BY filename`,
-  );
-  return rows.flatMap((row) => {
-    const file = byPath.get(String(row['filename']));
-    return file === undefined ? [] : [{ file, rows: Number(row['rows']), hits: Number(row['hits']) }];
-  });
+  const hits: Hit[] = [];
+  for (let from = 0; from < candidates.length; from += filesPerLook) {
+    const byPath = new Map(candidates.slice(from, from + filesPerLook).map((file) => [file.absolutePath, file]));
+    const rows = await duckdb.rows(
+      `SELECT filename, count(*) AS hits FROM read_parquet(${sqlList([emptyFile, ...byPath.keys()])}, union_by_name = true, hive_partitioning = false, filename = true)
+       WHERE ${matchSql(target)} GROUP BY filename ORDER BY filename`,
+    );
+    for (const row of rows) {
+      const file = byPath.get(String(row['filename']));
+      if (file !== undefined) hits.push({ file, hits: Number(row['hits']) });
+    }
+  }
+  return hits;
 }
 
-/** Rewrites some files without the rows to erase, by one commit; the old files are unlinked at once. */
-async function rewriteFiles(dependencies: EraseDependencies, hits: readonly Hit[], target: ErasureTarget): Promise<number> {
-  const { table, duckdb, clock, crashPoint, lakeDir } = dependencies;
-  const { staging } = lakePaths(lakeDir);
-  const { emptyFile } = table.snapshot();
-  const commitId = randomUUID();
-  const folder = await openStaging(staging, commitId);
-  const moves: { name: string; to: string }[] = [];
-  const actions: Action[] = [];
-  const nowMs = clock.nowMs();
-  for (const [index, { file, rows, hits: count }] of hits.entries()) {
-    actions.push({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } });
-    if (count === rows) continue;
-    const name = `${index}.parquet`;
-    const relative = path.join(path.dirname(file.path), `${randomUUID()}.parquet`);
-    const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false, file_row_number = true)`;
-    const query = `SELECT * EXCLUDE (file_row_number) FROM ${source} WHERE NOT (${matchSql(target)}) ORDER BY file_row_number`;
-    const written = await writeDataFile(duckdb, query, path.join(folder, name));
-    actions.push({ add: toAdd(relative, written, nowMs, true) });
-    moves.push({ name, to: path.join(table.dir, relative) });
-  }
-  const erased = hits.reduce((sum, hit) => sum + hit.hits, 0);
-  const change: Change = { cause: 'erase', actions, totals: { stored: -erased, erased }, metrics: { rows: erased, filesIn: hits.length, filesOut: moves.length } };
-  const unlink = hits.map((hit) => hit.file.absolutePath);
-  await carryOut(table, staging, { commitId, baseVersion: table.state().version, moves, change, unlink }, crashPoint);
-  return erased;
+/** Where the rewrite of a file goes: of a young one beside it, of a sealed one, or of its rewrite, outside the glob. */
+function placeRewrite(file: DataFile): { readonly to: string; readonly replaces: string | undefined } {
+  if (file.young) return { to: `${youngFolder}/${randomUUID()}.parquet`, replaces: undefined };
+  return { to: `${rewrittenFolder}/${randomUUID()}.parquet`, replaces: file.replaces ?? file.path };
 }
 
-async function eraseFailed(dependencies: EraseDependencies, target: ErasureTarget): Promise<number> {
-  const { table, lakeDir, crashPoint } = dependencies;
-  const paths = lakePaths(lakeDir);
-  const commitId = randomUUID();
-  const kept: { file: string; events: FailedEvent[] }[] = [];
-  let erased = 0;
-  for (const file of await listSettledFiles(paths.failed)) {
-    const events = await readFailedFile(file);
-    const left = events.filter((event) => !matchesFailed(event, target));
-    if (left.length < events.length) kept.push({ file, events: left });
-    erased += events.length - left.length;
-  }
-  if (erased === 0) return 0;
-  const folder = await openStaging(paths.staging, commitId);
-  const moves = kept.flatMap(({ file, events }, index) => (events.length === 0 ? [] : [{ name: `${index}.ndjson`, to: file, events }]));
-  for (const { name, events } of moves) {
-    await writeFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''), { mode: 0o600 });
-    await syncFile(path.join(folder, name));
-  }
-  const change: Change = { cause: 'erase', actions: [], totals: { failed: -erased, erased }, metrics: { failedEvents: erased } };
-  const intent = {
-    commitId,
-    baseVersion: table.state().version,
-    moves: moves.map(({ name, to }) => ({ name, to })),
-    change,
-    unlink: kept.filter(({ events }) => events.length === 0).map(({ file }) => file),
-  };
-  await carryOut(table, paths.staging, intent, crashPoint);
-  return erased;
+interface Rewrite {
+  readonly move: { readonly name: string; readonly to: string } | undefined;
+  readonly actions: readonly Action[];
 }
 
 /**
- * Erases events from the stream, the live files, the failed events and the history. A compactor must run on the lake: it
- * takes in the stream first, and drops the history at the end. Can be killed at any instruction and repeated; what was
- * rewritten stays so. Events that arrive during the erasure are not its matter. Glob readers may see a sealed file of the
- * old and of the new kind for an instant. Errors: `overloaded` when no compactor moves on, `corrupt` when a file
- * that may have such rows is damaged: nothing is rewritten then.
+ * Writes a file again without the rows to erase, in the order it has: the engine keeps the order of what it reads, without
+ * the memory of a sort. A sealed file that loses all rows gets an empty rewrite: a name that goes would be a missing file
+ * for who has just listed the glob.
  */
-export async function eraseEvents(dependencies: EraseDependencies, target: ErasureTarget): Promise<Erased> {
-  const { table, lakeDir, crashPoint, signal } = dependencies;
-  const paths = lakePaths(lakeDir);
+async function rewriteFile(dependencies: EraseDependencies, { file, hits }: Hit, staged: string, matches: string): Promise<Rewrite> {
+  const { table, duckdb, clock } = dependencies;
+  const { emptyFile } = table.snapshot();
+  const nowMs = clock.nowMs();
+  const removal: Action = { remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } };
+  const { to, replaces } = placeRewrite(file);
+  if (file.young && hits === file.numRecords) return { move: undefined, actions: [removal] };
+  const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
+  const written = await writeDataFile(duckdb, `SELECT * FROM ${source} WHERE NOT (${matches})`, staged);
+  if (file.numRecords !== undefined && written.numRecords + hits !== file.numRecords) {
+    throw new AppError('corrupt', `the rewrite of ${file.path} has ${written.numRecords} rows, and ${hits} of ${file.numRecords} are to be erased`, { hint: 'Run tributary lake check.' });
+  }
+  const add = toAdd(to, written, nowMs, true);
+  const tags = replaces === undefined ? add.tags : { ...add.tags, replaces: encodeURI(replaces) };
+  return { move: { name: path.basename(staged), to: path.join(table.dir, to) }, actions: [removal, { add: { ...add, ...(tags === undefined ? {} : { tags }) } }] };
+}
+
+/** Rewrites some files without the rows to erase, by one commit; the old files wait for their readers. Returns the rows erased. */
+async function rewriteFiles(dependencies: EraseDependencies, hits: readonly Hit[], matches: string): Promise<number> {
+  const { table, crashPoint, lakeDir } = dependencies;
+  const { staging } = lakePaths(lakeDir);
+  const commitId = randomUUID();
+  const folder = await openStaging(staging, commitId);
+  const rewrites: Rewrite[] = [];
+  try {
+    for (const [index, hit] of hits.entries()) rewrites.push(await rewriteFile(dependencies, hit, path.join(folder, `${index}.parquet`), matches));
+  } catch (error) {
+    // Nothing is certain yet; on a disk that is full the room is needed at once.
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+  const moves = rewrites.flatMap(({ move }) => (move === undefined ? [] : [move]));
+  const erased = hits.reduce((sum, hit) => sum + hit.hits, 0);
+  const metrics = { rows: erased, filesIn: hits.length, filesOut: moves.length };
+  const change: Change = { cause: 'erase', actions: rewrites.flatMap(({ actions }) => actions), totals: { stored: -erased, erased }, metrics };
+  await carryOut(table, staging, { commitId, baseVersion: table.state().version, moves, change, unlink: [] }, crashPoint);
+  return erased;
+}
+
+/** Rewrites everything that has what is to be erased. Under the maintenance lock. */
+async function rewriteAll(dependencies: EraseDependencies, target: ErasureTarget): Promise<Pick<Erased, 'rows' | 'failedEvents' | 'filesRewritten'>> {
+  const { table, lakeDir, crashPoint } = dependencies;
+  await table.refresh();
+  await recoverIntents(table, lakePaths(lakeDir).staging, crashPoint);
+  const hits = await findHits(dependencies, target);
+  const orphans = await findOrphanHits(dependencies, target);
+  const matches = matchSql(target);
+  let rows = 0;
+  for (let from = 0; from < hits.length; from += filesPerCommit) rows += await rewriteFiles(dependencies, hits.slice(from, from + filesPerCommit), matches);
+  await eraseOrphans(dependencies, orphans, target);
+  return { rows, failedEvents: await eraseFailed(dependencies, target), filesRewritten: hits.length };
+}
+
+/**
+ * Erases events from the stream, the live files, the files put aside and the failed events, and lets the history follow in
+ * time. A compactor must run on the lake: it takes in the stream first, and removes what readers no longer need. Events that
+ * arrive during the erasure are not its matter. Errors: `overloaded` when no compactor moves on, `corrupt` when a file that
+ * may have such rows is damaged: nothing is rewritten then.
+ */
+export async function eraseEvents(dependencies: EraseDependencies, target: ErasureTarget, { retentionMs, now = false }: EraseOptions): Promise<Erased> {
+  const { table, lakeDir, clock, crashPoint, signal } = dependencies;
   targetParts(target);
   await drainStream(dependencies);
   await crashPoint('erase-drained');
 
-  let rows = 0;
-  let filesRewritten = 0;
-  let failedEvents: number;
-  const lock = await waitForLock(paths.maintenanceLock, 'an erasure', waitForLoopMs);
+  let found: Awaited<ReturnType<typeof rewriteAll>>;
+  let finishesAtMs: number;
+  const lock = await waitForLock(lakePaths(lakeDir).maintenanceLock, 'an erasure', waitForLockMs);
   try {
-    await table.refresh();
-    await recoverIntents(table, paths.staging, crashPoint);
-    const hits = await findHits(dependencies, target);
-    for (let from = 0; from < hits.length; from += filesPerCommit) {
-      rows += await rewriteFiles(dependencies, hits.slice(from, from + filesPerCommit), target);
-    }
-    filesRewritten = hits.length;
-    failedEvents = await eraseFailed(dependencies, target);
+    found = await rewriteAll(dependencies, target);
     await crashPoint('erase-rewritten');
-    await table.commit((state) => ({ cause: 'erase', actions: [], forgetBefore: state.version + 1, metrics: { historyBefore: state.version + 1 } }));
+    finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
+    const forget = now ? {} : { forgetAtMs: finishesAtMs };
+    await table.commit(({ version }) => ({ cause: 'erase', actions: [], forgetBefore: version + 1, ...forget, metrics: { historyBefore: version + 1 } }));
     await crashPoint('erase-committed');
   } finally {
     lock.release();
   }
   const historyFrom = table.lake().forgetBefore ?? 0;
-  await waitUntil(signal, 'the old history to be dropped', async () => ((await listLog(table.dir)).commits[0] ?? historyFrom) >= historyFrom);
-  return { rows, failedEvents, filesRewritten, historyFrom };
+  if (now) await waitUntil(signal, 'the old files and history to be removed', async () => ((await listLog(table.dir)).commits[0] ?? historyFrom) >= historyFrom);
+  return { ...found, historyFrom, finishesAt: new Date(finishesAtMs).toISOString() };
 }

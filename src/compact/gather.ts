@@ -38,8 +38,9 @@ export function hashMessage(payload: Uint8Array): string {
 /** A message that carries no event, only its place in the stream: whoever sees the position pass it knows that all before is in the lake. */
 export const markerPayload = Uint8Array.of(newline);
 
+/** No event line is empty: a message that begins with an empty line is a marker, whatever follows. */
 function isMarker(payload: Uint8Array): boolean {
-  return payload.length === 0 || (payload.length === 1 && payload[0] === newline);
+  return payload.length === 0 || payload[0] === newline;
 }
 
 function countLines(payload: Uint8Array): number {

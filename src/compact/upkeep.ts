@@ -1,3 +1,4 @@
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -6,10 +7,11 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import { acquireLock } from '../runtime/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/retry.ts';
-import { checkpointWhenDue, listLeftovers, mustForget, sweep, trimLog, vacuum } from '../lake/clean.ts';
+import { checkpointWhenDue, listLeftovers, mustForget, sweep, trimLog, vacuum, type CleanOptions } from '../lake/clean.ts';
 import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
 import { recoverIntents } from '../lake/intent.ts';
 import type { lakePaths } from '../lake/lake.ts';
+import { listDueSwaps, swapDue } from '../lake/swap.ts';
 import type { Table } from '../lake/table.ts';
 import type { Trouble } from './compact-facts.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
@@ -158,16 +160,27 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   async function clean(): Promise<void> {
     await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery);
     const cleaning = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
-    if (await mustForget(table)) {
-      await underLock(dependencies, async () => {
-        await vacuum(table, { ...cleaning, retentionMs: 0 });
-        await trimLog(table, paths.failed, cleaning);
-      });
-    }
+    const forget = await mustForget(table, cleaning.nowMs);
+    if (forget !== 'no') await underLock(dependencies, () => removeOld(forget === 'now' ? { ...cleaning, retentionMs: 0 } : cleaning));
     if (performance.now() < nextCleanMs) return;
+    // What a killed command has left in staging is finished, or removed, by whoever takes the lock.
+    const isLocking = listDueSwaps(table.state(), cleaning).length > 0 || (await readdir(paths.staging)).length > 0;
+    if (isLocking) await underLock(dependencies, () => removeOld(cleaning));
+    else await removeOld(cleaning);
+    nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs / 2);
+  }
+
+  /** Removes what nobody within the retention reads any more. Swaps, for which the caller holds the maintenance lock, come first: they need what would be removed. */
+  async function removeOld(cleaning: CleanOptions): Promise<void> {
+    assertOwner(table.lake(), writer);
+    const swapping = swapDue(table, { ...cleaning, stagingDir: paths.staging });
+    const damage = await swapping.then(
+      (files) => void (files > 0 && logger.info({ files }, 'replaced sealed files by their rewrites without erased rows')),
+      (error: unknown) => error,
+    );
     await vacuum(table, cleaning);
     await trimLog(table, paths.failed, cleaning);
-    nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs / 2);
+    if (damage !== undefined) throw damage;
   }
 
   async function sweepOnce(putAside: boolean): Promise<boolean> {

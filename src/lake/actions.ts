@@ -22,7 +22,10 @@ export interface AddAction {
   readonly dataChange: boolean;
   /** FileStats as JSON text. */
   readonly stats?: string;
-  /** `sha256`: hash of the file's bytes, hex, by which `lake check` finds damage that Parquet itself does not show. */
+  /**
+   * `sha256`: hash of the file's bytes, hex, by which `lake check` finds damage that Parquet itself does not show.
+   * `replaces`: URL-encoded path of the sealed file whose place this one takes when nobody reads that any more (swap.ts).
+   */
   readonly tags?: Readonly<Record<string, string>>;
 }
 
@@ -136,4 +139,10 @@ export function decodePath(encoded: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The path of the sealed file whose place an added file is to take, URL-decoded; undefined for any other file. */
+export function findReplaced(add: AddAction): string | undefined {
+  const replaced = add.tags?.['replaces'];
+  return replaced === undefined || replaced === null ? undefined : decodePath(replaced);
 }

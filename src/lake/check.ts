@@ -12,6 +12,7 @@ import { findLakeState, type LakeState } from './lake-state.ts';
 import { isForeignFile } from './repair.ts';
 import { checkpointName, commitName, listLog, readCommit } from './log-files.ts';
 import { loadOwnState, loadTableState, toSnapshot, youngFolder, type DataFile, type Snapshot } from './snapshot.ts';
+import { rewrittenFolder } from './swap.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './table-state.ts';
 
@@ -171,7 +172,7 @@ async function listPutAside(lakeDir: string): Promise<Problem[]> {
 async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]> {
   const deadline = performance.now() + commitMs;
   for (;;) {
-    const names = (await readdir(tableDir, { recursive: true })).filter((name) => name.endsWith('.parquet') && !name.startsWith('_'));
+    const names = (await readdir(tableDir, { recursive: true })).filter((name) => name.endsWith('.parquet') && (!name.startsWith('_') || path.dirname(name) === rewrittenFolder));
     // Read after the folders: what a commit has named meanwhile was on its way.
     const { files, tombstones } = await loadTableState(tableDir);
     const found = names.filter((name) => !files.has(encodeURI(name)) && !tombstones.has(encodeURI(name)));

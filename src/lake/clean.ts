@@ -10,6 +10,7 @@ import { oldestPendingBase } from './failed-events.ts';
 import { findLakeState } from './lake-state.ts';
 import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log-files.ts';
 import { youngFolder } from './snapshot.ts';
+import { listSwaps } from './swap.ts';
 import type { Table } from './table.ts';
 import { copyTableState } from './table-state.ts';
 
@@ -25,14 +26,22 @@ export interface CleanOptions {
   readonly crashPoint: CrashPoint;
 }
 
+/** The version before which the history is to go now, because of an erasure; undefined when none is, or its readers have time left. */
+function findForgotten(table: Table, nowMs: number): number | undefined {
+  const { forgetBefore, forgetAtMs = 0 } = table.lake();
+  return nowMs >= forgetAtMs ? forgetBefore : undefined;
+}
+
 /**
- * Says whether an erasure waits for the history to go that still has the erased rows.
+ * Says whether an erasure waits for the history to go that still has the erased rows, and whether without regard for
+ * those who still read it.
  */
-export async function mustForget(table: Table): Promise<boolean> {
-  const { forgetBefore } = table.lake();
-  if (forgetBefore === undefined) return false;
+export async function mustForget(table: Table, nowMs: number): Promise<'no' | 'now' | 'in time'> {
+  const forgetBefore = findForgotten(table, nowMs);
+  if (forgetBefore === undefined) return 'no';
   const { commits } = await listLog(table.dir);
-  return (commits[0] ?? forgetBefore) < forgetBefore;
+  if ((commits[0] ?? forgetBefore) >= forgetBefore) return 'no';
+  return table.lake().forgetAtMs === undefined ? 'now' : 'in time';
 }
 
 /**
@@ -41,8 +50,11 @@ export async function mustForget(table: Table): Promise<boolean> {
  */
 export async function vacuum(table: Table, options: CleanOptions): Promise<number> {
   const { tombstones } = table.state();
+  // Readers of the sealed glob see those until the swap.
+  const replaced = new Set(listSwaps(table.state()).map((swap) => swap.path));
   let removed = 0;
   for (const [encoded, remove] of tombstones) {
+    if (replaced.has(encoded)) continue;
     const age = options.nowMs - (typeof remove.deletionTimestamp === 'number' ? remove.deletionTimestamp : 0);
     if (age < options.retentionMs) continue;
     const file = decodePath(encoded);
@@ -90,7 +102,7 @@ async function findOwnVersion(tableDir: string, version: number, commits: readon
 export async function trimLog(table: Table, failedDir: string, options: CleanOptions): Promise<number> {
   const { commits, checkpoints } = await listLog(table.dir);
   const needed = await oldestPendingBase(failedDir);
-  const { forgetBefore } = table.lake();
+  const forgetBefore = findForgotten(table, options.nowMs);
   const forgetFrom = checkpoints.find((version) => version >= (forgetBefore ?? Infinity));
   let keepFrom = forgetFrom !== undefined && forgetFrom <= needed ? forgetFrom : 0;
   for (const version of checkpoints) {

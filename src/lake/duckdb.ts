@@ -1,7 +1,8 @@
+import { mkdir } from 'node:fs/promises';
 import { DuckDBInstance, type DuckDBConnection, type DuckDBValue } from '@duckdb/node-api';
 import { AppError } from '../runtime/errors.ts';
 
-/** Limits of one DuckDB engine. `tempDir` takes what does not fit into memory; without one, nothing spills. */
+/** Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is created; without one, nothing spills. */
 export interface DuckdbOptions {
   /** Bound of DuckDB's buffer manager, MiB; the process itself needs some more. */
   readonly memoryMb: number;
@@ -36,6 +37,8 @@ function wrapError(error: unknown): AppError {
 }
 
 async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
+  // DuckDB creates the folder itself, but not its parents, and only when something spills.
+  if (options.tempDir !== undefined) await mkdir(options.tempDir, { recursive: true, mode: 0o700 });
   const instance = await DuckDBInstance.create(':memory:', {
     memory_limit: `${options.memoryMb}MiB`,
     threads: String(options.threads),

@@ -89,7 +89,7 @@ export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
   const sealed = files
     .filter((file) => !file.young)
     .map((file): GroupStats => {
-      const [, kind = '', date = ''] = /^kind=([^/]*)\/date=([^/]*)\//.exec(file.path) ?? [];
+      const [, kind = '', date = ''] = /^kind=([^/]*)\/date=([^/]*)\//.exec(file.replaces ?? file.path) ?? [];
       return { kind, date, rows: file.numRecords ?? 0, bytes: file.sizeBytes, sealedFiles: 1, youngRows: 0 };
     });
   const groups = new Map<string, GroupStats>();

@@ -1,7 +1,7 @@
 import type { CommitInfoAction } from './actions.ts';
 
 /** What made a commit. */
-export type CommitCause = 'create' | 'start' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'replay' | 'protocol' | 'reset' | 'repair' | 'restamp';
+export type CommitCause = 'create' | 'start' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'swap' | 'replay' | 'protocol' | 'reset' | 'repair' | 'restamp';
 
 /**
  * Where every event that was in the stream has gone, since the lake was created:
@@ -36,8 +36,10 @@ export interface LakeState {
   readonly cause: CommitCause;
   /** SHA-256 (hex) of the bytes of the commit before: the log is a chain, so that a changed entry shows. */
   readonly previous?: string;
-  /** Versions before this one tell of erased rows: they are dropped as soon as a checkpoint allows. */
+  /** Versions before this one tell of erased rows: they are dropped, with the files that only they name, at `forgetAtMs`. */
   readonly forgetBefore?: number;
+  /** When the retention of the newest erasure is over, Unix milliseconds; absent: at once, whoever still reads. */
+  readonly forgetAtMs?: number;
   readonly totals: Totals;
   readonly epoch?: Epoch;
   /** The compactor that may flush and seal: each claims the lake at its start, which fences the one before. */

@@ -42,6 +42,7 @@ function mayHoldTime(file: DataFile, column: string, range: TimeRange | undefine
 export function pruneFiles(files: readonly DataFile[], filter: FileFilter): DataFile[] {
   return files.filter(
     (file) =>
+      file.numRecords !== 0 &&
       mayHoldOneOf(file, 'id_app', filter.idApps) &&
       mayHoldOneOf(file, 'kind', filter.kinds) &&
       mayHoldTime(file, 'event_time', filter.eventTime) &&

@@ -1,7 +1,7 @@
 import { access } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
-import { decodePath, parseStats, type AddAction } from './actions.ts';
+import { decodePath, findReplaced, parseStats, type AddAction } from './actions.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import { openDuckdb } from './duckdb.ts';
 import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
@@ -25,6 +25,8 @@ export interface DataFile {
   readonly sha256: string | undefined;
   /** The file is a flush of its own, not sealed yet: it lies in `fresh/`, outside the documented glob. */
   readonly young: boolean;
+  /** The sealed file, by its path, whose rows without the erased ones this file has, and whose place it takes in time; see swap.ts. */
+  readonly replaces?: string | undefined;
 }
 
 /** The table at one version. Files are sorted by path, so that the same snapshot always reads the same way. */
@@ -72,6 +74,7 @@ function toDataFile(tableDir: string, add: AddAction): DataFile {
     maxValues: stats.maxValues ?? {},
     sha256: add.tags?.['sha256'],
     young: relative.startsWith(`${youngFolder}/`),
+    replaces: findReplaced(add),
   };
 }
 

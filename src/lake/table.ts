@@ -25,7 +25,9 @@ export interface Change {
   readonly totals?: Partial<Totals>;
   readonly epoch?: Epoch;
   readonly writer?: string;
+  /** With `forgetAtMs`, an erasure's; see lake-state.ts. */
   readonly forgetBefore?: number;
+  readonly forgetAtMs?: number;
   readonly availableAtMs?: number;
   /** The commit adds events under Idempotency-Keys. */
   readonly addsKeys?: boolean;
@@ -105,13 +107,14 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
   const totals = Object.fromEntries(Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)])) as unknown as Totals;
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
-  const forgetBefore = change.forgetBefore ?? before.forgetBefore;
+  const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
   const lake: LakeState = {
     commitId,
     cause: change.cause,
     ...(previous === undefined ? {} : { previous }),
     ...(forgetBefore === undefined ? {} : { forgetBefore }),
+    ...(forgetAtMs === undefined ? {} : { forgetAtMs }),
     totals,
     ...(epoch === undefined ? {} : { epoch }),
     ...(writer === undefined ? {} : { writer }),

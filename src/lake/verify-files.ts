@@ -8,7 +8,7 @@ const hint = "Restore the file from a copy; 'tributary lake check' lists every d
  * Says what is wrong with a data file: `corrupt`, `retryable` when it is not there, which an erasure may have caused. Reads
  * it whole: Parquet readers check no sums, so a flipped bit in a page would come out as a value like any other.
  */
-export async function findFileDamage({ absolutePath, sizeBytes, sha256 }: DataFile): Promise<AppError | undefined> {
+export async function findFileDamage({ absolutePath, sizeBytes, sha256 }: Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>): Promise<AppError | undefined> {
   const size = await findSize(absolutePath);
   if (size === undefined) return new AppError('corrupt', `${absolutePath} is not there`, { retryable: true, hint });
   if (size !== sizeBytes) return new AppError('corrupt', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, { hint });

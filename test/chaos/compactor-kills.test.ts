@@ -65,7 +65,7 @@ test(
     const place = await processes.makePlace('kills');
     const { folder } = place;
     const ids = new Set<string>();
-    const readers = startLakeReaders(folder, () => false);
+    const readers = startLakeReaders(folder);
     const events = startEvents(place, ids);
     const ends = { SIGKILL: 0, fenced: 0 };
     for (let round = 0; ends.SIGKILL < kills; round += 1) {

@@ -28,7 +28,7 @@ async function runErase() {
   const { openPublisher } = await load('stream/publisher.js');
   const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-  await eraseEvents({ table, lakeDir, duckdb, publisher: openPublisher(connection), clock, crashPoint, signal: new AbortController().signal }, { user: erase });
+  await eraseEvents({ table, lakeDir, duckdb, publisher: openPublisher(connection), clock, crashPoint, signal: new AbortController().signal }, { users: [erase] }, { retentionMs: 6000 });
 }
 
 async function runCompact() {

@@ -8,6 +8,7 @@ export interface MemoryStream extends StreamReader {
   /** Stores a message of these lines and returns its sequence. */
   publish(lines: readonly unknown[]): number;
   publishRaw(payload: string): number;
+  publishBytes(payload: Uint8Array): number;
   /** Loses every message after a sequence; numbers after it are used again. */
   truncate(lastSequence: number): void;
   /** Forgets everything and starts at 1 under another creation time. */
@@ -22,13 +23,15 @@ export function createMemoryStream(): MemoryStream {
   let messages: StreamMessage[] = [];
   let last = 0;
   let created = 1;
-  const publishRaw = (payload: string): number => {
+  const publishBytes = (payload: Uint8Array): number => {
     last += 1;
-    messages.push({ sequence: last, payload: Buffer.from(payload) });
+    messages.push({ sequence: last, payload });
     return last;
   };
+  const publishRaw = (payload: string): number => publishBytes(Buffer.from(payload));
   return {
     publishRaw,
+    publishBytes,
     publisher: {
       publish: (payload) => Promise.resolve({ stream: 'TEST', sequence: publishRaw(Buffer.from(payload).toString()) }),
       ping: () => Promise.resolve(),

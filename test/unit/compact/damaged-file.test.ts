@@ -72,7 +72,7 @@ test('a damaged file is not sealed, which would make its damage look right, and 
 test('an erasure that cannot trust a file rewrites nothing, and says which it is', async () => {
   const { lakeDir, stream, duckdb, table, files, damaged } = await withDamage();
   const before = (await files()).map((file) => file.path);
-  const erasing = eraseEvents({ table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal }, { user: 'alice' });
+  const erasing = eraseEvents({ table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal }, { users: ['alice'] }, { retentionMs: 60_000 });
   await expect(erasing).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining(damaged) });
   expect((await files()).map((file) => file.path)).toEqual(before);
 });

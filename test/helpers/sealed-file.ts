@@ -1,0 +1,51 @@
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { toAdd, writeDataFile } from '../../src/lake/data-file.ts';
+import { openDuckdb } from '../../src/lake/duckdb.ts';
+import { ensureLake, lakePaths } from '../../src/lake/lake.ts';
+import type { DataFile } from '../../src/lake/snapshot.ts';
+import { openTable } from '../../src/lake/table.ts';
+import { eventColumns } from '../../src/model/event-fields.ts';
+import { ensureFolder } from '../../src/runtime/durable-file.ts';
+import { createClock } from '../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+
+/** The values of row `i` of `rows`; the columns that are not named are NULL. 2.7 million rows make about 128 MB. */
+const values = (rows: number, people: number): Readonly<Record<string, string>> => {
+  const time = `TIMESTAMPTZ '2026-01-31 00:00:00+00' + to_milliseconds(i * 86000000 // ${rows})`;
+  return {
+    event_id: `format('{:08x}-0000-7000-8000-{:012x}', i, i * 7919)`,
+    kind: `'custom_event'`,
+    date: `DATE '2026-01-31'`,
+    id_app: `(i * 20 // ${rows}) + 1`,
+    event_time: time,
+    received_at: time,
+    available_at: time,
+    custom_user_id: `'user-' || (hash(i) % ${people})`,
+    ipv4: `'10.1.' || (hash(i * 3) % 250) || '.' || (hash(i * 5) % 250)`,
+    age: 'hash(i * 7) % 80',
+    lvid: `md5((hash(i) % ${people})::VARCHAR)`,
+    user_agent: `'Mozilla/5.0 (X11; Linux x86_64) Chrome/12' || (hash(i * 11) % 9)`,
+    custom_event_name: `'level_' || (hash(i * 17) % 40)`,
+    custom_event_params: `MAP {'level': (hash(i * 19) % 100)::VARCHAR, 'score': (hash(i * 23) % 100000)::VARCHAR}`,
+  };
+};
+
+/** Adds a sealed file to a lake, made by DuckDB itself: a million rows in some seconds. Its people are `user-0` to `user-<people - 1>`. */
+export async function addSealedFile(lakeDir: string, rows: number, people: number): Promise<DataFile | undefined> {
+  const clock = createClock(0);
+  await ensureLake(lakeDir, { clock, retentionMs: 86_400_000 });
+  const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
+  const relative = `kind=custom_event/date=2026-01-31/${randomUUID()}.parquet`;
+  const known = values(rows, people);
+  const columns = eventColumns.map(({ name, type }) => `(${known[name] ?? 'NULL'})::${type} AS ${name}`).join(', ');
+  const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
+  try {
+    await ensureFolder(path.dirname(path.join(table.dir, relative)));
+    const written = await writeDataFile(duckdb, `SELECT ${columns} FROM range(${rows}) AS r(i)`, path.join(table.dir, relative));
+    await table.commit(() => ({ cause: 'seal', actions: [{ add: toAdd(relative, written, clock.nowMs(), true) }], totals: { streamed: rows, stored: rows } }));
+  } finally {
+    duckdb.close();
+  }
+  return table.snapshot().files.find((file) => file.path === relative);
+}
