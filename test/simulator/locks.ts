@@ -6,19 +6,24 @@ import { activeWorld, type Process } from './world.ts';
 const held = new Map<string, Process | undefined>();
 
 /** The double of `acquireLock`: the kernel's flock(2), which ends with the process that holds it. */
-export function acquireLock(file: string, holder: string): Lock {
-  if (held.has(file)) throw new AppError('locked', `${file} is in use`, { hint: `${holder} has to wait` });
+export function acquireLock(folder: string, holder: string): Lock {
+  if (held.has(folder)) throw new AppError('locked', `${folder} is in use`, { hint: `${holder} has to wait` });
   const owner = activeWorld()?.current();
-  held.set(file, owner);
+  held.set(folder, owner);
   const release = (): void => {
     owner?.onEnd.delete(release);
-    held.delete(file);
+    held.delete(folder);
   };
   owner?.onEnd.add(release);
-  return { fd: -1, release };
+  return { fd: -1, assertHeld: () => undefined, release };
+}
+
+/** The double of `isLocked`. */
+export function isLocked(folder: string): boolean {
+  return held.has(folder);
 }
 
 /** The double of `waitForLock`. */
-export function waitForLock(file: string, holder: string, waitMs: number): Promise<Lock> {
-  return retry(async () => acquireLock(file, holder), { forMs: waitMs, everyMs: 100, retryable: (error) => isAppError(error, 'locked') });
+export function waitForLock(folder: string, holder: string, waitMs: number): Promise<Lock> {
+  return retry(async () => acquireLock(folder, holder), { forMs: waitMs, everyMs: 100, retryable: (error) => isAppError(error, 'locked') });
 }
