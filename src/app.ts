@@ -4,6 +4,7 @@ import path from 'node:path';
 import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
 import type { ServiceView } from './health/routes.ts';
+import { holdsEvents } from './lake/holds-events.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { isSameDisk, startDiskWatch } from './runtime/disk-watch.ts';
@@ -119,7 +120,7 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   const { startIngest } = await import('./ingest/ingest.ts');
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger);
+  const access = openAccessReader(paths, logger, () => holdsEvents(paths.lake));
   closers.add('access', () => access.close());
   // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
   const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
@@ -127,7 +128,7 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   const { connection, findProblems } = await openStream(parts, 'ingest');
   const publisher = publishToOwnFolders(openPublisher(connection), parts.folders ?? {});
   const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false }, { host: config.host, port: config.s2sPort });
-  return withProblems(ingest, [findProblems]);
+  return withProblems(ingest, [findProblems, () => access.problems()]);
 }
 
 async function startCompactStage(parts: Parts): Promise<Stage> {
@@ -172,7 +173,7 @@ async function startExportStage(parts: Parts): Promise<Stage> {
   const [{ startExport }, { addHealthRoutes }, { lakePaths }] = await Promise.all([import('./export/export.ts'), import('./health/routes.ts'), import('./lake/lake.ts')]);
   const reference = await describeApi(config);
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger);
+  const access = openAccessReader(paths, logger, () => holdsEvents(paths.lake));
   closers.add('access', () => access.close());
   let view: ServiceView | undefined;
   const stage = await startExport(
@@ -186,7 +187,7 @@ async function startExportStage(parts: Parts): Promise<Stage> {
       keysDir: paths.keys,
     },
   );
-  const watched = withProblems(stage, [await watchStoreDisk(parts, paths.reports, diskProblems.reports)]);
+  const watched = withProblems(stage, [await watchStoreDisk(parts, paths.reports, diskProblems.reports), () => access.problems()]);
   return { ...watched, onService: (state) => void (view = state as ServiceView) };
 }
 

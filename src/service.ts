@@ -1,5 +1,6 @@
 import path from 'node:path';
 import process from 'node:process';
+import { keepAccessRevision } from './access/access-file.ts';
 import type { Config } from './config.ts';
 import { dataPaths } from './config.ts';
 import { findProblems } from './health/health.ts';
@@ -156,6 +157,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const processes = [...(config.natsUrl === undefined ? ['nats-server'] : []), ...options.roles];
     assertAlone(config, processes);
     sweepServiceStates(paths.run);
+    await keepAccessRevision(paths);
     const pins = pinFolders(config);
     closers.add('folders', () => pins.close());
     const has = (role: Role): boolean => options.roles.includes(role);
