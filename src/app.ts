@@ -4,9 +4,12 @@ import path from 'node:path';
 import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
 import type { ServiceView } from './health/routes.ts';
+import { holdsEvents } from './lake/holds-events.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { isSameDisk, startDiskWatch } from './runtime/disk-watch.ts';
+import { AppError } from './runtime/errors.ts';
+import { areSameFolders, type FolderIds } from './runtime/folder-id.ts';
 import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
 import type { Logger } from './runtime/logger.ts';
 import type { Metrics } from './runtime/metrics.ts';
@@ -19,6 +22,7 @@ import { openConnection, type StreamConnection } from './stream/connection.ts';
 import { openPublisher } from './stream/publisher.ts';
 import { startPulse } from './stream/pulse.ts';
 import { openReader } from './stream/reader.ts';
+import type { StreamPublisher } from './stream/stream.ts';
 import { ensureStream } from './stream/topology.ts';
 
 /**
@@ -37,6 +41,10 @@ export interface Composition {
   readonly entry: string;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  /** The folders that the service runs on, as its supervisor holds them. */
+  readonly folders?: FolderIds;
+  /** Why the stage may not touch them now: it only answers that it cannot. */
+  readonly closed?: string | undefined;
 }
 
 interface Parts extends Composition {
@@ -93,19 +101,34 @@ async function openStream({ config, logger, closers }: Parts, name: string): Pro
   return { connection, findProblems: () => pulse.problems() };
 }
 
+/**
+ * A publisher whose acknowledgement also says that the folders are still the service's: a broker whose store was moved or
+ * removed goes on acknowledging what no restart will find.
+ */
+function publishToOwnFolders(publisher: StreamPublisher, folders: FolderIds): StreamPublisher {
+  return {
+    ...publisher,
+    async publish(payload, timeoutMs) {
+      const ack = await publisher.publish(payload, timeoutMs);
+      if (!areSameFolders(folders)) throw new AppError('publish_unknown', 'publish: the folders of the service were taken from under it');
+      return ack;
+    },
+  };
+}
+
 async function startIngestStage(parts: Parts): Promise<Stage> {
   const { startIngest } = await import('./ingest/ingest.ts');
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger);
+  const access = openAccessReader(paths, logger, () => holdsEvents(paths.lake));
   closers.add('access', () => access.close());
   // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
   const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
   closers.add('disk watch', () => disk?.stop());
   const { connection, findProblems } = await openStream(parts, 'ingest');
-  const publisher = openPublisher(connection);
+  const publisher = publishToOwnFolders(openPublisher(connection), parts.folders ?? {});
   const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false }, { host: config.host, port: config.s2sPort });
-  return withProblems(ingest, [findProblems]);
+  return withProblems(ingest, [findProblems, () => access.problems()]);
 }
 
 async function startCompactStage(parts: Parts): Promise<Stage> {
@@ -150,7 +173,7 @@ async function startExportStage(parts: Parts): Promise<Stage> {
   const [{ startExport }, { addHealthRoutes }, { lakePaths }] = await Promise.all([import('./export/export.ts'), import('./health/routes.ts'), import('./lake/lake.ts')]);
   const reference = await describeApi(config);
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger);
+  const access = openAccessReader(paths, logger, () => holdsEvents(paths.lake));
   closers.add('access', () => access.close());
   let view: ServiceView | undefined;
   const stage = await startExport(
@@ -164,8 +187,18 @@ async function startExportStage(parts: Parts): Promise<Stage> {
       keysDir: paths.keys,
     },
   );
-  const watched = withProblems(stage, [await watchStoreDisk(parts, paths.reports, diskProblems.reports)]);
+  const watched = withProblems(stage, [await watchStoreDisk(parts, paths.reports, diskProblems.reports), () => access.problems()]);
   return { ...watched, onService: (state) => void (view = state as ServiceView) };
+}
+
+/** Answers for a role whose folders are not the service's own any more: nothing of them is read or written. */
+async function startClosedStage(role: Role, { config, logger, clock }: Parts): Promise<Stage> {
+  assert(role !== 'compact', 'there is nobody whom a closed compactor could answer');
+  if (role === 'ingest') return (await import('./ingest/closed-server.ts')).startClosedIngest({ host: config.host, port: config.s2sPort }, logger);
+  const [{ startClosedExport }, { addHealthRoutes }] = await Promise.all([import('./export/closed-server.ts'), import('./health/routes.ts')]);
+  let view: ServiceView | undefined;
+  const stage = await startClosedExport({ host: config.host, port: config.apiPort }, (server) => addHealthRoutes(server, () => view, clock), logger);
+  return { ...stage, onService: (state) => void (view = state as ServiceView) };
 }
 
 const starters = { ingest: startIngestStage, compact: startCompactStage, export: startExportStage } satisfies Record<Role, (parts: Parts) => Promise<Stage>>;
@@ -175,7 +208,8 @@ export async function startStage(role: Role, composition: Composition): Promise<
   return buildWithClosers(composition.logger, async (closers) => {
     const clock = createClock(composition.config.clockOffsetSeconds);
     const descriptors = createDescriptorWatch(role);
-    const stage = withProblems(await starters[role]({ ...composition, clock, closers }), [() => descriptors.problems()]);
+    const start = composition.closed === undefined ? starters[role] : (parts: Parts) => startClosedStage(role, parts);
+    const stage = withProblems(await start({ ...composition, clock, closers }), [() => descriptors.problems()]);
     closers.add(role, () => stage.stop());
     return { ...stage, stop: () => closers.stop() };
   });

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import process from 'node:process';
+import { keepAccessRevision } from './access/access-file.ts';
 import type { Config } from './config.ts';
 import { dataPaths } from './config.ts';
 import { findProblems } from './health/health.ts';
@@ -11,14 +12,17 @@ import { ensureFolder } from './runtime/durable-file.ts';
 import { AppError, describeError } from './runtime/errors.ts';
 import { startKeeper, type Keeper } from './runtime/keeper.ts';
 import { buildWithClosers, type Closers, type Stoppable } from './runtime/lifecycle.ts';
-import { takeOverLock } from './runtime/lock.ts';
+import { openFolderPins, type FolderPins } from './runtime/folder-pins.ts';
+import { startFolderWatch } from './runtime/folder-watch.ts';
+import { takeOverLock, type Lock } from './runtime/lock.ts';
 import type { Logger } from './runtime/logger.ts';
 import { httpAddress, resolveHost, settlePorts } from './runtime/ports.ts';
 import { findProcessStart } from './runtime/process-identity.ts';
-import { removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
+import { findRival, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from './stream/broker-watch.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from './stream/nats-server.ts';
+import { createStoreWatch } from './stream/store-files.ts';
 
 /**
  * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
@@ -64,27 +68,35 @@ interface Broker {
   /** Address with credentials. */
   readonly url: string;
   readonly watch?: BrokerWatch;
+  /** The process id of our own, while it runs. */
+  pid(): number | undefined;
 }
 
 /** Runs nats-server, and heals it, unless an external one is named. */
-async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal): Promise<Broker> {
+async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal, assertFolders: () => void): Promise<Broker> {
   const { config, environment, logger } = options;
-  if (config.natsUrl !== undefined) return { url: config.natsUrl };
+  if (config.natsUrl !== undefined) return { url: config.natsUrl, pid: () => undefined };
   const server = await findNatsServer({ path: environment['PATH'], cacheFolder: cacheFolder(environment) });
   if (server === undefined) {
     throw new AppError('broker_missing', `there is no nats-server of version ${minimumNatsVersion} or newer`, { hint: "Run 'make build', or 'tributary setup'." });
   }
   const folder = dataPaths(config.dataDir).nats;
-  const lock = await takeOverLock(path.join(folder, 'lock'), 'the tributary service', storeLockMs, signal);
-  closers.add('broker lock', () => lock.release());
+  // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.
+  const locks: Lock[] = [];
+  for (const locked of [config.dataDir, folder]) {
+    const lock = await takeOverLock(locked, 'the tributary service', storeLockMs, signal);
+    locks.push(lock);
+    closers.add('broker lock', () => lock.release());
+  }
 
   // Clients find a restarted server where the first one was.
   let address: NatsAddress | undefined;
   const start = async (unwanted: AbortSignal): Promise<NatsServer> => {
+    assertFolders();
     const running = await startNatsServer({
       binary: server.binary,
       folder,
-      lockFd: lock.fd,
+      lockFds: locks.map(({ fd }) => fd),
       maxStoreBytes: config.streamMaxBytes + storeMarginBytes,
       logger,
       signal: unwanted,
@@ -100,7 +112,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   closers.add('nats-server watch', () => watch.stop());
   if (address === undefined) throw new AppError('start_failed', 'nats-server has no address');
   const { user, password, port } = address;
-  return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch };
+  return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch, pid: () => keeper.current()?.pid };
 }
 
 /** Makes the data folder; says in one sentence why it cannot be one. */
@@ -110,6 +122,19 @@ async function ensureDataFolder(dataDir: string): Promise<void> {
   } catch (error) {
     throw new AppError('disk', `the data folder ${dataDir} cannot be used`, { cause: error, hint: 'Name another by --data, or make it writable.', retryable: false });
   }
+}
+
+/** Refuses a data folder on which another service runs one of these processes, however its lock was lost. */
+function assertAlone(config: Config, processes: readonly string[]): void {
+  const rival = findRival(dataPaths(config.dataDir).run, processes);
+  if (rival !== undefined) throw new AppError('locked', `${config.dataDir} is in use by ${rival}`, { hint: 'Stop that one first, or use another data folder.' });
+}
+
+/** Holds the folders that the service works in; the report files' are the export role's own matter. */
+function pinFolders(config: Config): FolderPins {
+  const { nats, lake } = dataPaths(config.dataDir);
+  const store = config.natsUrl === undefined ? [nats, path.join(nats, 'store'), path.join(nats, 'store', 'jetstream')] : [];
+  return openFolderPins([config.dataDir, ...store, lake, path.join(lake, 'events'), path.join(lake, 'events', '_delta_log')]);
 }
 
 /** What a role's process last told, and when, by the monotonic clock. */
@@ -129,7 +154,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   return buildWithClosers(logger, async (closers) => {
     await ensureDataFolder(config.dataDir);
+    const processes = [...(config.natsUrl === undefined ? ['nats-server'] : []), ...options.roles];
+    assertAlone(config, processes);
     sweepServiceStates(paths.run);
+    await keepAccessRevision(paths);
+    const pins = pinFolders(config);
+    closers.add('folders', () => pins.close());
     const has = (role: Role): boolean => options.roles.includes(role);
     const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port' }] : [])];
     const host = await resolveHost(config.host);
@@ -140,13 +170,31 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const api = apiPort === undefined ? undefined : httpAddress(host, apiPort);
 
     const keepers: Keeper<RunningChild>[] = [];
-    const broker = await keepNatsServer(options, closers, keepers, signal);
+    const storeWatch = createStoreWatch(path.join(paths.nats, 'store'));
+    let broker: Broker | undefined;
+    const watch = startFolderWatch({
+      dataDir: config.dataDir,
+      pins,
+      findRival: () => findRival(paths.run, processes),
+      isStoreReplaced: () => storeWatch.isReplaced(broker?.pid()),
+      // Not asked to stop: on its way out a process writes by path, into what belongs to somebody else now. A kill loses nothing.
+      onChange: () => keepers.forEach((keeper) => keeper.current()?.kill()),
+      logger,
+    });
+    closers.add('folder watch', () => watch.stop());
+    const assertFolders = (): void => {
+      const loss = watch.findLoss();
+      if (loss !== undefined) throw new AppError('folder_lost', loss.what, { hint: loss.todo });
+    };
+    broker = await keepNatsServer(options, closers, keepers, signal, assertFolders);
+    const natsUrl = broker.url;
+    const brokerWatch = broker.watch;
     const reports = new Map<string, Report>();
 
     const environment = {
       ...options.environment,
       TRIBUTARY_DATA_DIR: config.dataDir,
-      TRIBUTARY_NATS_URL: broker.url,
+      TRIBUTARY_NATS_URL: natsUrl,
       TRIBUTARY_HOST: host,
       ...(s2sPort === undefined ? {} : { TRIBUTARY_S2S_PORT: String(s2sPort) }),
       ...(apiPort === undefined ? {} : { TRIBUTARY_API_PORT: String(apiPort) }),
@@ -154,7 +202,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const keepRole = async (name: string, role: Role): Promise<Keeper<RoleChild>> => {
       const onReport = (report: Omit<Report, 'atMs'>): void => void reports.set(name, { ...report, atMs: performance.now() });
       const start = async (unwanted: AbortSignal): Promise<RoleChild> => {
-        const child = await forkRole({ entry: options.entry, role, environment, shared: role === 'ingest', readyMs, signal: unwanted, onReport });
+        pins.pin();
+        const loss = watch.findLoss();
+        // Clients and operators are answered all the same; nothing reads or writes the folders.
+        if (role === 'compact') assertFolders();
+        const own = { TRIBUTARY_FOLDERS: JSON.stringify(pins.ids()), TRIBUTARY_CLOSED: loss?.what };
+        const child = await forkRole({ entry: options.entry, role, environment: { ...environment, ...own }, shared: role === 'ingest', readyMs, signal: unwanted, onReport });
         onReport({ metrics: [], facts: {} });
         return child;
       };
@@ -179,24 +232,27 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const problemLog = createProblemLog(logger);
     const descriptors = createDescriptorWatch('the supervisor');
     const publishState = (): void => {
+      const loss = watch.findLoss();
       const state: ServiceState = {
         pid: process.pid,
         processStart: findProcessStart(process.pid),
+        folder: pins.ids()[config.dataDir] ?? '',
         startedAt,
         writtenAt: new Date(clock.nowMs()).toISOString(),
         s2s,
         api,
-        natsUrl: broker.url,
+        natsUrl,
         processes: keepers.map((keeper) => keeper.state()),
         facts: {
           ...Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
-          supervisor: { problems: descriptors.problems() },
-          ...(broker.watch === undefined ? {} : { 'nats-server': { heals: broker.watch.heals(), problems: broker.watch.problems() } }),
+          supervisor: { problems: [...descriptors.problems(), ...(loss === undefined ? [] : [loss])] },
+          ...(brokerWatch === undefined ? {} : { 'nats-server': { heals: brokerWatch.heals(), problems: brokerWatch.problems() } }),
         },
         silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),
       };
       problemLog.update(findProblems(state, clock.nowMs()));
       exporter?.current()?.send({ type: 'service', state: { ...state, natsUrl: undefined, metrics: [...reports.values()].map((report) => report.metrics) } });
+      if (pins.findLost().length > 0) return;
       try {
         writeServiceState(paths.run, state);
       } catch (error) {
@@ -208,7 +264,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const timer = setInterval(publishState, stateEveryMs);
     closers.add('service state', () => {
       clearInterval(timer);
-      removeServiceState(paths.run, process.pid);
+      if (pins.findLost().length === 0) removeServiceState(paths.run, process.pid);
     });
 
     return { s2s: config.publicS2sUrl ?? s2s, api: config.publicApiUrl ?? api, stop: () => closers.stop(), force: () => keepers.forEach((keeper) => keeper.force()) };

@@ -5,6 +5,15 @@ import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
 import { ensureFolder, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/lock.ts';
+import { findRevision, keepRevision, revisionPath } from './revision.ts';
+
+/** Where the access data rests. */
+export interface AccessPaths {
+  /** access.json */
+  readonly access: string;
+  /** Folder of the keys. */
+  readonly keys: string;
+}
 
 /** A live import token at rest. */
 export interface TokenRecord {
@@ -41,6 +50,8 @@ export interface UserRecord {
 export interface AccessFile {
   /** User ids grow and are never given twice. */
   readonly nextIdUser: number;
+  /** Counts the changes; absent before version 0.3. */
+  readonly revision?: number;
   readonly apps: readonly AppRecord[];
   readonly users: readonly UserRecord[];
 }
@@ -65,8 +76,7 @@ function isUser(user: UserRecord): boolean {
   );
 }
 
-/** Reads access.json; an empty one when there is none; `corrupt` when it is damaged, or not what this version or the one before writes. */
-export function readAccessFile(file: string): AccessFile {
+function parseAccessFile(file: string): AccessFile {
   try {
     const { version, ...rest } = parseChecked(readFileSync(file, 'utf8'));
     const access = rest as unknown as AccessFile;
@@ -75,7 +85,7 @@ export function readAccessFile(file: string): AccessFile {
     }
     return access;
   } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return empty;
+    if (isSystemError(error, 'ENOENT')) throw error;
     throw new AppError('corrupt', `${file} cannot be read: ${describeError(error)}`, {
       hint: 'Restore access.json from a backup. If it was edited by hand, set its version to 1 and remove sha256: the next command adds them again.',
       cause: error,
@@ -84,15 +94,62 @@ export function readAccessFile(file: string): AccessFile {
 }
 
 /**
- * Changes access.json under its lock: reads it, applies `change`, writes it whole and durably. An error thrown by
+ * Reads access.json; undefined when there is none. `corrupt` when it is damaged, not what this version or the one before
+ * writes, or an older copy of itself.
+ */
+export function findAccessFile({ access: file, keys }: AccessPaths): AccessFile | undefined {
+  // First: a command that changes the file meanwhile must not make the one that is read look old.
+  const reached = findRevision(keys);
+  let access: AccessFile;
+  try {
+    access = parseAccessFile(file);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+  if (reached !== undefined && (access.revision ?? 0) < reached) {
+    throw new AppError('corrupt', `${file} is an older copy: it has revision ${access.revision ?? 0}, and ${reached} was there before`, {
+      hint: `Restore the newest copy; if this one is meant, remove ${revisionPath(keys)}.`,
+    });
+  }
+  return access;
+}
+
+/** Says that there was an access.json here, whether there is one now or not. */
+export function hadAccessFile({ keys }: AccessPaths): boolean {
+  return findRevision(keys) !== undefined;
+}
+
+/** Reads access.json to change it; an empty one where none ever was; `corrupt` as `findAccessFile`, and when it is gone. */
+export function readAccessFile(paths: AccessPaths): AccessFile {
+  const access = findAccessFile(paths);
+  if (access === undefined && hadAccessFile(paths)) {
+    throw new AppError('corrupt', `${paths.access} is gone`, { hint: `Restore it from a backup; to begin anew without its apps and users, remove ${revisionPath(paths.keys)}.` });
+  }
+  return access ?? empty;
+}
+
+/** Remembers the access.json that is here, where a version before 0.3 has written it. */
+export async function keepAccessRevision(paths: AccessPaths): Promise<void> {
+  if (hadAccessFile(paths)) return;
+  const access = findAccessFile(paths);
+  if (access !== undefined) await keepRevision(paths.keys, access.revision ?? 0);
+}
+
+/**
+ * Changes access.json under the lock of the keys: reads it, applies `change`, writes it whole and durably. An error thrown by
  * `change` leaves the file as it was.
  */
-export async function changeAccessFile<T>(file: string, change: (access: AccessFile) => { access: AccessFile; answer: T }): Promise<T> {
-  await ensureFolder(path.dirname(file));
-  const lock = await waitForLock(`${file}.lock`, 'an access command', 10_000);
+export async function changeAccessFile<T>(paths: AccessPaths, change: (access: AccessFile) => { access: AccessFile; answer: T }): Promise<T> {
+  await ensureFolder(path.dirname(paths.access));
+  const lock = await waitForLock(paths.keys, 'an access command', 10_000);
   try {
-    const { access, answer } = change(readAccessFile(file));
-    await writeFileDurably(file, renderChecked({ ...access }, 2));
+    const before = readAccessFile(paths);
+    const { access, answer } = change(before);
+    const revision = (before.revision ?? 0) + 1;
+    await writeFileDurably(paths.access, renderChecked({ ...access, revision }, 2));
+    // Second: a crash between the two leaves a file that is newer than what is kept, which is no older copy.
+    await keepRevision(paths.keys, revision);
     return answer;
   } finally {
     lock.release();

@@ -1,4 +1,5 @@
 import type { Platform } from '../model/event-kinds.ts';
+import type { Problem } from '../runtime/problem.ts';
 
 /**
  * Access: who may do what. Apps with their import tokens, accounts, and the users of the export area.
@@ -44,5 +45,11 @@ export interface AccessView {
 /** Gives the newest view; a change by another process is seen within a second. */
 export interface AccessReader {
   current(): AccessView;
+  /** The view may lack apps or tokens that live: what it does not know is not to be called wrong. */
+  mayLackApps(): boolean;
+  /** The view may lack users that live. */
+  mayLackUsers(): boolean;
+  /** What of the access data is gone or cannot be read. */
+  problems(): readonly Problem[];
   close(): void;
 }

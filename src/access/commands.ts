@@ -1,16 +1,8 @@
 import { randomInt } from 'node:crypto';
 import type { Platform } from '../model/event-kinds.ts';
 import { AppError } from '../runtime/errors.ts';
-import { changeAccessFile, readAccessFile, type AppRecord, type TokenRecord } from './access-file.ts';
+import { changeAccessFile, readAccessFile, type AccessPaths, type AppRecord, type TokenRecord } from './access-file.ts';
 import { createToken, ensureSecretsKey, getSecretsKey, hashToken, openSecret, sealSecret, tokenPrefixLength } from './secrets.ts';
-
-/** Where the access data rests. */
-export interface AccessPaths {
-  /** access.json */
-  readonly access: string;
-  /** Folder of the keys. */
-  readonly keys: string;
-}
 
 export interface NewApp {
   readonly idApp: number;
@@ -42,7 +34,7 @@ function noSuchApp(idApp: number): AppError {
 export async function addApp(paths: AccessPaths, app: NewApp, nowMs: number): Promise<{ idApp: string; token: string }> {
   const { token, record } = newToken(nowMs);
   const sdkKey = app.sdkKey ?? Array.from({ length: 20 }, () => randomInt(10)).join('');
-  return changeAccessFile(paths.access, (access) => {
+  return changeAccessFile(paths, (access) => {
     if (access.apps.some((other) => other.idApp === app.idApp)) {
       throw new AppError('conflict', `app ${app.idApp} exists already`, { hint: `A further token comes from 'tributary app token ${app.idApp}'.` });
     }
@@ -63,7 +55,7 @@ export async function addApp(paths: AccessPaths, app: NewApp, nowMs: number): Pr
 /** Gives an app a further live token, so that clients can move over before the old one is revoked. */
 export async function addAppToken(paths: AccessPaths, idApp: number, nowMs: number): Promise<{ idApp: string; token: string }> {
   const { token, record } = newToken(nowMs);
-  return changeAccessFile(paths.access, (access) => {
+  return changeAccessFile(paths, (access) => {
     if (!access.apps.some((app) => app.idApp === idApp)) throw noSuchApp(idApp);
     const apps = access.apps.map((app) => (app.idApp === idApp ? { ...app, tokens: [...app.tokens, record] } : app));
     return { access: { ...access, apps }, answer: { idApp: String(idApp), token } };
@@ -72,7 +64,7 @@ export async function addAppToken(paths: AccessPaths, idApp: number, nowMs: numb
 
 /** Ends the one token of an app that starts with `prefix` (at least four characters); a second match is refused. */
 export async function revokeAppToken(paths: AccessPaths, idApp: number, prefix: string): Promise<{ idApp: string; revoked: string }> {
-  return changeAccessFile(paths.access, (access) => {
+  return changeAccessFile(paths, (access) => {
     const app = access.apps.find((candidate) => candidate.idApp === idApp);
     if (app === undefined) throw noSuchApp(idApp);
     const shown = prefix.slice(0, tokenPrefixLength);
@@ -89,12 +81,12 @@ export async function revokeAppToken(paths: AccessPaths, idApp: number, prefix: 
 
 /** Adds a user of the export area. The secret is shown this once and rests encrypted. */
 export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUser: string; secret: string }> {
-  const { users } = readAccessFile(paths.access);
+  const { users } = readAccessFile(paths);
   // A new key beside users of a lost one would lock those out for good; and a damaged one would lock this user out once it is restored.
   const key = users.length > 0 ? getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);
   for (const { sealedSecret, idUser } of users.slice(0, 1)) openSecret(key, sealedSecret, String(idUser));
   const secret = createToken();
-  return changeAccessFile(paths.access, (access) => {
+  return changeAccessFile(paths, (access) => {
     const idUser = access.nextIdUser;
     const added = {
       idUser,

@@ -48,13 +48,16 @@ export function openSecret(key: Buffer, sealed: string, owner: string): string {
   }
 }
 
-const keyFile = (keysFolder: string): string => path.join(keysFolder, 'secrets.key');
+/** Path of the key that user secrets are encrypted under. */
+export function secretsKeyPath(keysFolder: string): string {
+  return path.join(keysFolder, 'secrets.key');
+}
 
 /** Reads the key that user secrets are encrypted under; undefined when none was made yet. */
 function findSecretsKey(keysFolder: string): Buffer | undefined {
   try {
-    const key = Buffer.from(readFileSync(keyFile(keysFolder), 'utf8').trim(), 'hex');
-    if (key.length !== keyBytes) throw new AppError('corrupt', `${keyFile(keysFolder)} is not a key`, { hint: 'Restore it from a backup.' });
+    const key = Buffer.from(readFileSync(secretsKeyPath(keysFolder), 'utf8').trim(), 'hex');
+    if (key.length !== keyBytes) throw new AppError('corrupt', `${secretsKeyPath(keysFolder)} is not a key`, { hint: 'Restore it from a backup.' });
     return key;
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return undefined;
@@ -65,7 +68,7 @@ function findSecretsKey(keysFolder: string): Buffer | undefined {
 /** Reads the secrets' key where one must be; `corrupt` when it is not there or is no key. */
 export function getSecretsKey(keysFolder: string): Buffer {
   const key = findSecretsKey(keysFolder);
-  if (key === undefined) throw new AppError('corrupt', `${keyFile(keysFolder)} is gone`, { hint: 'Restore it from the backup that access.json is of.' });
+  if (key === undefined) throw new AppError('corrupt', `${secretsKeyPath(keysFolder)} is gone`, { hint: 'Restore it from the backup that access.json is of.' });
   return key;
 }
 
@@ -77,7 +80,7 @@ export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   const candidate = path.join(keysFolder, `secrets.key.${randomBytes(8).toString('hex')}`);
   await writeFileDurably(candidate, `${randomBytes(keyBytes).toString('hex')}\n`);
   try {
-    linkSync(candidate, keyFile(keysFolder));
+    linkSync(candidate, secretsKeyPath(keysFolder));
   } catch (error) {
     if (!isSystemError(error, 'EEXIST')) throw error;
   } finally {

@@ -1,19 +1,20 @@
-import { describeError } from '../runtime/errors.ts';
+import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import type { Problem } from '../runtime/problem.ts';
 import { watchFile } from '../runtime/watched-file.ts';
 import type { AccessReader, AccessView, App, User } from './access.ts';
-import { readAccessFile, type AccessFile } from './access-file.ts';
-import type { AccessPaths } from './commands.ts';
-import { getSecretsKey, hashToken, openSecret, sameHash } from './secrets.ts';
+import { findAccessFile, hadAccessFile, type AccessFile, type AccessPaths } from './access-file.ts';
+import { revisionPath } from './revision.ts';
+import { getSecretsKey, secretsKeyPath, hashToken, openSecret, sameHash } from './secrets.ts';
 
 /** Opens the users' secrets. One that cannot be opened keeps its user out, and nobody else: import needs none of them. */
-function openUsers(access: AccessFile, keysFolder: string, logger: Logger): ReadonlyMap<string, User> {
+function openUsers(access: AccessFile, keysFolder: string, onError: (error: unknown, fields: object, what: string) => void): ReadonlyMap<string, User> {
   const users = new Map<string, User>();
   let secretsKey: Buffer | undefined;
   try {
     secretsKey = access.users.length === 0 ? undefined : getSecretsKey(keysFolder);
   } catch (error) {
-    logger.error({ error: describeError(error), users: access.users.length }, 'no user can sign in');
+    onError(error, { users: access.users.length }, 'no user can sign in');
   }
   if (secretsKey === undefined) return users;
   for (const { idUser, sealedSecret, maxExports, ...rest } of access.users) {
@@ -21,7 +22,7 @@ function openUsers(access: AccessFile, keysFolder: string, logger: Logger): Read
     try {
       users.set(name, { ...rest, idUser: name, secret: openSecret(secretsKey, sealedSecret, name), maxExports });
     } catch (error) {
-      logger.error({ error: describeError(error), idUser: name }, 'user cannot sign in');
+      onError(error, { idUser: name }, 'user cannot sign in');
     }
   }
   return users;
@@ -48,15 +49,63 @@ function createView(access: AccessFile, users: ReadonlyMap<string, User>): Acces
   };
 }
 
+/** What a reading of the file gave, and what it lacks. */
+interface Reading {
+  readonly view: AccessView;
+  readonly isGone: boolean;
+  /** Why users are kept out; the newest of several. */
+  readonly userError: string | undefined;
+}
+
+const noAccess: AccessFile = { nextIdUser: 1, apps: [], users: [] };
+
+const fileTodo = 'Put it back from a backup: it is read within a second. Who is not known meanwhile is answered with 500 and asked to send again, not with 403.';
+const usersTodo = 'Restore access.json and keys/secrets.key from the same backup. Users are answered with 500 meanwhile.';
+
 /**
- * Opens the access data for reading and keeps the view fresh. `corrupt` at start when the file cannot be read; while
- * running, an unreadable or missing file is logged and the last good view stays.
+ * Opens the access data for reading and keeps the view fresh. Without a file the view is empty, which is right in a new
+ * folder: where there was one before, or `isExpected` says that the folder has what clients have sent, that is a problem.
+ * `corrupt` at start when the file cannot be read; while running, an unreadable or missing file is a problem and the last
+ * good view stays.
  */
-export function openAccessReader(paths: AccessPaths, logger: Logger): AccessReader {
-  const load = (): AccessView => {
-    const access = readAccessFile(paths.access);
-    return createView(access, openUsers(access, paths.keys, logger));
+export function openAccessReader(paths: AccessPaths, logger: Logger, isExpected: () => boolean = () => false): AccessReader {
+  const { access: file, keys } = paths;
+  let last: Reading | undefined;
+
+  function load(): Reading {
+    const access = findAccessFile(paths);
+    let userError: string | undefined;
+    const users = openUsers(access ?? noAccess, keys, (error, fields, what) => {
+      // A user who could sign in goes on doing so.
+      if (last !== undefined && last.userError === undefined) throw error;
+      userError = describeError(error);
+      logger.error({ error: userError, ...fields }, what);
+    });
+    last = { view: createView(access ?? noAccess, users), isGone: access === undefined, userError };
+    return last;
+  }
+
+  const watched = watchFile(file, load, logger, [secretsKeyPath(keys), revisionPath(keys)]);
+  const isMissing = (): boolean => watched.current().isGone && isNeeded;
+  const isNeeded = watched.current().isGone && (hadAccessFile(paths) || isExpected());
+  if (isNeeded) logger.error({ error: new AppError('corrupt', `${file} is gone`).message }, 'no client can be told from another');
+
+  function problems(): readonly Problem[] {
+    const error = watched.problem();
+    if (isMissing()) return [{ what: `${file} is gone, beside data that was sent to its apps: no event is taken`, todo: fileTodo }];
+    const { userError } = watched.current();
+    return [
+      ...(error === undefined ? [] : [{ what: `the access data cannot be read, its last good reading stays in force: ${error}`, todo: fileTodo }]),
+      ...(userError === undefined ? [] : [{ what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo }]),
+    ];
+  }
+
+  const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined;
+  return {
+    current: () => watched.current().view,
+    mayLackApps,
+    mayLackUsers: () => mayLackApps() || watched.current().userError !== undefined,
+    problems,
+    close: () => watched.close(),
   };
-  const watched = watchFile(paths.access, load, logger);
-  return { current: () => watched.current(), close: () => watched.close() };
 }

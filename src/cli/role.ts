@@ -1,6 +1,7 @@
 import { startStage } from '../app.ts';
 import { parseConfig } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
+import type { FolderIds } from '../runtime/folder-id.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
 import { runRoleProcess } from '../runtime/role-process.ts';
@@ -19,6 +20,8 @@ export const roleCommand: Command = {
     if (config.natsUrl === undefined) throw new AppError('usage', "'role' is what the service runs its processes with", { hint: "Use 'tributary start --role ROLE'." });
     const logger = createLogger(config.logLevel, { role });
     const metrics = createMetrics();
-    return runRoleProcess(() => startStage(role, { config, entry, logger, metrics }), metrics, logger);
+    const folders = JSON.parse(environment['TRIBUTARY_FOLDERS'] ?? '{}') as FolderIds;
+    const closed = environment['TRIBUTARY_CLOSED'];
+    return runRoleProcess(() => startStage(role, { config, entry, logger, metrics, folders, closed }), metrics, logger);
   },
 };

@@ -94,6 +94,8 @@ interface Loop {
   readonly streamEnd: StreamEnd;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
   readonly start: { swept: boolean; faulty: boolean; keysKnown: boolean };
+  /** Throws when the lake's folder is not the one that this compactor has locked any more. */
+  readonly assertFolder: () => void;
 }
 
 /** Loads the keys of the last hours. In the loop and not before it: the files take their time to be read, and the start has a limit. */
@@ -128,6 +130,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   // Messages pulled from a stream that has lost its anchor meanwhile may be others than those that follow our position.
   if ((await findStreamFault(reader, epoch)) !== undefined) return;
 
+  loop.assertFolder();
   const startedAt = performance.now();
   const flushed = await flushBatch({ table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer }, batch, epoch);
   await purge(reader, flushed.epoch);
@@ -172,10 +175,9 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const { logger, clock } = dependencies;
   const crashPoint = dependencies.crashPoint ?? noCrashPoint;
   const paths = lakePaths(options.lakeDir);
-  if (options.withoutLock !== true) {
-    const lock = await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
-    closers.add('compactor lock', () => lock.release());
-  }
+  const lock = options.withoutLock === true ? undefined : await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
+  closers.add('compactor lock', () => lock?.release());
+  const assertFolder = (): void => lock?.assertHeld();
   await rm(options.spoolDir, { recursive: true, force: true });
   await ensureFolder(options.spoolDir);
   const table = await openLake(options.lakeDir, { clock, retentionMs: options.retentionMs, crashPoint });
@@ -187,7 +189,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const troubles = { flush: createTrouble(clock), upkeep: createTrouble(clock) };
   const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
-  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, trouble: troubles.upkeep }, options);
+  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, trouble: troubles.upkeep, assertFolder }, options);
   closers.add('upkeep', () => upkeep.stop());
 
   const faults: SeenFault[] = [];
@@ -214,7 +216,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     }
   };
   const keys = await openRecentKeys({ duckdb, table, onDamage });
-  const loop: Loop = { table, duckdb, keys, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start };
+  const loop: Loop = { table, duckdb, keys, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start, assertFolder };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();

@@ -28,6 +28,8 @@ export interface UpkeepDependencies {
   readonly paths: ReturnType<typeof lakePaths>;
   readonly writer: string;
   readonly trouble: Trouble;
+  /** Throws when the lake's folder is not the one that this compactor has locked any more: what lies there belongs to somebody else. */
+  readonly assertFolder: () => void;
 }
 
 export interface UpkeepOptions {
@@ -58,7 +60,8 @@ const cleanEveryMs = 60_000;
  * another (an erasure, a replay) holds the lock.
  */
 async function underLock<T>(dependencies: UpkeepDependencies, task: () => Promise<T>): Promise<T | undefined> {
-  const { table, paths, crashPoint, logger } = dependencies;
+  const { table, paths, crashPoint, logger, assertFolder } = dependencies;
+  assertFolder();
   let lock;
   try {
     lock = acquireLock(paths.maintenanceLock, 'the compactor');
@@ -136,6 +139,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
 
   /** One turn: maybe seal, maybe checkpoint, maybe clean. */
   async function turn(): Promise<void> {
+    dependencies.assertFolder();
     if (isSealTime()) {
       // The time before the look: what falls due during a seal is seen by the next.
       const checkedAtMs = clock.nowMs();

@@ -27,6 +27,7 @@ export interface ExportRouteOptions {
 type Answer = { readonly data: unknown } | Refusal;
 type Method = (user: User, given: Arguments, baseUrl: string) => Promise<Answer> | Answer;
 
+const retryAfterSeconds = 5;
 const reportNotFound: Refusal = { code: 404, detail: 'File report request is not found' };
 const rawNotFound: Refusal = { code: 404, detail: 'Raw export request not found' };
 
@@ -47,6 +48,7 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
     const overQuota = throttle.ofAddress(request.ip);
     if (overQuota !== undefined) return overQuota;
     const user = findCaller({ method: request.method, target, host, body, authorization }, access.current(), options.publicUrl);
+    if (user === undefined && access.mayLackUsers()) return { code: 500, retryAfterSeconds };
     if (user === undefined) return throttle.ofUnauthorized(request.ip) ?? accessDenied;
     const overUser = throttle.ofUser(user.idUser);
     if (overUser !== undefined) return overUser;

@@ -1,5 +1,4 @@
 import { availableParallelism } from 'node:os';
-import path from 'node:path';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
 import { openDuckdb } from '../lake/duckdb.ts';
@@ -99,7 +98,7 @@ function describeDamage(damages: ReadonlySet<string>, requests: readonly string[
 export async function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
   const { access, clock, metrics, logger } = dependencies;
   return buildWithClosers(logger, async (closers) => {
-    const lock = await waitForLock(path.join(options.reportsDir, 'lock'), 'the export role', lockWaitMs);
+    const lock = await waitForLock(options.reportsDir, 'the export role', lockWaitMs);
     closers.add('reports lock', () => lock.release());
     const store = await openReportStore(clock, logger, { reportsDir: options.reportsDir, linkTtlSeconds: options.linkTtlSeconds });
     const keys = await openSigningKeys(options.keysDir, clock, logger);

@@ -1,8 +1,8 @@
-import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
 import { limitConnections } from '../runtime/connection-limit.ts';
 import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { followExchanges } from '../runtime/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { maxBodyBytes } from './arguments.ts';
 import { badRequest, refusalEnvelope, type Refusal } from './envelope.ts';
@@ -58,11 +58,10 @@ function refusalOf(error: unknown, logger: Logger, path: string): Refusal {
 
 /**
  * Answers what never became a request: bytes that are no HTTP, a head that is too large, a request that came too slowly.
- * While another request of the connection has no whole answer, the connection is just closed: the client would take this
- * answer for that one's.
+ * Where the client would take this answer for that of another request, the connection is just closed.
  */
-function answerOnSocket(code: string | undefined, socket: Socket, last: ServerResponse | undefined): void {
-  if (!socket.writable || last?.writableEnded === false) return void socket.destroy();
+function answerOnSocket(code: string | undefined, socket: Socket, mayAnswer: boolean): void {
+  if (!socket.writable || !mayAnswer) return void socket.destroy();
   const why: Readonly<Record<string, string>> = {
     HPE_HEADER_OVERFLOW: `The head of the request is larger than ${maxHeadBytes} bytes`,
     ERR_HTTP_REQUEST_TIMEOUT: 'The request came too slowly',
@@ -77,7 +76,6 @@ function answerOnSocket(code: string | undefined, socket: Socket, last: ServerRe
  * everything unforeseen becomes an envelope; nothing is logged of a request but its path.
  */
 export function createApiServer(limits: ApiServerLimits, logger: Logger): ApiServer {
-  const answers = new WeakMap<Socket, ServerResponse>();
   const server = Fastify({
     logger: false,
     bodyLimit: maxBodyBytes,
@@ -89,16 +87,13 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger): ApiSer
     return503OnClosing: true,
     routerOptions: { maxParamLength: 500 },
     http: { maxHeaderSize: maxHeadBytes, headersTimeout: limits.headersTimeoutMs, connectionsCheckingInterval: limits.checkIntervalMs },
-    clientErrorHandler: (error, socket) => answerOnSocket(error.code, socket, answers.get(socket)),
+    clientErrorHandler: (error, socket) => answerOnSocket(error.code, socket, exchanges.mayAnswer(socket)),
     // A malformed request target is refused like any other malformed request.
     frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, badRequest('The request is malformed')),
   });
-  // Before the framework, which may answer at once.
-  server.server.prependListener('request', (request, response) => {
-    answers.set(request.socket, response);
-    // Nothing that is answered here is of a kind that a browser should guess.
-    response.setHeader('x-content-type-options', 'nosniff');
-  });
+  const exchanges = followExchanges(server.server);
+  // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should guess.
+  server.server.prependListener('request', (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'));
   limitConnections(server.server, limits.maxConnections, logger);
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));

@@ -43,8 +43,10 @@ export function refusePath(path: string): Refusal {
 function findApp(access: AccessReader, request: FastifyRequest): App | Refusal {
   const { idApp } = request.query as { idApp?: unknown };
   const token = request.headers.authorization;
-  const app =
-    typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '' ? access.current().findAppByToken(Number(idApp), token) : undefined;
+  const isNamed = typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '';
+  const app = isNamed ? access.current().findAppByToken(Number(idApp), token) : undefined;
+  // A client that is told that its token is wrong drops its events.
+  if (app === undefined && isNamed && access.mayLackApps()) return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
   return app ?? { reason: 'token', detail: 'the token does not suit the app named by idApp' };
 }
 

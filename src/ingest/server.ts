@@ -1,7 +1,8 @@
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
 import { limitConnections } from '../runtime/connection-limit.ts';
+import { followExchanges } from '../runtime/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
@@ -41,23 +42,6 @@ function answerOnSocket(socket: Socket, refusal: Refusal): void {
   );
 }
 
-/**
- * Remembers each connection's newest request, to tell whether bytes that are no HTTP may still be answered. They may not
- * when they would be taken for the answer to a request before them: one that is being stored, or one that has its answer.
- */
-function createExchanges(http: Server) {
-  const newest = new WeakMap<Socket, { request: IncomingMessage; response: ServerResponse }>();
-  http.on('request', (request, response) => void newest.set(request.socket, { request, response }));
-  return {
-    mayAnswer(socket: Socket): boolean {
-      const exchange = newest.get(socket);
-      if (exchange === undefined) return true;
-      const { request, response } = exchange;
-      return request.complete ? response.writableEnded : !response.headersSent;
-    },
-  };
-}
-
 export interface ServerHandlers {
   /** A request whose bytes are no HTTP, or that came too slowly. */
   readonly onProtocolError: (refusal: Refusal) => void;
@@ -93,7 +77,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
       else socket.destroy();
     },
   });
-  const exchanges = createExchanges(server.server);
+  const exchanges = followExchanges(server.server);
   // A connection kept after its last answer would hold the stop up until it is idle for too long.
   let closing = false;
   server.addHook('preClose', (done) => {

@@ -8,14 +8,14 @@
  * aside when the stream says that the log has lost entries; a seal, an erasure or a replay that had begun to rename files is finished from its intent (intent.ts).
  *
  * Layout: events/ (the table), failed/ (events that could not be written), staging/ (work in hand), orphans/ (files put aside),
- * snapshot.sql, two locks.
+ * snapshot.sql. The lake's folder and the table's are locked themselves (lakePaths).
  */
 import { randomUUID } from 'node:crypto';
 import { link, readdir, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolder, findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
-import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
-import { acquireLock } from '../runtime/lock.ts';
+import { AppError, isSystemError } from '../runtime/errors.ts';
+import { isLocked } from '../runtime/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { retry } from '../runtime/retry.ts';
@@ -45,10 +45,10 @@ export function lakePaths(lakeDir: string) {
     /** How far the compactor has seen the stream go. */
     streamEnd: path.join(root, 'stream-end.json'),
     snapshotSql: path.join(root, 'snapshot.sql'),
-    /** Held by the one running compactor for its life. */
-    compactorLock: path.join(root, 'compactor.lock'),
-    /** Held by whoever rewrites files that are already in the table: seal, erasure, replay. */
-    maintenanceLock: path.join(root, 'maintenance.lock'),
+    /** The folder whose lock the one running compactor holds for its life. */
+    compactorLock: root,
+    /** The folder whose lock is held by whoever rewrites files that are already in the table: seal, erasure, replay. */
+    maintenanceLock: path.join(root, 'events'),
   } as const;
 }
 
@@ -168,13 +168,7 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
 
 /** Says whether a compactor runs on the lake: it holds its lock. */
 export function isCompactorRunning(lakeDir: string): boolean {
-  try {
-    acquireLock(lakePaths(lakeDir).compactorLock, 'a look').release();
-    return false;
-  } catch (error) {
-    if (isAppError(error, 'locked')) return true;
-    throw error;
-  }
+  return isLocked(lakePaths(lakeDir).compactorLock);
 }
 
 /**

@@ -60,7 +60,7 @@ function parseKeys(file: string, text: string): readonly KeyRecord[] {
 async function changeKeys<T>(keysDir: string, change: (keys: readonly KeyRecord[]) => { keys: readonly KeyRecord[]; answer: T } | T): Promise<T> {
   await ensureFolder(keysDir);
   const file = signingKeysPath(keysDir);
-  const lock = await waitForLock(`${file}.lock`, 'a change of the link keys', lockWaitMs);
+  const lock = await waitForLock(keysDir, 'a change of the link keys', lockWaitMs);
   try {
     const text = await findTextFile(file);
     const changed = change(text === undefined ? [] : parseKeys(file, text));

@@ -8,6 +8,8 @@ const table = {
   not_found: { retryable: false },
   conflict: { retryable: false },
   locked: { retryable: true },
+  /** Another folder, or none, is at the path of one that this process works in. */
+  folder_lost: { retryable: true },
   corrupt: { retryable: false },
   broker_away: { retryable: true },
   broker_unsafe: { retryable: false },

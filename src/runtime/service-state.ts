@@ -1,14 +1,17 @@
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { isSystemError } from './errors.ts';
+import { findFolderId } from './folder-id.ts';
 import type { KeeperState } from './keeper.ts';
-import { findProcessStart, isProcessAlive } from './process-identity.ts';
+import { isSameProcess } from './process-identity.ts';
 
 /** What a supervisor knows of the service it runs; renewed about once a second. */
 export interface ServiceState {
   readonly pid: number;
   /** What `findProcessStart` says of the supervisor, where the system tells. */
   readonly processStart: string | undefined;
+  /** The id of the data folder that it runs on: in a copy of the folder the state is not that of the copy. Absent before 0.3. */
+  readonly folder?: string;
   readonly startedAt: string;
   readonly writtenAt: string;
   readonly s2s: string | undefined;
@@ -49,7 +52,12 @@ function findState(file: string): ServiceState | undefined {
 }
 
 function isOfRunningProcess(state: ServiceState): boolean {
-  return isProcessAlive(state.pid) && findProcessStart(state.pid) === state.processStart;
+  return isSameProcess(state.pid, state.processStart);
+}
+
+/** Says whether a state is that of this data folder, and did not come with a copy of another. */
+function isOfFolder(runFolder: string, { folder }: ServiceState): boolean {
+  return folder === undefined || folder === findFolderId(path.dirname(runFolder));
 }
 
 function listStateFiles(runFolder: string): readonly string[] {
@@ -62,7 +70,7 @@ function listStateFiles(runFolder: string): readonly string[] {
 }
 
 function readStates(runFolder: string): readonly ServiceState[] {
-  return listStateFiles(runFolder).map(findState).filter((state) => state !== undefined);
+  return listStateFiles(runFolder).map(findState).filter((state) => state !== undefined).filter((state) => isOfFolder(runFolder, state));
 }
 
 /** Reads the states of the supervisors that run on this data folder; those of dead ones are passed over. */
@@ -75,10 +83,23 @@ export function listLostServices(runFolder: string): readonly ServiceState[] {
   return readStates(runFolder).filter((state) => !isOfRunningProcess(state));
 }
 
+/** The processes of which one data folder has one, whoever runs it. */
+const singleProcesses = ['nats-server', 'compact', 'export'];
+
+/**
+ * Names the other service that runs one of these processes on the data folder, as `locked` errors name a holder; undefined
+ * when there is none. Services of other roles may run on the same folder beside an external broker.
+ */
+export function findRival(runFolder: string, processes: readonly string[]): string | undefined {
+  const own = processes.filter((name) => singleProcesses.includes(name));
+  const rival = readServiceStates(runFolder).find((state) => state.pid !== process.pid && state.processes.some(({ name }) => own.includes(name)));
+  return rival === undefined ? undefined : `the tributary service (pid ${rival.pid})`;
+}
+
 /** Removes what supervisors that were killed left: their states hold the credentials of a broker that is gone. */
 export function sweepServiceStates(runFolder: string): void {
   for (const file of listStateFiles(runFolder)) {
     const state = findState(file);
-    if (state === undefined || !isOfRunningProcess(state)) rmSync(file, { force: true });
+    if (state === undefined || !isOfFolder(runFolder, state) || !isOfRunningProcess(state)) rmSync(file, { force: true });
   }
 }

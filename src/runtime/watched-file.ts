@@ -8,6 +8,8 @@ const pollMs = 400;
 /** What was last read from a file that other processes rewrite whole. */
 export interface WatchedFile<T> {
   current(): T;
+  /** Why the newest reading failed; undefined while the last one is what the file says. */
+  problem(): string | undefined;
   close(): void;
 }
 
@@ -23,20 +25,24 @@ function fingerprint(file: string): string {
 }
 
 /**
- * Reads a file with `load`, and again whenever it was rewritten. The first reading throws what `load` throws. Later, a
+ * Reads a file with `load`, and again whenever it, or another file that `load` reads (`beside`), was rewritten. The first reading throws what `load` throws. Later, a
  * file that cannot be read, or is gone, is tried again at each look and logged once, and the last good reading stays in
  * force: no command removes such a file, so its absence is damage.
  */
-export function watchFile<T>(file: string, load: () => T, logger: Logger): WatchedFile<T> {
-  let seen = fingerprint(file);
+export function watchFile<T>(file: string, load: () => T, logger: Logger, beside: readonly string[] = []): WatchedFile<T> {
+  const look = (): string => [file, ...beside].map(fingerprint).join();
+  let seen = look();
   let value = load();
   let problem: string | undefined;
 
   const timer = setInterval(() => {
     try {
-      const now = fingerprint(file);
-      if (now === seen) return;
-      if (now === 'none') throw new AppError('corrupt', `${file} is gone`, { hint: 'Restore it from a backup.' });
+      const now = look();
+      if (now === seen) {
+        problem = undefined;
+        return;
+      }
+      if (fingerprint(file) === 'none') throw new AppError('corrupt', `${file} is gone`, { hint: 'Restore it from a backup.' });
       value = load();
       seen = now;
       problem = undefined;
@@ -47,5 +53,5 @@ export function watchFile<T>(file: string, load: () => T, logger: Logger): Watch
     }
   }, pollMs).unref();
 
-  return { current: () => value, close: () => clearInterval(timer) };
+  return { current: () => value, problem: () => problem, close: () => clearInterval(timer) };
 }

@@ -25,8 +25,8 @@ export interface NatsServerOptions {
   readonly folder: string;
   /** Address and credentials of an earlier start; without them a free port and new credentials are taken. */
   readonly address?: NatsAddress;
-  /** Descriptor of the folder's lock: the server inherits it, so the lock lives as long as the server does. */
-  readonly lockFd?: number;
+  /** Descriptors of the locks of the folders that it works in: the server inherits them, so the locks live as long as it does. */
+  readonly lockFds?: readonly number[];
   /** Most bytes that JetStream may store: the stream's limit must fit in it. */
   readonly maxStoreBytes: number;
   /** How long it may take until JetStream is ready, milliseconds; a large store takes longer. Default 60 000. */
@@ -47,11 +47,11 @@ export interface NatsServer extends RunningChild {
 /**
  * Runs nats-server so that it cannot outlive the service. The watcher reads descriptor 3, a pipe whose other end only
  * this process holds: when this process is gone, however it ended, the read ends and the watcher kills the server. A
- * line in the pipe means that the server ended first and the watcher may go. It closes the inherited lock (4), so that
- * the server alone holds it.
+ * line in the pipe means that the server ended first and the watcher may go. It closes the inherited locks (4, 5), so that
+ * the server alone holds them.
  */
 const launcher = `
-(exec 4>&- >/dev/null 2>&1; read -r line <&3 || kill -9 $$) &
+(exec 4>&- 5>&- >/dev/null 2>&1; read -r line <&3 || kill -9 $$) &
 exec 3<&-
 exec "$@"
 `;
@@ -144,7 +144,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', path.resolve(options.binary), '-c', path.resolve(configFile)], {
     detached: true,
     cwd: options.folder,
-    stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFd === undefined ? [] : [options.lockFd])],
+    stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFds ?? [])],
   });
   const exited = watchExit(child);
   const log = forwardLog(child, options.logger);

@@ -114,7 +114,7 @@ async function killAll(service: TestService, client: ExportClient, query: string
 /** Lists what should not be there: temporary files, folders of attempts, anything beside a request and its files. */
 function findLeftovers(dataDir: string): string[] {
   const names = readdirSync(dataDir, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('nats/'));
-  const reportFiles = /^reports(\/(\d+(\/(job\.json|parts(\/[\w.]+\.csv\.gz)?))?|lock|highest-id))?$/;
+  const reportFiles = /^reports(\/(\d+(\/(job\.json|parts(\/[\w.]+\.csv\.gz)?))?|\.lock|highest-id))?$/;
   return names.filter((name) => name.endsWith('.tmp') || (name.startsWith('reports') && !reportFiles.test(name)));
 }
 

@@ -1,5 +1,6 @@
 import path from 'node:path';
-import { addApp, type AccessPaths } from '../../src/access/commands.ts';
+import { addApp } from '../../src/access/commands.ts';
+import type { AccessPaths } from '../../src/access/access-file.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { startIngest, type Ingest, type IngestOptions } from '../../src/ingest/ingest.ts';
 import { platforms, type Platform } from '../../src/model/event-kinds.ts';

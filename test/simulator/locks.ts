@@ -4,40 +4,35 @@ import type { Lock } from '../../src/runtime/lock.ts';
 import { retry } from '../../src/runtime/retry.ts';
 import { activeWorld, type Process } from './world.ts';
 
-interface Holder {
-  readonly process: Process | undefined;
-  isLost: boolean;
-}
-
-const held = new Map<string, Holder>();
+const held = new Map<string, Process | undefined>();
 
 /** The double of `acquireLock`: the kernel's flock(2), which ends with the process that holds it. */
-export function acquireLock(file: string, holder: string): Lock {
-  if (held.has(file)) throw new AppError('locked', `${file} is in use`, { hint: `${holder} has to wait` });
-  activeWorld()?.touch(file);
-  const process = activeWorld()?.current();
-  const own: Holder = { process, isLost: false };
-  held.set(file, own);
+export function acquireLock(folder: string, holder: string): Lock {
+  if (held.has(folder)) throw new AppError('locked', `${folder} is in use`, { hint: `${holder} has to wait` });
+  activeWorld()?.touch(folder);
+  const owner = activeWorld()?.current();
+  held.set(folder, owner);
   const release = (): void => {
-    process?.onEnd.delete(release);
-    if (held.get(file) === own) held.delete(file);
+    owner?.onEnd.delete(release);
+    if (held.get(folder) === owner) held.delete(folder);
   };
-  process?.onEnd.add(release);
-  return { fd: -1, release };
+  owner?.onEnd.add(release);
+  return { fd: -1, assertHeld: () => undefined, release };
+}
+
+/** The double of `isLocked`. */
+export function isLocked(folder: string): boolean {
+  return held.has(folder);
 }
 
 /** The double of `waitForLock`. */
-export function waitForLock(file: string, holder: string, waitMs: number): Promise<Lock> {
-  return retry(async () => acquireLock(file, holder), { forMs: waitMs, everyMs: 100, retryable: (error) => isAppError(error, 'locked') });
+export function waitForLock(folder: string, holder: string, waitMs: number): Promise<Lock> {
+  return retry(async () => acquireLock(folder, holder), { forMs: waitMs, everyMs: 100, retryable: (error) => isAppError(error, 'locked') });
 }
 
 /** Takes the locks of a process from it without a word, as a file server does whose lease has ended. */
 export function loseLocks(process: Process): void {
-  for (const [file, holder] of held) {
-    if (holder.process !== process) continue;
-    holder.isLost = true;
-    held.delete(file);
-  }
+  for (const [folder, owner] of held) if (owner === process) held.delete(folder);
 }
 
 /** Removes the lock files that are there, as whoever takes them for stale; a lock on a folder is on no file. */

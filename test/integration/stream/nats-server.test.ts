@@ -124,12 +124,12 @@ describe('the embedded nats-server', () => {
     const [line] = (await once(createInterface({ input: parent.stdout }), 'line')) as [string];
     const pid = Number(line);
     expect(isAlive(pid)).toBe(true);
-    expect(() => acquireLock(path.join(folder, 'lock'), 'somebody else')).toThrow(/in use by the parent/);
+    expect(() => acquireLock(folder, 'somebody else')).toThrow(/in use by the parent/);
 
     // A stalled server cannot act on its own: the watcher has to end it.
     process.kill(pid, 'SIGSTOP');
     parent.kill('SIGKILL');
     await waitFor('the server is gone', () => !isAlive(pid));
-    acquireLock(path.join(folder, 'lock'), 'somebody else').release();
+    acquireLock(folder, 'somebody else').release();
   });
 });

@@ -1,7 +1,8 @@
 import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
-import { addApp, addAppToken, addUser, revokeAppToken, type AccessPaths } from '../../../src/access/commands.ts';
+import { addApp, addAppToken, addUser, revokeAppToken } from '../../../src/access/commands.ts';
+import type { AccessPaths } from '../../../src/access/access-file.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { pino } from 'pino';
 import { createLogger, type Logger } from '../../../src/runtime/logger.ts';

@@ -10,20 +10,20 @@ const root = temporaryFolder();
 
 describe('a lock', () => {
   it('is refused to the second, naming the first, until it is released', () => {
-    const file = path.join(root, 'one', 'lock');
-    const lock = acquireLock(file, 'the first');
-    expect(() => acquireLock(file, 'the second')).toThrow(expect.objectContaining({ code: 'locked', message: expect.stringContaining(`the first (pid ${process.pid})`) }));
+    const folder = path.join(root, 'one');
+    const lock = acquireLock(folder, 'the first');
+    expect(() => acquireLock(folder, 'the second')).toThrow(expect.objectContaining({ code: 'locked', message: expect.stringContaining(`the first (pid ${process.pid})`) }));
     lock.release();
-    acquireLock(file, 'the second').release();
+    acquireLock(folder, 'the second').release();
   });
 
   it('ends with the process that holds it, kill -9 included', async () => {
-    const file = path.join(root, 'two', 'lock');
-    acquireLock(file, 'to make the folder').release();
-    const holder = spawn('flock', ['--no-fork', file, 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
+    const folder = path.join(root, 'two');
+    acquireLock(folder, 'to make the folder').release();
+    const holder = spawn('flock', ['--no-fork', folder, 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
     await expect.poll(() => {
       try {
-        acquireLock(file, 'probe').release();
+        acquireLock(folder, 'probe').release();
         return 'free';
       } catch {
         return 'held';
@@ -31,40 +31,40 @@ describe('a lock', () => {
     }).toBe('held');
     holder.kill('SIGKILL');
     await once(holder, 'exit');
-    (await waitForLock(file, 'the next', 5000)).release();
+    (await waitForLock(folder, 'the next', 5000)).release();
   });
 
   it('passes to a child that inherits the descriptor', async () => {
-    const file = path.join(root, 'three', 'lock');
-    const lock = acquireLock(file, 'the parent');
+    const folder = path.join(root, 'three');
+    const lock = acquireLock(folder, 'the parent');
     const child = spawn('cat', { stdio: ['pipe', 'ignore', 'inherit', lock.fd] });
     lock.release();
-    expect(() => acquireLock(file, 'another')).toThrow(expect.objectContaining({ code: 'locked' }));
+    expect(() => acquireLock(folder, 'another')).toThrow(expect.objectContaining({ code: 'locked' }));
     child.kill('SIGKILL');
     await once(child, 'exit');
-    (await waitForLock(file, 'the next', 5000)).release();
+    (await waitForLock(folder, 'the next', 5000)).release();
   });
 });
 
 describe('taking over a lock', () => {
   it('is refused at once while the holder runs', async () => {
-    const file = path.join(root, 'four', 'lock');
-    const lock = acquireLock(file, 'the first');
-    await expect(takeOverLock(file, 'the second', 60_000)).rejects.toMatchObject({ code: 'locked' });
+    const folder = path.join(root, 'four');
+    const lock = acquireLock(folder, 'the first');
+    await expect(takeOverLock(folder, 'the second', 60_000)).rejects.toMatchObject({ code: 'locked' });
     lock.release();
   });
 
   it('waits for a child that outlives the holder', async () => {
-    const file = path.join(root, 'five', 'lock');
-    const lock = acquireLock(file, 'the parent');
+    const folder = path.join(root, 'five');
+    const lock = acquireLock(folder, 'the parent');
     const child = spawn('cat', { stdio: ['pipe', 'ignore', 'inherit', lock.fd] });
     lock.release();
     // A holder that has ended: no process has this id.
-    writeFileSync(file, 'the parent (pid 4194305)\n');
-    const taking = takeOverLock(file, 'the next', 20_000);
+    writeFileSync(path.join(folder, '.lock'), 'the parent (pid 4194305)\n');
+    const taking = takeOverLock(folder, 'the next', 20_000);
     child.kill('SIGKILL');
     const lockOfTheNext = await taking;
-    expect(readFileSync(file, 'utf8')).toContain('the next');
+    expect(readFileSync(path.join(folder, '.lock'), 'utf8')).toContain('the next');
     lockOfTheNext.release();
   });
 });
