@@ -217,10 +217,11 @@ export function createExportArea(dataDir: string): ExportArea {
     async startProcess(options = {}) {
       const child = fork(processEntry, [JSON.stringify({ dataDir, options: { ...defaults, ...options } })], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
       const exited = once(child, 'exit');
-      const [message] = (await Promise.race([once(child, 'message'), exited.then(() => Promise.reject(new Error('the export process ended')))])) as [{ port: number }];
+      const ready = Promise.race([once(child, 'message'), exited.then(() => Promise.reject(new Error('the export process ended')))]);
+      const [message] = (await within('the export process is ready', ready)) as [{ port: number }];
       const kill = async (): Promise<void> => {
         child.kill('SIGKILL');
-        await exited;
+        await within('the export process is gone', exited);
       };
       return { ...createClient(message.port), pid: child.pid ?? 0, kill };
     },
