@@ -6,7 +6,7 @@ import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { testFolder } from '../helpers/folder.ts';
 import { isAlive, listTree } from '../helpers/processes.ts';
-import { waitFor } from '../helpers/wait.ts';
+import { waitFor, within } from '../helpers/wait.ts';
 
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'] ?? '';
@@ -21,6 +21,9 @@ interface DemoRun {
   readonly leftovers: readonly string[];
 }
 
+/** Below a test's own limit, so that what failed has a name. */
+const demoMs = 55_000;
+
 /** Runs the demo with its own folder for temporary files; `onLine` is told each line and the demo's process id. */
 async function runDemo(words: readonly string[], onLine: (line: string, pid: number) => void = () => undefined): Promise<DemoRun> {
   const temporary = path.join(testFolder(), 'tmp');
@@ -32,7 +35,7 @@ async function runDemo(words: readonly string[], onLine: (line: string, pid: num
     for (const line of text.split('\n')) onLine(line, demo.pid ?? 0);
   });
   demo.stderr.setEncoding('utf8').on('data', (text: string) => void (errors += text));
-  const [code] = (await once(demo, 'close')) as [number | null];
+  const [code] = (await within('the demo has ended', once(demo, 'close'), demoMs)) as [number | null];
   return { code, output, errors, leftovers: readdirSync(temporary) };
 }
 

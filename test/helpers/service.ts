@@ -6,16 +6,17 @@ import { createInterface } from 'node:readline';
 import { setTimeout as pass } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Random } from '../../src/cli/demo/random.ts';
+import { isLongRun } from './chaos.ts';
 import { isAlive, isStopped, listServiceProcesses, listTree, signalProcess, type ProcessRole, type ServiceProcess } from './processes.ts';
 import { waitFor, within } from './wait.ts';
 
 const run = promisify(execFile);
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const goneMs = 40_000;
-/** Every process of the service has 60 s to be ready and 30 s to drain; on a loaded machine they take some of it. */
-const startMs = 120_000;
-const stopMs = 180_000;
-const commandMs = 300_000;
+/** How long a start, a stop and a command may take on a loaded machine; a start with the long form's large stores takes longer. */
+const startMs = isLongRun ? 180_000 : 50_000;
+const stopMs = 120_000;
+const commandMs = isLongRun ? 600_000 : 120_000;
 
 export interface TestServiceOptions {
   /** Created when missing. */

@@ -12,14 +12,14 @@ import { compileSources } from '../../helpers/compiled.ts';
 import { natsBinary, silentLogger } from '../../helpers/nats.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { isAlive } from '../../helpers/processes.ts';
-import { waitFor } from '../../helpers/wait.ts';
+import { waitFor, within } from '../../helpers/wait.ts';
 
 async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server: NatsServer; folder: string }> {
   const folder = options.folder ?? (testFolder());
   const server = await startNatsServer({ binary: await natsBinary(), folder, maxStoreBytes: 64 * 1024 * 1024, logger: silentLogger, ...options });
   onTestFinished(async () => {
     server.kill();
-    await server.exited;
+    await within('nats-server is gone', server.exited);
   });
   return { server, folder };
 }
@@ -81,7 +81,7 @@ describe('the embedded nats-server', () => {
   it('comes back with the same port and credentials when it is told them', async () => {
     const { server, folder } = await start();
     server.kill();
-    expect(await server.exited).toMatchObject({ signal: 'SIGKILL' });
+    expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
     const again = await start({ folder, address: server.address });
     expect(again.server.address).toEqual(server.address);
   });
@@ -89,7 +89,7 @@ describe('the embedded nats-server', () => {
   it('stops in order on request', async () => {
     const { server } = await start();
     await server.stop(10_000);
-    expect(await server.exited).toEqual({ code: 0, signal: null });
+    expect(await within('nats-server is gone', server.exited)).toEqual({ code: 0, signal: null });
     expect(isAlive(server.pid)).toBe(false);
   });
 
@@ -97,7 +97,7 @@ describe('the embedded nats-server', () => {
     const { server } = await start();
     process.kill(server.pid, 'SIGSTOP');
     await server.stop(100);
-    expect(await server.exited).toMatchObject({ signal: 'SIGKILL' });
+    expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
   });
 
   it('says what the server said when it cannot start', async () => {
@@ -121,7 +121,7 @@ describe('the embedded nats-server', () => {
     const script = path.join(import.meta.dirname, '../../helpers/nats-parent.mjs');
     const parent = spawn(process.execPath, [script, compileSources(testFolder()), folder, await natsBinary()], { stdio: ['ignore', 'pipe', 'inherit'] });
     onTestFinished(() => void parent.kill('SIGKILL'));
-    const [line] = (await once(createInterface({ input: parent.stdout }), 'line')) as [string];
+    const [line] = (await within('the server of the parent is ready', once(createInterface({ input: parent.stdout }), 'line'))) as [string];
     const pid = Number(line);
     expect(isAlive(pid)).toBe(true);
     expect(() => acquireLock(path.join(folder, 'lock'), 'somebody else')).toThrow(/in use by the parent/);
