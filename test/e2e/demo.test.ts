@@ -5,7 +5,7 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { testFolder } from '../helpers/folder.ts';
-import { isAlive, listTree } from '../helpers/processes.ts';
+import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { waitFor, within } from '../helpers/wait.ts';
 
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
@@ -109,7 +109,7 @@ describe('the demo', () => {
     const { code, errors, leftovers } = await runDemo(['--count', '500000'], (line, pid) => {
       if (!line.startsWith('import') || tree.size > 0) return;
       for (const child of listTree(pid)) tree.add(child);
-      process.kill(pid, 'SIGINT');
+      signalProcess(pid, 'SIGINT');
     });
     expect(errors).toMatch(/^tributary: the demo was interrupted/);
     expect(code).toBe(1);

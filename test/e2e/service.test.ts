@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createRandom } from '../../src/cli/demo/random.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { isAlive, listTree } from '../helpers/processes.ts';
+import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor, within } from '../helpers/wait.ts';
 
@@ -63,10 +63,10 @@ describe('the service', () => {
   it('is forced down by a second signal', async () => {
     const service = await start();
     const tree = listTree(service.pid);
-    process.kill(service.pid, 'SIGSTOP');
-    process.kill(service.pid, 'SIGTERM');
-    process.kill(service.pid, 'SIGINT');
-    process.kill(service.pid, 'SIGCONT');
+    signalProcess(service.pid, 'SIGSTOP');
+    signalProcess(service.pid, 'SIGTERM');
+    signalProcess(service.pid, 'SIGINT');
+    signalProcess(service.pid, 'SIGCONT');
     await expect.poll(() => tree.filter(isAlive), { timeout: 20_000 }).toEqual([]);
   });
 

@@ -11,7 +11,7 @@ import { startNatsServer, type NatsServer, type NatsServerOptions } from '../../
 import { compileSources } from '../../helpers/compiled.ts';
 import { natsBinary, silentLogger } from '../../helpers/nats.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { isAlive } from '../../helpers/processes.ts';
+import { isAlive, signalProcess } from '../../helpers/processes.ts';
 import { waitFor, within } from '../../helpers/wait.ts';
 
 async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server: NatsServer; folder: string }> {
@@ -71,10 +71,10 @@ describe('the embedded nats-server', () => {
 
   it('is not well while it is stalled, and well again afterwards', async () => {
     const { server } = await start();
-    process.kill(server.pid, 'SIGSTOP');
+    signalProcess(server.pid, 'SIGSTOP');
     // The signal is on its way to each of the server's threads.
     await waitFor('it is silent', async () => (await server.monitor.readHealth(100)).state === 'silent');
-    process.kill(server.pid, 'SIGCONT');
+    signalProcess(server.pid, 'SIGCONT');
     expect(await server.monitor.readHealth(5000)).toEqual({ state: 'well' });
   });
 
@@ -95,7 +95,7 @@ describe('the embedded nats-server', () => {
 
   it('stops even when it is stalled', async () => {
     const { server } = await start();
-    process.kill(server.pid, 'SIGSTOP');
+    signalProcess(server.pid, 'SIGSTOP');
     await server.stop(100);
     expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
   });
@@ -127,7 +127,7 @@ describe('the embedded nats-server', () => {
     expect(() => acquireLock(path.join(folder, 'lock'), 'somebody else')).toThrow(/in use by the parent/);
 
     // A stalled server cannot act on its own: the watcher has to end it.
-    process.kill(pid, 'SIGSTOP');
+    signalProcess(pid, 'SIGSTOP');
     parent.kill('SIGKILL');
     await waitFor('the server is gone', () => !isAlive(pid));
     acquireLock(path.join(folder, 'lock'), 'somebody else').release();

@@ -25,7 +25,8 @@ const pidFile = (): string => path.join(folder, 'pids');
 
 /** The processes forked so far, as they wrote themselves down. */
 function forked(): number[] {
-  return existsSync(pidFile()) ? readFileSync(pidFile(), 'utf8').trim().split('\n').map(Number) : [];
+  const text = existsSync(pidFile()) ? readFileSync(pidFile(), 'utf8') : '';
+  return [...text.matchAll(/^(\d+)\n/gm)].map(([, pid]) => Number(pid));
 }
 
 function standStill(pid: number): Promise<void> {
