@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { createSkipNotes } from './helpers/skip-notes.ts';
 
 /** Tests run against real servers and files, so they get time; two cores decide how many run side by side. Benchmarks run one by one. */
 export default defineConfig({
@@ -11,6 +12,6 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? 2 : 1,
     setupFiles: [],
-    reporters: ['default'],
+    reporters: ['default', createSkipNotes()],
   },
 });

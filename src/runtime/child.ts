@@ -8,7 +8,7 @@ export type ChildMessage =
   | { readonly type: 'failed'; readonly code: ErrorCode; readonly message: string; readonly hint?: string }
   | { readonly type: 'report'; readonly metrics: unknown[]; readonly facts: Readonly<Record<string, unknown>> };
 
-/** A child that is told to stop while it starts has nothing to drain: it gets this long, milliseconds. */
+/** A child whose start failed, or that is told to stop while it starts, has nothing to drain: it gets this long, milliseconds. */
 const abandonedMs = 2000;
 
 /** How a process ended. */
@@ -50,6 +50,9 @@ export interface ForkOptions {
 function spawnRole(options: ForkOptions): ChildProcess {
   const args = ['role', options.role];
   if (!options.shared) return fork(options.entry, args, { env: options.environment });
+  // The workers accept for themselves. By the default policy this process accepts and hands the connections over, and one that
+  // was on its way to a worker that died stays open here, with nobody to answer it, for as long as this process runs.
+  cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ exec: options.entry, args, silent: false });
   return cluster.fork(options.environment).process;
 }
@@ -75,7 +78,8 @@ export async function stopChild(child: ChildProcess, exited: Promise<Exit>, grac
 
 /**
  * Starts a role's process and waits until it says that it is ready. Throws what the child says went wrong, `start_failed`
- * when it ends or stays silent, `stopping` when the signal aborts first; no process is left behind then.
+ * when it ends or stays silent, `stopping` when the signal aborts first; always after the child is gone, so that the next
+ * one finds its locks and ports free.
  */
 export async function forkRole(options: ForkOptions): Promise<RoleChild> {
   const { signal: unwanted } = options;
@@ -85,25 +89,28 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
   const exited = watchExit(child);
 
   const port = await new Promise<number | undefined>((resolve, reject) => {
-    const timer = setTimeout(() => {
-      child.kill('SIGKILL');
-      reject(new AppError('start_failed', `${options.role} was not ready after ${options.readyMs} ms`));
-    }, options.readyMs);
-    const abandon = (): void => void stopChild(child, exited, abandonedMs).then(() => reject(stopped()));
+    let failure: AppError | undefined;
+    const timer = setTimeout(() => giveUp(new AppError('start_failed', `${options.role} was not ready after ${options.readyMs} ms`)), options.readyMs);
+    const abandon = (): void => giveUp(stopped());
     unwanted.addEventListener('abort', abandon, { once: true });
     const settle = (): void => {
       clearTimeout(timer);
       unwanted.removeEventListener('abort', abandon);
     };
+    const giveUp = (error: AppError): void => {
+      settle();
+      failure = error;
+      void stopChild(child, exited, abandonedMs);
+    };
     child.on('message', (message: ChildMessage) => {
       switch (message.type) {
         case 'ready':
+          if (failure !== undefined) break;
           settle();
           resolve(message.port);
           break;
         case 'failed':
-          settle();
-          reject(new AppError(message.code, message.message, message.hint === undefined ? {} : { hint: message.hint }));
+          if (failure === undefined) giveUp(new AppError(message.code, message.message, message.hint === undefined ? {} : { hint: message.hint }));
           break;
         case 'report':
           options.onReport(message);
@@ -115,7 +122,7 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
     });
     void exited.then(({ code, signal }) => {
       settle();
-      reject(unwanted.aborted ? stopped() : new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`));
+      reject(failure ?? new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`));
     });
   });
 

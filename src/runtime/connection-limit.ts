@@ -6,8 +6,8 @@ import type { Logger } from './logger.ts';
 const tellEveryMs = 10_000;
 
 /**
- * Closes each connection beyond `maxConnections` at once. The server's own `maxConnections` does so only in a process that
- * accepts for itself: in a worker of a cluster it hands the connection back, and the supervisor keeps what no worker takes.
+ * Closes each connection beyond `maxConnections` at once, and logs it. The server's own `maxConnections` logs nothing, and in
+ * a cluster that hands its connections round it gives them back to the supervisor, which keeps what no worker takes.
  */
 export function limitConnections(server: Server, maxConnections: number, logger: Logger): void {
   let open = 0;

@@ -8,6 +8,12 @@ import type { AptMirror } from './apt-sources.ts';
 
 const run = promisify(execFile);
 
+/**
+ * How old an archive's index may be, seconds. The rolling suite's own limit is a week; many mirrors lag more, or stand still for
+ * a while. The signature is checked all the same, and the program's own version afterwards.
+ */
+const oldestIndexSeconds = 90 * 86_400;
+
 export interface AptFetch {
   readonly package: string;
   /** The suite that has it new enough, as `sid`; never added to the machine's own sources. */
@@ -26,7 +32,6 @@ export interface AptFetch {
 export async function fetchWithApt<T>(fetch: AptFetch, use: (tree: string) => Promise<T>): Promise<T> {
   const work = await mkdtemp(path.join(tmpdir(), 'tributary-apt-'));
   try {
-    // apt runs its downloads as the user _apt, who has to reach them
     await chmod(work, 0o755);
     const problems: string[] = [];
     for (const [index, mirror] of fetch.mirrors.entries()) {
@@ -45,6 +50,8 @@ async function download(work: string, mirror: AptMirror, fetch: AptFetch): Promi
   const cache = path.join(work, 'cache');
   const tree = path.join(work, 'tree');
   for (const folder of [path.join(lists, 'partial'), path.join(cache, 'archives', 'partial'), packages, tree]) await mkdir(folder, { recursive: true });
+  // whatever the umask is: apt runs its downloads as the user _apt, who has to reach them
+  for (const folder of [work, lists, cache, path.join(cache, 'archives')]) await chmod(folder, 0o755);
   const { stdout: architecture } = await run('dpkg', ['--print-architecture']);
 
   const sources = path.join(work, 'fetch.sources');
@@ -66,6 +73,7 @@ async function download(work: string, mirror: AptMirror, fetch: AptFetch): Promi
       'APT::Default-Release "";',
       'Acquire::Languages "none";',
       'Acquire::Retries "3";',
+      `Acquire::Min-ValidTime "${oldestIndexSeconds}";`,
       `Dir::Etc::SourceList "${sources}";`,
       'Dir::Etc::SourceParts "-";',
       'Dir::Etc::Preferences "-";',
@@ -84,9 +92,13 @@ async function download(work: string, mirror: AptMirror, fetch: AptFetch): Promi
   return tree;
 }
 
+/** A warning of apt's that is no cause of anything: where `_apt` cannot reach a folder, it downloads as root. */
+const unsandboxed = /performed unsandboxed/;
+
 /** What a failed command said first: apt marks its lines with E and W, the cause before the consequence. */
 function firstWords(error: unknown): string {
   const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n') : [];
-  const words = output.map((line) => /^[EW]: *(.*)/.exec(line)?.[1]).find((line) => line !== undefined) ?? output.at(-1) ?? '';
+  const marked = output.flatMap((line) => /^[EW]: *(.*)/.exec(line)?.[1] ?? []);
+  const words = marked.find((line) => !unsandboxed.test(line)) ?? output.at(-1) ?? '';
   return (words === '' ? describeError(error) : words).replace(/[\s.]+$/, '');
 }

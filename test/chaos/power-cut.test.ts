@@ -18,6 +18,7 @@ import { createMoments } from '../helpers/moments.ts';
 import { missingForPowerCuts, openDisk, type Disk } from '../helpers/power.ts';
 import { signalProcess } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { within } from '../helpers/wait.ts';
 
 const cuts = chaosFigure('TRIBUTARY_TEST_POWER_CUTS', { short: 3, long: 200 });
 const seed = chaosSeed();
@@ -164,7 +165,7 @@ describe('a power cut', () => {
       await disk.takeImage();
       await service.killAll();
       broker.kill('SIGKILL');
-      await once(broker, 'exit');
+      await within('the broker is gone', once(broker, 'exit'));
       await disk.restoreImage();
 
       broker = await startBroker();

@@ -5,8 +5,8 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { testFolder } from '../helpers/folder.ts';
-import { isAlive, listTree } from '../helpers/processes.ts';
-import { waitFor } from '../helpers/wait.ts';
+import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
+import { waitFor, within } from '../helpers/wait.ts';
 
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'] ?? '';
@@ -21,6 +21,9 @@ interface DemoRun {
   readonly leftovers: readonly string[];
 }
 
+/** Below a test's own limit, so that what failed has a name. */
+const demoMs = 55_000;
+
 /** Runs the demo with its own folder for temporary files; `onLine` is told each line and the demo's process id. */
 async function runDemo(words: readonly string[], onLine: (line: string, pid: number) => void = () => undefined): Promise<DemoRun> {
   const temporary = path.join(testFolder(), 'tmp');
@@ -32,7 +35,7 @@ async function runDemo(words: readonly string[], onLine: (line: string, pid: num
     for (const line of text.split('\n')) onLine(line, demo.pid ?? 0);
   });
   demo.stderr.setEncoding('utf8').on('data', (text: string) => void (errors += text));
-  const [code] = (await once(demo, 'close')) as [number | null];
+  const [code] = (await within('the demo has ended', once(demo, 'close'), demoMs)) as [number | null];
   return { code, output, errors, leftovers: readdirSync(temporary) };
 }
 
@@ -106,7 +109,7 @@ describe('the demo', () => {
     const { code, errors, leftovers } = await runDemo(['--count', '500000'], (line, pid) => {
       if (!line.startsWith('import') || tree.size > 0) return;
       for (const child of listTree(pid)) tree.add(child);
-      process.kill(pid, 'SIGINT');
+      signalProcess(pid, 'SIGINT');
     });
     expect(errors).toMatch(/^tributary: the demo was interrupted/);
     expect(code).toBe(1);

@@ -5,9 +5,9 @@ import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createRandom } from '../../src/cli/demo/random.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { isAlive, listTree } from '../helpers/processes.ts';
+import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
-import { waitFor } from '../helpers/wait.ts';
+import { waitFor, within } from '../helpers/wait.ts';
 
 const program = path.resolve(import.meta.dirname, '../../dist/main.js');
 const root = temporaryFolder();
@@ -63,10 +63,10 @@ describe('the service', () => {
   it('is forced down by a second signal', async () => {
     const service = await start();
     const tree = listTree(service.pid);
-    process.kill(service.pid, 'SIGSTOP');
-    process.kill(service.pid, 'SIGTERM');
-    process.kill(service.pid, 'SIGINT');
-    process.kill(service.pid, 'SIGCONT');
+    signalProcess(service.pid, 'SIGSTOP');
+    signalProcess(service.pid, 'SIGTERM');
+    signalProcess(service.pid, 'SIGINT');
+    signalProcess(service.pid, 'SIGCONT');
     await expect.poll(() => tree.filter(isAlive), { timeout: 20_000 }).toEqual([]);
   });
 
@@ -76,7 +76,7 @@ describe('the service', () => {
     await waitFor('the service starts', () => existsSync(path.join(dataDir, folder)));
     const tree = listTree(child.pid ?? 0);
     child.kill('SIGTERM');
-    expect(await once(child, 'exit')).toEqual([0, null]);
+    expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
     await waitFor('every process is gone', () => !tree.some(isAlive));
   });
 
@@ -86,9 +86,9 @@ describe('the service', () => {
     const child = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', full] });
     closeSync(full);
     if (child.stdout === null) throw new Error('the service has no standard output');
-    expect(String((await once(child.stdout, 'data'))[0])).toContain('"ready":true');
+    expect(String((await within('the service is ready', once(child.stdout, 'data')))[0])).toContain('"ready":true');
     child.kill('SIGTERM');
-    expect(await once(child, 'exit')).toEqual([0, null]);
+    expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
   });
 
   it('keeps its data folder to its owner', async () => {

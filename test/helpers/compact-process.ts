@@ -13,7 +13,7 @@ import { compileSources } from './compiled.ts';
 import { temporaryFolder } from './folder.ts';
 import { eventLine, readRows } from './lake.ts';
 import { startTestNats } from './nats.ts';
-import { waitFor } from './wait.ts';
+import { waitFor, within } from './wait.ts';
 
 /** A lake to be, and a broker with a stream of its own. */
 export interface Place {
@@ -37,10 +37,12 @@ export interface CompactProcess {
   readonly child: ChildProcess;
   /** Settles when it is at work; never, when it ends before. */
   readonly ready: Promise<void>;
-  /** The signal that ended it, or its exit code: 3 when it was fenced. */
+  /** The signal that ended it, or its exit code: 3 when it was fenced. Fails when it has not ended five minutes after it was asked for. */
   readonly exited: Promise<string>;
   readonly isGone: () => boolean;
 }
+
+const exitMs = 300_000;
 
 /** Prepares a test file that kills compactors: compiles the sources once, and kills what is left at the end. */
 export function prepareCompactProcesses() {
@@ -68,12 +70,22 @@ export function prepareCompactProcesses() {
       const script = path.join(import.meta.dirname, 'compact-child.mjs');
       const child = spawn(process.execPath, [script, dist, JSON.stringify({ folder, url, ...settings })], { stdio: ['ignore', 'pipe', 'inherit'] });
       children.add(child);
-      const exited = once(child, 'exit').then(([code, signal]) => {
+      const ended = once(child, 'exit').then(([code, signal]) => {
         children.delete(child);
         return String(signal ?? code);
       });
       const ready = once(child.stdout, 'data').then(() => undefined);
-      return { child, ready, exited, isGone: () => child.exitCode !== null || child.signalCode !== null };
+      return {
+        child,
+        ready,
+        get exited() {
+          const exited = within(`the compactor or erasure of ${JSON.stringify(settings)} has ended`, ended, exitMs);
+          // who takes it early may never wait for it
+          exited.catch(() => undefined);
+          return exited;
+        },
+        isGone: () => child.exitCode !== null || child.signalCode !== null,
+      };
     },
   };
 }

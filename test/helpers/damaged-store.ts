@@ -14,7 +14,7 @@ import { streamName, type StreamPublisher, type StreamReader } from '../../src/s
 import { ensureStream } from '../../src/stream/topology.ts';
 import { eventLine, readRows, startTestCompact } from './lake.ts';
 import { natsBinary, silentLogger } from './nats.ts';
-import { waitFor } from './wait.ts';
+import { waitFor, within } from './wait.ts';
 
 /** What a data folder with a broker's store and a lake comes to, when both are started on it. */
 export interface StoreLook {
@@ -61,7 +61,7 @@ async function startBroker(folder: string, lines: string[]): Promise<Broker> {
     await connection.close();
     if (how === 'stopped') await server.stop(5000);
     else server.kill();
-    await server.exited;
+    await within('nats-server is gone', server.exited);
   };
   try {
     await ensureStream(connection, { maxBytes: maxStoreBytes / 2 });

@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { isAlive } from './processes.ts';
 import { readTrace, type Step } from './trace.ts';
-import { waitFor } from './wait.ts';
+import { waitFor, within } from './wait.ts';
 
 /** What a disk is to answer to a process. */
 export interface DiskError {
@@ -45,7 +45,7 @@ export async function injectErrors(pid: number, { calls, error, when }: DiskErro
       tracer.kill('SIGINT');
       // It may wait for ever for a process that was just ending; killed, the kernel lets go of what it traced.
       const timer = setTimeout(() => tracer.kill('SIGKILL'), detachMs);
-      await exited;
+      await within('strace is gone', exited);
       clearTimeout(timer);
       return readTrace(file);
     },

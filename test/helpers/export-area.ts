@@ -10,7 +10,7 @@ import { startExport, type ExportOptions, type ExportStage } from '../../src/exp
 import { createClock } from '../../src/runtime/clock.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
-import { waitFor } from './wait.ts';
+import { waitFor, within } from './wait.ts';
 
 /** The data object of an answer; which members are there depends on the method and the state. */
 export interface AnswerData {
@@ -41,6 +41,9 @@ export interface Call {
   readonly body?: string | Buffer;
 }
 
+/** Longer than the service lets any request wait. */
+const answerMs = 40_000;
+
 /** Sends one HTTP request with its target exactly as given: nothing is normalised or re-encoded. */
 export function send(port: number, target: string, call: Call = {}): Promise<Answer> {
   return new Promise((resolve, reject) => {
@@ -62,6 +65,8 @@ export function send(port: number, target: string, call: Call = {}): Promise<Ans
       });
     });
     outgoing.once('error', reject);
+    const timer = setTimeout(() => outgoing.destroy(new Error(`timed out waiting until ${target} is answered`)), answerMs);
+    outgoing.once('close', () => clearTimeout(timer));
     outgoing.end(body);
   });
 }
@@ -217,10 +222,11 @@ export function createExportArea(dataDir: string): ExportArea {
     async startProcess(options = {}) {
       const child = fork(processEntry, [JSON.stringify({ dataDir, options: { ...defaults, ...options } })], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
       const exited = once(child, 'exit');
-      const [message] = (await Promise.race([once(child, 'message'), exited.then(() => Promise.reject(new Error('the export process ended')))])) as [{ port: number }];
+      const ready = Promise.race([once(child, 'message'), exited.then(() => Promise.reject(new Error('the export process ended')))]);
+      const [message] = (await within('the export process is ready', ready)) as [{ port: number }];
       const kill = async (): Promise<void> => {
         child.kill('SIGKILL');
-        await exited;
+        await within('the export process is gone', exited);
       };
       return { ...createClient(message.port), pid: child.pid ?? 0, kill };
     },

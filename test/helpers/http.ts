@@ -18,8 +18,10 @@ export interface RawAnswer {
 }
 
 const pieceBytes = 4096;
+/** Longer than the service lets any request wait: who waits longer waits for an answer that does not come. */
+const answerMs = 40_000;
 
-/** Sends a request and reads the whole answer. */
+/** Sends a request and reads the whole answer; fails when the connection ends before, or no answer comes in 40 s. */
 export function sendRaw(port: number, raw: RawRequest): Promise<RawAnswer> {
   return new Promise((resolve, reject) => {
     const length = raw.chunked === true ? {} : { 'content-length': String(raw.body.length) };
@@ -30,6 +32,8 @@ export function sendRaw(port: number, raw: RawRequest): Promise<RawAnswer> {
       answer.once('error', reject);
     });
     sent.once('error', reject);
+    const timer = setTimeout(() => sent.destroy(new Error(`timed out waiting until ${raw.verb} ${raw.path} is answered`)), answerMs);
+    sent.once('close', () => clearTimeout(timer));
     if (raw.chunked === true) {
       for (let start = 0; start < raw.body.length; start += pieceBytes) sent.write(raw.body.subarray(start, start + pieceBytes));
       sent.end();

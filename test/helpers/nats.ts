@@ -6,6 +6,8 @@ import { findNatsServer, cacheFolder } from '../../src/setup/find-nats-server.ts
 import { openConnection, type StreamConnection } from '../../src/stream/connection.ts';
 import { startNatsServer, type NatsServer } from '../../src/stream/nats-server.ts';
 import { ensureStream } from '../../src/stream/topology.ts';
+import { signalProcess } from './processes.ts';
+import { within } from './wait.ts';
 
 const mebibyte = 1024 * 1024;
 
@@ -65,16 +67,16 @@ export async function startTestNats(options: TestNatsOptions = {}): Promise<Test
     connect,
     async kill() {
       server.kill();
-      await server.exited;
+      await within('nats-server is gone', server.exited);
     },
     async restart() {
       server = await startNatsServer({ binary, folder, maxStoreBytes, logger: silentLogger, address: server.address });
     },
-    signal: (name) => void process.kill(server.pid, name),
+    signal: (name) => void signalProcess(server.pid, name),
     async stop() {
       for (const connection of connections) await connection.close();
       server.kill();
-      await server.exited;
+      await within('nats-server is gone', server.exited);
       await rm(folder, { recursive: true, force: true });
     },
   };

@@ -65,8 +65,9 @@ export function listServiceProcesses(supervisor: number): ServiceProcess[] {
   });
 }
 
-/** Sends a signal; false when the process was gone before it came. */
+/** Sends a signal; false when the process was gone before it came. Throws for an id that would reach the tests' own process group. */
 export function signalProcess(pid: number, signal: NodeJS.Signals): boolean {
+  if (!(pid > 1)) throw new Error(`${pid} is the id of no process of a test`);
   try {
     return process.kill(pid, signal);
   } catch {

@@ -6,12 +6,17 @@ import { createInterface } from 'node:readline';
 import { setTimeout as pass } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Random } from '../../src/cli/demo/random.ts';
+import { isLongRun } from './chaos.ts';
 import { isAlive, isStopped, listServiceProcesses, listTree, signalProcess, type ProcessRole, type ServiceProcess } from './processes.ts';
-import { waitFor } from './wait.ts';
+import { waitFor, within } from './wait.ts';
 
 const run = promisify(execFile);
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const goneMs = 40_000;
+/** How long a start, a stop and a command may take on a loaded machine; a start with the long form's large stores takes longer. */
+const startMs = isLongRun ? 180_000 : 50_000;
+const stopMs = 120_000;
+const commandMs = isLongRun ? 600_000 : 120_000;
 
 export interface TestServiceOptions {
   /** Created when missing. */
@@ -69,7 +74,7 @@ function environmentOf(settings: Readonly<Record<string, string>>): NodeJS.Proce
 
 /** Runs one command of the program and returns its JSON answer. Throws with what it wrote on standard error. */
 export async function runCommand(words: readonly string[], settings: Readonly<Record<string, string>> = {}): Promise<Record<string, unknown>> {
-  const { stdout } = await run(process.execPath, [entry, ...words], { env: environmentOf(settings) });
+  const { stdout } = await run(process.execPath, [entry, ...words], { env: environmentOf(settings), timeout: commandMs, killSignal: 'SIGKILL' });
   return JSON.parse(stdout) as Record<string, unknown>;
 }
 
@@ -100,7 +105,10 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     supervisor = { child, exited };
     if (child.stdout === null) throw new Error('the service has no standard output');
     const lines = createInterface({ input: child.stdout });
-    const first = await Promise.race([once(lines, 'line') as Promise<[string]>, exited.then(() => undefined)]);
+    const line = Promise.race([once(lines, 'line') as Promise<[string]>, exited.then(() => undefined)]);
+    const first = await within('the service is ready', line, startMs).catch((error: unknown) => {
+      throw new Error(`${String(error)}; its log ends:\n${lastLog()}`);
+    });
     if (first === undefined) throw new Error(`the service did not start; its log ends:\n${lastLog()}`);
     addresses = JSON.parse(first[0]) as typeof addresses;
   };
@@ -135,7 +143,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
       if (stoppedMs > 0 && signalProcess(pid, 'SIGSTOP')) await pass(stoppedMs);
       if (!signalProcess(pid, 'SIGKILL')) return undefined;
       await waitUntilGone([pid], role);
-      if (role === 'supervisor') await supervisor.exited;
+      if (role === 'supervisor') await within('the supervisor is gone', supervisor.exited);
       return pid;
     },
     async startAgain(changed) {
@@ -154,12 +162,14 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     },
     async killAll() {
       await killSeen();
-      await supervisor.exited;
+      await within('the supervisor is gone', supervisor.exited);
     },
     async stop() {
       const tree = listTree(pidOf());
       supervisor.child.kill('SIGTERM');
-      const [code, signal] = await supervisor.exited;
+      const [code, signal] = await within('the service has stopped', supervisor.exited, stopMs).catch((error: unknown) => {
+        throw new Error(`${String(error)}; these processes are left: ${JSON.stringify(listServiceProcesses(pidOf()))}; its log ends:\n${lastLog()}`);
+      });
       if (code !== 0) throw new Error(`the service ended with ${signal ?? `exit code ${code}`}; its log ends:\n${lastLog()}`);
       await waitUntilGone(tree, 'every process of the service');
     },

@@ -1,9 +1,10 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { mkdirSync } from 'node:fs';
 import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { platform } from 'node:os';
 import path from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { ensureNatsServer } from '../../src/setup/ensure-nats-server.ts';
 import { testFolder } from '../helpers/folder.ts';
 
@@ -12,8 +13,10 @@ if (!hasApt) process.stderr.write('setup.test.ts: no apt-get here; what fetches 
 
 const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex');
 
-/** A Debian archive in a folder, with one suite that holds one package: a program that answers `--version`. */
-async function archive(folder: string, suite: string, versionOutput: string): Promise<string> {
+const dayMs = 86_400_000;
+
+/** A Debian archive in a folder, with one suite that holds one package: a program that answers `--version`. Its index is good for a week. */
+async function archive(folder: string, suite: string, versionOutput: string, ageDays = 0): Promise<string> {
   const architecture = execFileSync('dpkg', ['--print-architecture'], { encoding: 'utf8' }).trim();
   const tree = path.join(folder, 'tree');
   const index = path.join(folder, 'archive', 'dists', suite, 'main', `binary-${architecture}`);
@@ -24,16 +27,32 @@ async function archive(folder: string, suite: string, versionOutput: string): Pr
   await chmod(path.join(tree, 'usr/sbin/nats-server'), 0o755);
   execFileSync('dpkg-deb', ['--build', tree, path.join(folder, 'archive/nats-server.deb')], { stdio: 'ignore' });
 
+  const madeMs = Date.now() - ageDays * dayMs;
   const deb = await readFile(path.join(folder, 'archive/nats-server.deb'));
   const packages = Buffer.from(`${control}Filename: nats-server.deb\nSize: ${deb.length}\nSHA256: ${sha256(deb)}\n`);
   await writeFile(path.join(index, 'Packages'), packages);
   await writeFile(
     path.join(folder, 'archive/dists', suite, 'Release'),
-    `Suite: ${suite}\nCodename: ${suite}\nArchitectures: ${architecture}\nComponents: main\nDate: ${new Date().toUTCString()}\nSHA256:\n ${sha256(packages)} ${packages.length} main/binary-${architecture}/Packages\n`,
+    `Suite: ${suite}\nCodename: ${suite}\nArchitectures: ${architecture}\nComponents: main\nDate: ${new Date(madeMs).toUTCString()}\nValid-Until: ${new Date(madeMs + 7 * dayMs).toUTCString()}\nSHA256:\n ${sha256(packages)} ${packages.length} main/binary-${architecture}/Packages\n`,
   );
   // apt reads it as the user _apt
   await chmod(folder, 0o755);
   return `file:${path.join(folder, 'archive')}`;
+}
+
+/** Signs the index of an archive with a new key; returns the file of the key. */
+function sign(folder: string, suite: string): string {
+  const home = path.join(folder, 'gpg');
+  const key = path.join(folder, 'key.gpg');
+  const release = path.join(folder, 'archive/dists', suite, 'Release');
+  const gpg = (...words: readonly string[]): unknown => execFileSync('gpg', ['--homedir', home, '--batch', '--quiet', '--passphrase', '', '--pinentry-mode', 'loopback', ...words], { stdio: 'ignore' });
+  mkdirSync(home, { mode: 0o700 });
+  // gpg starts an agent, which would stay
+  onTestFinished(() => void spawnSync('gpgconf', ['--homedir', home, '--kill', 'all']));
+  gpg('--quick-gen-key', 'test@example.com', 'ed25519', 'sign', 'never');
+  gpg('--output', key, '--export');
+  gpg('--output', path.join(path.dirname(release), 'InRelease'), '--clearsign', release);
+  return key;
 }
 
 /** An `/etc` whose machine is a Debian with the given package sources. */
@@ -100,10 +119,29 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     }
   });
 
-  it('says what apt said when no source has the package', async () => {
+  it('takes the package of a mirror whose index is weeks old, and none of an index that is months old', async (context) => {
+    // apt looks at the age of a signed index only
+    if (spawnSync('gpg', ['--version']).status !== 0) context.skip('it needs gpg, to sign an archive');
+    // a machine may have told its apt to take an index of any age
+    const settings = path.join(testFolder(), 'apt.conf');
+    await writeFile(settings, `Dir::Etc::Parts "${testFolder()}";\n`);
+    vi.stubEnv('APT_CONFIG', settings);
+    onTestFinished(() => void vi.unstubAllEnvs());
+    for (const [ageDays, outcome] of [[30, '2.15.1'], [120, 'Release file .* is expired']] as const) {
+      const folder = testFolder();
+      const uri = await archive(folder, 'sid', 'echo nats-server: v2.15.1', ageDays);
+      const etc = await etcOf(folder, stanza(uri).replace('Trusted: yes', `Signed-By: ${sign(folder, 'sid')}`));
+      const done = await ensureNatsServer(emptyPath(folder), { etc }).then((result) => (result.how === 'external' ? '' : result.version), String);
+      expect(done).toMatch(new RegExp(outcome));
+    }
+  });
+
+  it.each([['an open', 0o022], ['a strict', 0o077]])('says what apt said when no source has the package, under %s umask', async (_, umask) => {
     const folder = testFolder();
     const etc = await etcOf(folder, stanza(await archive(folder, 'bookworm', 'echo nats-server: v2.9.10')));
-    await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toThrow(/fetching one failed: apt did not bring nats-server: .*dists.sid/);
+    const before = process.umask(umask);
+    onTestFinished(() => void process.umask(before));
+    await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toThrow(/fetching one failed: apt did not bring nats-server: (?!.*unsandboxed).*dists.sid/);
   });
 });
 

@@ -5,7 +5,7 @@ import { createExportArea, type AnswerData, type Credentials, type ProcessArea }
 import { createRandom } from '../../helpers/export-events.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
-import { isAlive } from '../../helpers/processes.ts';
+import { isAlive, signalProcess } from '../../helpers/processes.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** The whole service is killed far more often by chaos/export-kills; here it is the stage alone, on its own folder. */
@@ -78,7 +78,7 @@ describe('exports while everything is killed', () => {
         await stage.kill();
         stage = await area.startProcess(options);
         for (const orphan of orphans) await waitFor('the orphaned worker is gone', () => !isAlive(orphan));
-      } else process.kill(worker, 'SIGKILL');
+      } else signalProcess(worker, 'SIGKILL');
     }
     const ends = [];
     for (const id of ids) ends.push(await stage.waitForEnd(user, id));

@@ -11,15 +11,15 @@ import { startNatsServer, type NatsServer, type NatsServerOptions } from '../../
 import { compileSources } from '../../helpers/compiled.ts';
 import { natsBinary, silentLogger } from '../../helpers/nats.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { isAlive } from '../../helpers/processes.ts';
-import { waitFor } from '../../helpers/wait.ts';
+import { isAlive, signalProcess } from '../../helpers/processes.ts';
+import { waitFor, within } from '../../helpers/wait.ts';
 
 async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server: NatsServer; folder: string }> {
   const folder = options.folder ?? (testFolder());
   const server = await startNatsServer({ binary: await natsBinary(), folder, maxStoreBytes: 64 * 1024 * 1024, logger: silentLogger, ...options });
   onTestFinished(async () => {
     server.kill();
-    await server.exited;
+    await within('nats-server is gone', server.exited);
   });
   return { server, folder };
 }
@@ -71,17 +71,17 @@ describe('the embedded nats-server', () => {
 
   it('is not well while it is stalled, and well again afterwards', async () => {
     const { server } = await start();
-    process.kill(server.pid, 'SIGSTOP');
+    signalProcess(server.pid, 'SIGSTOP');
     // The signal is on its way to each of the server's threads.
     await waitFor('it is silent', async () => (await server.monitor.readHealth(100)).state === 'silent');
-    process.kill(server.pid, 'SIGCONT');
+    signalProcess(server.pid, 'SIGCONT');
     expect(await server.monitor.readHealth(5000)).toEqual({ state: 'well' });
   });
 
   it('comes back with the same port and credentials when it is told them', async () => {
     const { server, folder } = await start();
     server.kill();
-    expect(await server.exited).toMatchObject({ signal: 'SIGKILL' });
+    expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
     const again = await start({ folder, address: server.address });
     expect(again.server.address).toEqual(server.address);
   });
@@ -89,15 +89,15 @@ describe('the embedded nats-server', () => {
   it('stops in order on request', async () => {
     const { server } = await start();
     await server.stop(10_000);
-    expect(await server.exited).toEqual({ code: 0, signal: null });
+    expect(await within('nats-server is gone', server.exited)).toEqual({ code: 0, signal: null });
     expect(isAlive(server.pid)).toBe(false);
   });
 
   it('stops even when it is stalled', async () => {
     const { server } = await start();
-    process.kill(server.pid, 'SIGSTOP');
+    signalProcess(server.pid, 'SIGSTOP');
     await server.stop(100);
-    expect(await server.exited).toMatchObject({ signal: 'SIGKILL' });
+    expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
   });
 
   it('says what the server said when it cannot start', async () => {
@@ -121,13 +121,13 @@ describe('the embedded nats-server', () => {
     const script = path.join(import.meta.dirname, '../../helpers/nats-parent.mjs');
     const parent = spawn(process.execPath, [script, compileSources(testFolder()), folder, await natsBinary()], { stdio: ['ignore', 'pipe', 'inherit'] });
     onTestFinished(() => void parent.kill('SIGKILL'));
-    const [line] = (await once(createInterface({ input: parent.stdout }), 'line')) as [string];
+    const [line] = (await within('the server of the parent is ready', once(createInterface({ input: parent.stdout }), 'line'))) as [string];
     const pid = Number(line);
     expect(isAlive(pid)).toBe(true);
     expect(() => acquireLock(folder, 'somebody else')).toThrow(/in use by the parent/);
 
     // A stalled server cannot act on its own: the watcher has to end it.
-    process.kill(pid, 'SIGSTOP');
+    signalProcess(pid, 'SIGSTOP');
     parent.kill('SIGKILL');
     await waitFor('the server is gone', () => !isAlive(pid));
     acquireLock(folder, 'somebody else').release();

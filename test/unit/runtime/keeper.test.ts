@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { stopChild, watchExit, type RunningChild } from '../../../src/runtime/child.ts';
 import { startKeeper } from '../../../src/runtime/keeper.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
-import { isAlive } from '../../helpers/processes.ts';
+import { isAlive, signalProcess } from '../../helpers/processes.ts';
 
 const logger = createLogger('silent');
 const never = new AbortController().signal;
@@ -19,7 +19,7 @@ describe('a keeper', () => {
   it('starts another child when one is killed, and says why', async () => {
     const keeper = await startKeeper('sleeper', startSleeper, logger, never);
     const first = keeper.state().pid ?? 0;
-    process.kill(first, 'SIGKILL');
+    signalProcess(first, 'SIGKILL');
     await expect.poll(() => keeper.state().restarts).toBe(1);
     await expect.poll(() => keeper.state().state).toBe('running');
     expect(keeper.state()).toMatchObject({ name: 'sleeper', lastError: 'ended with SIGKILL' });
@@ -38,7 +38,7 @@ describe('a keeper', () => {
       return starts === 2 ? Promise.reject(new Error('port taken')) : startSleeper();
     };
     const keeper = await startKeeper('flaky', start, logger, never);
-    process.kill(keeper.state().pid ?? 0, 'SIGKILL');
+    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
     await expect.poll(() => starts).toBe(3);
     await expect.poll(() => keeper.state().state).toBe('running');
     await keeper.stop(1000);
@@ -52,7 +52,7 @@ describe('a keeper', () => {
       return startSleeper();
     };
     const keeper = await startKeeper('hanging', start, logger, never);
-    process.kill(keeper.state().pid ?? 0, 'SIGKILL');
+    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
     await expect.poll(() => starts).toBe(2);
     expect(keeper.state().state).toBe('starting');
     await keeper.stop(60_000);
@@ -67,7 +67,7 @@ describe('a keeper', () => {
       return child;
     };
     const keeper = await startKeeper('sleeper', start, logger, never);
-    process.kill(pids[0] ?? 0, 'SIGKILL');
+    signalProcess(pids[0] ?? 0, 'SIGKILL');
     await expect.poll(() => pids.length).toBe(2);
     await keeper.stop(1000);
     expect(keeper.state().state).toBe('stopped');

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { acquireLock, takeOverLock, waitForLock } from '../../../src/runtime/lock.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
+import { within } from '../../helpers/wait.ts';
 
 const root = temporaryFolder();
 
@@ -30,7 +31,7 @@ describe('a lock', () => {
       }
     }).toBe('held');
     holder.kill('SIGKILL');
-    await once(holder, 'exit');
+    await within('the holder is gone', once(holder, 'exit'));
     (await waitForLock(folder, 'the next', 5000)).release();
   });
 
@@ -41,7 +42,7 @@ describe('a lock', () => {
     lock.release();
     expect(() => acquireLock(folder, 'another')).toThrow(expect.objectContaining({ code: 'locked' }));
     child.kill('SIGKILL');
-    await once(child, 'exit');
+    await within('the child is gone', once(child, 'exit'));
     (await waitForLock(folder, 'the next', 5000)).release();
   });
 });
