@@ -22,7 +22,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/commit-fence.test.ts',
   },
   'available times are committed in any order': {
-    find: 'if (lake.availableAtMs > availableAtMs) throw',
+    find: 'if (lake.availableAtMs !== before) throw',
     replace: 'if (false) throw',
     test: 'unit/compact/commit-fence.test.ts',
   },
@@ -42,8 +42,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a rewrite is committed although its files are gone from the table': {
-    find: 'if (gone !== undefined) throw',
-    replace: 'if (false) throw',
+    find: "if (gone !== undefined) throw new AppError('corrupt', `a rewrite",
+    replace: "if (false) throw new AppError('corrupt', `a rewrite",
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a request is found from another account': {

@@ -25,6 +25,8 @@ export interface Play {
   readonly lakeDir: string;
   readonly options: Omit<CompactOptions, 'spoolDir' | 'withoutLock'>;
   readonly compactors: Set<Compactor>;
+  /** Operators' repairs under way. */
+  readonly repairs: Set<Process>;
   /** No compactor is started before so many operations, and then with the clock set ahead by so much, milliseconds. */
   downUntil: number;
   stepBeforeStartMs: number;

@@ -32,5 +32,5 @@ export function copyFolder(play: Play, number: number): Play {
   const ledger = createLedger(world, broker, play.ledger.sent);
   const lakeDir = path.join(home, 'lake');
   const judge = createLakeJudge({ world, ledger, broker, lakeDir }, play.judge.losses());
-  return { ...play, broker, ledger, judge, home, lakeDir, options: { ...play.options, lakeDir }, compactors: new Set(), downUntil: 0, stepBeforeStartMs: 0, violation: undefined, started: 0 };
+  return { ...play, broker, ledger, judge, home, lakeDir, options: { ...play.options, lakeDir }, compactors: new Set(), repairs: new Set(), downUntil: 0, stepBeforeStartMs: 0, violation: undefined, started: 0 };
 }

@@ -1,5 +1,6 @@
 import type { Random } from '../../src/cli/demo/random.ts';
 import { endCompactor, startCompactor, stopCompactor, type Compactor, type Play } from './compactors.ts';
+import { commitForeign, startRepair } from './foreign-engine.ts';
 import { newestCommit } from './lake-look.ts';
 import { loseLocks, removeLockFiles } from './locks.ts';
 
@@ -27,13 +28,17 @@ export interface Rates {
   readonly leap: number;
   /** No compactor runs for a time, in which clients try again, and a day passes before one does. */
   readonly backlog: number;
+  /** Another engine commits to the table. */
+  readonly foreign: number;
+  /** An operator repairs the lake, whether it needs it or not, and may be killed. */
+  readonly repair: number;
   readonly look: number;
 }
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
-export const quiet: Rates = { send: 0, kill: 0, stop: 0, pause: 0, rival: 0, unlock: 0, stale: 0, cut: 0, faults: 0, memory: 0, away: 0, restart: 0, loss: 0, clock: 0, leap: 0, backlog: 0, look: 0.02 };
+export const quiet: Rates = { send: 0, kill: 0, stop: 0, pause: 0, rival: 0, unlock: 0, stale: 0, cut: 0, faults: 0, memory: 0, away: 0, restart: 0, loss: 0, clock: 0, leap: 0, backlog: 0, foreign: 0, repair: 0, look: 0.02 };
 
 /** Chooses what a scenario is about. */
 export function chooseRates(random: Random): Rates {
@@ -55,6 +60,8 @@ export function chooseRates(random: Random): Rates {
     clock: maybe(0.4, 0.002),
     leap: maybe(0.3, 0.003),
     backlog: maybe(0.3, 0.003),
+    foreign: maybe(0.3, 0.003),
+    repair: maybe(0.4, 0.006),
     look: 0.02,
   };
 }
@@ -62,7 +69,10 @@ export function chooseRates(random: Random): Rates {
 /** The power fails: every process of every folder ends, and the disk keeps what was durable. */
 export function cutPower(plays: readonly Play[]): void {
   const [{ world }] = plays as readonly [Play, ...Play[]];
-  for (const play of plays) for (const compactor of play.compactors) endCompactor(play, compactor);
+  for (const play of plays) {
+    for (const compactor of play.compactors) endCompactor(play, compactor);
+    for (const process of play.repairs) world.kill(process);
+  }
   world.note('the power fails');
   world.disk.cut(world.random);
   for (const play of plays) {
@@ -117,8 +127,15 @@ function buildBacklog(play: Play): void {
   play.stepBeforeStartMs = world.random.pick([0, 25 * hourMs, 30 * hourMs]);
 }
 
+/** An operator's repair; one under way may be killed in its stead. */
+export function repair(play: Play): void {
+  for (const process of play.repairs) if (process.dead) play.repairs.delete(process);
+  if (play.repairs.size === 0) play.repairs.add(startRepair(play));
+  else if (play.world.random.chance(0.5)) for (const process of play.repairs) play.world.kill(process);
+}
+
 /** Things that happen between two steps, to the processes, the machine and the broker of one folder. */
-export function disturb(play: Play, rates: Rates): void {
+export async function disturb(play: Play, rates: Rates): Promise<void> {
   const { world, broker } = play;
   const { random } = world;
   const someone = (rate: number, happen: (compactor: Compactor) => void): void => {
@@ -145,6 +162,8 @@ export function disturb(play: Play, rates: Rates): void {
   if (random.chance(rates.clock)) world.stepClock(random.pick([-hourMs, -10_000, -500, 500, 10_000, hourMs]));
   if (random.chance(rates.leap)) world.stepClock(random.pick([-400 * dayMs, -26 * hourMs, 26 * hourMs, 400 * dayMs]));
   if (random.chance(rates.backlog)) buildBacklog(play);
+  if (random.chance(rates.foreign)) await commitForeign(play);
+  if (random.chance(rates.repair)) repair(play);
 }
 
 /** Starts a compactor where none runs, as the supervisor does. */

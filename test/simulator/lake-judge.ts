@@ -6,7 +6,7 @@ import { readLakeStats } from '../../src/lake/history.ts';
 import { createKeyJudge } from './key-judge.ts';
 import type { Ledger, SentRequest } from './ledger.ts';
 import type { Broker } from './broker.ts';
-import { lookAtLake, newestCommit, type LakeLook } from './lake-look.ts';
+import { lookAtLake, newestCommit, ownCommits, type LakeLook } from './lake-look.ts';
 import type { World } from './world.ts';
 
 /** A promise that did not hold. */
@@ -53,11 +53,21 @@ function assertWhole({ names }: SentRequest, seen: ReadonlySet<string>): void {
   assert(there === 0 || there === names.length, `a request is torn: ${there} of its ${names.length} events are seen`);
 }
 
+/** Says whether an operator has given rows another time since a version: the one way in which times may go back. */
+function isRestamped(lakeDir: string, since: number): boolean {
+  for (const { version, lake } of ownCommits(lakeDir)) {
+    if (version <= since) return false;
+    if (lake.cause === 'restamp') return true;
+  }
+  return false;
+}
+
 /** What a look has seen: names of events, and the newest time at which rows became available. */
 interface Seen {
   readonly snapshot: ReadonlySet<string>;
   readonly glob: ReadonlySet<string>;
   readonly availableAtMs: number;
+  readonly version: number;
 }
 
 /** Whose lake is judged, and by what. */
@@ -71,7 +81,7 @@ export interface Judged {
 /** Creates the judge of a lake. */
 export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, lossesBefore = 0): LakeJudge {
   const keys = createKeyJudge(ledger);
-  const nothing: Seen = { snapshot: new Set(), glob: new Set(), availableAtMs: 0 };
+  const nothing: Seen = { snapshot: new Set(), glob: new Set(), availableAtMs: 0, version: -1 };
   let last = nothing;
   let durable = nothing;
   let brokerLosses = lossesBefore;
@@ -89,9 +99,10 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     for (const request of requests) if (request.key === undefined) assertWhole(request, snapshot);
     const wrong = keys.findWrong(seen.snapshot);
     assert(wrong === undefined, wrong ?? '');
-    const availableAtMs = newestCommit(lakeDir)?.lake.availableAtMs ?? last.availableAtMs;
-    assert(availableAtMs >= last.availableAtMs, `rows become available at ${availableAtMs}, before those that are there already: ${last.availableAtMs}`);
-    last = { snapshot, glob, availableAtMs };
+    const newest = newestCommit(lakeDir);
+    const { version, availableAtMs } = newest === undefined ? last : { version: newest.version, availableAtMs: newest.lake.availableAtMs };
+    assert(availableAtMs >= last.availableAtMs || isRestamped(lakeDir, last.version), `rows become available at ${availableAtMs}, before those that are there already: ${last.availableAtMs}`);
+    last = { snapshot, glob, availableAtMs, version };
     if (seen.isDurable) durable = last;
     return seen;
   }
@@ -126,7 +137,7 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
   async function findUntidy(): Promise<string[]> {
     const { problems } = await checkLake(lakeDir);
     // Where the stream has lost messages, a file that no commit names may be all there is of them: it is put aside and told of.
-    const unexplained = problems.filter(({ path: at }) => brokerLosses === 0 || !at.startsWith('orphans/'));
+    const unexplained = problems.filter(({ path: at }) => !at.startsWith(brokerLosses === 0 ? 'orphans/foreign-' : 'orphans/'));
     const names = readdirSync(lakeDir, { recursive: true, encoding: 'utf8' });
     const left = names.filter((name) => name.endsWith('.tmp') || name.includes('pending-') || name.startsWith('staging/'));
     return [...unexplained.map((problem) => JSON.stringify(problem)), ...left.map((name) => `left over: ${name}`)];

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { openDuckdb, sqlText } from '../../src/lake/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
@@ -55,18 +55,24 @@ export async function lookAtLake(disk: Disk, lakeDir: string): Promise<LakeLook>
   };
 }
 
-/** The service's part of the newest commit, read from its file; undefined while there is none. */
-export function newestCommit(lakeDir: string): { readonly version: number; readonly lake: LakeState } | undefined {
+/** The service's part of a commit, and its version. */
+export interface OwnCommit {
+  readonly version: number;
+  readonly lake: LakeState;
+}
+
+/** The service's own commits that the log has, newest first; those of other engines are left out. */
+export function* ownCommits(lakeDir: string): Generator<OwnCommit> {
   const folder = logFolder(lakePaths(lakeDir).table);
-  let names: string[];
-  try {
-    names = readdirSync(folder).filter((name) => /^\d{20}\.json$/.test(name));
-  } catch {
-    return undefined;
+  if (!existsSync(folder)) return;
+  for (const name of readdirSync(folder).filter((entry) => /^\d{20}\.json$/.test(entry)).toSorted().toReversed()) {
+    const actions = parseActions(readFileSync(path.join(folder, name), 'utf8').split('\n').filter((line) => line !== ''), name);
+    const lake = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+    if (lake !== undefined) yield { version: Number(name.slice(0, 20)), lake };
   }
-  const name = names.toSorted().at(-1);
-  if (name === undefined) return undefined;
-  const actions = parseActions(readFileSync(path.join(folder, name), 'utf8').split('\n').filter((line) => line !== ''), name);
-  const lake = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
-  return lake === undefined ? undefined : { version: Number(name.slice(0, 20)), lake };
+}
+
+/** The newest of the service's own commits; undefined while there is none. */
+export function newestCommit(lakeDir: string): OwnCommit | undefined {
+  return ownCommits(lakeDir).next().value ?? undefined;
 }

@@ -1,10 +1,11 @@
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Random } from '../../src/cli/demo/random.ts';
 import { createBroker } from './broker.ts';
 import { endCompactor, stopCompactor, type Play } from './compactors.ts';
 import { copyFolder } from './copied-folder.ts';
-import { chooseRates, cutPower, disturb, keepRunning, loseMessages, quiet, type Rates } from './disturbances.ts';
+import { chooseRates, cutPower, disturb, keepRunning, loseMessages, quiet, repair, type Rates } from './disturbances.ts';
+import { isForeign } from './foreign-engine.ts';
 import { createLakeJudge, Violation } from './lake-judge.ts';
 import { newestCommit } from './lake-look.ts';
 import { createLedger } from './ledger.ts';
@@ -14,8 +15,8 @@ import type { World } from './world.ts';
 interface Plays {
   readonly original: Play;
   readonly copies: Play[];
-  /** The step at which the folder is copied; undefined: never. */
-  readonly copiedAt: number | undefined;
+  /** The step from which on the folder is copied, and whether a rewrite has to be under way; undefined: never. */
+  readonly copied: { readonly from: number; readonly inRewrite: boolean } | undefined;
   cuts: number;
   /** The broker has lost what the lake's own position shows. */
   isAlarmDue: boolean;
@@ -28,14 +29,19 @@ const tidyRounds = 50;
 
 const all = ({ original, copies }: Plays): Play[] => [original, ...copies];
 
+function isCopyTime({ original, copies, copied }: Plays, step: number): boolean {
+  if (copied === undefined || copies.length > 0 || step < copied.from) return false;
+  return !copied.inRewrite || readdirSync(path.join(original.lakeDir), { recursive: true, encoding: 'utf8' }).some((name) => name.startsWith('staging/') && name.endsWith('intent.json'));
+}
+
 async function run(plays: Plays, rates: Rates, isDone: () => boolean, steps: number): Promise<boolean> {
   const { original, copies } = plays;
   const { world } = original;
   for (let step = 0; step < steps; step += 1) {
     if (isDone()) return true;
-    disturb(original, rates);
+    await disturb(original, rates);
     for (const copy of copies) if (world.random.chance(rates.send / 2)) copy.ledger.send();
-    if (rates !== quiet && step === plays.copiedAt) copies.push(copyFolder(original, copies.length + 1));
+    if (rates !== quiet && isCopyTime(plays, step)) copies.push(copyFolder(original, copies.length + 1));
     if (world.random.chance(rates.cut)) {
       cutPower(all(plays));
       plays.cuts += 1;
@@ -71,9 +77,28 @@ function calm(plays: Plays): void {
   }
 }
 
+/** Says whether a compactor at work tells of another engine's commits. */
+function tellsOfForeign({ compactors }: Play): boolean {
+  return [...compactors].some(({ compact, isStopping }) => !isStopping && JSON.stringify(compact?.facts()['problems'] ?? []).includes('another engine'));
+}
+
+/** Where another engine has changed a table, a compactor tells of it while it stands, and an operator repairs it. */
+async function repairAll(plays: Plays): Promise<void> {
+  for (const play of all(plays)) {
+    for (const process of play.repairs) play.world.kill(process);
+    play.repairs.clear();
+    if (!(await isForeign(play))) continue;
+    if (!(await run(plays, quiet, () => tellsOfForeign(play), settleSteps))) throw new Violation("no compactor tells of another engine's commit");
+    repair(play);
+    await run(plays, quiet, () => [...play.repairs].every(({ dead }) => dead), settleSteps);
+    if (await isForeign(play)) throw new Violation("the table is still another engine's after a repair");
+  }
+}
+
 /** Lets every lake come to rest, and judges it. */
 async function settle(plays: Plays): Promise<void> {
   const go = (isDone: () => boolean, steps = settleSteps): Promise<boolean> => run(plays, quiet, isDone, steps);
+  await repairAll(plays);
   await go(() => all(plays).every(({ ledger }) => ledger.isQuiet()));
   for (const { ledger } of all(plays)) ledger.send();
   if (!(await go(() => all(plays).every(hasFollowed)))) throw new Violation('the lake does not follow the stream to its end');
@@ -113,9 +138,9 @@ export async function playLake(world: World, steps: number): Promise<Readonly<Re
   const judge = createLakeJudge({ world, ledger, broker, lakeDir });
   const original: Play = {
     world, broker, ledger, judge, home, lakeDir, options: { lakeDir, ...chooseOptions(random) },
-    compactors: new Set(), downUntil: 0, stepBeforeStartMs: 0, disturbances: 0, violation: undefined, started: 0, alarms: 0,
+    compactors: new Set(), repairs: new Set(), downUntil: 0, stepBeforeStartMs: 0, disturbances: 0, violation: undefined, started: 0, alarms: 0,
   };
-  const plays: Plays = { original, copies: [], copiedAt: random.chance(0.3) ? random.integer(steps >> 3, steps - 1) : undefined, cuts: 0, isAlarmDue: false };
+  const plays: Plays = { original, copies: [], copied: random.chance(0.3) ? { from: random.integer(steps >> 3, steps - 1), inRewrite: random.chance(0.7) } : undefined, cuts: 0, isAlarmDue: false };
   await run(plays, chooseRates(random), () => false, steps);
   calm(plays);
   await settle(plays);
