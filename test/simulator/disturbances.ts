@@ -3,6 +3,7 @@ import { endCompactor, startCompactor, stopCompactor, type Compactor, type Play 
 import { commitForeign, startRepair } from './foreign-engine.ts';
 import { newestCommit } from './lake-look.ts';
 import { loseLocks, removeLockFiles } from './locks.ts';
+import type { World } from './world.ts';
 
 /** How often each thing happens in a scenario, as a share of its steps; 0: not at all. */
 export interface Rates {
@@ -53,14 +54,14 @@ export function chooseRates(random: Random): Rates {
     stale: maybe(0.3, 0.003),
     cut: maybe(0.6, 0.005),
     faults: maybe(0.4, 0.004),
-    memory: maybe(0.4, 0.006),
+    memory: maybe(0.5, 0.012),
     away: maybe(0.4, 0.002),
     restart: maybe(0.5, 0.003),
     loss: maybe(0.5, 0.006),
     clock: maybe(0.4, 0.002),
-    leap: maybe(0.3, 0.003),
-    backlog: maybe(0.3, 0.003),
-    foreign: maybe(0.3, 0.003),
+    leap: maybe(0.3, 0.004),
+    backlog: maybe(0.3, 0.006),
+    foreign: maybe(0.3, 0.005),
     repair: maybe(0.4, 0.006),
     look: 0.02,
   };
@@ -112,6 +113,7 @@ function outliveLease(play: Play, compactor: Compactor): void {
   const { world } = play;
   compactor.process.stoppedUntilMs = world.nowMs() + world.random.integer(500, 20_000);
   world.note(`${compactor.process.name} stands still, and its locks are gone`);
+  world.count('lostLeases');
   loseLocks(compactor.process);
   play.disturbances += 1;
   play.judge.leaseLost();
@@ -122,6 +124,7 @@ function outliveLease(play: Play, compactor: Compactor): void {
 function buildBacklog(play: Play): void {
   const { world } = play;
   for (const compactor of play.compactors) endCompactor(play, compactor);
+  world.count('backlogs');
   for (let n = 0; n < 4; n += 1) play.ledger.send();
   play.downUntil = world.operations() + world.random.integer(10, 100);
   play.stepBeforeStartMs = world.random.pick([0, 25 * hourMs, 30 * hourMs]);
@@ -151,6 +154,7 @@ export async function disturb(play: Play, rates: Rates): Promise<void> {
   }
   if (random.chance(rates.unlock) && play.compactors.size < 3) {
     play.disturbances += 1;
+    world.count('removedLocks');
     removeLockFiles();
     startCompactor(play);
   }
@@ -160,10 +164,15 @@ export async function disturb(play: Play, rates: Rates): Promise<void> {
   if (random.chance(rates.away)) broker.goAway(random.integer(1, 3000));
   if (random.chance(rates.restart)) broker.restart();
   if (random.chance(rates.clock)) world.stepClock(random.pick([-hourMs, -10_000, -500, 500, 10_000, hourMs]));
-  if (random.chance(rates.leap)) world.stepClock(random.pick([-400 * dayMs, -26 * hourMs, 26 * hourMs, 400 * dayMs]));
+  if (random.chance(rates.leap)) leap(world, random.pick([-400 * dayMs, -26 * hourMs, 26 * hourMs, 400 * dayMs]));
   if (random.chance(rates.backlog)) buildBacklog(play);
   if (random.chance(rates.foreign)) await commitForeign(play);
   if (random.chance(rates.repair)) repair(play);
+}
+
+function leap(world: World, byMs: number): void {
+  world.count('clockLeaps');
+  world.stepClock(byMs);
 }
 
 /** Starts a compactor where none runs, as the supervisor does. */

@@ -51,6 +51,7 @@ async function assertMemory(connection: DuckDBConnection, sql: string): Promise<
   const [[rows] = []] = (await connection.runAndReadAll(`SELECT count(*) FROM (${source})`)).getRows();
   if (Number(rows) <= limitOf(source)) return;
   writeFileSync(target, 'PAR1 and then no more');
+  activeWorld()?.count('outOfMemory');
   throw new Error('Out of Memory Error: failed to allocate data of size 256.0 KiB (256.0 MiB/256.0 MiB used)');
 }
 

@@ -25,6 +25,7 @@ function commit(play: Play, tableDir: string, version: number, operation: string
   put(play, path.join(log, commitName(version)), (file) => writeFileSync(file, [info, ...actions].map((action) => `${JSON.stringify(action)}\n`).join(''), { flag: 'wx' }));
   // Spark leaves a checksum beside each commit, for ever.
   put(play, path.join(log, `.${commitName(version)}.crc`), (file) => writeFileSync(file, 'crc'));
+  play.world.count('foreignCommits');
   play.world.note(`another engine commits version ${version}, ${operation}`);
 }
 
@@ -71,6 +72,7 @@ export function startRepair({ world, lakeDir, home }: Play): Process {
     try {
       const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
       const { repaired, version } = await repairLake({ lakeDir, duckdb, clock: world.clock, crashPoint: noCrashPoint }).finally(() => duckdb.close());
+      if (repaired) world.count('repairs');
       world.note(`repair: ${repaired ? 'mended' : 'nothing to mend'}, version ${version}`);
     } catch (error) {
       world.note(`repair fails: ${describeError(error)}`);

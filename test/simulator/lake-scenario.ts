@@ -150,8 +150,9 @@ export async function playLake(world: World, steps: number): Promise<Readonly<Re
     events: ledger.sent.reduce((sum, { requests }) => requests.reduce((count, { names, badNames }) => count + names.length + badNames.length, sum), 0),
     commits: newestCommit(lakeDir)?.version ?? 0,
     compactors: original.started,
-    copies: plays.copies.length,
+    copiedFolders: plays.copies.length,
     powerCuts: plays.cuts,
     alarms: original.alarms,
+    ...world.counts,
   };
 }

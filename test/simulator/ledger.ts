@@ -105,6 +105,7 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
 
   /** A mistake of the client's: the key comes back with another request, longer, shorter or changed. */
   function spoil(own: readonly string[]): readonly string[] {
+    world.count('keysReused');
     const how = random.pick(['longer', 'shorter', 'changed'] as const);
     if (how === 'longer') return [...own, ...newNames(random.integer(1, 2))];
     if (how === 'shorter' && own.length > 1) return own.slice(0, random.integer(1, own.length - 1));

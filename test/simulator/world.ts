@@ -74,6 +74,9 @@ export interface World {
   /** Ends every process. */
   end(): void;
   note(text: string): void;
+  /** Counts something that came about, for the report. */
+  count(what: string): void;
+  readonly counts: Readonly<Record<string, number>>;
   /** The last lines of what happened. */
   trace(): readonly string[];
   /** Operations carried out so far. */
@@ -126,6 +129,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
   let nowMs = 0;
   let operations = 0;
   const trespasses: string[] = [];
+  const counts: Record<string, number> = {};
   let wallMs = Date.UTC(2026, 0, 15, 12);
 
   function note(text: string): void {
@@ -241,6 +245,8 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
       for (const process of running) world.kill(process);
     },
     note,
+    count: (what) => void (counts[what] = (counts[what] ?? 0) + 1),
+    counts,
     trace: () => lines.slice(-traceLines),
     operations: () => operations,
     fingerprint: () => hash.toString(16),
