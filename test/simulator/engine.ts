@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { DuckDBInstance, type DuckDBConnection, type DuckDBValue } from '@duckdb/node-api';
 import type { Duckdb, DuckdbOptions, SqlRow, SqlValue } from '../../src/lake/duckdb.ts';
-import { AppError } from '../../src/runtime/errors.ts';
+import { AppError, type ErrorCode } from '../../src/runtime/errors.ts';
 import { activeWorld, type Hazards, type World } from './world.ts';
 
 /**
@@ -55,6 +55,12 @@ async function assertMemory(connection: DuckDBConnection, sql: string): Promise<
   throw new Error('Out of Memory Error: failed to allocate data of size 256.0 KiB (256.0 MiB/256.0 MiB used)');
 }
 
+/** The code under which the service knows an error of the engine. */
+function codeOf(message: string): ErrorCode {
+  const code = message.includes('Out of Memory Error') ? 'memory' : 'sql';
+  return code as ErrorCode;
+}
+
 /** Tells the world of the files that a statement names. */
 function touchFiles(world: World, sql: string): void {
   for (const [, text = ''] of sql.matchAll(/'((?:[^']|'')*)'/g)) if (text.startsWith(world.disk.root)) world.touch(text);
@@ -88,7 +94,7 @@ export async function openSimulatedDuckdb(_options: DuckdbOptions): Promise<Duck
         await assertMemory(connection, sql);
         return await execute();
       } catch (error) {
-        throw new AppError('sql', `duckdb: ${String(error)}`, { cause: error });
+        throw new AppError(codeOf(String(error)), `duckdb: ${String(error)}`, { cause: error });
       }
     };
     if (world !== undefined) touchFiles(world, sql);

@@ -8,9 +8,10 @@ const held = new Map<string, Process | undefined>();
 
 /** The double of `acquireLock`: the kernel's flock(2), which ends with the process that holds it. */
 export function acquireLock(folder: string, holder: string): Lock {
-  if (held.has(folder)) throw new AppError('locked', `${folder} is in use`, { hint: `${holder} has to wait` });
-  activeWorld()?.touch(folder);
   const owner = activeWorld()?.current();
+  // A process that was killed before it came here goes on in JavaScript.
+  if (held.has(folder) || owner?.dead === true) throw new AppError('locked', `${folder} is in use`, { hint: `${holder} has to wait` });
+  activeWorld()?.touch(folder);
   held.set(folder, owner);
   const release = (): void => {
     owner?.onEnd.delete(release);
