@@ -4,12 +4,14 @@ import type { Config } from './config.ts';
 import { dataPaths } from './config.ts';
 import { findProblems } from './health/health.ts';
 import { createProblemLog } from './health/problem-log.ts';
+import { ensureLakeId, findFollowedStream } from './lake/identity.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
 import { createClock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { ensureFolder } from './runtime/durable-file.ts';
 import { AppError, describeError } from './runtime/errors.ts';
 import { startKeeper, type Keeper } from './runtime/keeper.ts';
+import { findFolderPlace } from './runtime/folder-place.ts';
 import { buildWithClosers, type Closers, type Stoppable } from './runtime/lifecycle.ts';
 import { takeOverLock } from './runtime/lock.ts';
 import type { Logger } from './runtime/logger.ts';
@@ -18,7 +20,9 @@ import { findProcessStart } from './runtime/process-identity.ts';
 import { removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from './stream/broker-watch.ts';
+import { openConnection } from './stream/connection.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from './stream/nats-server.ts';
+import { ownStream, type StreamOwner } from './stream/owner.ts';
 
 /**
  * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
@@ -103,6 +107,26 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch };
 }
 
+/** Claims the stream for this data folder, and keeps it claimed and safe while the service runs. */
+async function keepStream({ config, logger }: ServiceOptions, broker: Broker, closers: Closers, signal: AbortSignal): Promise<StreamOwner> {
+  const paths = dataPaths(config.dataDir);
+  const connection = await openConnection({ url: broker.url, name: 'tributary-owner', logger });
+  closers.add('stream owner connection', () => connection.close());
+  const owner = await ownStream(connection, {
+    streamName: config.streamName,
+    maxBytes: config.streamMaxBytes,
+    lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
+    claimFile: paths.claim,
+    questionFolder: paths.run,
+    place: findFolderPlace(config.dataDir),
+    exclusive: config.natsUrl === undefined,
+    logger,
+    signal,
+  });
+  closers.add('stream owner', () => owner.stop());
+  return owner;
+}
+
 /** Makes the data folder; says in one sentence why it cannot be one. */
 async function ensureDataFolder(dataDir: string): Promise<void> {
   try {
@@ -141,12 +165,14 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
     const keepers: Keeper<RunningChild>[] = [];
     const broker = await keepNatsServer(options, closers, keepers, signal);
+    const streamOwner = has('ingest') || has('compact') ? await keepStream(options, broker, closers, signal) : undefined;
     const reports = new Map<string, Report>();
 
     const environment = {
       ...options.environment,
       TRIBUTARY_DATA_DIR: config.dataDir,
       TRIBUTARY_NATS_URL: broker.url,
+      TRIBUTARY_STREAM: config.streamName,
       TRIBUTARY_HOST: host,
       ...(s2sPort === undefined ? {} : { TRIBUTARY_S2S_PORT: String(s2sPort) }),
       ...(apiPort === undefined ? {} : { TRIBUTARY_API_PORT: String(apiPort) }),
@@ -190,7 +216,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         processes: keepers.map((keeper) => keeper.state()),
         facts: {
           ...Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
-          supervisor: { problems: descriptors.problems() },
+          supervisor: { problems: [...descriptors.problems(), ...(streamOwner?.problems() ?? [])], notices: streamOwner?.notices() ?? [] },
           ...(broker.watch === undefined ? {} : { 'nats-server': { heals: broker.watch.heals(), problems: broker.watch.problems() } }),
         },
         silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),

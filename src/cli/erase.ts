@@ -12,6 +12,7 @@ import { createLogger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/service-state.ts';
 import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
+import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
 import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
 
@@ -34,7 +35,7 @@ export const eraseCommand: Command = {
     };
     if (Object.keys(target).length === 0) throw new AppError('usage', "'erase' needs --user, --device or --app", { hint: `Usage: ${usage}` });
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-    const { lake: lakeDir, run, tmp } = dataPaths(config.dataDir);
+    const { claim, lake: lakeDir, run, tmp } = dataPaths(config.dataDir);
     const clock = createClock(config.clockOffsetSeconds);
     const logger = createLogger(config.logLevel, { role: 'erase' });
     await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
@@ -48,10 +49,12 @@ export const eraseCommand: Command = {
       if (url === undefined) throw new AppError('broker_away', 'cannot find the broker of the running service', { hint: 'Name it by TRIBUTARY_NATS_URL.' });
       const connection = await openConnection({ url, name: 'tributary erase', logger });
       opened.add('stream', () => connection.close());
+      const guard = await openGuard(connection, { streamName: config.streamName, claimFile: claim });
+      opened.add('stream guard', () => guard.stop());
       const duckdb = await openDuckdb({ memoryMb: config.duckdbMemoryMb, threads: 2, tempDir: path.join(tmp, 'erase') });
       opened.add('duckdb', () => duckdb.close());
       const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
-      answer(await eraseEvents({ table, lakeDir, duckdb, publisher: openPublisher(connection), clock, crashPoint: noCrashPoint, signal: stop }, target));
+      answer(await eraseEvents({ table, lakeDir, duckdb, publisher: openPublisher(connection, guard), clock, crashPoint: noCrashPoint, signal: stop }, target));
       return opened;
     });
     await closers.stop();

@@ -130,7 +130,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   if ((await findStreamFault(reader, epoch)) !== undefined) return;
 
   const startedAt = performance.now();
-  const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer }, batch, epoch);
+  const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: () => reader.state() }, batch, epoch);
   await purge(reader, flushed.epoch);
   await loop.crashPoint('flush-purged');
   const durationMs = Math.round(performance.now() - startedAt);
@@ -155,7 +155,7 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
       const lastedMs = loop.trouble.note(error);
       // A broker that is away or a full disk is waited for; anything else that lasts may go better in a new process.
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
-      const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || (error.retryable && lastedMs < maxTroubleMs)));
+      const passing = fullDisk || (isAppError(error) && (['disk', 'broker_away', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs)));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
       loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');

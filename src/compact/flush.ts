@@ -27,6 +27,8 @@ export interface FlushDependencies {
   readonly failedDir: string;
   /** This compactor's claim on the lake. */
   readonly writer: string;
+  /** Throws when the stream has become another service's, who then takes these messages in: asked as late as can be. */
+  readonly assertStreamOwner?: () => Promise<unknown>;
 }
 
 /** What a flush did, for its log line and the metrics. */
@@ -106,6 +108,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
         metrics: { rows, bytes: written?.sizeBytes ?? 0, events: batch.events, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
       };
     };
+    await dependencies.assertStreamOwner?.();
     await table.commit(build, commitId);
     await crashPoint('flush-committed');
     if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
