@@ -32,7 +32,7 @@ import { compactFacts, createTrouble, type SeenFault, type Trouble } from './com
 import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
 import { openRecentKeys } from './dedupe.ts';
 import { flushBatch } from './flush.ts';
-import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
+import { faultExplanations, findStreamFault, followStream, isStillWhole, skipHole, type FollowDependencies } from './follow.ts';
 import { gatherBatch } from './gather.ts';
 import { watchStreamEnd, type StreamEnd } from './stream-end.ts';
 import { startUpkeep, type Upkeep } from './upkeep.ts';
@@ -127,7 +127,9 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   });
   if (batch === undefined) return;
   // Messages pulled from a stream that has lost its anchor meanwhile may be others than those that follow our position.
-  if ((await findStreamFault(reader, epoch)) !== undefined) return;
+  const fault = await findStreamFault(reader, epoch);
+  if (fault !== undefined && !(await isStillWhole(reader, epoch, fault, batch))) return;
+  if (fault !== undefined) logger.error({ fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence }, 'messages were removed from the stream while they were read: they are taken in all the same');
 
   const startedAt = performance.now();
   const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: () => reader.state() }, batch, epoch);

@@ -5,7 +5,7 @@ import type { Problem } from '../runtime/problem.ts';
 import { pause } from '../runtime/retry.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem } from './claim.ts';
-import type { StreamConnection } from './connection.ts';
+import { whileConnected, type StreamConnection } from './connection.ts';
 import { hearChanges } from './stream-changes.ts';
 import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
 import { eventSubject, streamName as unclaimedName } from './stream.ts';
@@ -103,7 +103,7 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
   /** Looks until what was seen is of after the newest change. */
   async function look(): Promise<void> {
     const asOf = changes;
-    const seen = await judge(await findStream(manager, streamName));
+    const seen = await judge(await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName)));
     if (asOf === changes) state = seen;
   }
 

@@ -7,7 +7,7 @@ import type { Problem } from '../runtime/problem.ts';
 import { pause } from '../runtime/retry.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import { claimedSubject, createToken, findClaim, findKeptClaim, foreignStream, judgeClaim, keepClaim, renderMetadata, takenProblem, type Claim, type PlacedClaim } from './claim.ts';
-import type { StreamConnection } from './connection.ts';
+import { whileConnected, type StreamConnection } from './connection.ts';
 import { missingProblem, unsafeProblem } from './guard.ts';
 import { answerPresence, askPresence } from './presence.ts';
 import { hearChanges } from './stream-changes.ts';
@@ -243,7 +243,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     while (!stopping.signal.aborted) {
       const asOf = changes;
       try {
-        problems = await look();
+        problems = await whileConnected(connection, 'look at the stream', look);
         failing = false;
       } catch (error) {
         // The pings tell of a broker that is away.

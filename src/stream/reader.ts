@@ -57,6 +57,11 @@ async function readFetch(fetch: ConsumerMessages, waitMs: number, signal: AbortS
   }
 }
 
+async function forget(consumer: Consumer | undefined): Promise<void> {
+  // One that the broker has forgotten is deleted already.
+  await consumer?.delete().catch(() => undefined);
+}
+
 /**
  * Keeps one ephemeral consumer without acks, and knows the sequence it delivers next. The broker's own memory of a
  * position is not trusted: when the caller asks for another position, or a fetch was cut off, a new consumer is made.
@@ -64,13 +69,23 @@ async function readFetch(fetch: ConsumerMessages, waitMs: number, signal: AbortS
 function createCursor(connection: StreamConnection, manager: JetStreamManager, streamName: string) {
   const js = jetstream(connection.nats);
   let consumer: Consumer | undefined;
+  /** No longer read from; deleted when the next is there, so that the stream never is without one: see `drop`. */
+  let stale: Consumer | undefined;
   let nextSequence = 0;
 
+  /** Reads no longer from the consumer. It stays for now: were the stream's retention changed to `interest`, only messages that a consumer waits for would be kept. */
   async function drop(): Promise<void> {
-    const old = consumer;
+    const older = stale;
+    if (consumer === undefined) return;
+    stale = consumer;
     consumer = undefined;
-    // One that the broker has forgotten is deleted already.
-    await old?.delete().catch(() => undefined);
+    await forget(older);
+  }
+
+  async function close(): Promise<void> {
+    await drop();
+    await forget(stale);
+    stale = undefined;
   }
 
   async function moveTo(sequence: number): Promise<Consumer> {
@@ -85,11 +100,14 @@ function createCursor(connection: StreamConnection, manager: JetStreamManager, s
       num_replicas: 1,
     });
     nextSequence = sequence;
-    return (consumer = js.consumers.getConsumerFromInfo(info));
+    consumer = js.consumers.getConsumerFromInfo(info);
+    await forget(stale);
+    stale = undefined;
+    return consumer;
   }
 
   return {
-    drop,
+    close,
     /** Fetches once from `sequence`; asserts that what comes is contiguous. */
     async fetch(sequence: number, maxBytes: number, waitMs: number, signal: AbortSignal | undefined): Promise<StreamMessage[]> {
       const from = await moveTo(sequence);
@@ -172,6 +190,6 @@ export async function openReader(connection: StreamConnection, { streamName = un
       edge('purge the stream', async () => {
         await manager.streams.purge(streamName, { seq: sequence });
       }),
-    close: () => cursor.drop(),
+    close: () => cursor.close(),
   };
 }

@@ -1,5 +1,5 @@
 import { jetstreamManager, type JetStreamManager, type StreamConfig } from '@nats-io/jetstream';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { claimFor, enterFor, findLost, operatorOf, startPublishing } from '../../helpers/owned-stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { startTestNats, type TestNats } from '../../helpers/nats.ts';
@@ -13,8 +13,11 @@ beforeAll(async () => {
   nats = await startTestNats({ streamMaxBytes: 'none' });
   operator = await operatorOf(nats);
 });
-afterEach(async () => {
-  for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
+// Registered first, and so the last to run: an owner that still ran would make its stream anew.
+beforeEach(({ onTestFinished }) => {
+  onTestFinished(async () => {
+    for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
+  });
 });
 afterAll(() => nats.stop());
 

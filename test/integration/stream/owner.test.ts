@@ -1,7 +1,7 @@
 import { cpSync } from 'node:fs';
 import path from 'node:path';
 import type { JetStreamManager } from '@nats-io/jetstream';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { isAppError } from '../../../src/runtime/errors.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -17,8 +17,11 @@ beforeAll(async () => {
   nats = await startTestNats({ streamMaxBytes: 'none' });
   operator = await operatorOf(nats);
 });
-afterEach(async () => {
-  for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
+// Registered first, and so the last to run: an owner that still ran would make its stream anew.
+beforeEach(({ onTestFinished }) => {
+  onTestFinished(async () => {
+    for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
+  });
 });
 afterAll(() => nats.stop());
 
