@@ -132,7 +132,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   if (fault !== undefined) logger.error({ fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence }, 'messages were removed from the stream while they were read: they are taken in all the same');
 
   const startedAt = performance.now();
-  const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: () => reader.state() }, batch, epoch);
+  const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: async () => reader.assertOwner?.() }, batch, epoch);
   await purge(reader, flushed.epoch);
   await loop.crashPoint('flush-purged');
   const durationMs = Math.round(performance.now() - startedAt);

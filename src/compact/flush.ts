@@ -28,7 +28,7 @@ export interface FlushDependencies {
   /** This compactor's claim on the lake. */
   readonly writer: string;
   /** Throws when the stream has become another service's, who then takes these messages in: asked as late as can be. */
-  readonly assertStreamOwner?: () => Promise<unknown>;
+  readonly assertStreamOwner?: () => Promise<void>;
 }
 
 /** What a flush did, for its log line and the metrics. */

@@ -180,6 +180,7 @@ export async function openReader(connection: StreamConnection, { streamName = un
         const { created, state } = info;
         return { id: `${streamName}@${created}`, firstSequence: state.first_seq, lastSequence: state.last_seq, messages: state.messages, bytes: state.bytes };
       }),
+    assertOwner: () => edge('see whose the stream is', async () => guard.assertOwner(await manager.streams.info(streamName))),
     findMessage: (sequence) =>
       edge('read a message', async () => {
         const message = await manager.streams.getMessage(streamName, { seq: sequence });

@@ -48,6 +48,8 @@ export interface StreamState {
 export interface StreamReader {
   /** Errors: `stream_shut` when the stream is another service's; nothing of it may then be taken or purged. */
   state(): Promise<StreamState>;
+  /** Throws `stream_shut` when the stream is another service's. */
+  assertOwner?(): Promise<void>;
   /** The message at a sequence, or undefined when it is not there. */
   findMessage(sequence: number): Promise<StreamMessage | undefined>;
   /**

@@ -151,8 +151,7 @@ describe('services that share a cluster on purpose', () => {
   const folder = temporaryFolder();
   let parties: readonly [Party, Party];
   beforeAll(async () => {
-    const start = (index: 0 | 1): Promise<Party> => startParty(path.join(folder, String(index)), settingsFor(streams[index]));
-    parties = [await start(0), await start(1)];
+    parties = [await startParty(path.join(folder, 'one'), settingsFor(streams[0])), await startParty(path.join(folder, 'two'), settingsFor(streams[1]))];
   }, 120_000);
   afterAll(() => Promise.all(parties.map(({ service }) => service.destroy())));
 
