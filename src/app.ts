@@ -19,11 +19,12 @@ import type { Problem } from './runtime/problem.ts';
 import type { Stage } from './runtime/role-process.ts';
 import type { Role } from './service.ts';
 import { openConnection, type StreamConnection } from './stream/connection.ts';
+import { openGuard, type OpenGuard } from './stream/guard.ts';
 import { openPublisher } from './stream/publisher.ts';
 import { startPulse } from './stream/pulse.ts';
 import { openReader } from './stream/reader.ts';
 import type { StreamPublisher } from './stream/stream.ts';
-import { ensureStream } from './stream/topology.ts';
+import { assertBroker } from './stream/topology.ts';
 
 /**
  * The composition root of one process: opens the stores a role needs, starts its stage on them, and returns what stops
@@ -90,15 +91,17 @@ async function watchStoreDisk({ config, logger, closers }: Parts, folder: string
   return () => (disk.isLow() ? [problem] : []);
 }
 
-/** Connects to the broker that the supervisor named, and makes sure that the stream is there with safe settings. */
-async function openStream({ config, logger, closers }: Parts, name: string): Promise<{ connection: StreamConnection; findProblems: FindProblems }> {
+/** Connects to the broker that the supervisor named, whose stream the supervisor has claimed, and watches that stream. */
+async function openStream({ config, logger, closers }: Parts, name: string): Promise<{ connection: StreamConnection; guard: OpenGuard; findProblems: FindProblems }> {
   assert(config.natsUrl !== undefined, 'the supervisor names the broker to its children');
   const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
   closers.add('broker connection', () => connection.close());
-  await ensureStream(connection, { maxBytes: config.streamMaxBytes });
+  assertBroker(connection);
+  const guard = await openGuard(connection, { streamName: config.streamName, claimFile: dataPaths(config.dataDir).claim });
+  closers.add('stream guard', () => guard.stop());
   const pulse = startPulse(connection);
   closers.add('broker pulse', () => pulse.stop());
-  return { connection, findProblems: () => pulse.problems() };
+  return { connection, guard, findProblems: () => [...pulse.problems(), ...guard.problems()] };
 }
 
 /**
@@ -125,8 +128,8 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
   const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
   closers.add('disk watch', () => disk?.stop());
-  const { connection, findProblems } = await openStream(parts, 'ingest');
-  const publisher = publishToOwnFolders(openPublisher(connection), parts.folders ?? {});
+  const { connection, guard, findProblems } = await openStream(parts, 'ingest');
+  const publisher = publishToOwnFolders(openPublisher(connection, guard), parts.folders ?? {});
   const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false }, { host: config.host, port: config.s2sPort });
   return withProblems(ingest, [findProblems, () => access.problems()]);
 }
@@ -135,8 +138,8 @@ async function startCompactStage(parts: Parts): Promise<Stage> {
   const { startCompact } = await import('./compact/compact.ts');
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
-  const { connection, findProblems } = await openStream(parts, 'compact');
-  const reader = await openReader(connection);
+  const { connection, guard, findProblems } = await openStream(parts, 'compact');
+  const reader = await openReader(connection, { streamName: config.streamName, guard });
   closers.add('stream reader', () => reader.close());
   const compact = await startCompact(
     { reader, clock, metrics, logger },

@@ -21,6 +21,8 @@ export interface Config {
   readonly publicApiUrl: string | undefined;
   /** The servers of an external NATS cluster, with commas between; undefined: the service runs its own server. */
   readonly natsUrl: string | undefined;
+  /** Name of the stream, one for each service that shares a cluster. */
+  readonly streamName: string;
   readonly ingestWorkers: number;
   readonly streamMaxBytes: number;
   readonly flushAgeMs: number;
@@ -100,6 +102,12 @@ function createReader(environment: Environment) {
       if ('problem' in servers) problem(name, servers.problem);
       return text;
     },
+    /** A word that is a stream's name, a folder of the broker's and a part of a subject. */
+    name(name: string, fallback: string): string {
+      const text = read(name) ?? fallback;
+      if (!/^[A-Za-z0-9_-]{1,64}$/.test(text)) problem(name, 'must be 1 to 64 letters, digits, _ or -');
+      return text;
+    },
     quotas(name: string, fallback: string): readonly Quota[] {
       const text = read(name) ?? fallback;
       if (text === 'off') return [];
@@ -119,6 +127,7 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     publicS2sUrl: read.url('PUBLIC_S2S_URL', ['http:', 'https:']),
     publicApiUrl: read.url('PUBLIC_API_URL', ['http:', 'https:']),
     natsUrl: read.servers('NATS_URL'),
+    streamName: read.name('STREAM', 'TRIBUTARY_EVENTS'),
     ingestWorkers: read.integer('INGEST_WORKERS', Math.max(1, Math.min(4, Math.floor(availableParallelism() / 2))), 1, 64),
     streamMaxBytes: read.integer('STREAM_MAX_BYTES', 8192 * mebibyte, mebibyte),
     flushAgeMs: read.integer('FLUSH_AGE_MS', 5000, 10, 3_600_000),
@@ -192,6 +201,8 @@ export function findUnknownSettings(environment: Environment): readonly { readon
 export function dataPaths(dataDir: string) {
   return {
     access: path.join(dataDir, 'access.json'),
+    /** The claim on the stream. */
+    claim: path.join(dataDir, 'stream-claim.json'),
     keys: path.join(dataDir, 'keys'),
     nats: path.join(dataDir, 'nats'),
     lake: path.join(dataDir, 'lake'),

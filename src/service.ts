@@ -5,12 +5,14 @@ import type { Config } from './config.ts';
 import { dataPaths } from './config.ts';
 import { findProblems } from './health/health.ts';
 import { createProblemLog } from './health/problem-log.ts';
+import { ensureLakeId, findFollowedStream } from './lake/identity.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
 import { createClock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { ensureFolder } from './runtime/durable-file.ts';
 import { AppError, describeError } from './runtime/errors.ts';
 import { startKeeper, type Keeper } from './runtime/keeper.ts';
+import { findFolderPlace } from './runtime/folder-place.ts';
 import { buildWithClosers, type Closers, type Stoppable } from './runtime/lifecycle.ts';
 import { openFolderPins, type FolderPins } from './runtime/folder-pins.ts';
 import { startFolderWatch } from './runtime/folder-watch.ts';
@@ -21,8 +23,10 @@ import { findProcessStart } from './runtime/process-identity.ts';
 import { findRival, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from './stream/broker-watch.ts';
+import { openConnection } from './stream/connection.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from './stream/nats-server.ts';
 import { createStoreWatch } from './stream/store-files.ts';
+import { ownStream, type StreamOwner } from './stream/owner.ts';
 
 /**
  * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
@@ -115,6 +119,26 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch, pid: () => keeper.current()?.pid };
 }
 
+/** Claims the stream for this data folder, and keeps it claimed and safe while the service runs. */
+async function keepStream({ config, logger }: ServiceOptions, broker: Broker, closers: Closers, signal: AbortSignal): Promise<StreamOwner> {
+  const paths = dataPaths(config.dataDir);
+  const connection = await openConnection({ url: broker.url, name: 'tributary-owner', logger });
+  closers.add('stream owner connection', () => connection.close());
+  const owner = await ownStream(connection, {
+    streamName: config.streamName,
+    maxBytes: config.streamMaxBytes,
+    lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
+    claimFile: paths.claim,
+    questionFolder: paths.run,
+    place: findFolderPlace(config.dataDir),
+    exclusive: config.natsUrl === undefined,
+    logger,
+    signal,
+  });
+  closers.add('stream owner', () => owner.stop());
+  return owner;
+}
+
 /** Makes the data folder; says in one sentence why it cannot be one. */
 async function ensureDataFolder(dataDir: string): Promise<void> {
   try {
@@ -188,6 +212,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     };
     broker = await keepNatsServer(options, closers, keepers, signal, assertFolders);
     const natsUrl = broker.url;
+    const streamOwner = has('ingest') || has('compact') ? await keepStream(options, broker, closers, signal) : undefined;
     const brokerWatch = broker.watch;
     const reports = new Map<string, Report>();
 
@@ -195,6 +220,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       ...options.environment,
       TRIBUTARY_DATA_DIR: config.dataDir,
       TRIBUTARY_NATS_URL: natsUrl,
+      TRIBUTARY_STREAM: config.streamName,
       TRIBUTARY_HOST: host,
       ...(s2sPort === undefined ? {} : { TRIBUTARY_S2S_PORT: String(s2sPort) }),
       ...(apiPort === undefined ? {} : { TRIBUTARY_API_PORT: String(apiPort) }),
@@ -245,7 +271,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         processes: keepers.map((keeper) => keeper.state()),
         facts: {
           ...Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
-          supervisor: { problems: [...descriptors.problems(), ...(loss === undefined ? [] : [loss])] },
+          supervisor: { problems: [...descriptors.problems(), ...(streamOwner?.problems() ?? []), ...(loss === undefined ? [] : [loss])], notices: streamOwner?.notices() ?? [] },
           ...(brokerWatch === undefined ? {} : { 'nats-server': { heals: brokerWatch.heals(), problems: brokerWatch.problems() } }),
         },
         silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),

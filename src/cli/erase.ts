@@ -15,6 +15,7 @@ import { createLogger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/service-state.ts';
 import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
+import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
 import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
 
@@ -67,7 +68,7 @@ export const eraseCommand: Command = {
     const { values } = parseWords(args, [], options, usage);
     const target = await parseTarget(values);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-    const { lake: lakeDir, run, nats } = dataPaths(config.dataDir);
+    const { claim, lake: lakeDir, run, nats } = dataPaths(config.dataDir);
     const { retentionMs } = config;
     const clock = createClock(config.clockOffsetSeconds);
     const logger = createLogger(config.logLevel, { role: 'erase' });
@@ -84,6 +85,8 @@ export const eraseCommand: Command = {
       if (url === undefined) throw new AppError('broker_away', 'cannot find the broker of the running service', { hint: 'Name it by TRIBUTARY_NATS_URL.' });
       const connection = await openConnection({ url, name: 'tributary erase', logger });
       opened.add('stream', () => connection.close());
+      const guard = await openGuard(connection, { streamName: config.streamName, claimFile: claim });
+      opened.add('stream guard', () => guard.stop());
       const { staging, table: tableDir } = lakePaths(lakeDir);
       // In the staging folder, which is swept: what a killed erasure leaves there are rows of the lake.
       const tempDir = path.join(staging, `spill-${randomUUID()}`);
@@ -92,7 +95,7 @@ export const eraseCommand: Command = {
       opened.add('duckdb', () => duckdb.close());
       const table = await openTable(tableDir, { clock, crashPoint: noCrashPoint });
       const storeDir = config.natsUrl === undefined ? { storeDir: path.join(nats, 'store') } : {};
-      const dependencies = { table, lakeDir, duckdb, publisher: openPublisher(connection), clock, crashPoint: noCrashPoint, signal: stop, ...storeDir };
+      const dependencies = { table, lakeDir, duckdb, publisher: openPublisher(connection, guard), clock, crashPoint: noCrashPoint, signal: stop, ...storeDir };
       const erased = await eraseEvents(dependencies, target, { retentionMs, now: values.now === true });
       // An export may have begun to read just before.
       const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();

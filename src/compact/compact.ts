@@ -33,7 +33,7 @@ import { compactFacts, createTrouble, type SeenFault, type Trouble } from './com
 import { createClockWatch } from './clock-watch.ts';
 import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
 import { flushBatch } from './flush.ts';
-import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
+import { faultExplanations, findStreamFault, followStream, isStillWhole, skipHole, type FollowDependencies } from './follow.ts';
 import { gatherBatch } from './gather.ts';
 import { openRecentKeys, type RecentKeys } from './recent-keys.ts';
 import { watchStreamEnd, type StreamEnd } from './stream-end.ts';
@@ -128,11 +128,13 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   });
   if (batch === undefined) return;
   // Messages pulled from a stream that has lost its anchor meanwhile may be others than those that follow our position.
-  if ((await findStreamFault(reader, epoch)) !== undefined) return;
+  const fault = await findStreamFault(reader, epoch);
+  if (fault !== undefined && !(await isStillWhole(reader, epoch, fault, batch))) return;
+  if (fault !== undefined) logger.error({ fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence }, 'messages were removed from the stream while they were read: they are taken in all the same');
 
   loop.assertFolder();
   const startedAt = performance.now();
-  const flushed = await flushBatch({ table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer }, batch, epoch);
+  const flushed = await flushBatch({ table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: async () => reader.assertOwner?.() }, batch, epoch);
   await purge(reader, flushed.epoch);
   await loop.crashPoint('flush-purged');
   const durationMs = Math.round(performance.now() - startedAt);
@@ -157,7 +159,7 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
       const lastedMs = loop.trouble.note(error);
       // A broker that is away or a full disk is waited for; anything else that lasts may go better in a new process.
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
-      const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || error.code === 'foreign_commit' || (error.retryable && lastedMs < maxTroubleMs)));
+      const passing = fullDisk || (isAppError(error) && (['disk', 'broker_away', 'foreign_commit', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs)));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
       loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');

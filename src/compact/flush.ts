@@ -30,6 +30,8 @@ export interface FlushDependencies {
   readonly failedDir: string;
   /** This compactor's claim on the lake. */
   readonly writer: string;
+  /** Throws when the stream has become another service's, who then takes these messages in: asked as late as can be. */
+  readonly assertStreamOwner?: () => Promise<void>;
 }
 
 /** What a flush did, for its log line and the metrics. */
@@ -128,6 +130,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
         metrics: { rows, bytes: written?.sizeBytes ?? 0, events: batch.events, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
       };
     };
+    await dependencies.assertStreamOwner?.();
     await table.commit(build, commitId);
     await keys.remember(verdict.addsKeys ? { version, keysCommit: commitId } : undefined);
     await crashPoint('flush-committed');

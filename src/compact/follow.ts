@@ -3,7 +3,7 @@ import type { Epoch } from '../lake/lake-state.ts';
 import type { Table } from '../lake/table.ts';
 import type { StreamReader, StreamState } from '../stream/stream.ts';
 import { assertOwner } from './flush.ts';
-import { hashMessage } from './gather.ts';
+import { hashMessage, type Batch } from './gather.ts';
 
 /** What can be wrong with the stream when it is compared with the lake's position. */
 export type StreamFault = 'recreated' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap' | 'tail_lost';
@@ -31,6 +31,20 @@ export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promi
   const anchor = await reader.findMessage(epoch.position);
   if (anchor === undefined) return 'anchor_gone';
   return hashMessage(anchor.payload) === epoch.anchorHash ? undefined : 'replaced';
+}
+
+/**
+ * Says whether a batch that was pulled right after the position may be taken in although the stream has lost messages
+ * meanwhile: removed, by a purge or by settings that an operator changed, and not replaced. What the batch has may then be
+ * all that is left of them. The same last message, or none left up to it, shows that no number was used again.
+ */
+export async function isStillWhole(reader: StreamReader, epoch: Epoch, fault: StreamFault, batch: Pick<Batch, 'lastSequence' | 'lastHash'>): Promise<boolean> {
+  if (fault !== 'gap' && fault !== 'anchor_gone') return false;
+  const state = await reader.state();
+  if (state.id !== epoch.streamId || state.lastSequence < batch.lastSequence) return false;
+  if (state.firstSequence > batch.lastSequence) return true;
+  const last = await reader.findMessage(batch.lastSequence);
+  return last !== undefined && hashMessage(last.payload) === batch.lastHash;
 }
 
 export interface FollowDependencies {

@@ -123,9 +123,11 @@ export function createGroupCommit(
       await publisher.publish(payload, (group[0]?.dueMs ?? startedMs) - startedMs);
     } catch (error) {
       const full = isAppError(error, 'stream_full');
-      const away = isAppError(error, 'broker_away');
+      // What keeps the stream shut is told by its guard.
+      const shut = isAppError(error, 'stream_shut');
+      const away = shut || isAppError(error, 'broker_away');
       stalled = !full;
-      trouble.note(full ? 'full' : away ? 'away' : 'unconfirmed');
+      if (!shut) trouble.note(full ? 'full' : away ? 'away' : 'unconfirmed');
       logger[confirmed ? 'warn' : 'debug']({ appends: group.length, bytes: payload.length, error: describeError(error) }, 'group not confirmed');
       confirmed = false;
       // Surely not stored, so it may be tried again while its time lasts.

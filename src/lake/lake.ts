@@ -22,6 +22,7 @@ import { retry } from '../runtime/retry.ts';
 import { eventColumns, type Column } from '../model/event-fields.ts';
 import { writeCheckpoint } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
+import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './lake-state.ts';
 import { listLog, logFolder } from './log-files.ts';
 import { isOwnProtocol, tableProtocol } from './protocol.ts';
@@ -95,12 +96,12 @@ async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonl
 }
 
 /** Commits version 0. Of several processes that try, one does it and the others find it done. */
-async function createTable(tableDir: string, columns: readonly Column[], options: LakeOptions): Promise<void> {
+async function createTable(tableDir: string, id: string, columns: readonly Column[], options: LakeOptions): Promise<void> {
   const commitId = randomUUID();
   const nowMs = options.clock.nowMs();
   const before = { commitId: '', cause: 'create', totals: emptyTotals, availableAtMs: 0 } as const;
   const metaData = {
-    id: randomUUID(),
+    id,
     name: 'events',
     description: 'Imported registration, login and custom events.',
     format: { provider: 'parquet', options: {} },
@@ -156,7 +157,7 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
     try {
       // The empty file comes first: whoever sees a version can rely on it.
       if (!(await exists(emptyFilePath(paths.table)))) await writeEmptyFile(duckdb, paths.table, isNew ? columns : await readColumns(paths.table));
-      if (isNew) await createTable(paths.table, columns, options);
+      if (isNew) await createTable(paths.table, await ensureLakeId(lakeDir), columns, options);
       if (checkpoints.length === 0) await writeCheckpoint(duckdb, paths.table, await loadTableState(paths.table), noCrashPoint);
     } finally {
       duckdb.close();

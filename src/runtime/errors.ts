@@ -15,6 +15,8 @@ const table = {
   broker_unsafe: { retryable: false },
   broker_missing: { retryable: false },
   stream_full: { retryable: true },
+  stream_shut: { retryable: true },
+  stream_taken: { retryable: false },
   publish_unknown: { retryable: true },
   overloaded: { retryable: true },
   commit_conflict: { retryable: true },

@@ -4,7 +4,8 @@ import { errors, RequestError } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
-import { eventSubject, maxMessageBytes, streamName, type PublishAck, type StreamPublisher } from './stream.ts';
+import { noGuard, type StreamGuard } from './guard.ts';
+import { maxMessageBytes, type PublishAck, type StreamPublisher } from './stream.ts';
 
 /** Says whether the library gave up waiting: the message may have been stored all the same. */
 function isNoAnswer(error: unknown): boolean {
@@ -13,23 +14,26 @@ function isNoAnswer(error: unknown): boolean {
 
 /**
  * Opens the way into the stream over a connection, which stays the caller's to close. Acks are those of JetStream: the
- * message is fsynced. A connection lost while a publish waits ends the wait at once with `publish_unknown`.
+ * message is fsynced. A connection lost while a publish waits ends the wait at once with `publish_unknown`; so does a change of
+ * the stream between the leave of the guard and the ack, since what was stored may then not be kept.
  */
-export function openPublisher(connection: StreamConnection): StreamPublisher {
+export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): StreamPublisher {
   const js = jetstream(connection.nats);
 
   async function publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck> {
     assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
     // The library would keep the message and send it once it is connected again, long after the caller was refused.
     if (!connection.isConnected()) throw new AppError('broker_away', 'publish: not connected to the broker');
+    const leave = guard.enter();
 
     let forget: (() => void) | undefined;
     const lost = new Promise<never>((_, reject) => {
       forget = connection.onDisconnect(() => reject(new AppError('publish_unknown', 'publish: the connection was lost before the answer')));
     });
     try {
-      const ack = await Promise.race([js.publish(eventSubject, payload, { timeout: timeoutMs }), lost]);
-      assert.equal(ack.stream, streamName, 'another stream has taken the event subject');
+      const ack = await Promise.race([js.publish(leave.subject, payload, { timeout: timeoutMs }), lost]);
+      assert.equal(ack.stream, leave.stream, 'another stream has taken the event subject');
+      if (!(await Promise.race([guard.holds(leave), lost]))) throw new AppError('publish_unknown', 'publish: the stream was changed before the answer');
       return { stream: ack.stream, sequence: ack.seq };
     } catch (error) {
       if (isNoAnswer(error)) throw new AppError('publish_unknown', `publish: no answer within ${Math.round(timeoutMs)} ms`, { cause: error });

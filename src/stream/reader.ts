@@ -3,7 +3,8 @@ import { nanos } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
-import { maxMessageBytes, streamName, type StreamMessage, type StreamReader } from './stream.ts';
+import { noGuard, type StreamGuard } from './guard.ts';
+import { maxMessageBytes, streamName as unclaimedName, type StreamMessage, type StreamReader } from './stream.ts';
 
 /**
  * Most bytes asked for at once. The server cuts a client off as too slow at 64 MB waiting to be sent; a pull by number
@@ -56,20 +57,35 @@ async function readFetch(fetch: ConsumerMessages, waitMs: number, signal: AbortS
   }
 }
 
+async function forget(consumer: Consumer | undefined): Promise<void> {
+  // One that the broker has forgotten is deleted already.
+  await consumer?.delete().catch(() => undefined);
+}
+
 /**
  * Keeps one ephemeral consumer without acks, and knows the sequence it delivers next. The broker's own memory of a
  * position is not trusted: when the caller asks for another position, or a fetch was cut off, a new consumer is made.
  */
-function createCursor(connection: StreamConnection, manager: JetStreamManager) {
+function createCursor(connection: StreamConnection, manager: JetStreamManager, streamName: string) {
   const js = jetstream(connection.nats);
   let consumer: Consumer | undefined;
+  /** No longer read from; deleted when the next is there, so that the stream never is without one: see `drop`. */
+  let stale: Consumer | undefined;
   let nextSequence = 0;
 
+  /** Reads no longer from the consumer. It stays for now: were the stream's retention changed to `interest`, only messages that a consumer waits for would be kept. */
   async function drop(): Promise<void> {
-    const old = consumer;
+    const older = stale;
+    if (consumer === undefined) return;
+    stale = consumer;
     consumer = undefined;
-    // One that the broker has forgotten is deleted already.
-    await old?.delete().catch(() => undefined);
+    await forget(older);
+  }
+
+  async function close(): Promise<void> {
+    await drop();
+    await forget(stale);
+    stale = undefined;
   }
 
   async function moveTo(sequence: number): Promise<Consumer> {
@@ -84,11 +100,14 @@ function createCursor(connection: StreamConnection, manager: JetStreamManager) {
       num_replicas: 1,
     });
     nextSequence = sequence;
-    return (consumer = js.consumers.getConsumerFromInfo(info));
+    consumer = js.consumers.getConsumerFromInfo(info);
+    await forget(stale);
+    stale = undefined;
+    return consumer;
   }
 
   return {
-    drop,
+    close,
     /** Fetches once from `sequence`; asserts that what comes is contiguous. */
     async fetch(sequence: number, maxBytes: number, waitMs: number, signal: AbortSignal | undefined): Promise<StreamMessage[]> {
       const from = await moveTo(sequence);
@@ -120,12 +139,19 @@ async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
   }
 }
 
+export interface ReaderOptions {
+  /** Default: that of a stream that no service has claimed. */
+  readonly streamName?: string;
+  /** Asked whose the stream is at each look at its state; whoever only looks needs none. */
+  readonly guard?: StreamGuard;
+}
+
 /** Opens the stream for reading over a connection, which stays the caller's to close. `broker_away` when it does not answer. */
-export async function openReader(connection: StreamConnection): Promise<StreamReader> {
+export async function openReader(connection: StreamConnection, { streamName = unclaimedName, guard = noGuard }: ReaderOptions = {}): Promise<StreamReader> {
   const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
     throw wrapBrokerError(error, 'open the stream');
   });
-  const cursor = createCursor(connection, manager);
+  const cursor = createCursor(connection, manager, streamName);
 
   async function pull(afterSequence: number, limits: PullLimits): Promise<StreamMessage[]> {
     const deadline = performance.now() + limits.waitMs;
@@ -149,9 +175,12 @@ export async function openReader(connection: StreamConnection): Promise<StreamRe
   return {
     state: () =>
       edge('read the state of the stream', async () => {
-        const { created, state } = await manager.streams.info(streamName);
+        const info = await manager.streams.info(streamName);
+        await guard.assertOwner(info);
+        const { created, state } = info;
         return { id: `${streamName}@${created}`, firstSequence: state.first_seq, lastSequence: state.last_seq, messages: state.messages, bytes: state.bytes };
       }),
+    assertOwner: () => edge('see whose the stream is', async () => guard.assertOwner(await manager.streams.info(streamName))),
     findMessage: (sequence) =>
       edge('read a message', async () => {
         const message = await manager.streams.getMessage(streamName, { seq: sequence });
@@ -162,6 +191,6 @@ export async function openReader(connection: StreamConnection): Promise<StreamRe
       edge('purge the stream', async () => {
         await manager.streams.purge(streamName, { seq: sequence });
       }),
-    close: () => cursor.drop(),
+    close: () => cursor.close(),
   };
 }

@@ -7,9 +7,9 @@
  * Crash: an unconfirmed publish may or may not be stored; nothing confirmed is lost.
  */
 
-/** Name of the JetStream stream that carries imported events. */
+/** Name of the JetStream stream that carries imported events, unless TRIBUTARY_STREAM names another. */
 export const streamName = 'TRIBUTARY_EVENTS';
-/** Every message of the stream is published under this subject. */
+/** The subject of the messages of a stream that no service has claimed (claim.ts). */
 export const eventSubject = 'tributary.events';
 /** Upper bound of one message's payload, bytes: below nats-server's default max_payload of 1 MiB, with room for headers. */
 export const maxMessageBytes = 900 * 1024;
@@ -21,7 +21,7 @@ export interface PublishAck {
   readonly sequence: number;
 }
 
-/** Writes messages to the stream. Errors: `publish_unknown` (no answer: may be stored), `stream_full` and `broker_away` (not stored). */
+/** Writes messages to the stream. Errors: `publish_unknown` (no answer: may be stored), `stream_full`, `stream_shut` and `broker_away` (not stored). */
 export interface StreamPublisher {
   publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck>;
   /** Round trip to the broker; throws `broker_away` when it does not answer in time. */
@@ -46,7 +46,10 @@ export interface StreamState {
 
 /** Reads the stream for the compactor. Position is the caller's: nothing here is remembered by the broker. */
 export interface StreamReader {
+  /** Errors: `stream_shut` when the stream is another service's; nothing of it may then be taken or purged. */
   state(): Promise<StreamState>;
+  /** Throws `stream_shut` when the stream is another service's. */
+  assertOwner?(): Promise<void>;
   /** The message at a sequence, or undefined when it is not there. */
   findMessage(sequence: number): Promise<StreamMessage | undefined>;
   /**

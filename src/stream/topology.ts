@@ -1,53 +1,42 @@
-import { DiscardPolicy, jetstreamManager, PersistMode, RetentionPolicy, StorageType, JetStreamApiError, type StreamConfig, type StreamInfo } from '@nats-io/jetstream';
-import { nanos } from '@nats-io/transport-node';
+import { JetStreamApiError, jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { eventSubject, maxMessageBytes, streamName } from './stream.ts';
-
-export interface StreamLimits {
-  /** Most bytes the stream may hold; then publishes are refused with `stream_full`. */
-  readonly maxBytes: number;
-}
+import { describeDeviations, findDeviations, newStreamSettings, wantedSettings, type StreamDemands } from './stream-settings.ts';
 
 /** Oldest nats-server without a known loss of acknowledged messages: before it, a hard kill in a purge could empty a stream. */
 const minServerVersion = [2, 14] as const;
-/** The window in which the broker itself drops a repeated message id; nothing here relies on it. */
-const duplicateWindowMs = 120_000;
 const streamNotFound = 10_059;
+const nameInUse = 10_058;
 
-/** The settings an acknowledged event depends on; every start puts them right on a stream that is already there. */
-function streamSettings(limits: StreamLimits): Partial<StreamConfig> {
-  return {
-    subjects: [eventSubject],
-    // The default, `old`, would drop acknowledged events to make room for new ones.
-    discard: DiscardPolicy.New,
-    max_bytes: limits.maxBytes,
-    // Headers count too.
-    max_msg_size: maxMessageBytes + 4096,
-    max_msgs: -1,
-    max_msgs_per_subject: -1,
-    max_age: 0,
-    duplicate_window: nanos(duplicateWindowMs),
-    no_ack: false,
-  };
+/** Finds a stream by its name; undefined when there is none. */
+export async function findStream(manager: JetStreamManager, name: string): Promise<StreamInfo | undefined> {
+  try {
+    return await manager.streams.info(name);
+  } catch (error) {
+    if (error instanceof JetStreamApiError && error.code === streamNotFound) return undefined;
+    throw error;
+  }
 }
 
-function assertSafe(info: StreamInfo): void {
-  const { config } = info;
-  const problems = [
-    config.storage === StorageType.File ? [] : ['it is not stored in files'],
-    config.retention === RetentionPolicy.Limits ? [] : [`its retention is '${config.retention}', not 'limits'`],
-    config.persist_mode === PersistMode.Async ? ['it acknowledges before the fsync (persist_mode async)'] : [],
-    config.deny_purge ? ['it denies purges'] : [],
-    config.sealed ? ['it is sealed'] : [],
-    config.mirror === undefined ? [] : ['it is a mirror'],
-  ].flat();
-  if (problems.length > 0) {
-    throw new AppError('broker_unsafe', `the stream ${streamName} cannot keep events: ${problems.join(', ')}`, {
-      hint: 'Move that stream to another name and start again.',
-    });
+/** Creates a stream with safe settings beside those given; undefined when another process has just created one of this name. */
+export async function createStream(manager: JetStreamManager, name: string, demands: StreamDemands, others: Partial<StreamInfo['config']>): Promise<StreamInfo | undefined> {
+  try {
+    return await manager.streams.add({ num_replicas: 1, ...others, ...newStreamSettings(demands), name });
+  } catch (error) {
+    if (error instanceof JetStreamApiError && error.code === nameInUse) return undefined;
+    throw error;
   }
+}
+
+/** Throws `broker_unsafe` when a stream has a setting that loses events and cannot be changed any more. */
+export function assertMendable(info: StreamInfo, demands: StreamDemands): void {
+  const fixed = findDeviations(info.config, demands).filter((deviation) => deviation.vital && deviation.fixed);
+  if (fixed.length === 0) return;
+  throw new AppError('broker_unsafe', `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`, {
+    hint: 'Name another stream by TRIBUTARY_STREAM, or remove this one once the lake has what is in it.',
+  });
 }
 
 /** Checks what a client can see of any broker: version, JetStream, room for a message. Throws `broker_unsafe`. */
@@ -65,28 +54,17 @@ export function assertBroker(connection: StreamConnection): void {
 }
 
 /**
- * Makes sure that the stream is there with safe settings: creates it, or puts right what can be changed, and refuses
- * (`broker_unsafe`) what cannot. Replicas of an existing stream stay as the operator set them.
- *
- * Whether an external cluster fsyncs before it acknowledges cannot be seen by a client; only the embedded server's
- * monitor says so.
+ * Makes sure that a stream without an owner is there with safe settings: creates it, or puts right what can be changed, and
+ * refuses (`broker_unsafe`) what cannot. The service's own stream is claimed as well (owner.ts).
  */
-export async function ensureStream(connection: StreamConnection, limits: StreamLimits): Promise<void> {
+export async function ensureStream(connection: StreamConnection, { maxBytes }: Pick<StreamDemands, 'maxBytes'>): Promise<void> {
   assertBroker(connection);
-  const settings = streamSettings(limits);
+  const demands = { subject: eventSubject, maxBytes };
   try {
     const manager = await jetstreamManager(connection.nats);
-    const existing = await manager.streams.info(streamName).catch((error: unknown) => {
-      if (error instanceof JetStreamApiError && error.code === streamNotFound) return undefined;
-      throw error;
-    });
-    if (existing === undefined) {
-      assertSafe(await manager.streams.add({ ...settings, name: streamName, storage: StorageType.File, retention: RetentionPolicy.Limits, num_replicas: 1 }));
-      return;
-    }
-    assertSafe(existing);
-    const differs = Object.entries(settings).some(([key, value]) => JSON.stringify(existing.config[key as keyof StreamConfig] ?? false) !== JSON.stringify(value));
-    if (differs) await manager.streams.update(streamName, { ...existing.config, ...settings });
+    const info = (await findStream(manager, streamName)) ?? (await createStream(manager, streamName, demands, {})) ?? (await manager.streams.info(streamName));
+    assertMendable(info, demands);
+    if (findDeviations(info.config, demands).length > 0) await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands) });
   } catch (error) {
     throw wrapBrokerError(error, 'create the stream');
   }

@@ -4,6 +4,7 @@ import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import type { StreamReader } from '../../../src/stream/stream.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -145,4 +146,50 @@ test('a tail that was seen and is lost before the lake has it is told of, even w
   await waitForStored(folder, 7);
   expect(facts(third)).toEqual([]);
   await third.stop();
+});
+
+test('messages that are removed from the stream while they are read are in the lake, without an alarm of a loss', async () => {
+  const { folder, stream } = await withTwoEvents();
+  let removed = false;
+  const reader: StreamReader = {
+    ...stream,
+    async pull(after, limits) {
+      const pulled = await stream.pull(after, limits);
+      if (pulled.length > 0 && !removed) {
+        removed = true;
+        // As interest retention does, or an operator's purge: the anchor goes too, and the last message stays.
+        await stream.purgeBelow(5);
+      }
+      return pulled;
+    },
+  };
+  for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
+  const compact = await startTestCompact(folder, reader);
+  await waitForStored(folder, 5);
+  expect(facts(compact)).toEqual([]);
+  await compact.stop();
+});
+
+test('what was read is not taken in when the numbers were used again meanwhile', async () => {
+  const { folder, stream } = await withTwoEvents();
+  let damaged = false;
+  const reader: StreamReader = {
+    ...stream,
+    async pull(after, limits) {
+      const pulled = await stream.pull(after, limits);
+      if (pulled.length > 0 && !damaged) {
+        damaged = true;
+        stream.truncate(1);
+        for (let n = 0; n < 4; n += 1) stream.publish([eventLine()]);
+        await stream.purgeBelow(4);
+      }
+      return pulled;
+    },
+  };
+  for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
+  const compact = await startTestCompact(folder, reader);
+  // Two of before, and the two that the stream still has.
+  await waitForStored(folder, 4);
+  expect(facts(compact)).toContain('gap');
+  await compact.stop();
 });

@@ -1,0 +1,114 @@
+import { DiscardPolicy, PersistMode, RetentionPolicy, StorageType, type StreamConfig } from '@nats-io/jetstream';
+import { nanos } from '@nats-io/transport-node';
+import { maxMessageBytes } from './stream.ts';
+
+/** What the service asks of its stream. */
+export interface StreamDemands {
+  /** The one subject under which messages are published. */
+  readonly subject: string;
+  /** Most bytes the stream may hold; then publishes are refused with `stream_full`. */
+  readonly maxBytes: number;
+}
+
+/**
+ * One setting of the stream. `vital`: with another value a message that was acknowledged can be dropped, hidden, never
+ * fsynced or joined by strangers, so that no 200 may rest on it. The others are kept as they are wanted, no more.
+ */
+interface Setting {
+  readonly name: keyof StreamConfig;
+  readonly wanted: unknown;
+  readonly vital: boolean;
+  /** The server does not change it on a stream that is there. */
+  readonly fixed?: boolean;
+  /** Says whether another value is as good. */
+  readonly accepts?: (value: unknown) => boolean;
+}
+
+/** A setting that is not as it has to be. */
+export interface Deviation {
+  readonly setting: keyof StreamConfig;
+  /** The found and the wanted value, in words. */
+  readonly text: string;
+  readonly vital: boolean;
+  readonly fixed: boolean;
+}
+
+function isAbsent(value: unknown): boolean {
+  return value === undefined || (typeof value === 'object' && value !== null && Object.keys(value).length === 0);
+}
+
+/** The window in which the broker itself drops a repeated message id; nothing here relies on it. */
+const duplicateWindowMs = 120_000;
+
+/**
+ * Every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message. Left to the
+ * operator, since no acknowledged message depends on them: description, num_replicas, placement, compression, republish,
+ * allow_direct, mirror_direct, deny_delete, max_consumers, and what acts only on messages that carry a header of ours
+ * that we never send (allow_msg_ttl with subject_delete_marker_ttl, allow_msg_counter, allow_msg_schedules, allow_atomic).
+ */
+function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
+  return [
+    { name: 'subjects', wanted: [subject], vital: true },
+    // The default, `old`, would drop acknowledged events to make room for new ones.
+    { name: 'discard', wanted: DiscardPolicy.New, vital: true },
+    { name: 'discard_new_per_subject', wanted: false, vital: true },
+    { name: 'max_msgs', wanted: -1, vital: true },
+    { name: 'max_msgs_per_subject', wanted: -1, vital: true },
+    { name: 'max_age', wanted: 0, vital: true },
+    { name: 'no_ack', wanted: false, vital: true },
+    // `interest` drops what no consumer waits for, `workqueue` what one has acknowledged.
+    { name: 'retention', wanted: RetentionPolicy.Limits, vital: true },
+    // Lets any publisher replace all messages by one.
+    { name: 'allow_rollup_hdrs', wanted: false, vital: true },
+    // Events of other streams would get into the lake, or ours be known by another subject.
+    { name: 'sources', wanted: undefined, vital: true, accepts: isAbsent },
+    { name: 'subject_transform', wanted: undefined, vital: true, accepts: isAbsent },
+    { name: 'storage', wanted: StorageType.File, vital: true, fixed: true },
+    // `async` acknowledges before the fsync.
+    { name: 'persist_mode', wanted: undefined, vital: true, fixed: true, accepts: (value) => value !== PersistMode.Async },
+    { name: 'mirror', wanted: undefined, vital: true, fixed: true, accepts: isAbsent },
+    { name: 'sealed', wanted: false, vital: true, fixed: true },
+    // Without purges it only fills up.
+    { name: 'deny_purge', wanted: false, vital: true, fixed: true },
+    { name: 'max_bytes', wanted: maxBytes, vital: false },
+    // Headers count too.
+    { name: 'max_msg_size', wanted: maxMessageBytes + 4096, vital: false },
+    { name: 'duplicate_window', wanted: nanos(duplicateWindowMs), vital: false },
+    // Could refuse the compactor's consumer.
+    { name: 'consumer_limits', wanted: undefined, vital: false, accepts: isAbsent },
+  ];
+}
+
+/** The settings as the server takes them, those that can be changed on a stream that is there. */
+export function wantedSettings(demands: StreamDemands): Partial<StreamConfig> {
+  return Object.fromEntries(settingsOf(demands).filter(({ fixed }) => fixed !== true).map(({ name, wanted }) => [name, wanted]));
+}
+
+/** The settings of a stream that is to be created. */
+export function newStreamSettings(demands: StreamDemands): Partial<StreamConfig> {
+  return { ...wantedSettings(demands), storage: StorageType.File };
+}
+
+function isAsWanted({ name, wanted, accepts }: Setting, config: StreamConfig): boolean {
+  const found: unknown = config[name];
+  if (accepts !== undefined) return accepts(found);
+  // The server leaves out what is false.
+  return JSON.stringify(found ?? false) === JSON.stringify(wanted);
+}
+
+/** Compares a stream's settings with the wanted ones; empty when all are right. */
+export function findDeviations(config: StreamConfig, demands: StreamDemands): readonly Deviation[] {
+  return settingsOf(demands)
+    .filter((setting) => !isAsWanted(setting, config))
+    .map(({ name, wanted, vital, fixed }) => ({
+      setting: name,
+      text: `${name} is ${JSON.stringify(config[name] ?? false)}, not ${JSON.stringify(wanted) ?? 'unset'}`,
+      vital,
+      fixed: fixed === true || config[name] === RetentionPolicy.Workqueue,
+    }));
+}
+
+/** The deviations as one clause for a log line, a problem or an error. */
+export function describeDeviations(deviations: readonly Deviation[]): string {
+  return deviations.map(({ text }) => text).join(', ');
+}

@@ -1,0 +1,103 @@
+import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
+import { mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { onTestFinished } from 'vitest';
+import { isAppError } from '../../src/runtime/errors.ts';
+import { findFolderPlace } from '../../src/runtime/folder-place.ts';
+import { openGuard, type OpenGuard } from '../../src/stream/guard.ts';
+import { ownStream, type OwnerOptions, type StreamOwner } from '../../src/stream/owner.ts';
+import { openPublisher } from '../../src/stream/publisher.ts';
+import type { StreamPublisher } from '../../src/stream/stream.ts';
+import { silentLogger, type TestNats } from './nats.ts';
+
+/** What a service's supervisor and one of its roles have of a stream, in one process. */
+export interface OwnedStream {
+  readonly owner: StreamOwner;
+  readonly guard: OpenGuard;
+  readonly publisher: StreamPublisher;
+  stop(): Promise<void>;
+}
+
+/** Claims the stream for the data folder, as the start of a service does. */
+export async function claimFor(nats: TestNats, folder: string, options: Partial<OwnerOptions> = {}): Promise<StreamOwner> {
+  mkdirSync(folder, { recursive: true });
+  const connection = await nats.connect();
+  const owner = await ownStream(connection, {
+    streamName: 'SHARED',
+    maxBytes: 2 ** 22,
+    lake: { id: 'lake-1', findStreamId: () => Promise.resolve(undefined) },
+    claimFile: path.join(folder, 'stream-claim.json'),
+    questionFolder: path.join(folder, 'run'),
+    place: findFolderPlace(folder),
+    exclusive: false,
+    leaseMs: 300,
+    logger: silentLogger,
+    ...options,
+  });
+  onTestFinished(() => owner.stop());
+  return owner;
+}
+
+/** Opens the way into the stream for the data folder, as an import worker does. */
+export async function enterFor(nats: TestNats, folder: string, streamName = 'SHARED'): Promise<Pick<OwnedStream, 'guard' | 'publisher'>> {
+  const connection = await nats.connect();
+  const guard = await openGuard(connection, { streamName, claimFile: path.join(folder, 'stream-claim.json') });
+  onTestFinished(() => guard.stop());
+  return { guard, publisher: openPublisher(connection, guard) };
+}
+
+/** A manager of the broker's streams, as an operator has one. */
+export async function operatorOf(nats: TestNats): Promise<JetStreamManager> {
+  return await jetstreamManager((await nats.connect()).nats);
+}
+
+/** A few clients that publish without end: what was acknowledged, by its sequence, and the code of the newest refusal. */
+export interface Publishing {
+  readonly acknowledged: ReadonlyMap<number, string>;
+  /** The code of the error that the newest publish ended with; undefined when it was acknowledged. */
+  readonly refusal: string | undefined;
+  stop(): Promise<void>;
+}
+
+/** Starts four of them. */
+export function startPublishing(publisher: StreamPublisher, stream: string): Publishing {
+  const acknowledged = new Map<number, string>();
+  const stopping = new AbortController();
+  let count = 0;
+  let refusal: string | undefined;
+  const publish = async (): Promise<void> => {
+    while (!stopping.signal.aborted) {
+      const text = `${stream}-${(count += 1)}`;
+      try {
+        acknowledged.set((await publisher.publish(Buffer.from(text), 1000)).sequence, text);
+        refusal = undefined;
+      } catch (error) {
+        if (!isAppError(error)) throw error;
+        refusal = error.code;
+        await publisher.ping(5000).catch(() => undefined);
+      }
+    }
+  };
+  const publishers = Promise.all(Array.from({ length: 4 }, publish));
+  return {
+    acknowledged,
+    get refusal() {
+      return refusal;
+    },
+    async stop() {
+      stopping.abort();
+      await publishers;
+    },
+  };
+}
+
+/** The texts of acknowledged messages above a sequence that the stream does not have. */
+export async function findLost(manager: JetStreamManager, stream: string, { acknowledged }: Publishing, above = 0): Promise<string[]> {
+  const lost: string[] = [];
+  for (const [sequence, text] of acknowledged) {
+    if (sequence <= above) continue;
+    const message = await manager.streams.getMessage(stream, { seq: sequence }).catch(() => null);
+    if (message === null || Buffer.from(message.data).toString() !== text) lost.push(text);
+  }
+  return lost;
+}

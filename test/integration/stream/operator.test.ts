@@ -1,0 +1,133 @@
+import { jetstreamManager, type JetStreamManager, type StreamConfig } from '@nats-io/jetstream';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { claimFor, enterFor, findLost, operatorOf, startPublishing } from '../../helpers/owned-stream.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { startTestNats, type TestNats } from '../../helpers/nats.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+/** A stream changed by its operator while events are published. */
+
+let nats: TestNats;
+let operator: JetStreamManager;
+beforeAll(async () => {
+  nats = await startTestNats({ streamMaxBytes: 'none' });
+  operator = await operatorOf(nats);
+});
+// Registered first, and so the last to run: an owner that still ran would make its stream anew.
+beforeEach(({ onTestFinished }) => {
+  onTestFinished(async () => {
+    for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
+  });
+});
+afterAll(() => nats.stop());
+
+let streams = 0;
+/** A name that no other test of this file has: a setting such as `sealed` spoils its stream for good. */
+function nextName(): string {
+  streams += 1;
+  return `CHANGED_${streams}`;
+}
+
+const unsafe: readonly (readonly [string, Partial<StreamConfig>])[] = [
+  ['discard', { discard: 'old' }],
+  ['max_age', { max_age: 100_000_000, duplicate_window: 100_000_000 }],
+  ['retention', { retention: 'interest' }],
+  ['max_msgs', { max_msgs: 3, discard: 'old' }],
+  ['max_msgs_per_subject', { max_msgs_per_subject: 2, discard: 'old' }],
+  ['discard_new_per_subject', { discard_new_per_subject: true, max_msgs_per_subject: 1_000_000 }],
+  ['no_ack', { no_ack: true }],
+  ['allow_rollup_hdrs', { allow_rollup_hdrs: true }],
+  ['sources', { sources: [{ name: 'ELSEWHERE' }] }],
+  ['subject_transform', { subject_transform: { src: '>', dest: 'hidden.>' } }],
+  ['subjects', { subjects: ['another.subject'] }],
+];
+const lasting: readonly (readonly [string, Partial<StreamConfig>])[] = [
+  ['deny_purge', { deny_purge: true }],
+  ['sealed', { sealed: true, discard: 'new' }],
+];
+
+describe('a stream changed by its operator', () => {
+  it.each([...unsafe, ...lasting])('takes no event while %s is unsafe, and says which setting it is', async (setting, change) => {
+    const [stream, folder] = [nextName(), testFolder()];
+    // The owner, which would put it right, is away.
+    await (await claimFor(nats, folder, { streamName: stream })).stop();
+    const { guard, publisher } = await enterFor(nats, folder, stream);
+    const publishing = startPublishing(publisher, stream);
+    await waitFor('events are taken', () => publishing.acknowledged.size > 20);
+    const { state } = await operator.streams.update(stream, change);
+    await waitFor('the import stops', () => publishing.refusal === 'stream_shut');
+    expect(guard.problems()).toMatchObject([{ what: expect.stringContaining(`${setting} is `) as string }]);
+    const told = publishing.acknowledged.size;
+    await waitFor('it is looked at again', async () => publishing.refusal === 'stream_shut' && (await publisher.ping(1000).then(() => true)));
+    await publishing.stop();
+    // What the change itself removed is the operator's doing; nothing was acknowledged on it.
+    expect(publishing.acknowledged.size).toBe(told);
+    expect([...publishing.acknowledged.keys()].filter((sequence) => sequence > state.last_seq)).toEqual([]);
+  });
+
+  it.each(unsafe)('is put right when %s was changed, with a notice, and loses nothing acknowledged after the change', async (setting, change) => {
+    const [stream, folder] = [nextName(), testFolder()];
+    const owner = await claimFor(nats, folder, { streamName: stream });
+    const { guard, publisher } = await enterFor(nats, folder, stream);
+    const publishing = startPublishing(publisher, stream);
+    await waitFor('events are taken', () => publishing.acknowledged.size > 20);
+    const { state } = await operator.streams.update(stream, change);
+    await waitFor('it is put right', () => owner.notices().length > 0);
+    const before = publishing.acknowledged.size;
+    await waitFor('events are taken again', () => publishing.acknowledged.size > before + 50);
+    await publishing.stop();
+    expect(owner.notices()).toMatchObject([{ what: expect.stringContaining(`${setting} is `) as string }]);
+    expect([...owner.problems(), ...guard.problems()]).toEqual([]);
+    expect(await findLost(operator, stream, publishing, state.last_seq)).toEqual([]);
+  });
+
+  it('is made anew at once when it is deleted, with its settings, its claim and what the operator gave it', async () => {
+    const [stream, folder] = [nextName(), testFolder()];
+    const owner = await claimFor(nats, folder, { streamName: stream });
+    const { guard, publisher } = await enterFor(nats, folder, stream);
+    await operator.streams.update(stream, { description: 'events of the shop', metadata: { team: 'shop' } });
+    await waitFor('the claim is put back', () => owner.notices().length === 1);
+    const { config } = await operator.streams.info(stream);
+    const publishing = startPublishing(publisher, stream);
+    await waitFor('events are taken', () => publishing.acknowledged.size > 20);
+    await operator.streams.delete(stream);
+    await waitFor('it is made anew', () => owner.notices().length === 2);
+    const before = publishing.acknowledged.size;
+    await waitFor('events are taken again', () => publishing.acknowledged.size > before + 20);
+    await publishing.stop();
+    const anew = await operator.streams.info(stream);
+    expect(anew.config).toEqual(config);
+    expect(anew.config.metadata).toMatchObject({ team: 'shop', 'tributary.lake': 'lake-1' });
+    expect([...owner.problems(), ...guard.problems()]).toEqual([]);
+  });
+
+  it('is put back to the claim of now when an older state of it is restored', async () => {
+    const [stream, folder] = [nextName(), testFolder()];
+    await (await claimFor(nats, folder, { streamName: stream })).stop();
+    const older = (await operator.streams.info(stream)).config;
+    // Another place: a take-over, and so the next generation.
+    const owner = await claimFor(nats, folder, { streamName: stream, place: { host: 'h', folder, fingerprint: 'moved' } });
+    const { publisher } = await enterFor(nats, folder, stream);
+    const newer = (await operator.streams.info(stream)).config;
+    expect(newer.subjects).not.toEqual(older.subjects);
+    await operator.streams.delete(stream);
+    await operator.streams.add(older);
+    await waitFor('the claim is that of now', async () => (await operator.streams.info(stream).catch(() => undefined))?.config.subjects[0] === newer.subjects[0]);
+    await waitFor('events are taken', () => publisher.publish(Buffer.from('x'), 1000).then(() => true, () => false));
+    expect(owner.problems()).toEqual([]);
+  });
+
+  it('stops the import with a problem when the account may not change it, and goes on when the operator has', async () => {
+    const [stream, folder] = [nextName(), testFolder()];
+    const connection = await nats.connect();
+    const manager = await jetstreamManager(connection.nats);
+    await (await claimFor(nats, folder, { streamName: stream })).stop();
+    const { guard, publisher } = await enterFor(nats, folder, stream);
+    await manager.streams.update(stream, { max_age: 3_600_000_000_000 });
+    await waitFor('the import stops', () => guard.problems().length === 1);
+    await expect(publisher.publish(Buffer.from('x'), 1000)).rejects.toMatchObject({ code: 'stream_shut' });
+    await manager.streams.update(stream, { max_age: 0 });
+    await waitFor('the import goes on', () => publisher.publish(Buffer.from('x'), 1000).then(() => true, () => false));
+    expect(guard.problems()).toEqual([]);
+  });
+});
