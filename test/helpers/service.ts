@@ -14,8 +14,8 @@ const run = promisify(execFile);
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const goneMs = 40_000;
 /** How long a start, a stop and a command may take on a loaded machine; a start with the long form's large stores takes longer. */
-const startMs = isLongRun ? 180_000 : 50_000;
-const stopMs = 120_000;
+const startMs = isLongRun ? 300_000 : 120_000;
+const stopMs = 180_000;
 const commandMs = isLongRun ? 600_000 : 120_000;
 
 export interface TestServiceOptions {
@@ -106,7 +106,8 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     if (child.stdout === null) throw new Error('the service has no standard output');
     const lines = createInterface({ input: child.stdout });
     const line = Promise.race([once(lines, 'line') as Promise<[string]>, exited.then(() => undefined)]);
-    const first = await within('the service is ready', line, startMs).catch((error: unknown) => {
+    const first = await within('the service is ready', line, startMs).catch(async (error: unknown) => {
+      await killSeen();
       throw new Error(`${String(error)}; its log ends:\n${lastLog()}`);
     });
     if (first === undefined) throw new Error(`the service did not start; its log ends:\n${lastLog()}`);
