@@ -18,6 +18,8 @@ import { waitFor } from '../helpers/wait.ts';
 const seed = chaosSeed();
 const again = `make chaos PART=folder-owners SEED=${seed}`;
 const rounds = chaosFigure('TRIBUTARY_TEST_OWNER_ROUNDS', { short: 1, long: 10 });
+/** One process less to start. */
+const settings = { TRIBUTARY_INGEST_WORKERS: '1' };
 const figures = { ways: 0, refusedStarts: 0, secondsLetIn: 0, acknowledgedEvents: 0, lostEvents: 0, doubledEvents: 0, strangeEvents: 0 };
 
 afterAll(() => {
@@ -69,7 +71,7 @@ async function send(service: TestService, token: string): Promise<Client> {
 
 async function startService(dataDir: string): Promise<{ service: TestService; token: string }> {
   const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({ dataDir });
+  const service = await startTestService({ dataDir, settings });
   onTestFinished(() => service.destroy());
   return { service, token: String(app['token']) };
 }
@@ -187,7 +189,7 @@ describe('a service whose folder is taken', () => {
       figures.ways += 1;
       renameSync(dataDir, away);
       await client.isRefused();
-      await expect.poll(() => readProblems(service), { timeout: 20_000 }).toContain('was taken from under the running service');
+      await expect.poll(() => readProblems(service), { timeout: 60_000 }).toContain('was taken from under the running service');
 
       const { service: other, token: otherToken } = await startService(dataDir);
       const otherClient = await send(other, otherToken);
@@ -202,7 +204,7 @@ describe('a service whose folder is taken', () => {
     await client.stop();
     // the token is not that of the folder which stood there: it was asked to come again, not told that it is wrong
     expect(client.refusals.filter(({ status }) => status >= 400 && status < 500)).toEqual([]);
-    await expect.poll(() => readProblems(service), { timeout: 20_000 }).toContain('"ready":true');
+    await expect.poll(() => readProblems(service), { timeout: 60_000 }).toContain('"ready":true');
     await settle(service, [client.ledger]);
   });
 
@@ -216,12 +218,12 @@ describe('a service whose folder is taken', () => {
     renameSync(folder, kept);
     mkdirSync(folder);
     await client.isRefused();
-    await expect.poll(() => readProblems(service), { timeout: 20_000 }).toContain(`the folder ${folder} was taken from under the running service`);
+    await expect.poll(() => readProblems(service), { timeout: 60_000 }).toContain(`the folder ${folder} was taken from under the running service`);
     expect(readdirSync(folder).filter((entry) => entry !== '.lock')).toEqual([]);
     await client.stop();
     rmSync(folder, { recursive: true });
     renameSync(kept, folder);
-    await expect.poll(() => readProblems(service), { timeout: 20_000 }).toContain('"ready":true');
+    await expect.poll(() => readProblems(service), { timeout: 60_000 }).toContain('"ready":true');
     await settle(service, [client.ledger]);
   });
 
@@ -244,7 +246,7 @@ describe('a service whose folder is taken', () => {
     restoreOver(backup, service.dataDir);
     const after = await send(service, token);
     await after.isRefused();
-    await expect.poll(() => readProblems(service), { timeout: 20_000 }).toContain("files of the broker's store");
+    await expect.poll(() => readProblems(service), { timeout: 60_000 }).toContain("files of the broker's store");
     await after.stop();
     await service.stop();
 
@@ -277,7 +279,7 @@ describe('a copied folder', () => {
     const copy = path.join(root, 'copy');
     cpSync(service.dataDir, copy, { recursive: true });
     expect(readdirSync(path.join(copy, 'run'))).not.toEqual([]);
-    const other = await startTestService({ dataDir: copy });
+    const other = await startTestService({ dataDir: copy, settings });
     onTestFinished(() => other.destroy());
     const clients = [await send(service, token), await send(other, token)] as const;
     await Promise.all(clients.map((client) => client.acknowledges(100)));
