@@ -24,6 +24,7 @@ import { openPublisher } from './stream/publisher.ts';
 import { startPulse } from './stream/pulse.ts';
 import { openReader } from './stream/reader.ts';
 import type { StreamPublisher } from './stream/stream.ts';
+import { createStoreCheck } from './stream/store-files.ts';
 import { assertBroker } from './stream/topology.ts';
 
 /**
@@ -108,12 +109,14 @@ async function openStream({ config, logger, closers }: Parts, name: string): Pro
  * A publisher whose acknowledgement also says that the folders are still the service's: a broker whose store was moved or
  * removed goes on acknowledging what no restart will find.
  */
-function publishToOwnFolders(publisher: StreamPublisher, folders: FolderIds): StreamPublisher {
+function publishToOwnFolders(publisher: StreamPublisher, folders: FolderIds, natsFolder: string): StreamPublisher {
+  const store = folders[natsFolder] === undefined ? undefined : createStoreCheck(natsFolder);
   return {
     ...publisher,
     async publish(payload, timeoutMs) {
       const ack = await publisher.publish(payload, timeoutMs);
-      if (!areSameFolders(folders)) throw new AppError('publish_unknown', 'publish: the folders of the service were taken from under it');
+      const isOurs = areSameFolders(folders) && (store === undefined || (await store.isKept().catch(() => false)));
+      if (!isOurs) throw new AppError('publish_unknown', 'publish: the folders of the service, or files in them, were taken from under it');
       return ack;
     },
   };
@@ -129,7 +132,7 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
   closers.add('disk watch', () => disk?.stop());
   const { connection, guard, findProblems } = await openStream(parts, 'ingest');
-  const publisher = publishToOwnFolders(openPublisher(connection, guard), parts.folders ?? {});
+  const publisher = publishToOwnFolders(openPublisher(connection, guard), parts.folders ?? {}, paths.nats);
   const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false }, { host: config.host, port: config.s2sPort });
   return withProblems(ingest, [findProblems, () => access.problems()]);
 }

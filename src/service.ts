@@ -76,8 +76,16 @@ interface Broker {
   pid(): number | undefined;
 }
 
+/** What is asked of the folders before something runs on them; each throws. */
+interface FolderChecks {
+  /** `locked`: another service runs on them. */
+  readonly assertAlone: () => void;
+  /** `folder_lost`: they are not the service's own any more. */
+  readonly assertOwn: () => void;
+}
+
 /** Runs nats-server, and heals it, unless an external one is named. */
-async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal, assertFolders: () => void): Promise<Broker> {
+async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal, folders: FolderChecks): Promise<Broker> {
   const { config, environment, logger } = options;
   if (config.natsUrl !== undefined) return { url: config.natsUrl, pid: () => undefined };
   const server = await findNatsServer({ path: environment['PATH'], cacheFolder: cacheFolder(environment) });
@@ -88,7 +96,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
-    const lock = await takeOverLock(locked, 'the tributary service', storeLockMs, signal);
+    const lock = await takeOverLock(locked, 'the tributary service', { waitMs: storeLockMs, signal, assertFree: folders.assertAlone });
     locks.push(lock);
     closers.add('broker lock', () => lock.release());
   }
@@ -96,7 +104,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   // Clients find a restarted server where the first one was.
   let address: NatsAddress | undefined;
   const start = async (unwanted: AbortSignal): Promise<NatsServer> => {
-    assertFolders();
+    folders.assertOwn();
     const running = await startNatsServer({
       binary: server.binary,
       folder,
@@ -210,7 +218,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       const loss = watch.findLoss();
       if (loss !== undefined) throw new AppError('folder_lost', loss.what, { hint: loss.todo });
     };
-    broker = await keepNatsServer(options, closers, keepers, signal, assertFolders);
+    broker = await keepNatsServer(options, closers, keepers, signal, { assertAlone: () => assertAlone(config, processes), assertOwn: assertFolders });
     const natsUrl = broker.url;
     const streamOwner = has('ingest') || has('compact') ? await keepStream(options, broker, closers, signal) : undefined;
     const brokerWatch = broker.watch;

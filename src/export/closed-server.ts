@@ -1,7 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { createApiServer, defaultApiServerLimits, refuse, type ApiServer } from './server.ts';
+import { createApiServer, defaultApiServerLimits, type ApiServer } from './server.ts';
 
 const retryAfterSeconds = 5;
 
@@ -10,9 +10,8 @@ const retryAfterSeconds = 5;
  * for everything else, which says that it may be asked again. No request or report file is looked at.
  */
 export async function startClosedExport({ host, port }: { readonly host: string; readonly port: number }, addRoutes: (server: ApiServer) => void, logger: Logger): Promise<Stoppable & { readonly port: number }> {
-  const server = createApiServer(defaultApiServerLimits, logger);
+  const server = createApiServer(defaultApiServerLimits, logger, { code: 500, retryAfterSeconds });
   addRoutes(server);
-  server.setNotFoundHandler((_request, reply) => refuse(reply, { code: 500, retryAfterSeconds }));
   await server.listen({ host, port });
   return { port: (server.server.address() as AddressInfo).port, stop: () => server.close() };
 }

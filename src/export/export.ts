@@ -101,7 +101,7 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     const lock = await waitForLock(options.reportsDir, 'the export role', lockWaitMs);
     closers.add('reports lock', () => lock.release());
     const store = await openReportStore(clock, logger, { reportsDir: options.reportsDir, linkTtlSeconds: options.linkTtlSeconds });
-    const keys = await openSigningKeys(options.keysDir, clock, logger);
+    const keys = await openSigningKeys(options.keysDir, clock, logger, store.list().some((job) => job.state === 'success'));
     closers.add('link keys', () => keys.close());
     const sweeper = startSweeper(store, clock, logger);
     closers.add('sweeper', () => sweeper.stop());

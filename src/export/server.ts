@@ -73,9 +73,9 @@ function answerOnSocket(code: string | undefined, socket: Socket, mayAnswer: boo
 
 /**
  * Creates the server of the api port, without routes. Bodies are handed on as bytes whatever their Content-Type says;
- * everything unforeseen becomes an envelope; nothing is logged of a request but its path.
+ * everything unforeseen becomes an envelope, and what has no route is refused with `noRoute`; nothing is logged of a request but its path.
  */
-export function createApiServer(limits: ApiServerLimits, logger: Logger): ApiServer {
+export function createApiServer(limits: ApiServerLimits, logger: Logger, noRoute: Refusal = { code: 404, detail: 'There is no such method' }): ApiServer {
   const server = Fastify({
     logger: false,
     bodyLimit: maxBodyBytes,
@@ -98,6 +98,6 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger): ApiSer
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, logger, (request.raw.url ?? '').split('?')[0] ?? '')));
-  server.setNotFoundHandler((_request, reply) => refuse(reply, { code: 404, detail: 'There is no such method' }));
+  server.setNotFoundHandler((_request, reply) => refuse(reply, noRoute));
   return server;
 }

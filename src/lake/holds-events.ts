@@ -13,6 +13,7 @@ function listNames(folder: string): readonly string[] {
 /** Says whether events were ever written to a lake, by its folders alone: cheap, and true also where its log is damaged. */
 export function holdsEvents(lakeDir: string): boolean {
   const table = path.join(lakeDir, 'events');
+  // snapshot.ts has the name of the young folder, and brings the SQL engine along, which an ingest worker does without.
   const folders = [path.join(table, 'fresh'), path.join(lakeDir, 'failed'), path.join(lakeDir, 'orphans')];
   return folders.some((folder) => listNames(folder).length > 0) || listNames(table).some((name) => name.startsWith('kind='));
 }

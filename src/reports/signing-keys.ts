@@ -96,10 +96,19 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
   });
 }
 
-/** Opens the keys, creating the first one on first use. While running, an unreadable file is logged and the last good keys stay. */
-export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger): Promise<SigningKeys> {
-  await ensureSigningKeys(keysDir, clock);
+/**
+ * Opens the keys, creating the first one on first use. `corrupt` when they are damaged, or gone although links were given
+ * out (`isInUse`): with new keys those would be refused as forged. While running, an unreadable file is logged and the last
+ * good keys stay.
+ */
+export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger, isInUse = false): Promise<SigningKeys> {
   const file = signingKeysPath(keysDir);
+  if (isInUse && (await findTextFile(file)) === undefined) {
+    throw new AppError('corrupt', `${file} is gone, beside report files whose links it verifies`, {
+      hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working.",
+    });
+  }
+  await ensureSigningKeys(keysDir, clock);
   const load = (): readonly SigningKey[] => parseKeys(file, readFileSync(file, 'utf8')).map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
   const watched = watchFile(file, load, logger);
   return {

@@ -110,15 +110,31 @@ export async function waitForLock(folder: string, holder: string, waitMs: number
   return await retry(async () => acquireLock(folder, holder), { forMs: waitMs, everyMs: retryEveryMs, retryable: (error) => isAppError(error, 'locked') });
 }
 
+export interface TakeOverOptions {
+  readonly waitMs: number;
+  /** Ends the wait. */
+  readonly signal?: AbortSignal;
+  /** Throws when the holder is known to run, by what tells more than the lock's own text. */
+  readonly assertFree?: () => void;
+}
+
 /**
  * Takes over the lock of a long-lived holder: refuses at once while that one runs, and waits up to `waitMs` where it has
- * just ended and a child that inherited the lock is still on its way out. An abort of `signal` ends the wait.
+ * just ended and a child that inherited the lock is still on its way out.
  */
-export async function takeOverLock(folder: string, holder: string, waitMs: number, signal?: AbortSignal): Promise<Lock> {
-  const isHolderAlive = (): boolean => {
-    const first = findHolder(folder);
-    return first !== undefined && isSameProcess(first.pid, first.processStart);
+export async function takeOverLock(folder: string, holder: string, { waitMs, signal, assertFree }: TakeOverOptions): Promise<Lock> {
+  let isHolderAlive = false;
+  const attempt = async (): Promise<Lock> => {
+    isHolderAlive = true;
+    assertFree?.();
+    try {
+      return acquireLock(folder, holder);
+    } catch (error) {
+      const first = findHolder(folder);
+      isHolderAlive = first !== undefined && isSameProcess(first.pid, first.processStart);
+      throw error;
+    }
   };
-  const retryable = (error: unknown): boolean => isAppError(error, 'locked') && !isHolderAlive();
-  return await retry(async () => acquireLock(folder, holder), { forMs: waitMs, everyMs: retryEveryMs, retryable, ...(signal === undefined ? {} : { signal }) });
+  const retryable = (error: unknown): boolean => isAppError(error, 'locked') && !isHolderAlive;
+  return await retry(attempt, { forMs: waitMs, everyMs: retryEveryMs, retryable, ...(signal === undefined ? {} : { signal }) });
 }

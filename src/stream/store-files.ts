@@ -1,41 +1,121 @@
-import { readdirSync, readlinkSync } from 'node:fs';
+import { readdirSync, readlinkSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { isProcessAlive } from '../runtime/process-identity.ts';
+import { pause } from '../runtime/retry.ts';
 
-/** What the kernel adds to the name of an open file that is no longer in its folder. */
-const gone = ' (deleted)';
+/**
+ * The message files of an embedded nats-server, as the kernel sees them. A server whose files were removed or replaced, by
+ * a restore over its store, say, goes on writing to what it has open, and acknowledges what no restart will find.
+ */
+interface BlockFile {
+  /** Path below /proc that names the file which the descriptor is open on. */
+  readonly link: string;
+  /** Its path in the store. */
+  readonly file: string;
+  /** It is not in its folder any more. */
+  readonly gone: boolean;
+}
 
-/** The message files of the store that a process has open, and that were removed or replaced since. None where there is no /proc. */
-function listGoneFiles(pid: number, storeFolder: string): readonly string[] {
+const blockName = /^(.*\/msgs\/(\d+)\.blk)( \(deleted\))?$/;
+
+/** Lists the message files that a process has open below a folder; undefined where that cannot be seen. */
+function findBlockFiles(pid: number, folder: string): readonly BlockFile[] | undefined {
   const descriptors = `/proc/${pid}/fd`;
-  let names: readonly string[];
   try {
-    names = readdirSync(descriptors);
+    return readdirSync(descriptors).flatMap((name) => {
+      const link = path.join(descriptors, name);
+      const [, file, , deleted] = blockName.exec(findLink(link) ?? '') ?? [];
+      return file?.startsWith(`${folder}${path.sep}`) === true ? [{ link, file, gone: deleted !== undefined }] : [];
+    });
   } catch {
-    return [];
+    return undefined;
   }
-  return names.flatMap((name) => {
-    try {
-      const file = readlinkSync(path.join(descriptors, name));
-      return file.startsWith(`${storeFolder}${path.sep}`) && file.endsWith(`.blk${gone}`) ? [`${name} ${file}`] : [];
-    } catch {
-      return [];
-    }
-  });
+}
+
+function numberOf({ file }: BlockFile): number {
+  return Number(blockName.exec(file)?.[2]);
+}
+
+function findLink(link: string): string | undefined {
+  try {
+    return readlinkSync(link);
+  } catch {
+    return undefined;
+  }
 }
 
 /**
- * Looks whether files were removed or replaced under a running nats-server, by a restore over its store, say: it goes on
- * writing to what it has open, and acknowledges what no restart will find. The server itself removes files that it has
- * purged, and may have one open for an instant longer: what is gone at two looks in a row was taken from it.
+ * Watches for files that were taken from a running server. The server itself removes files that it has purged, and may have
+ * one open for an instant longer: what is gone at two looks in a row was taken from it.
  */
-export function createStoreWatch(storeFolder: string): { isReplaced(pid: number | undefined): boolean } {
+export function createStoreWatch(folder: string): { isReplaced(pid: number | undefined): boolean } {
   let before: readonly string[] = [];
   return {
     isReplaced(pid) {
-      const now = pid === undefined ? [] : listGoneFiles(pid, storeFolder).map((file) => `${pid} ${file}`);
+      const files = pid === undefined ? [] : (findBlockFiles(pid, folder) ?? []);
+      const now = files.filter(({ gone }) => gone).map(({ link, file }) => `${link} ${file}`);
       const lasting = now.some((file) => before.includes(file));
       before = now;
       return lasting;
+    },
+  };
+}
+
+/** The server writes the port it took into a file that is named after its process id. */
+function findServerPid(folder: string): number | undefined {
+  return readdirSync(folder).flatMap((name) => /_(\d+)\.ports$/.exec(name)?.[1] ?? []).map(Number).find(isProcessAlive);
+}
+
+function findStamp(file: string): string | undefined {
+  try {
+    const { ino, size, mtimeNs } = statSync(file, { bigint: true });
+    return `${ino}:${size}:${mtimeNs}`;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Looked at so often before a file that is gone is believed to have been taken. */
+const looks = 4;
+const betweenLooksMs = 25;
+
+/** Says of acknowledgements whether what they confirm is in the server's folder. */
+export interface StoreCheck {
+  /** Asked right after an acknowledgement. True as well where the system does not show what a process has open. */
+  isKept(): Promise<boolean>;
+}
+
+/** Creates the check of the server that runs in a folder. Two calls of the system, mostly: the file written last has changed again. */
+export function createStoreCheck(folder: string): StoreCheck {
+  let pid = findServerPid(folder);
+  let written: { readonly link: string; readonly file: string; stamp: string | undefined } | undefined;
+
+  function isWrittenAgain(): boolean {
+    if (written === undefined || findLink(written.link) !== written.file) return false;
+    const stamp = findStamp(written.file);
+    const changed = stamp !== undefined && stamp !== written.stamp;
+    written.stamp = stamp;
+    return changed;
+  }
+
+  function areAllKept(): boolean {
+    // A restore may have taken the file that names the process.
+    pid = findServerPid(folder) ?? pid;
+    const files = pid === undefined ? undefined : findBlockFiles(pid, path.join(folder, 'store'));
+    if (files?.some(({ gone }) => gone) === true) return false;
+    const newest = files?.toSorted((a, b) => numberOf(b) - numberOf(a))[0];
+    written = newest === undefined ? undefined : { link: newest.link, file: newest.file, stamp: findStamp(newest.file) };
+    return true;
+  }
+
+  return {
+    async isKept() {
+      if (isWrittenAgain()) return true;
+      for (let look = 0; look < looks; look += 1) {
+        if (areAllKept()) return true;
+        await pause(betweenLooksMs);
+      }
+      return false;
     },
   };
 }

@@ -51,7 +51,7 @@ describe('taking over a lock', () => {
   it('is refused at once while the holder runs', async () => {
     const folder = path.join(root, 'four');
     const lock = acquireLock(folder, 'the first');
-    await expect(takeOverLock(folder, 'the second', 60_000)).rejects.toMatchObject({ code: 'locked' });
+    await expect(takeOverLock(folder, 'the second', { waitMs: 60_000 })).rejects.toMatchObject({ code: 'locked' });
     lock.release();
   });
 
@@ -62,7 +62,7 @@ describe('taking over a lock', () => {
     lock.release();
     // A holder that has ended: no process has this id.
     writeFileSync(path.join(folder, '.lock'), 'the parent (pid 4194305)\n');
-    const taking = takeOverLock(folder, 'the next', 20_000);
+    const taking = takeOverLock(folder, 'the next', { waitMs: 20_000 });
     child.kill('SIGKILL');
     const lockOfTheNext = await taking;
     expect(readFileSync(path.join(folder, '.lock'), 'utf8')).toContain('the next');

@@ -1,0 +1,275 @@
+import { cpSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { createRandom } from '../../src/cli/demo/random.ts';
+import { waitUntilWorkedOff } from '../helpers/accounting.ts';
+import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { recordFinding } from '../helpers/chaos-report.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
+import { startLoad, type Load } from '../helpers/load.ts';
+import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
+import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+/** Two services on one folder, however they came to be: the second is refused, or the first stops taking events. */
+
+const seed = chaosSeed();
+const again = `make chaos PART=folder-owners SEED=${seed}`;
+const rounds = chaosFigure('TRIBUTARY_TEST_OWNER_ROUNDS', { short: 1, long: 10 });
+/** One process less to start. */
+const settings = { TRIBUTARY_INGEST_WORKERS: '1' };
+const figures = { ways: 0, refusedStarts: 0, secondsLetIn: 0, acknowledgedEvents: 0, lostEvents: 0, doubledEvents: 0, strangeEvents: 0 };
+
+afterAll(() => {
+  recordFinding({
+    promise: 'P14',
+    what: 'a second owner of a data folder: locks and state removed, other paths, moved, copied and restored folders, stopped and killed supervisors',
+    wanted: 'the second is refused, naming the first, or the first takes no event: 0 lost, 0 doubled, 0 in the data of another',
+    figures,
+    reached: figures.ways > 0 && figures.secondsLetIn + figures.lostEvents + figures.doubledEvents + figures.strangeEvents === 0,
+    seed,
+    again,
+  });
+});
+
+interface Client {
+  readonly ledger: Ledger;
+  /** Answers that were not 200. */
+  readonly refusals: { status: number; text: string }[];
+  /** Waits until further events are acknowledged. */
+  acknowledges(events?: number): Promise<void>;
+  /** Waits until a further request is refused with 500. */
+  isRefused(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+let ledgers = 0;
+
+/** Starts clients that send to a service, each event once. */
+async function send(service: TestService, token: string): Promise<Client> {
+  const ledger = createLedger(`owner${(ledgers += 1)}`);
+  const refusals: Client['refusals'] = [];
+  const onProblem = (status: number, text: string): void => void refusals.push({ status, text });
+  const load: Load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: 10, onProblem });
+  onTestFinished(() => load.stop());
+  return {
+    ledger,
+    refusals,
+    async acknowledges(events = 20) {
+      const enough = ledger.totals().acknowledged + events;
+      await waitFor('events are acknowledged', () => ledger.totals().acknowledged >= enough, 60_000);
+    },
+    async isRefused() {
+      const known = refusals.length;
+      await waitFor('events are refused', () => refusals.slice(known).some(({ status }) => status === 500));
+    },
+    stop: () => load.stop(),
+  };
+}
+
+async function startService(dataDir: string): Promise<{ service: TestService; token: string }> {
+  const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+  const service = await startTestService({ dataDir, settings });
+  onTestFinished(() => service.destroy());
+  return { service, token: String(app['token']) };
+}
+
+/** Tries to start a second service; returns why it was refused, undefined when it was let in. */
+async function startSecond(dataDir: string): Promise<string | undefined> {
+  figures.ways += 1;
+  const second = startTestService({ dataDir });
+  const error = await second.then(
+    async (service) => {
+      await service.killAll();
+      return undefined;
+    },
+    (refusal: unknown) => String(refusal),
+  );
+  if (error === undefined) figures.secondsLetIn += 1;
+  else figures.refusedStarts += 1;
+  return error;
+}
+
+/** Stops the service with everything in its lake, and compares the lake with the ledgers of what it was sent. */
+async function settle(service: TestService, own: readonly Ledger[]): Promise<void> {
+  await waitUntilWorkedOff(service);
+  await service.stop();
+  for (const result of await reconcileLake(service.dataDir, own)) {
+    figures.acknowledgedEvents += result.acknowledged;
+    figures.lostEvents += result.lost.length;
+    figures.doubledEvents += result.doubled.length;
+    figures.strangeEvents += result.invented.length;
+    expect({ lost: result.lost, doubled: result.doubled, invented: result.invented }).toEqual({ lost: [], doubled: [], invented: [] });
+  }
+}
+
+/** Every file that could be taken for a lock of a service. */
+function removeLockFiles(dataDir: string): void {
+  const names = readdirSync(dataDir, { recursive: true }).map(String).filter((name) => /(^|\/)(\.?lock|[^/]*\.lock)$/.test(name));
+  for (const name of names) rmSync(path.join(dataDir, name));
+}
+
+/** Puts a backup over a folder as `rsync -a --delete` does: each file is written aside and renamed, what is not in it goes. */
+function restoreOver(backup: string, dataDir: string): void {
+  for (const name of readdirSync(dataDir)) {
+    if (!existsSync(path.join(backup, name))) rmSync(path.join(dataDir, name), { recursive: true });
+  }
+  for (const name of readdirSync(backup)) {
+    const [from, to] = [path.join(backup, name), path.join(dataDir, name)];
+    if (statSync(from).isDirectory()) {
+      mkdirSync(to, { recursive: true });
+      restoreOver(from, to);
+    } else {
+      cpSync(from, `${to}.restored`);
+      renameSync(`${to}.restored`, to);
+    }
+  }
+}
+
+/** Counts what stands in a service's lake and was not sent to it. */
+async function countStrangers(service: TestService, own: readonly Ledger[]): Promise<number> {
+  await waitUntilWorkedOff(service);
+  const strangers = (await reconcileLake(service.dataDir, own)).reduce((sum, { invented }) => sum + invented.length, 0);
+  figures.strangeEvents += strangers;
+  return strangers;
+}
+
+async function readProblems(service: TestService): Promise<string> {
+  return (await fetch(`${service.api}/readyz`).catch(() => undefined))?.text() ?? '';
+}
+
+/** Waits until the service says what is wrong; an empty text: nothing is. */
+async function says(service: TestService, text: string): Promise<void> {
+  const ready = text === '' ? '"ready":true' : text;
+  await waitFor(`the service says ${ready}`, async () => (await readProblems(service)).includes(ready), 60_000);
+}
+
+/** Each way in, while the first runs: files removed, another path, a supervisor that stands still. */
+async function tryWaysIn({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }): Promise<void> {
+  const { dataDir } = service;
+  const link = path.join(root, 'link');
+  if (!existsSync(link)) symlinkSync(dataDir, link);
+  const removeAll = (): void => {
+    removeLockFiles(dataDir);
+    rmSync(path.join(dataDir, 'run'), { recursive: true });
+  };
+  const ways: readonly { readonly at: string; readonly before: () => void; readonly after?: () => void }[] = [
+    { at: dataDir, before: () => removeLockFiles(dataDir) },
+    { at: dataDir, before: removeAll },
+    { at: link, before: removeAll },
+    { at: dataDir, before: () => void signalProcess(service.pid, 'SIGSTOP'), after: () => void signalProcess(service.pid, 'SIGCONT') },
+  ];
+  for (const { at, before, after } of ways) {
+    before();
+    expect(await startSecond(at)).toContain(`in use by the tributary service (pid ${service.pid})`);
+    after?.();
+    await client.acknowledges();
+  }
+}
+
+/** The folder is moved away and another service is started in its place; then it is put back. */
+async function standInItsPlace({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }): Promise<void> {
+  const { dataDir } = service;
+  const away = path.join(root, 'away');
+  figures.ways += 1;
+  renameSync(dataDir, away);
+  await client.isRefused();
+  await says(service, `the folder ${dataDir} was taken from under the running service`);
+
+  const { service: other, token } = await startService(dataDir);
+  const otherClient = await send(other, token);
+  await otherClient.acknowledges();
+  await otherClient.stop();
+  await settle(other, [otherClient.ledger]);
+  rmSync(dataDir, { recursive: true });
+
+  renameSync(away, dataDir);
+  await client.acknowledges();
+  await says(service, '');
+}
+
+/** A folder of the service is moved away and made anew, empty; then it is put back. */
+async function replaceFolder({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }, name: string): Promise<void> {
+  const folder = path.join(service.dataDir, name);
+  const kept = path.join(root, name);
+  figures.ways += 1;
+  renameSync(folder, kept);
+  mkdirSync(folder);
+  await client.isRefused();
+  await says(service, `the folder ${folder} was taken from under the running service`);
+  expect(readdirSync(folder)).toEqual([]);
+  rmSync(folder, { recursive: true });
+  renameSync(kept, folder);
+  await client.acknowledges();
+  await says(service, '');
+}
+
+describe('a data folder', () => {
+  it('has one service: a second is refused, naming the first, and one whose folder is taken writes and takes nothing until it is back', { timeout: isLongRun ? 1_800_000 : 300_000 }, async () => {
+    const root = testFolder();
+    const { service, token } = await startService(path.join(root, 'data'));
+    const client = await send(service, token);
+    const scene = { service, client, root };
+    await client.acknowledges();
+    for (let round = 0; round < rounds; round += 1) {
+      const refusedBefore = client.refusals.length;
+      await tryWaysIn(scene);
+      expect(client.refusals.slice(refusedBefore)).toEqual([]);
+      await standInItsPlace(scene);
+      for (const name of isLongRun ? ['nats', 'lake'] : ['nats']) await replaceFolder(scene, name);
+    }
+    await client.stop();
+    // no answer said that the token is wrong, whoever's access data stood there
+    expect(client.refusals.filter(({ status }) => status >= 400 && status < 500)).toEqual([]);
+
+    // a nats-server that outlives its supervisor, without the watcher that would end it, keeps the folder
+    const server = service.processes().find(({ role }) => role === 'nats-server')?.pid ?? 0;
+    for (const pid of listTree(server).filter((one) => one !== server)) signalProcess(pid, 'SIGKILL');
+    await service.kill9('supervisor', createRandom(seed));
+    removeLockFiles(service.dataDir);
+    expect(isAlive(server)).toBe(true);
+    expect(await startSecond(service.dataDir)).toMatch(/is in use by/);
+    signalProcess(server, 'SIGKILL');
+    await service.startAgain();
+    await settle(service, [client.ledger]);
+  });
+
+  it('that was copied runs beside its original, and one that a backup was put over takes no event', { timeout: 300_000 }, async () => {
+    const root = testFolder();
+    const { service, token } = await startService(path.join(root, 'data'));
+    const shared = await send(service, token);
+    await shared.acknowledges();
+    await shared.stop();
+    await waitUntilWorkedOff(service);
+    const [copy, backup] = [path.join(root, 'copy'), path.join(root, 'backup')];
+    for (const to of [copy, backup]) cpSync(service.dataDir, to, { recursive: true });
+
+    // of a running service: its state in run/ names a living process, which is not the copy's
+    figures.ways += 1;
+    expect(readdirSync(path.join(copy, 'run'))).not.toEqual([]);
+    const other = await startTestService({ dataDir: copy, settings });
+    onTestFinished(() => other.destroy());
+    const clients = [await send(service, token), await send(other, token)] as const;
+    await Promise.all(clients.map((client) => client.acknowledges(100)));
+    await Promise.all(clients.map((client) => client.stop()));
+    await settle(other, [shared.ledger, clients[1].ledger]);
+    expect(await countStrangers(service, [shared.ledger, clients[0].ledger])).toBe(0);
+
+    // as rsync --delete does it: what was sent since the backup goes, by the operator's own hand
+    figures.ways += 1;
+    restoreOver(backup, service.dataDir);
+    const after = await send(service, token);
+    await after.isRefused();
+    await says(service, "files of the broker's store");
+    await after.stop();
+    await service.stop();
+    await service.startAgain();
+    await waitUntilWorkedOff(service);
+    await service.stop();
+    const [kept, , sentAfter] = await reconcileLake(service.dataDir, [shared.ledger, clients[0].ledger, after.ledger]);
+    figures.acknowledgedEvents += (kept?.acknowledged ?? 0) + (sentAfter?.acknowledged ?? 0);
+    figures.lostEvents += (kept?.lost.length ?? 0) + (sentAfter?.lost.length ?? 0);
+    expect([kept?.lost, kept?.doubled, sentAfter?.lost, sentAfter?.doubled]).toEqual([[], [], [], []]);
+  });
+});

@@ -1,0 +1,76 @@
+import { renameSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { openAccessReader } from '../../src/access/store.ts';
+import { startIngest } from '../../src/ingest/ingest.ts';
+import { createClock } from '../../src/runtime/clock.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import { openPublisher } from '../../src/stream/publisher.ts';
+import { createExportArea, send } from '../helpers/export-area.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { ask, startTestIngest, testApps } from '../helpers/ingest.ts';
+import { writeLake } from '../helpers/lake-fixture.ts';
+import { silentLogger } from '../helpers/nats.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+describe('import without its access data', () => {
+  it('answers 500 with Retry-After, never that the token is wrong, and takes events once it is back', async () => {
+    const folder = testFolder();
+    const service = await startTestIngest(folder);
+    onTestFinished(() => service.stop());
+    const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
+    renameSync(paths.access, `${paths.access}.away`);
+    const access = openAccessReader(paths, silentLogger);
+    onTestFinished(() => access.close());
+    const ingest = await startIngest({ access, publisher: openPublisher(service.connection), clock: createClock(0), metrics: createMetrics(), logger: silentLogger }, { host: '127.0.0.1', port: 0 });
+    onTestFinished(() => ingest.stop());
+    const post = () => ask(`http://127.0.0.1:${ingest.port}/v1/login/?idApp=${testApps.web}`, { method: 'POST', headers: { authorization: service.tokens.web }, body: '{"customUserId":"u"}' });
+
+    const refused = await post();
+    expect([refused.status, refused.body, refused.headers.get('retry-after')]).toEqual([500, '{"error":"Internal Server Error"}', '1']);
+    expect(await service.newLines()).toEqual([]);
+    renameSync(`${paths.access}.away`, paths.access);
+    await waitFor('events are taken', async () => (await post()).status === 200);
+  });
+
+  it('that goes while it runs lets in whom it knows, and tells nobody else that the token is wrong', async () => {
+    const folder = testFolder();
+    const service = await startTestIngest(folder);
+    onTestFinished(() => service.stop());
+    const stranger = () => service.post('web', 'login', { customUserId: 'u' }, { authorization: 'a token that is not known' });
+    expect((await stranger()).status).toBe(403);
+    rmSync(path.join(folder, 'access.json'));
+    await waitFor('it is noticed', async () => (await stranger()).status === 500);
+    expect((await service.post('web', 'login', { customUserId: 'u' })).status).toBe(200);
+  });
+});
+
+describe('the export area', () => {
+  it.each(['access.json', 'keys/secrets.key'])('without %s answers 500 in its envelope, and asks to come again', async (name) => {
+    const area = createExportArea(testFolder());
+    await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
+    const user = await area.addUser({ idAccount: 1 });
+    await writeLake(area.tableDir, []);
+    renameSync(path.join(area.dataDir, name), path.join(area.dataDir, 'away'));
+    const running = await area.start();
+    onTestFinished(() => running.stop());
+    const target = '/api/report/v1/file/list.json';
+    const answer = await running.call(user, target);
+    expect([answer.status, answer.json, answer.headers['retry-after']]).toEqual([500, { code: 500, message: 'Internal Server Error', data: null }, '5']);
+    renameSync(path.join(area.dataDir, 'away'), path.join(area.dataDir, name));
+    await waitFor('users are let in again', async () => (await running.call(user, target)).status === 200);
+    expect((await send(running.port, target)).status).toBe(403);
+  });
+
+  it('does not start without the keys of links that it has given out: new ones would call them forged', async () => {
+    const area = createExportArea(testFolder());
+    await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
+    const user = await area.addUser({ idAccount: 1 });
+    await writeLake(area.tableDir, [[{ event_id: 'a', kind: 'login', id_app: 1, event_time: 1_746_100_000, available_at: 1_746_100_000 }]]);
+    const running = await area.start();
+    await running.waitForEnd(user, await running.create(user, 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31'));
+    await running.stop();
+    rmSync(path.join(area.keysDir, 'links.json'));
+    await expect(area.start()).rejects.toMatchObject({ code: 'corrupt', hint: expect.stringContaining('key rotate') });
+  });
+});

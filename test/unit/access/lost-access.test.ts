@@ -1,0 +1,134 @@
+import { copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it, vi } from 'vitest';
+import { keepAccessRevision, type AccessPaths } from '../../../src/access/access-file.ts';
+import type { AccessReader } from '../../../src/access/access.ts';
+import { addApp, addUser, revokeAppToken } from '../../../src/access/commands.ts';
+import { revisionPath } from '../../../src/access/revision.ts';
+import { openAccessReader } from '../../../src/access/store.ts';
+import { holdsEvents } from '../../../src/lake/holds-events.ts';
+import { renderChecked } from '../../../src/runtime/checked-json.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+const logger = createLogger('silent');
+const webApp = { idApp: 7, platform: 'web', idAccount: 1 } as const;
+
+function newPaths(): AccessPaths {
+  const folder = testFolder();
+  return { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
+}
+
+/** What a reader says of the whole. */
+function judge(reader: AccessReader) {
+  return { apps: !reader.mayLackApps(), users: !reader.mayLackUsers(), problems: reader.problems().length };
+}
+
+const whole = { apps: true, users: true, problems: 0 };
+
+describe('access data that is gone', () => {
+  it('is no problem in a new folder, where there never was any', () => {
+    const reader = openAccessReader(newPaths(), logger, () => holdsEvents('/nonexistent'));
+    expect(judge(reader)).toEqual(whole);
+    reader.close();
+  });
+
+  it('is a problem at a start where there was some before, until it is back', async () => {
+    const paths = newPaths();
+    const { token } = await addApp(paths, webApp, 0);
+    renameSync(paths.access, `${paths.access}.away`);
+    const reader = openAccessReader(paths, logger);
+    expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
+    expect(reader.problems()[0]?.what).toContain(`${paths.access} is gone`);
+    renameSync(`${paths.access}.away`, paths.access);
+    await vi.waitFor(() => expect(judge(reader)).toEqual(whole), { timeout: 5000 });
+    expect(reader.current().findAppByToken(7, token)).toBeDefined();
+    reader.close();
+  });
+
+  it.each(['fresh', 'kind=login'])('is a problem beside a lake with events (%s), also without the keys', (name) => {
+    const paths = newPaths();
+    const lake = path.join(path.dirname(paths.access), 'lake');
+    mkdirSync(path.join(lake, 'events', name), { recursive: true });
+    writeFileSync(path.join(lake, 'events', name, 'a.parquet'), '');
+    const reader = openAccessReader(paths, logger, () => holdsEvents(lake));
+    expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
+    reader.close();
+  });
+
+  it('is a problem while the service runs, and the last good view stays', async () => {
+    const paths = newPaths();
+    const { token } = await addApp(paths, webApp, 0);
+    const reader = openAccessReader(paths, logger);
+    expect(judge(reader)).toEqual(whole);
+    rmSync(paths.access);
+    await vi.waitFor(() => expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 }), { timeout: 5000 });
+    expect(reader.current().findAppByToken(7, token)).toBeDefined();
+    reader.close();
+  });
+
+  it('is not begun anew by a command, which would lock out everybody who had access', async () => {
+    const paths = newPaths();
+    await addApp(paths, webApp, 0);
+    rmSync(paths.access);
+    await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'corrupt', hint: expect.stringContaining(revisionPath(paths.keys)) });
+    rmSync(revisionPath(paths.keys));
+    await addApp(paths, { ...webApp, idApp: 8 }, 0);
+  });
+
+  it('is known to have been there when an earlier version wrote it', async () => {
+    const paths = newPaths();
+    await addApp(paths, webApp, 0);
+    rmSync(revisionPath(paths.keys));
+    const { revision: _, sha256: __, ...early } = JSON.parse(readFileSync(paths.access, 'utf8')) as Record<string, unknown>;
+    writeFileSync(paths.access, renderChecked(early, 2));
+    await keepAccessRevision(paths);
+    rmSync(paths.access);
+    const reader = openAccessReader(paths, logger);
+    expect(judge(reader).apps).toBe(false);
+    reader.close();
+  });
+});
+
+describe('an older copy of the access data', () => {
+  it('is refused at start and by commands, and passed over while running: it would let revoked tokens in again', async () => {
+    const paths = newPaths();
+    const { token } = await addApp(paths, webApp, 0);
+    copyFileSync(paths.access, `${paths.access}.old`);
+    await revokeAppToken(paths, 7, token.slice(0, 8));
+    const reader = openAccessReader(paths, logger);
+    copyFileSync(`${paths.access}.old`, paths.access);
+    await vi.waitFor(() => expect(reader.problems()[0]?.what).toContain('older copy'), { timeout: 5000 });
+    expect(reader.current().findAppByToken(7, token)).toBeUndefined();
+    reader.close();
+    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'corrupt', message: expect.stringContaining('older copy') }));
+    await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'corrupt' });
+
+    // what the operator means is taken
+    rmSync(revisionPath(paths.keys));
+    const meant = openAccessReader(paths, logger);
+    expect(meant.current().findAppByToken(7, token)).toBeDefined();
+    meant.close();
+  });
+});
+
+describe('the key of the users', () => {
+  it('that is gone is a problem for users alone, and is read again once it is back', async () => {
+    const paths = newPaths();
+    await addApp(paths, webApp, 0);
+    const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
+    const key = path.join(paths.keys, 'secrets.key');
+    renameSync(key, `${key}.away`);
+    const reader = openAccessReader(paths, logger);
+    expect(judge(reader)).toEqual({ apps: true, users: false, problems: 1 });
+    renameSync(`${key}.away`, key);
+    await vi.waitFor(() => expect(judge(reader)).toEqual(whole), { timeout: 5000 });
+    expect(reader.current().findUser(idUser)?.secret).toBe(secret);
+
+    // users who could sign in go on doing so
+    renameSync(key, `${key}.away`);
+    await vi.waitFor(() => expect(judge(reader).problems).toBe(1), { timeout: 5000 });
+    expect(reader.current().findUser(idUser)?.secret).toBe(secret);
+    reader.close();
+  });
+});
