@@ -38,10 +38,11 @@ async function readIds(file: string): Promise<string[]> {
   return [...new Set(text.split(/\r?\n/).filter((line) => line !== ''))];
 }
 
+function refuse(reason: string): never {
+  throw new AppError('usage', reason, { hint: `Usage: ${usage}` });
+}
+
 async function parseTarget({ user, device, app, file, as = 'user' }: Words): Promise<ErasureTarget> {
-  const refuse = (reason: string): never => {
-    throw new AppError('usage', reason, { hint: `Usage: ${usage}` });
-  };
   if (as !== 'user' && as !== 'device') refuse(`--as must be user or device, not '${as}'`);
   if (file !== undefined && (as === 'user' ? user : device) !== undefined) refuse(`--${as} and --file name the same kind of id: put them into the file`);
   const ids = file === undefined ? undefined : await readIds(file);

@@ -20,10 +20,11 @@ export interface DrainDependencies {
 
 /**
  * Filler: messages without events, published behind what is to go. A purge only moves the beginning of a block; nats-server
- * rewrites the block when it has passed 2 MiB and less than half of it is live, and removes one that has been filled up.
+ * rewrites the block when it has passed 2 MiB and less than half of it is live, and removes one that has been filled up. Small
+ * messages, because the last one stays: the smallest stream has room for some more beside it.
  */
-const fillerBytes = 512 * 1024;
-const fillers = 5;
+const fillerBytes = 128 * 1024;
+const fillers = 20;
 const maxRounds = 20;
 const waitForLoopMs = 120_000;
 const waitForBlockMs = 5000;

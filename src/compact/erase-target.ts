@@ -84,6 +84,11 @@ function parseExactly(line: string): unknown {
   return JSON.parse(line.replaceAll(stringOrNumber, (token) => (token.startsWith('"') ? token : `"${parseJsonInteger(token) ?? token}"`)));
 }
 
+/** Says whether an id stands in some bytes, as it is or as JSON escapes it. */
+function isIn(bytes: Buffer, id: string): boolean {
+  return bytes.includes(id) || bytes.includes(JSON.stringify(id).slice(1, -1));
+}
+
 /**
  * Says whether a failed event is to be erased. One that is no JSON object is, when an id stands in it anywhere, and so is
  * one with an id somewhere in the list or object that it has for the column: what cannot be read must not be what is kept.
@@ -97,7 +102,6 @@ export function matchesFailed({ line, lineBase64 }: FailedEvent, target: Erasure
     // Not JSON: looked through as bytes.
   }
   const bytes = lineBase64 === undefined ? Buffer.from(line) : Buffer.from(lineBase64, 'base64');
-  const isIn = (whole: Buffer, id: string): boolean => whole.includes(id) || whole.includes(JSON.stringify(id).slice(1, -1));
   const record = typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Readonly<Record<string, unknown>>) : undefined;
   return targetParts(target).every(({ columns, ids }) => {
     if (record === undefined) return ids.some((id) => isIn(bytes, id));

@@ -120,13 +120,16 @@ async function rewriteFile(dependencies: EraseDependencies, { file, hits }: Hit,
 
 /** Rewrites some files without the rows to erase, by one commit; the old files wait for their readers. Returns the rows erased. */
 async function rewriteFiles(dependencies: EraseDependencies, hits: readonly Hit[], matches: string): Promise<number> {
-  const { table, crashPoint, lakeDir } = dependencies;
+  const { table, crashPoint, lakeDir, signal } = dependencies;
   const { staging } = lakePaths(lakeDir);
   const commitId = randomUUID();
   const folder = await openStaging(staging, commitId);
   const rewrites: Rewrite[] = [];
   try {
-    for (const [index, hit] of hits.entries()) rewrites.push(await rewriteFile(dependencies, hit, path.join(folder, `${index}.parquet`), matches));
+    for (const [index, hit] of hits.entries()) {
+      if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
+      rewrites.push(await rewriteFile(dependencies, hit, path.join(folder, `${index}.parquet`), matches));
+    }
   } catch (error) {
     // Nothing is certain yet; on a disk that is full the room is needed at once.
     await rm(folder, { recursive: true, force: true });

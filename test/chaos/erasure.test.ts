@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { copyFileSync, mkdirSync } from 'node:fs';
+import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../src/cli/demo/random.ts';
@@ -104,7 +104,11 @@ test(
       }
       if (random.chance(0.7) && (await eraseAndKill(dataDir, id, random.integer(100, 1500))) === 'SIGKILL') kills += 1;
       if (random.chance(0.3)) kills += (await service.kill9('compact', random)) === undefined ? 0 : 1;
-      expect(await service.command('erase', '--user', id)).toMatchObject({ finishesAt: expect.any(String) });
+      // a list of people is taken as one person is
+      const list = path.join(folder, 'ids');
+      writeFileSync(list, `${id}\nvictim-unknown\n`);
+      const words = n % 2 === 0 ? ['--user', id] : ['--file', list];
+      expect(await service.command('erase', ...words)).toMatchObject({ finishesAt: expect.any(String) });
     }
     // what was erased in the stated time is gone while the service runs, and stays so
     await waitFor('no file has a person who was erased', async () => (await findFilesWith(dataDir, ...ids)).length === 0, 60_000);

@@ -132,7 +132,7 @@ test.for(isLongRun ? [2_700_000] : [300_000])('many people are erased from a sea
   const erased = await erase(folder, stream, { users: ['user-7', 'user-8', 'user-9'] }, { retentionMs: 86_400_000 }, engine);
   expect(erased).toMatchObject({ rows: n, filesRewritten: 1 });
   const { files } = await readSnapshot(lakePaths(lakeDir).table);
-  expect(files.map(({ path: name, replaces }) => replaces ?? name).toSorted()).toEqual([file?.path, other?.path].toSorted());
+  expect(new Set(files.map(({ path: name, replaces }) => replaces ?? name))).toEqual(new Set([file?.path, other?.path]));
   const rewrite = files.find((each) => each.replaces !== undefined)?.absolutePath;
   const [order] = await query(`SELECT count(*)::INT AS n, bool_and(ordered) AS ordered FROM (SELECT (id_app, event_time) >= lag((id_app, event_time), 1, (id_app, event_time)) OVER () AS ordered FROM '${rewrite}')`);
   expect(order).toEqual({ n: rows - Number(n), ordered: true });
@@ -192,7 +192,7 @@ test('a sealed file gives its place to its rewrite when its readers have had the
     const second = await startTestCompact(place, stream, options);
     const own = lakePaths(path.join(place, 'lake'));
     await waitFor('the rewrites are in their places', async () => (await readSnapshot(own.table)).files.every((each) => each.replaces === undefined));
-    expect((await readSnapshot(own.table)).files.map((each) => each.path).toSorted()).toEqual([file?.path, emptied?.path].toSorted());
+    expect(new Set((await readSnapshot(own.table)).files.map((each) => each.path))).toEqual(new Set([file?.path, emptied?.path]));
     await second.stop();
   }
   expect(await glob()).toEqual(inGlob.filter((row) => row['id'] === 'user-2'));
