@@ -44,7 +44,7 @@ export function joinRanges(ranges: readonly Range[]): Range[] {
 }
 
 /**
- * The compactor's memory of the events stored under Idempotency-Keys, in the table `recent_keys` of its engine: some 100
+ * The compactor's memory of the events stored under Idempotency-Keys, in the table `recent_keys` of its engine: some 50
  * bytes an event, gone with the engine, read from the lake again where it is asked for. What it covers goes by the time of
  * receipt; it is never short of what a batch needs, whatever the clock or a backlog has made of those times.
  */
