@@ -78,6 +78,8 @@ async function openPlace(options: TestCompactOptions = {}) {
 }
 
 const bad = { age: 'old' };
+const ago = (hours: number): number => Date.now() - hours * 3_600_000;
+const line = (members: object): string => JSON.stringify(eventLine({ custom_event_name: 'n', ...members }));
 const ask = (key: string, names: string, members: TestRequest['members'] = {}): TestRequest => ({ key, names: names.split(''), members });
 
 test('what failed twice under one key is stored once, also when clients try again after the replay', async () => {
@@ -106,14 +108,13 @@ test('a key that was used for another request meanwhile keeps what failed as fai
   await place.waitUntilTaken();
   await place.mend();
   expect(await place.replay()).toEqual({ stored: 1, repeats: 0, stillFailed: 1 });
-  expect(await place.readFailed()).toEqual([{ ...before.find(({ line }) => line.includes('"a"')), line: expect.stringContaining('"age":7'), reason: 'key_reused' }]);
+  expect(await place.readFailed()).toEqual([{ ...before.find(({ line: text }) => text.includes('"a"')), line: expect.stringContaining('"age":7'), reason: 'key_reused' }]);
   expect(await place.replay()).toEqual({ stored: 0, repeats: 0, stillFailed: 1 });
   expect(await place.close()).toEqual({ stored: 'bxy', failed: 1, repeats: 0 });
 });
 
 test('a failed event of long ago is another than the one that came under its key days later', async () => {
   const place = await openPlace();
-  const ago = (hours: number): number => Date.now() - hours * 3_600_000;
   place.publish({ ...ask('1', 'a', bad), receivedMs: ago(100) }, { ...ask('2', 'b', bad), receivedMs: ago(23) });
   await place.waitUntilTaken();
   place.publish({ ...ask('1', 'a'), receivedMs: ago(1) }, { ...ask('2', 'b'), receivedMs: ago(1) });
@@ -205,7 +206,6 @@ test.each([...intentSteps, ...commitSteps])('a replay that ends at %s is taken u
 
 test('a replay alters nothing of what stays failed', async () => {
   const place = await openPlace();
-  const line = (members: object): string => JSON.stringify(eventLine({ custom_event_name: 'n', ...members }));
   const odd = [
     Buffer.concat([Buffer.from(line({}).slice(0, -1)), Buffer.from(',"os_version":"'), Buffer.from([0xff, 0xc3]), Buffer.from('"}')]),
     Buffer.from(`\u{feff}${line({})}`),
