@@ -1,4 +1,4 @@
-import { fingerprintSql, isKeyedSql, requestKeySql } from '../model/event-id.ts';
+import { fingerprintSql, isKeyedSql, placeSql, requestKeySql } from '../model/event-id.ts';
 import { sqlList, type Duckdb } from '../lake/duckdb.ts';
 import type { DataFile } from '../lake/snapshot.ts';
 import { assertFilesWhole } from '../lake/verify-files.ts';
@@ -8,7 +8,7 @@ export const dedupeWindowMs = 24 * 3600 * 1000;
 
 /**
  * Which rows of `batch` are not to be written, and why. The rows are in the temporary table `dropped`, by rowid. Those that
- * are to be written are known in the table `batch_keys`, for `rememberKeys`.
+ * are to be written are in the table `batch_keys`, for the memory of keys.
  */
 export interface Verdict {
   /** The same events again: dropped, and counted. */
@@ -26,16 +26,17 @@ export interface Verdict {
  */
 export type DedupeRule = 'stream' | 'failed';
 
-/** Columns of an id that is known, or asked for. `event_id` is NULL where the request is known and the event was not stored. */
-const keyColumns = `${requestKeySql('event_id')} AS key, ${fingerprintSql('event_id')} AS print`;
+/** An id that is known, or asked for, in its parts. */
+const keyColumns = `${requestKeySql('event_id')} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
 
 /** SQL that reads the keyed ids of a table of events into the columns of `recent_keys`. */
 export const readKeysSql = (source: string, where: string): string =>
-  `SELECT ${keyColumns}, event_id, epoch_ms(received_at) AS ms FROM ${source} WHERE ${isKeyedSql('event_id')} AND ${where}`;
+  `SELECT ${keyColumns}, epoch_ms(received_at) AS ms FROM ${source} WHERE ${isKeyedSql('event_id')} AND ${where}`;
 
 /** Creates the tables that a batch is judged with. */
 export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
-  for (const name of ['recent_keys', 'batch_keys']) await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (key VARCHAR, print VARCHAR, event_id VARCHAR, ms BIGINT)`);
+  // `place` is NULL where the request is known and the event could not be stored.
+  for (const name of ['recent_keys', 'batch_keys']) await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (key UUID, print BIGINT, place SMALLINT, ms BIGINT)`);
   await duckdb.run('CREATE OR REPLACE TEMP TABLE stored_before (r BIGINT)');
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
 }
@@ -75,15 +76,14 @@ async function dropKnown(duckdb: Duckdb): Promise<void> {
 }
 
 /** Reads the keyed ids of the batch into `asked`, in the order in which they are judged. A bad row stands for its request, not for its event. */
-async function readAsked(duckdb: Duckdb, rule: DedupeRule): Promise<number> {
+async function readAsked(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE asked AS
-     SELECT ${keyColumns}, CASE WHEN NOT bad THEN event_id END AS event_id, epoch_ms(received_at) AS ms, bad, rowid AS r,
-       row_number() OVER (ORDER BY ${rule === 'stream' ? 'rowid' : 'received_at, rowid'}) AS n
-     FROM batch
-     WHERE ${isKeyedSql('event_id')} AND length(event_id) = 36 AND received_at IS NOT NULL AND rowid NOT IN (SELECT r FROM dropped)`,
+     SELECT * REPLACE (CASE WHEN NOT bad THEN place END AS place)
+     FROM (SELECT ${keyColumns}, epoch_ms(received_at) AS ms, bad, rowid AS r, ${rule === 'stream' ? 'rowid' : 'row_number() OVER (ORDER BY received_at, rowid)'} AS n
+       FROM batch WHERE ${isKeyedSql('event_id')} AND length(event_id) = 36 AND rowid NOT IN (SELECT r FROM dropped))
+     WHERE key IS NOT NULL AND print IS NOT NULL AND ms IS NOT NULL`,
   );
-  return countAsked(duckdb);
 }
 
 async function countAsked(duckdb: Duckdb): Promise<number> {
@@ -97,7 +97,7 @@ async function judgeBy(duckdb: Duckdb, known: 'recent_keys' | 'batch_keys', rule
   await duckdb.run(
     `INSERT INTO dropped
      WITH known AS MATERIALIZED (SELECT * FROM ${known} WHERE key IN (SELECT key FROM asked)),
-     stored AS (SELECT DISTINCT asked.r FROM asked JOIN known ON known.event_id = asked.event_id AND ${isNear}),
+     stored AS (SELECT DISTINCT asked.r FROM asked JOIN known ON known.key = asked.key AND known.print = asked.print AND known.place = asked.place AND ${isNear}),
      requests AS (SELECT DISTINCT key, print, ms FROM known),
      others AS (SELECT asked.r FROM asked JOIN requests AS known ON known.key = asked.key AND ${isNear} GROUP BY asked.r, asked.print HAVING NOT bool_or(known.print = asked.print))
      SELECT r, 'repeat' FROM stored
@@ -108,23 +108,27 @@ async function judgeBy(duckdb: Duckdb, known: 'recent_keys' | 'batch_keys', rule
 
 /** Takes the first request of each key that is still asked for: it is what the key stands for from then on. */
 async function acceptFirst(duckdb: Duckdb): Promise<void> {
+  // A request has one time of receipt. The same one twice in the same millisecond is one request whose events come twice.
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE accepted AS
-     SELECT asked.*, row_number() OVER (PARTITION BY event_id ORDER BY n) AS copy
-     FROM asked JOIN (SELECT key, arg_min(print, n) AS print, arg_min(ms, n) AS ms FROM asked GROUP BY key) AS firsts USING (key, print, ms)`,
+     SELECT asked.* FROM asked JOIN (SELECT key, arg_min(print, n) AS print, arg_min(ms, n) AS ms FROM asked GROUP BY key) AS firsts USING (key, print, ms)`,
   );
-  await duckdb.run('INSERT INTO batch_keys SELECT key, print, event_id, ms FROM accepted WHERE copy = 1 OR event_id IS NULL');
-  await duckdb.run("INSERT INTO dropped SELECT r, 'repeat' FROM accepted WHERE copy > 1 AND event_id IS NOT NULL");
+  await duckdb.run('INSERT INTO batch_keys SELECT DISTINCT key, print, place, ms FROM accepted');
+  await duckdb.run(
+    `INSERT INTO dropped SELECT r, 'repeat'
+     FROM accepted JOIN (SELECT key, place, min(n) AS n FROM accepted WHERE place IS NOT NULL GROUP BY key, place HAVING count(*) > 1) AS twice USING (key, place) WHERE accepted.n > twice.n`,
+  );
   await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM accepted)');
 }
 
 async function judgeKeys(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
-  let left = await readAsked(duckdb, rule);
-  if (left > 0) await judgeBy(duckdb, 'recent_keys', rule);
-  // One round for most batches: a second where a key comes again after its time, or with an event that could not be stored before.
-  for (left = await countAsked(duckdb); left > 0; left = await countAsked(duckdb)) {
+  await readAsked(duckdb, rule);
+  if ((await countAsked(duckdb)) === 0) return;
+  await judgeBy(duckdb, 'recent_keys', rule);
+  // One round for most batches: more where a key comes again after its time, or with an event that could not be stored before.
+  while ((await countAsked(duckdb)) > 0) {
     await acceptFirst(duckdb);
-    await judgeBy(duckdb, 'batch_keys', rule);
+    if ((await countAsked(duckdb)) > 0) await judgeBy(duckdb, 'batch_keys', rule);
   }
 }
 
@@ -139,7 +143,7 @@ export async function judgeBatch(duckdb: Duckdb, rule: DedupeRule, lookedUp: boo
   if (lookedUp) await dropKnown(duckdb);
   await judgeKeys(duckdb, rule);
   const [counts] = await duckdb.rows(
-    `SELECT (SELECT count(*) FROM dropped WHERE verdict = 'repeat') AS repeats, (SELECT count(*) FROM batch_keys WHERE event_id IS NOT NULL) AS keys`,
+    `SELECT (SELECT count(*) FROM dropped WHERE verdict = 'repeat') AS repeats, (SELECT count(*) FROM batch_keys WHERE place IS NOT NULL) AS keys`,
   );
   const reused = await duckdb.rows("SELECT r::INTEGER AS r FROM dropped WHERE verdict = 'key_reused' ORDER BY r");
   return { repeats: Number(counts?.['repeats']), reused: reused.map((row) => Number(row['r'])), addsKeys: Number(counts?.['keys']) > 0 };

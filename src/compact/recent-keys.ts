@@ -44,7 +44,7 @@ export function joinRanges(ranges: readonly Range[]): Range[] {
 }
 
 /**
- * The compactor's memory of the events stored under Idempotency-Keys, in the table `recent_keys` of its engine: some 100
+ * The compactor's memory of the events stored under Idempotency-Keys, in the table `recent_keys` of its engine: some 50
  * bytes an event, gone with the engine, read from the lake again where it is asked for. What it covers goes by the time of
  * receipt; it is never short of what a batch needs, whatever the clock or a backlog has made of those times.
  */
@@ -93,7 +93,8 @@ async function loadKeys(duckdb: Duckdb, files: readonly DataFile[], where: strin
   await duckdb.run(`INSERT INTO recent_keys ${readKeysSql(`read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`, where)}`);
 }
 
-const timeSql = (ms: number): string => `make_timestamptz(${ms} * 1000)`;
+/** SQL of a time. The engine would multiply small numbers as 32-bit ones, and JavaScript large ones as doubles. */
+const timeSql = (ms: number): string => `make_timestamptz(${BigInt(ms) * 1000n})`;
 
 /** Opens the memory, empty. */
 export async function openRecentKeys({ duckdb, table, onDamage }: RecentKeysDependencies): Promise<RecentKeys> {

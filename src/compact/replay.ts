@@ -17,6 +17,7 @@ import { pruneFiles } from '../lake/prune.ts';
 import { youngFolder, type DataFile } from '../lake/snapshot.ts';
 import type { Change, Table } from '../lake/table.ts';
 import { assertFilesWhole } from '../lake/verify-files.ts';
+import { requestKeySql } from '../model/event-id.ts';
 import { convertSpool, type Converted } from './convert.ts';
 import { createDedupeTables, dedupeWindowMs, forgetLookUps, judgeBatch, lookUpEvents, readKeyedHours, readKeysSql, type Verdict } from './dedupe.ts';
 import { rowsSql } from './flush.ts';
@@ -71,7 +72,7 @@ async function lookUp(duckdb: Duckdb, files: readonly DataFile[]): Promise<void>
   // A key that a damaged file no longer shows would be stored again.
   await assertFilesWhole([...wanted]);
   const source = `read_parquet(${sqlList([...wanted].map((file) => file.absolutePath))}, hive_partitioning = false)`;
-  await duckdb.run(`INSERT INTO recent_keys ${readKeysSql(source, 'substr(event_id, 1, 24) IN (SELECT substr(event_id, 1, 24) FROM batch)')}`);
+  await duckdb.run(`INSERT INTO recent_keys ${readKeysSql(source, `${requestKeySql('event_id')} IN (SELECT ${requestKeySql('event_id')} FROM batch)`)}`);
 }
 
 /** What of each file stays failed, by the verdict over its events, which stand in the batch in the order of the files. */

@@ -2,12 +2,12 @@ import path from 'node:path';
 import process from 'node:process';
 
 /**
- * A process that runs the compactor, or one erasure, on `folder`/lake until it is killed, stopped by SIGTERM, or done: for
+ * A process that runs the compactor, one erasure, or one replay, on `folder`/lake until it is killed, stopped by SIGTERM, or done: for
  * tests that kill it at a named step. Arguments: the compiled sources, and a JSON of { folder, url, crashAt, spool, erase,
- * options }. Prints `ready`; exits 3 when it is fenced.
+ * replay, options }. Prints `ready`; exits 3 when it is fenced.
  */
 const [dist, json] = process.argv.slice(2);
-const { folder, url, crashAt, spool, erase, options } = JSON.parse(json);
+const { folder, url, crashAt, spool, erase, replay, options } = JSON.parse(json);
 const load = (file) => import(`${dist}/${file}`);
 const { createCrashPoint } = await load('runtime/crash-point.js');
 const { createLogger } = await load('runtime/logger.js');
@@ -31,6 +31,15 @@ async function runErase() {
   await eraseEvents({ table, lakeDir, duckdb, publisher: openPublisher(connection), clock, crashPoint, signal: new AbortController().signal }, { users: [erase] }, { retentionMs: 6000 });
 }
 
+async function runReplay() {
+  const { replayFailed } = await load('compact/replay.js');
+  const { openTable } = await load('lake/table.js');
+  const { openDuckdb } = await load('lake/duckdb.js');
+  const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint });
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  await replayFailed({ table, lakeDir, duckdb, clock, crashPoint });
+}
+
 async function runCompact() {
   const { startCompact } = await load('compact/compact.js');
   const { openReader } = await load('stream/reader.js');
@@ -46,5 +55,5 @@ async function runCompact() {
   await compact.stop();
 }
 
-await (erase === undefined ? runCompact() : runErase());
+await (replay === true ? runReplay() : erase === undefined ? runCompact() : runErase());
 process.exit();

@@ -29,10 +29,12 @@ export interface ProcessSettings {
   readonly spool?: string;
   /** The user to erase, instead of compacting. */
   readonly erase?: string;
+  /** Try the failed events again, instead of compacting. */
+  readonly replay?: boolean;
   readonly options?: Readonly<Record<string, unknown>>;
 }
 
-/** A compactor, or an erasure, in a process of its own. */
+/** A compactor, an erasure or a replay, in a process of its own. */
 export interface CompactProcess {
   readonly child: ChildProcess;
   /** Settles when it is at work; never, when it ends before. */
@@ -65,7 +67,7 @@ export function prepareCompactProcesses() {
       return { folder: path.join(compiled, name), url: url.replace('nats://', `nats://${address.user}:${address.password}@`), publisher: openPublisher(await nats.connect()) };
     },
 
-    /** Starts a compactor, or an erasure. */
+    /** Starts a compactor, an erasure or a replay. */
     start({ folder, url }: Place, settings: ProcessSettings = {}): CompactProcess {
       const script = path.join(import.meta.dirname, 'compact-child.mjs');
       const child = spawn(process.execPath, [script, dist, JSON.stringify({ folder, url, ...settings })], { stdio: ['ignore', 'pipe', 'inherit'] });

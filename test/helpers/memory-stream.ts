@@ -7,8 +7,7 @@ import type { StreamMessage, StreamPublisher, StreamReader } from '../../src/str
 export interface MemoryStream extends StreamReader {
   /** Stores a message of these lines and returns its sequence. */
   publish(lines: readonly unknown[]): number;
-  publishRaw(payload: string): number;
-  publishBytes(payload: Uint8Array): number;
+  publishRaw(payload: string | Uint8Array): number;
   /** Loses every message after a sequence; numbers after it are used again. */
   truncate(lastSequence: number): void;
   /** Forgets everything and starts at 1 under another creation time. */
@@ -23,17 +22,15 @@ export function createMemoryStream(): MemoryStream {
   let messages: StreamMessage[] = [];
   let last = 0;
   let created = 1;
-  const publishBytes = (payload: Uint8Array): number => {
+  const publishRaw = (payload: string | Uint8Array): number => {
     last += 1;
-    messages.push({ sequence: last, payload });
+    messages.push({ sequence: last, payload: Buffer.from(payload) });
     return last;
   };
-  const publishRaw = (payload: string): number => publishBytes(Buffer.from(payload));
   return {
     publishRaw,
-    publishBytes,
     publisher: {
-      publish: (payload) => Promise.resolve({ stream: 'TEST', sequence: publishRaw(Buffer.from(payload).toString()) }),
+      publish: (payload) => Promise.resolve({ stream: 'TEST', sequence: publishRaw(payload) }),
       ping: () => Promise.resolve(),
       close: () => Promise.resolve(),
     },

@@ -1,0 +1,28 @@
+import { keyedEventIds } from '../../src/ingest/event-id.ts';
+import { importMethods, type ImportMethod } from '../../src/model/event-kinds.ts';
+import { eventLine } from './lake.ts';
+
+/** A request under an Idempotency-Key, as a test sends it: each event is known by its name. */
+export interface TestRequest {
+  readonly key: string;
+  readonly names: readonly string[];
+  /** customEventBatch by default. */
+  readonly method?: ImportMethod;
+  /** Now by default. */
+  readonly receivedMs?: number;
+  /** Members of every line beside, such as one that no column takes. */
+  readonly members?: Readonly<Record<string, unknown>>;
+}
+
+/** The ids that ingest gives to the events of a request. */
+export function idsOf({ key, names, method = 'customEventBatch' }: TestRequest): string[] {
+  const ids = keyedEventIds({ idApp: 1, key, method, given: names });
+  return names.map((_, index) => ids(index));
+}
+
+/** The lines of a request as ingest publishes them, in one message. */
+export function linesOf(request: TestRequest): Record<string, unknown>[] {
+  const { names, method = 'customEventBatch', receivedMs = Date.now(), members = {} } = request;
+  const { kind } = importMethods[method];
+  return idsOf(request).map((id, index) => eventLine({ event_id: id, kind, received_at: receivedMs, custom_event_name: names[index], ...members }));
+}
