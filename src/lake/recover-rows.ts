@@ -43,8 +43,8 @@ export async function dropKnownCopies({ table, duckdb }: RecoverDependencies, co
   const { files, emptyFile } = table.snapshot();
   const dropped: string[] = [];
   const hasOnlyKnownRows = async (copy: string): Promise<boolean> => {
-    const [range] = await duckdb.rows(`SELECT epoch_ms(min(available_at)) AS low, epoch_ms(max(available_at)) AS high FROM ${readSql(emptyFile, [copy])}`);
-    if (range === undefined || range['low'] === null) return false;
+    const [range] = await duckdb.rows(`SELECT count(*) AS n, epoch_ms(min(available_at)) AS low, epoch_ms(max(available_at)) AS high FROM ${readSql(emptyFile, [copy])}`);
+    if (range === undefined || range['low'] === null) return Number(range?.['n']) === 0;
     const near = pruneFiles(files, { availableAt: { fromMs: Number(range['low']), toMs: Number(range['high']) } });
     const [row] = await duckdb.rows(`SELECT count(*) AS n FROM ${readSql(emptyFile, [copy])} AS c ANTI JOIN ${readSql(emptyFile, near.map((file) => file.absolutePath))} AS t ON t.event_id = c.event_id`);
     return Number(row?.['n']) === 0;
