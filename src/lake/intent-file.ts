@@ -16,7 +16,7 @@ const lakePath = /\/((?:events\/(?:fresh\/[^/]+|kind=[^/]+\/date=[^/]+\/[^/]+)|f
 const hint = "Put its folder away and run 'tributary lake check': what it had begun to replace may be there twice.";
 
 function isInside(relative: string): boolean {
-  return relative !== '' && relative !== '..' && !relative.startsWith('../') && !path.isAbsolute(relative) && path.posix.normalize(relative) === relative;
+  return relative !== '' && relative !== '.' && relative !== '..' && !relative.startsWith('../') && !path.isAbsolute(relative) && path.posix.normalize(relative) === relative;
 }
 
 function toRelative(lakeDir: string, file: string): string {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
+import { removeFile } from '../runtime/durable-file.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Action } from './actions.ts';
@@ -8,6 +9,7 @@ import { toAdd, writeDataFile } from './data-file.ts';
 import { sqlList, sqlText, type Duckdb } from './duckdb.ts';
 import { carryOut, openStaging } from './intent.ts';
 import type { MissingFile } from './missing-files.ts';
+import { pruneFiles } from './prune.ts';
 import { youngFolder } from './snapshot.ts';
 import type { Change, Table } from './table.ts';
 import { parseSchemaString } from './table-schema.ts';
@@ -27,10 +29,37 @@ function boundsSql(table: Table, missing: readonly MissingFile[]): string {
     .snapshot()
     .files.filter((file) => gone.has(file.path))
     .map(({ minValues, maxValues }) => {
-      const within = (column: string, type: string): string => `${column} BETWEEN ${sqlText(String(minValues[column]))}::${type} AND ${sqlText(String(maxValues[column]))}::${type}`;
+      const within = (column: string, type: string): string => `c.${column} BETWEEN ${sqlText(String(minValues[column]))}::${type} AND ${sqlText(String(maxValues[column]))}::${type}`;
       return `(${within('event_id', 'VARCHAR')} AND ${within('available_at', 'TIMESTAMPTZ')})`;
     });
   return parts.length === 0 ? 'false' : parts.join(' OR ');
+}
+
+/**
+ * Removes the copies whose every row the table has, by its event id, of what repairs have put aside: whoever is erased later
+ * must not stay readable in them. Returns those that went.
+ */
+export async function dropKnownCopies({ table, duckdb }: RecoverDependencies, copies: readonly string[]): Promise<string[]> {
+  const { files, emptyFile } = table.snapshot();
+  const dropped: string[] = [];
+  const hasOnlyKnownRows = async (copy: string): Promise<boolean> => {
+    const [range] = await duckdb.rows(`SELECT count(*) AS n, epoch_ms(min(available_at)) AS low, epoch_ms(max(available_at)) AS high FROM ${readSql(emptyFile, [copy])}`);
+    if (range === undefined || range['low'] === null) return Number(range?.['n']) === 0;
+    const near = pruneFiles(files, { availableAt: { fromMs: Number(range['low']), toMs: Number(range['high']) } });
+    const [row] = await duckdb.rows(`SELECT count(*) AS n FROM ${readSql(emptyFile, [copy])} AS c ANTI JOIN ${readSql(emptyFile, near.map((file) => file.absolutePath))} AS t ON t.event_id = c.event_id`);
+    return Number(row?.['n']) === 0;
+  };
+  for (const copy of copies) {
+    // Whatever cannot be read, or has other columns, stays.
+    if (!(await hasOnlyKnownRows(copy).catch(() => false))) continue;
+    await removeFile(copy);
+    dropped.push(copy);
+  }
+  return dropped;
+}
+
+function readSql(emptyFile: string, list: readonly string[]): string {
+  return `read_parquet(${sqlList([emptyFile, ...list])}, union_by_name = true, hive_partitioning = false)`;
 }
 
 /**
@@ -46,9 +75,8 @@ export async function recoverRows(dependencies: RecoverDependencies, missing: re
   const gone = new Set(missing.map((file) => file.path));
   const wanted = missing.reduce((sum, file) => sum + file.rows, 0);
   const there = files.filter((file) => !gone.has(file.path)).map((file) => file.absolutePath);
-  const columns = schemaString === undefined ? '*' : parseSchemaString(schemaString).map(({ name, type }) => `CAST(${name} AS ${type}) AS ${name}`).join(', ');
-  const read = (list: readonly string[]): string => `read_parquet(${sqlList([emptyFile, ...list])}, union_by_name = true, hive_partitioning = false)`;
-  const query = `SELECT ${columns} FROM ${read(copies)} AS c WHERE (${boundsSql(table, missing)}) AND NOT EXISTS (SELECT 1 FROM ${read(there)} AS t WHERE t.event_id = c.event_id)`;
+  const columns = schemaString === undefined ? '*' : parseSchemaString(schemaString).map(({ name, type }) => `CAST(c.${name} AS ${type}) AS ${name}`).join(', ');
+  const query = `SELECT ${columns} FROM ${readSql(emptyFile, copies)} AS c ANTI JOIN ${readSql(emptyFile, there)} AS t ON t.event_id = c.event_id WHERE ${boundsSql(table, missing)}`;
 
   const commitId = randomUUID();
   const folder = await openStaging(stagingDir, commitId);

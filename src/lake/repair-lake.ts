@@ -1,3 +1,4 @@
+import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { waitForLock } from '../runtime/lock.ts';
@@ -6,7 +7,7 @@ import { clearForeignLeftovers } from './foreign-leftovers.ts';
 import { recoverIntents } from './intent.ts';
 import { lakePaths } from './lake.ts';
 import { acceptLoss, describeMissing, type MissingFile } from './missing-files.ts';
-import { recoverRows } from './recover-rows.ts';
+import { dropKnownCopies, recoverRows } from './recover-rows.ts';
 import { listForeignFiles, repairTable, type Repaired } from './repair.ts';
 import { restampLake, type Restamped } from './restamp.ts';
 import { openTable } from './table.ts';
@@ -25,7 +26,7 @@ export interface LakeRepair {
   /** The newest version afterwards. */
   readonly version: number;
   /** What another engine's commits had done, and what was undone. */
-  readonly foreign?: Omit<Repaired, 'version' | 'missing'>;
+  readonly foreign?: Repaired;
   /** Rows of files that are gone, taken from the other engine's copies of them. */
   readonly rowsRecovered: number;
   /** Checksums and temporaries of other engines that were removed, relative to the table's folder. */
@@ -36,6 +37,12 @@ export interface LakeRepair {
   readonly lost: readonly MissingFile[];
   /** Rows whose `available_at` was in the future. */
   readonly clock: readonly Restamped[];
+}
+
+/** Leaves out where a file was put aside that is removed by now. */
+function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaired {
+  const names = new Set(dropped.map((file) => path.basename(file)));
+  return { ...repaired, filesTakenOut: repaired.filesTakenOut.map(({ to, ...file }) => ({ ...file, ...(to === undefined || names.has(path.basename(to)) ? {} : { to }) })) };
 }
 
 const lockWaitMs = 120_000;
@@ -69,13 +76,14 @@ export async function repairLake({ lakeDir, duckdb, clock, crashPoint }: RepairL
       }
     }
     const lost = acceptsLoss ? missing : [];
+    // While files are missing, the copies may be all there is.
+    const dropped = missing.length > 0 ? [] : await dropKnownCopies(dependencies, copies);
     if (lost.length > 0) await acceptLoss(table, lost, clock.nowMs());
     const restamped = await restampLake(dependencies);
-    const { version: _version, missing: _missing, ...foreign } = repaired ?? { version: 0, missing: [] };
     return {
       repaired: repaired !== undefined || finished > 0 || rowsRecovered > 0 || leftovers.length > 0 || lost.length > 0 || restamped.length > 0,
       version: table.state().version,
-      ...(repaired === undefined ? {} : { foreign: foreign as Omit<Repaired, 'version' | 'missing'> }),
+      ...(repaired === undefined ? {} : { foreign: withoutDropped(repaired, dropped) }),
       rowsRecovered,
       leftovers,
       missing: acceptsLoss ? [] : missing,

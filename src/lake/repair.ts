@@ -10,7 +10,7 @@
 import { randomUUID } from 'node:crypto';
 import { readdir, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeFile, syncFolder } from '../runtime/durable-file.ts';
+import { ensureFolder, syncFolder } from '../runtime/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
@@ -19,7 +19,6 @@ import { findSize } from './file-checks.ts';
 import { changesTable, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
 import { findLakeState } from './lake-state.ts';
 import { hashCommit, readCommit, renderCommit, type Commit } from './log-files.ts';
-import { describeMissing, type MissingFile } from './missing-files.ts';
 import { isOwnProtocol, tableProtocol } from './protocol.ts';
 import { loadOwnState, loadTableState } from './snapshot.ts';
 import { linkCommit, toCommitInfo, type Change } from './table.ts';
@@ -45,12 +44,10 @@ export interface Repaired {
   /** Files of ours that the table names again, and their rows. */
   readonly filesRestored: number;
   readonly rowsRestored: number;
-  /** The other engine's files: moved to `to`, below the lake's folder; absent: removed, since the table has all their rows, or not ours to move. */
+  /** The other engine's files: moved to `to`, below the lake's folder; absent: removed, since the table has all their rows, or outside the folder. */
   readonly filesTakenOut: readonly { readonly path: string; readonly rows: number | undefined; readonly to?: string }[];
   readonly columnsRestored: boolean;
   readonly protocolRestored: boolean;
-  /** Files that the table names and that are gone from the disk. */
-  readonly missing: readonly MissingFile[];
 }
 
 interface Damage {
@@ -130,8 +127,8 @@ export async function listForeignFiles(orphansDir: string): Promise<string[]> {
   return names.filter(isForeignFile).toSorted().map((name) => path.join(orphansDir, name));
 }
 
-/** Takes the other engine's files out of the table's folder: put aside when they may have rows that the table has not. */
-async function takeOut({ tableDir, orphansDir }: RepairDependencies, { own, commits }: Damage, keep: boolean): Promise<Repaired['filesTakenOut']> {
+/** Puts the other engine's files aside. */
+async function takeOut({ tableDir, orphansDir }: RepairDependencies, { own, commits }: Damage): Promise<Repaired['filesTakenOut']> {
   const taken = new Map<string, Repaired['filesTakenOut'][number]>();
   for (const { version, actions } of commits) {
     for (const { add } of actions) {
@@ -143,16 +140,14 @@ async function takeOut({ tableDir, orphansDir }: RepairDependencies, { own, comm
         continue;
       }
       const name = `${asidePrefix}${version}-${path.basename(place.relative)}`;
-      if (!keep) {
-        await removeFile(place.absolute);
-      } else if ((await findSize(place.absolute)) !== undefined) {
+      if ((await findSize(place.absolute)) !== undefined) {
         await ensureFolder(orphansDir);
         await rename(place.absolute, path.join(orphansDir, name));
       }
-      taken.set(add.path, { path: place.relative, rows, ...(keep ? { to: path.join(path.basename(orphansDir), name) } : {}) });
+      taken.set(add.path, { path: place.relative, rows, to: path.join(path.basename(orphansDir), name) });
     }
   }
-  if (keep && taken.size > 0) {
+  if (taken.size > 0) {
     await ensureFolder(orphansDir);
     await syncFolder(orphansDir);
     await syncFolder(tableDir);
@@ -216,10 +211,7 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
     const damage = await findDamage(tableDir);
     if (damage === undefined) return undefined;
     const plan = planRepair(damage, clock.nowMs());
-    const missing = await describeMissing(tableDir, damage.own.files.values());
-    // An engine that only wrote our rows anew leaves copies: whoever is erased later must not stay readable in them.
-    const keep = damage.commits.some(changesRows) || missing.length > 0;
-    const filesTakenOut = await takeOut(dependencies, damage, keep);
+    const filesTakenOut = await takeOut(dependencies, damage);
     await crashPoint('repair-put-aside');
     const metrics = { undone: damage.commits.length, filesRestored: plan.restored.length, filesTakenOut: filesTakenOut.length };
     const changes: Change[] = [...(plan.resets.length > 0 ? [{ cause: 'reset', actions: plan.resets } as const] : []), { cause: 'repair', actions: plan.actions, metrics }];
@@ -233,7 +225,6 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
       filesTakenOut,
       columnsRestored: plan.columnsRestored,
       protocolRestored: plan.protocolRestored,
-      missing,
     };
   }
   throw new AppError('commit_conflict', 'another engine keeps committing to the table', { hint: 'Stop its job first, then run the repair again.' });

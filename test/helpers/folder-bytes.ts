@@ -1,0 +1,21 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+
+/** Every file below a folder, relative to it, sorted. */
+export function listFiles(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
+    .toSorted();
+}
+
+/** The hash of every file below a folder, by its name: two that are equal have the same files with the same bytes. */
+export function hashFiles(folder: string): Readonly<Record<string, string>> {
+  return Object.fromEntries(listFiles(folder).map((name) => [name, createHash('sha256').update(readFileSync(path.join(folder, name))).digest('hex')]));
+}
+
+/** The files below a folder that have a text among their bytes. */
+export function filesNaming(folder: string, text: string): string[] {
+  return listFiles(folder).filter((name) => readFileSync(path.join(folder, name)).includes(text));
+}
