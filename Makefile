@@ -17,6 +17,7 @@ VITEST := node node_modules/vitest/vitest.mjs run --config test/vitest.config.ts
 PART ?=
 KILLS ?=
 SEED ?=
+MINUTES ?=
 
 ##@ The two commands of the README
 
@@ -39,6 +40,7 @@ build: $(PROGRAM) $(PACKAGES) nats-server ## everything needed to run the progra
 chaos: export TRIBUTARY_CHAOS = long
 chaos: export TRIBUTARY_TEST_SEED = $(SEED)
 chaos: export TRIBUTARY_TEST_KILLS = $(KILLS)
+chaos: export TRIBUTARY_TEST_MINUTES = $(MINUTES)
 chaos: build ## every promise shown by breaking things, at full length; PART=kills (a file of test/chaos), SEED=n
 ifeq ($(PART),)
 	status=0; \

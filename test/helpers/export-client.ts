@@ -21,6 +21,8 @@ export interface ExportClient {
   /** The request as the report area tells of it; undefined when it says that there is none. */
   find(id: string): Promise<AnswerData | undefined>;
   waitForEnd(id: string): Promise<AnswerData>;
+  /** Asks for an end without a result; what came of it shows in the request's own end. */
+  cancel(id: string): Promise<void>;
   /** The rows of a finished request as they are downloaded, with the header; the bytes are checked against the SHA-256 given. */
   download(data: AnswerData): Promise<string[]>;
 }
@@ -58,6 +60,9 @@ export function createExportClient(service: TestService, user: Credentials): Exp
       if (data === undefined) throw new Error(`there is no export ${id}`);
       return data;
     },
+    async cancel(id) {
+      await ask('/api/raw/v1/export/cancel.json', { method: 'POST', body: `idRawExport=${id}` });
+    },
     async download(data) {
       const rows: string[] = [];
       for (const file of data.files ?? []) {
@@ -76,18 +81,20 @@ export function createExportClient(service: TestService, user: Credentials): Exp
 export interface ExportAccount {
   readonly finished: number;
   readonly failed: number;
+  readonly canceled: number;
 }
 
 /**
  * Waits for the end of every request there is, and checks it: those that were answered with a 200 are there, and each has
- * ended in one result with the right rows, in whatever order, or in an error after as many attempts or interruptions as are allowed.
+ * ended in one result with the right rows, in whatever order, in an error after as many attempts or interruptions as are allowed, or, where it
+ * was asked for, by being canceled.
  */
-export async function accountForExports(service: TestService, client: ExportClient, acknowledged: readonly string[], rightRows: readonly string[]): Promise<ExportAccount> {
+export async function accountForExports(service: TestService, client: ExportClient, acknowledged: readonly string[], rightRows: readonly string[], mayBeCanceled: ReadonlySet<string> = new Set()): Promise<ExportAccount> {
   const expected = rightRows.toSorted().join('\n');
   const all = await client.list();
   const lost = acknowledged.filter((id) => !all.includes(id));
   if (lost.length > 0) throw new Error(`export requests are lost: ${lost.join(', ')}`);
-  const account = { finished: 0, failed: 0 };
+  const account = { finished: 0, failed: 0, canceled: 0 };
   for (const id of all) {
     const data = await client.waitForEnd(id);
     if (data.status === 'Success!') {
@@ -96,6 +103,10 @@ export async function accountForExports(service: TestService, client: ExportClie
       account.finished += 1;
     } else {
       const { state, attempts, interruptions = 0 } = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as { state: string; attempts: number; interruptions?: number };
+      if (state === 'canceled' && mayBeCanceled.has(id)) {
+        account.canceled += 1;
+        continue;
+      }
       if (state !== 'failed' || (attempts !== mostAttempts && interruptions !== mostInterruptions)) throw new Error(`export ${id} ended as ${state} after ${attempts} attempts and ${interruptions} interruptions: ${data.errorMessage ?? data.status}`);
       account.failed += 1;
     }

@@ -21,6 +21,8 @@ export interface LoadOptions {
   readonly idempotencyKeys?: boolean;
   /** With keys: share of acknowledged requests that are sent once more all the same, as by a client that lost the answer. Default none. */
   readonly repeatShare?: number;
+  /** Further parameters of every event. */
+  readonly params?: Readonly<Record<string, string>>;
   /** Pause of each client after an answer, milliseconds; 0, the default, sends as fast as the service answers. */
   readonly pauseMs?: number;
   /** Told each answer that is not 200: its status and body, or 0 and the error's code when there was none. */
@@ -89,7 +91,7 @@ export async function sendLoad(ledger: Ledger, events: number, options: LoadOpti
 
 async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, count: number): Promise<Answer> {
   const ids = Array.from({ length: count }, () => ledger.nextId());
-  const events = ids.map((id) => eventOf(id, options.random));
+  const events = ids.map((id) => eventOf(id, options));
   const body = JSON.stringify(count === 1 ? events[0] : events);
   const method = count === 1 ? 'customEvent' : 'customEventBatch';
   const headers = { authorization: options.token, ...(options.idempotencyKeys === true ? { 'idempotency-key': ids[0] ?? '' } : {}) };
@@ -114,12 +116,12 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
   }
 }
 
-function eventOf(id: string, random: Random): Record<string, unknown> {
+function eventOf(id: string, { random, params }: LoadOptions): Record<string, unknown> {
   return {
     customEventName: id,
     customUserId: `player-${random.integer(1, 500)}`,
     lvid: random.hex(32),
-    customEventParams: { [idParam]: id, level: String(random.integer(1, gameLevels)), text: `naïve "quoted", ${random.hex(8)}` },
+    customEventParams: { ...params, [idParam]: id, level: String(random.integer(1, gameLevels)), text: `naïve "quoted", ${random.hex(8)}` },
   };
 }
 
