@@ -26,8 +26,10 @@ import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
 import { recoverFailed } from '../lake/failed-events.ts';
 import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Epoch } from '../lake/lake-state.ts';
+import { engineBudget } from '../lake/row-memory.ts';
 import type { Table } from '../lake/table.ts';
 import type { StreamReader } from '../stream/stream.ts';
+import { createBatchBound, type BatchBound } from './batch-bound.ts';
 import { compactFacts, createTrouble, type SeenFault, type Trouble } from './compact-facts.ts';
 import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
 import { openRecentKeys } from './dedupe.ts';
@@ -35,7 +37,7 @@ import { flushBatch } from './flush.ts';
 import { faultExplanations, findStreamFault, followStream, skipHole, type FollowDependencies } from './follow.ts';
 import { gatherBatch } from './gather.ts';
 import { watchStreamEnd, type StreamEnd } from './stream-end.ts';
-import { startUpkeep, type Upkeep } from './upkeep.ts';
+import { engineMemoryMb, startUpkeep, type Upkeep } from './upkeep.ts';
 
 export interface CompactDependencies {
   readonly reader: StreamReader;
@@ -90,6 +92,7 @@ interface Loop {
   readonly upkeep: Upkeep;
   readonly streamEnd: StreamEnd;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
+  readonly bound: BatchBound;
   readonly start: { swept: boolean; faulty: boolean; keysKnown: boolean };
   /** Files whose keys are not known. */
   readonly damages: string[];
@@ -119,7 +122,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
     await learnKeys(loop, signal);
     loop.start.keysKnown = true;
   }
-  const limits = { maxBytes: options.flushMaxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
+  const limits = { maxBytes: loop.bound.maxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
   const batch = await gatherBatch(reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal).catch(async (error: unknown) => {
     if (!isAppError(error, 'corrupt')) throw error;
     await skipHole(follow, epoch);
@@ -130,7 +133,11 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   if ((await findStreamFault(reader, epoch)) !== undefined) return;
 
   const startedAt = performance.now();
-  const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer }, batch, epoch);
+  const flushed = await flushBatch({ table, duckdb: loop.duckdb, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, isolate: loop.bound.isolate }, batch, epoch).catch((error: unknown) => {
+    if (isAppError(error, 'memory')) loop.bound.ranOut(batch);
+    throw error;
+  });
+  loop.bound.passed();
   await purge(reader, flushed.epoch);
   await loop.crashPoint('flush-purged');
   const durationMs = Math.round(performance.now() - startedAt);
@@ -153,9 +160,9 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
     } catch (error) {
       if (signal.aborted) return;
       const lastedMs = loop.trouble.note(error);
-      // A broker that is away or a full disk is waited for; anything else that lasts may go better in a new process.
+      // A broker that is away or a full disk is waited for, want of memory is met by smaller batches; anything else that lasts may go better in a new process.
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
-      const passing = fullDisk || (isAppError(error) && (error.code === 'disk' || error.code === 'broker_away' || (error.retryable && lastedMs < maxTroubleMs)));
+      const passing = fullDisk || (isAppError(error) && (['disk', 'memory', 'broker_away'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs)));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
       loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');
@@ -185,10 +192,10 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   await recoverFailed(paths.failed, table.dir);
 
   const counted = createCompactMetrics(dependencies.metrics);
-  const troubles = { flush: createTrouble(clock), upkeep: createTrouble(clock) };
-  const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
+  const trouble = createTrouble(clock);
+  const duckdb = await openDuckdb({ memoryMb: engineMemoryMb(options.duckdbMemoryMb), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
-  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, trouble: troubles.upkeep }, options);
+  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer }, options);
   closers.add('upkeep', () => upkeep.stop());
 
   const faults: SeenFault[] = [];
@@ -206,8 +213,9 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     start.faulty ||= !start.swept;
     tell(fault, figures);
   };
+  const bound = createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes));
   const aborter = new AbortController();
-  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start, damages };
+  const loop: Loop = { table, duckdb, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble, upkeep, streamEnd, bound, start, damages };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();
@@ -216,7 +224,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   return {
     failed: Promise.race([running, upkeep.running]).then(() => Promise.reject(new AppError('stopping', 'the compactor has stopped'))),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, { faults, damages }, troubles),
+    facts: () => compactFacts(table, { faults, damages }, { flush: trouble, upkeep: upkeep.problems() }),
   };
 }
 

@@ -10,10 +10,12 @@ import { toAdd, writeDataFile, type WrittenFile } from '../lake/data-file.ts';
 import type { Duckdb } from '../lake/duckdb.ts';
 import { settleFailed, writePendingFailed } from '../lake/failed-events.ts';
 import type { Epoch, LakeState } from '../lake/lake-state.ts';
+import { rowGroupRows } from '../lake/row-memory.ts';
 import { youngFolder } from '../lake/snapshot.ts';
 import type { BuildChange, Table } from '../lake/table.ts';
 import { convertSpool } from './convert.ts';
 import { dedupeBatch, rememberKeys } from './dedupe.ts';
+import { takeOutTooLarge } from './isolate.ts';
 import type { Batch } from './gather.ts';
 
 /** The steps of a flush at which a crash is tested, beside those of the commit in its midst. */
@@ -27,6 +29,8 @@ export interface FlushDependencies {
   readonly failedDir: string;
   /** This compactor's claim on the lake. */
   readonly writer: string;
+  /** Look for events that the engine has no memory for, and keep them as failed ones. The batch is of one message. */
+  readonly isolate?: boolean;
 }
 
 /** What a flush did, for its log line and the metrics. */
@@ -49,10 +53,12 @@ export function rowsSql(availableAtMs: number): string {
 }
 
 /** Writes the batch's rows to one young file, durably; undefined when no row is left to write. */
-async function writeRows(dependencies: FlushDependencies, availableAtMs: number, file: string): Promise<WrittenFile | undefined> {
-  const [row] = await dependencies.duckdb.rows('SELECT count(*) AS n FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)');
+async function writeRows(dependencies: FlushDependencies, batch: Batch, availableAtMs: number, file: string): Promise<WrittenFile | undefined> {
+  const { duckdb } = dependencies;
+  const [row] = await duckdb.rows('SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)');
   if (Number(row?.['n']) === 0) return undefined;
-  const written = await writeDataFile(dependencies.duckdb, rowsSql(availableAtMs), file, 'young');
+  const rowGroup = { rows: rowGroupRows(duckdb.memoryMb, { rows: batch.events, lineBytes: batch.bytes, entries: Number(row?.['entries'] ?? 0) }) };
+  const written = await writeDataFile(duckdb, rowsSql(availableAtMs), file, 'young', rowGroup);
   await syncFolder(path.dirname(file));
   return written;
 }
@@ -73,16 +79,17 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   await crashPoint('flush-spooled');
   const commitId = randomUUID();
   const availableAtMs = Math.max(clock.nowMs(), table.lake().availableAtMs);
-  const converted = await convertSpool(duckdb, batch.file, batch.events);
+  const tooLarge = dependencies.isolate === true ? await takeOutTooLarge(duckdb, batch.file) : [];
+  const converted = await convertSpool(duckdb, batch.file, batch.events - tooLarge.length);
   const verdict = await dedupeBatch(duckdb, table.snapshot(), { nowMs: availableAtMs, lookUpAll: batch.firstSequence <= epoch.dedupeThrough });
   await crashPoint('flush-converted');
 
   const relativePath = path.join(youngFolder, `${commitId}.parquet`);
   const file = path.join(table.dir, relativePath);
-  const failures = [...converted.failures, ...verdict.failures];
+  const failures = [...tooLarge, ...converted.failures, ...verdict.failures];
   let pending: string | undefined;
   try {
-    const written = await writeRows(dependencies, availableAtMs, file);
+    const written = await writeRows(dependencies, batch, availableAtMs, file);
     await crashPoint('flush-written');
     const failedAt = new Date(availableAtMs).toISOString();
     if (failures.length > 0) {

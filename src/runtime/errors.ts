@@ -20,6 +20,7 @@ const table = {
   lake_protocol: { retryable: false },
   schema_change: { retryable: false },
   disk: { retryable: true },
+  memory: { retryable: false },
   sql: { retryable: false },
   start_failed: { retryable: true },
   stopping: { retryable: true },
