@@ -4,10 +4,8 @@ import path from 'node:path';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
-import { inParallel } from '../runtime/in-parallel.ts';
-import { eventColumns } from '../model/event-fields.ts';
 import type { Action } from '../lake/actions.ts';
-import { toAdd, writeDataFile, type WrittenFile } from '../lake/data-file.ts';
+import { toAdd } from '../lake/data-file.ts';
 import { sqlList, type Duckdb } from '../lake/duckdb.ts';
 import { carryOut, openStaging, type Intent } from '../lake/intent.ts';
 import { engineBudget, type EngineBudget } from '../lake/row-memory.ts';
@@ -15,7 +13,8 @@ import { youngFolder, type DataFile } from '../lake/snapshot.ts';
 import type { Table } from '../lake/table.ts';
 import { findFileDamage } from '../lake/verify-files.ts';
 import { keyOf, type DueRows, type Group } from './due.ts';
-import { cutIntoSlices, groupsSql, measureFiles, sliceSql, type MeasuredParts, type Part, type Slice } from './seal-slices.ts';
+import { writeOutputs, type Output } from './seal-outputs.ts';
+import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';
 
 export interface SealDependencies {
   readonly table: Table;
@@ -56,10 +55,6 @@ const inputPart = 4;
 const maxInputBytes = 8 * 1024 ** 3;
 /** So many files in a row that fail by themselves are left to the next turn to try further ones. */
 const maxFailures = 3;
-/** From so many groups on, the rows are sorted once instead of scanned for each. */
-const manyGroups = 16;
-
-const columnList = eventColumns.map(({ name }) => name).join(', ');
 
 async function readGroups(duckdb: Duckdb, files: readonly DataFile[]): Promise<Group[]> {
   const rows = await duckdb.rows(
@@ -92,65 +87,6 @@ function pickInputs(young: readonly DataFile[], due: readonly Group[], options: 
   return inputs;
 }
 
-interface Output {
-  /** Name in the staging folder. */
-  readonly name: string;
-  /** Relative to the table's folder. */
-  readonly path: string;
-  readonly written: WrittenFile;
-}
-
-/** What a seal writes: rows of these files, those of the groups that are due apart from the rest. */
-interface Work {
-  readonly duckdb: Duckdb;
-  readonly emptyFile: string;
-  readonly parts: readonly Part[];
-  readonly due: readonly Group[];
-  readonly folder: string;
-  readonly id: string;
-}
-
-/** A table of all rows, in which those of one kind and date lie together: sorted slice by slice, which is what fits into memory. */
-async function sortOnce({ duckdb, emptyFile, parts }: Work, budget: EngineBudget): Promise<string> {
-  await duckdb.run(`CREATE OR REPLACE TEMP TABLE seal_rows AS SELECT ${columnList} FROM ${sliceSql({ files: [] }, emptyFile)}`);
-  for (const slice of await cutIntoSlices(duckdb, emptyFile, parts, 'true', budget)) {
-    await duckdb.run(`INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY kind, date`);
-  }
-  return 'seal_rows';
-}
-
-/** Writes the files of each group that is due, and young files of what remains, into the staging folder. */
-async function writeOutputs(work: Work): Promise<Output[]> {
-  const { duckdb, emptyFile, parts, due, folder, id } = work;
-  const budget = engineBudget(duckdb.memoryMb);
-  const sorted = due.length >= manyGroups ? await sortOnce(work, budget) : undefined;
-  const outputs: Output[] = [];
-
-  /** One file, unless its rows are wide: then as many as the engine can sort one by one. */
-  async function write(ours: readonly Part[], where: string, order: string, name: string, to: string): Promise<void> {
-    const slices: (Slice | string)[] = await cutIntoSlices(duckdb, emptyFile, ours, where, budget);
-    if (sorted !== undefined && slices.length === 1) slices[0] = sorted;
-    for (const [index, slice] of slices.entries()) {
-      const number = index === 0 ? '' : `-${index}`;
-      const source = typeof slice === 'string' ? slice : sliceSql(slice, emptyFile);
-      const file = path.join(folder, `${name}${number}.parquet`);
-      const written = await writeDataFile(duckdb, `SELECT ${columnList} FROM ${source} WHERE ${where} ORDER BY ${order}`, file, 'sealed', { bytes: budget.rowGroupBytes });
-      if (written.numRecords > 0) outputs.push({ name: path.basename(file), path: `${to}${number}.parquet`, written });
-    }
-  }
-
-  const isDue = new Set(due.map(keyOf));
-  // While the engine writes one file, another is synced and hashed.
-  await inParallel(due.entries(), 2, async ([index, group]) => {
-    const ours = parts.filter((part) => keyOf(part) === keyOf(group));
-    await write(ours, groupsSql([group]), 'id_app, event_time', String(index), `kind=${group.kind}/date=${group.date}/${id}`);
-  });
-  const rest = parts.filter((part) => !isDue.has(keyOf(part)));
-  await write(rest, `NOT (${groupsSql(due)})`, 'kind, date, id_app, event_time', 'young', `${youngFolder}/${id}`);
-  if (sorted !== undefined) await duckdb.run(`DROP TABLE ${sorted}`);
-  return outputs;
-}
-
 function toIntent(table: Table, inputs: readonly DataFile[], outputs: readonly Output[], commitId: string, nowMs: number): Intent {
   const actions: Action[] = [
     ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false) })),
@@ -168,6 +104,34 @@ function toIntent(table: Table, inputs: readonly DataFile[], outputs: readonly O
 
 function countRows(outputs: readonly Output[]): number {
   return outputs.reduce((sum, output) => sum + output.written.numRecords, 0);
+}
+
+/** An error that another amount of input, or another file, may not bring about. */
+function isEngineError(error: unknown): error is AppError {
+  return isAppError(error, 'memory') || isAppError(error, 'sql');
+}
+
+/** What keeps one young file from being sealed, with the kinds and dates of its rows. */
+function describeFailure({ path: file, absolutePath }: DataFile, groups: readonly Group[], error: AppError): AppError {
+  const held = groups.filter(({ files }) => files.includes(absolutePath)).map(({ kind, date }) => `${kind} of ${date}`);
+  const of = held.length === 0 ? '' : ` (${held.slice(0, 3).join(', ')}${held.length > 3 ? ` and ${held.length - 3} more` : ''})`;
+  return new AppError(error.code, `${file}${of} cannot be sealed: ${error.message}`, {
+    cause: error,
+    ...(error.hint === undefined ? {} : { hint: error.hint }),
+  });
+}
+
+/** Notes which files the engine cannot read, each by itself; says whether any is. Throws when it cannot read the empty file either. */
+async function noteUnreadable(duckdb: Duckdb, emptyFile: string, files: readonly DataFile[], leftOut: Map<string, AppError>): Promise<boolean> {
+  const before = leftOut.size;
+  await duckdb.rows(`SELECT count(*) AS n FROM ${sliceSql({ files: [] }, emptyFile)}`);
+  for (const file of files) {
+    await readGroups(duckdb, [file]).catch((error: unknown) => {
+      if (!isEngineError(error)) throw error;
+      leftOut.set(file.path, describeFailure(file, [], error));
+    });
+  }
+  return leftOut.size > before;
 }
 
 /** Notes which files are damaged; says whether any is. */
@@ -216,15 +180,6 @@ async function stage(dependencies: SealDependencies, inputs: readonly DataFile[]
   }
 }
 
-/** What keeps one young file from being sealed, with the kinds and dates of its rows. */
-function describeFailure({ path: file, absolutePath }: DataFile, groups: readonly Group[], error: AppError): AppError {
-  const held = groups.filter(({ files }) => files.includes(absolutePath)).map(({ kind, date }) => `${kind} of ${date}`);
-  return new AppError(error.code, `${file} (${held.slice(0, 3).join(', ')}${held.length > 3 ? ` and ${held.length - 3} more` : ''}) cannot be sealed: ${error.message}`, {
-    cause: error,
-    ...(error.hint === undefined ? {} : { hint: error.hint }),
-  });
-}
-
 /**
  * Seals what is due: young rows of a kind and date become one file in its Hive folder, sorted by app and time, or several
  * where the rows are so wide that the engine cannot sort them together; rows of the same files that are not due stay young,
@@ -242,7 +197,7 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     const young = table.snapshot().files.filter((file) => file.young && !leftOut.has(file.path));
     if (young.length === 0) return undefined;
     const groups = await readGroups(duckdb, young).catch(async (error: unknown) => {
-      if (await noteDamages(young, leftOut)) return undefined;
+      if (signal?.aborted !== true && ((await noteDamages(young, leftOut)) || (isEngineError(error) && (await noteUnreadable(duckdb, table.snapshot().emptyFile, young, leftOut))))) return undefined;
       throw error;
     });
     if (groups === undefined) continue;
@@ -257,7 +212,7 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     try {
       staged = await stage(dependencies, inputs, due, commitId);
     } catch (error) {
-      if (signal?.aborted === true || !(isAppError(error, 'memory') || isAppError(error, 'sql'))) throw error;
+      if (signal?.aborted === true || !isEngineError(error)) throw error;
       most = Math.floor(inputs.length / 2);
       if (most > 0) continue;
       const [failed] = inputs;

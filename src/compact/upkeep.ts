@@ -108,6 +108,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   const tasks = {
     seal: createUpkeepTask('young rows of the lake are not sealed', dependencies),
     checkpoint: createUpkeepTask("the lake's log gets no checkpoint", dependencies),
+    sweep: createUpkeepTask('what a crash has left behind is not swept', dependencies),
     clean: createUpkeepTask('replaced files and old entries of the log are not removed', dependencies),
   };
   const leftOut = createLeftOut(clock);
@@ -152,8 +153,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   function noteLeftOut(files: ReadonlyMap<string, AppError>): void {
     const young = table.snapshot().files.filter((file) => file.young);
     leftOut.end(files, new Set(young.map((file) => file.path)));
-    const paths = new Set(young.map((file) => file.absolutePath));
-    for (const file of measured.keys()) if (!paths.has(file)) measured.delete(file);
+    const kept = new Set(young.map((file) => file.absolutePath));
+    for (const file of measured.keys()) if (!kept.has(file)) measured.delete(file);
   }
 
   /** One turn: maybe seal, maybe checkpoint, maybe clean. Each fails by itself. */
@@ -195,15 +196,16 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
 
   async function sweepOnce(putAside: boolean): Promise<boolean> {
     if (isTurning) return false;
-    const swept = sweepLeftovers(putAside).catch((error: unknown) => {
-      // A damaged intent stops what it would rewrite, which the turn tells of, and not the flushes.
-      if (isAppError(error, 'corrupt')) return false;
-      throw error;
+    let swept = false;
+    const task = tasks.sweep.run(async () => {
+      swept = await sweepLeftovers(putAside);
     });
-    sweeping = swept.catch(() => undefined);
-    return swept.finally(() => {
-      sweeping = undefined;
-    });
+    sweeping = task;
+    const error = await task;
+    sweeping = undefined;
+    // A damaged intent, say, stops what it would rewrite, and not the flushes.
+    if (isAppError(error, 'fenced')) throw error;
+    return swept;
   }
 
   async function sweepLeftovers(putAside: boolean): Promise<boolean> {

@@ -47,7 +47,7 @@ export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {
 function wrapError(error: unknown): AppError {
   const message = error instanceof Error ? error.message : String(error);
   const code = findErrorCode(message);
-  return new AppError(code, `duckdb: ${message.split('\n\nPossible solutions')[0]}`, { cause: error, ...(hints[code] === undefined ? {} : { hint: hints[code] }) });
+  return new AppError(code, `duckdb: ${message.split(/\n\n(?:Possible solutions|LINE )/)[0]}`, { cause: error, ...(hints[code] === undefined ? {} : { hint: hints[code] }) });
 }
 
 async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
