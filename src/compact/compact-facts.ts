@@ -60,7 +60,7 @@ function describeTrouble(trouble: Trouble | undefined, what: string, todo: strin
  * The facts that the compactor reports for the service's status. `problems` are what keeps it from its work, so that the
  * service is not ready; `notices` are what an operator should look at while everything works.
  */
-export function compactFacts(table: Table, { faults, damages, clockProblems }: SeenFacts, troubles: { readonly flush: Trouble; readonly upkeep: Trouble }): Readonly<Record<string, unknown>> {
+export function compactFacts(table: Table, { faults, damages, clockProblems }: SeenFacts, troubles: { readonly flush: Trouble; readonly upkeep: readonly Problem[] }): Readonly<Record<string, unknown>> {
   const { totals, epoch } = table.lake();
   const { version, files } = table.state();
   const foreign = table.foreign();
@@ -69,7 +69,7 @@ export function compactFacts(table: Table, { faults, damages, clockProblems }: S
     ...(foreign === undefined ? [] : [describeForeign(foreign)]),
     // What another engine has done is told once, and is what the loop waits for.
     ...describeTrouble(foreign === undefined ? troubles.flush : undefined, 'events do not get from the stream into the lake', 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.'),
-    ...describeTrouble(troubles.upkeep, 'young files of the lake are not sealed or cleaned up', 'Remove the cause, such as a full disk: it then goes on by itself. Exports and SQL work meanwhile.'),
+    ...troubles.upkeep,
   ];
   const notices = [
     ...faults.slice(-newestFaults).map(({ fault, at }) => ({

@@ -26,9 +26,11 @@ import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
 import { recoverFailed } from '../lake/failed-events.ts';
 import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Epoch } from '../lake/lake-state.ts';
+import { engineBudget } from '../lake/row-memory.ts';
 import type { Table } from '../lake/table.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import { startWhenRepaired } from './await-repair.ts';
+import { createBatchBound, type BatchBound } from './batch-bound.ts';
 import { compactFacts, createTrouble, type SeenFault, type Trouble } from './compact-facts.ts';
 import { createClockWatch } from './clock-watch.ts';
 import { createCompactMetrics, type CompactMetrics } from './compact-metrics.ts';
@@ -37,7 +39,7 @@ import { faultExplanations, findStreamFault, followStream, isStillWhole, skipHol
 import { gatherBatch } from './gather.ts';
 import { openRecentKeys, type RecentKeys } from './recent-keys.ts';
 import { watchStreamEnd, type StreamEnd } from './stream-end.ts';
-import { startUpkeep, type Upkeep } from './upkeep.ts';
+import { engineMemoryMb, startUpkeep, type Upkeep } from './upkeep.ts';
 
 export interface CompactDependencies {
   readonly reader: StreamReader;
@@ -93,6 +95,7 @@ interface Loop {
   readonly upkeep: Upkeep;
   readonly streamEnd: StreamEnd;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
+  readonly bound: BatchBound;
   readonly start: { swept: boolean; faulty: boolean; keysKnown: boolean };
   /** Throws when the lake's folder is not the one that this compactor has locked any more. */
   readonly assertFolder: () => void;
@@ -120,7 +123,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
     await loadKeys(loop, signal);
     loop.start.keysKnown = true;
   }
-  const limits = { maxBytes: options.flushMaxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
+  const limits = { maxBytes: loop.bound.maxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
   const batch = await gatherBatch(reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal).catch(async (error: unknown) => {
     if (!isAppError(error, 'corrupt')) throw error;
     await skipHole(follow, epoch);
@@ -134,7 +137,12 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
 
   loop.assertFolder();
   const startedAt = performance.now();
-  const flushed = await flushBatch({ table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: async () => reader.assertOwner?.() }, batch, epoch);
+  const flushing = { table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: async () => reader.assertOwner?.(), isolate: loop.bound.isolate };
+  const flushed = await flushBatch(flushing, batch, epoch).catch((error: unknown) => {
+    if (isAppError(error, 'memory')) loop.bound.ranOut(batch);
+    throw error;
+  });
+  loop.bound.passed();
   await purge(reader, flushed.epoch);
   await loop.crashPoint('flush-purged');
   const durationMs = Math.round(performance.now() - startedAt);
@@ -157,9 +165,9 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
     } catch (error) {
       if (signal.aborted) return;
       const lastedMs = loop.trouble.note(error);
-      // A broker that is away or a full disk is waited for; anything else that lasts may go better in a new process.
+      // A broker that is away or a full disk is waited for, want of memory is met by smaller batches; anything else that lasts may go better in a new process.
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
-      const passing = fullDisk || (isAppError(error) && (['disk', 'broker_away', 'foreign_commit', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs)));
+      const passing = fullDisk || (isAppError(error) && (['disk', 'memory', 'broker_away', 'foreign_commit', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs)));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
       loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');
@@ -188,10 +196,10 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   await recoverFailed(paths.failed, table.dir);
 
   const counted = createCompactMetrics(dependencies.metrics);
-  const troubles = { flush: createTrouble(clock), upkeep: createTrouble(clock) };
-  const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
+  const trouble = createTrouble(clock);
+  const duckdb = await openDuckdb({ memoryMb: engineMemoryMb(options.duckdbMemoryMb), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
-  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, trouble: troubles.upkeep, assertFolder }, options);
+  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, assertFolder }, options);
   closers.add('upkeep', () => upkeep.stop());
 
   const faults: SeenFault[] = [];
@@ -210,6 +218,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     tell(fault, figures);
   };
   const clockWatch = createClockWatch(clock, () => table.lake().availableAtMs);
+  const bound = createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes));
   const aborter = new AbortController();
   const onDamage = (found: readonly AppError[]): void => {
     for (const error of found.map(describeError)) {
@@ -218,7 +227,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     }
   };
   const keys = await openRecentKeys({ duckdb, table, onDamage });
-  const loop: Loop = { table, duckdb, keys, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble: troubles.flush, upkeep, streamEnd, start, assertFolder };
+  const loop: Loop = { table, duckdb, keys, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, alarm, trouble, upkeep, streamEnd, bound, start, assertFolder };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();
@@ -227,7 +236,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   return {
     failed: Promise.race([running, upkeep.running]).then(() => Promise.reject(new AppError('stopping', 'the compactor has stopped'))),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, { faults, damages, clockProblems: clockWatch.problems() }, troubles),
+    facts: () => compactFacts(table, { faults, damages, clockProblems: clockWatch.problems() }, { flush: trouble, upkeep: upkeep.problems() }),
   };
 }
 

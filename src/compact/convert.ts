@@ -151,6 +151,11 @@ export async function convertSpool(duckdb: Duckdb, file: string, events: number,
   return { events, badLines, lineOf };
 }
 
+/** A line as it is kept: as text, and as its bytes where they are no text. */
+export function toFailedLine(bytes: Buffer): Pick<Failure, 'line' | 'lineBase64'> {
+  return { line: bytes.toString('utf8'), ...(isUtf8(bytes) ? {} : { lineBase64: bytes.toString('base64') }) };
+}
+
 /** Takes lines out of a spool as they were in the stream, byte for byte. */
 export async function readFailures(file: string, badLines: readonly BadLine[]): Promise<Failure[]> {
   if (badLines.length === 0) return [];
@@ -160,7 +165,7 @@ export async function readFailures(file: string, badLines: readonly BadLine[]): 
   for (const bytes of splitLines(await readFile(file))) {
     const reason = reasons.get(line);
     line += 1;
-    if (reason !== undefined) failures.push({ reason, line: bytes.toString('utf8'), ...(isUtf8(bytes) ? {} : { lineBase64: bytes.toString('base64') }) });
+    if (reason !== undefined) failures.push({ reason, ...toFailedLine(bytes) });
   }
   return failures;
 }

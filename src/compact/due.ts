@@ -31,8 +31,9 @@ const dayMs = 86_400_000;
 /** Rows of dates long past that have waited for this part of their time go along with those whose time is over. */
 const alongPart = 0.75;
 
-function keyOf(group: Group): string {
-  return `${group.kind}/${group.date}`;
+/** What tells the rows of one kind and date from others. */
+export function keyOf({ kind, date }: { readonly kind: string; readonly date: string }): string {
+  return `${kind}/${date}`;
 }
 
 /** Says whether events of a date are expected to come all the time. */

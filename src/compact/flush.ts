@@ -11,10 +11,12 @@ import type { Duckdb } from '../lake/duckdb.ts';
 import { nextAvailableAtMs } from '../lake/available-at.ts';
 import { isCommitted, settleFailed, writePendingFailed } from '../lake/failed-events.ts';
 import type { Epoch, LakeState } from '../lake/lake-state.ts';
+import { rowGroupRows } from '../lake/row-memory.ts';
 import { youngFolder } from '../lake/snapshot.ts';
 import type { BuildChange, Table } from '../lake/table.ts';
 import { convertSpool, readFailures, type BadLine } from './convert.ts';
 import { forgetLookUps, judgeBatch, lookUpEvents, type Verdict } from './dedupe.ts';
+import { takeOutTooLarge } from './isolate.ts';
 import type { Batch } from './gather.ts';
 import type { RecentKeys } from './recent-keys.ts';
 
@@ -32,6 +34,8 @@ export interface FlushDependencies {
   readonly writer: string;
   /** Throws when the stream has become another service's, who then takes these messages in: asked as late as can be. */
   readonly assertStreamOwner?: () => Promise<void>;
+  /** Look for events that the engine has no memory for, and keep them as failed ones. The batch is of one message. */
+  readonly isolate?: boolean;
 }
 
 /** What a flush did, for its log line and the metrics. */
@@ -54,10 +58,12 @@ export function rowsSql(availableAtMs: number): string {
 }
 
 /** Writes the batch's rows to one young file, durably; undefined when no row is left to write. */
-async function writeRows(dependencies: FlushDependencies, availableAtMs: number, file: string): Promise<WrittenFile | undefined> {
-  const [row] = await dependencies.duckdb.rows('SELECT count(*) AS n FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)');
+async function writeRows(dependencies: FlushDependencies, batch: Batch, availableAtMs: number, file: string): Promise<WrittenFile | undefined> {
+  const { duckdb } = dependencies;
+  const [row] = await duckdb.rows('SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)');
   if (Number(row?.['n']) === 0) return undefined;
-  const written = await writeDataFile(dependencies.duckdb, rowsSql(availableAtMs), file, 'young');
+  const rowGroup = { rows: rowGroupRows(duckdb.memoryMb, { rows: batch.events, lineBytes: batch.bytes, entries: Number(row?.['entries'] ?? 0) }) };
+  const written = await writeDataFile(duckdb, rowsSql(availableAtMs), file, 'young', rowGroup);
   await syncFolder(path.dirname(file));
   return written;
 }
@@ -89,7 +95,8 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   const commitId = randomUUID();
   const before = table.lake().availableAtMs;
   const availableAtMs = nextAvailableAtMs(clock, table.lake());
-  const converted = await convertSpool(duckdb, batch.file, batch.events);
+  const tooLarge = dependencies.isolate === true ? await takeOutTooLarge(duckdb, batch.file) : [];
+  const converted = await convertSpool(duckdb, batch.file, batch.events - tooLarge.length);
   const verdict = await dedupe(dependencies, batch.firstSequence <= epoch.dedupeThrough);
   const keysSeen = keys.seen();
   await crashPoint('flush-converted');
@@ -97,11 +104,11 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   const relativePath = path.join(youngFolder, `${commitId}.parquet`);
   const file = path.join(table.dir, relativePath);
   const reused = verdict.reused.map((rowid): BadLine => ({ line: converted.lineOf(rowid), reason: 'key_reused' }));
-  const failures = await readFailures(batch.file, [...converted.badLines, ...reused]);
+  const failures = [...tooLarge, ...(await readFailures(batch.file, [...converted.badLines, ...reused]))];
   const baseVersion = table.state().version;
   let pending: string | undefined;
   try {
-    const written = await writeRows(dependencies, availableAtMs, file);
+    const written = await writeRows(dependencies, batch, availableAtMs, file);
     await crashPoint('flush-written');
     const failedAt = new Date(availableAtMs).toISOString();
     if (failures.length > 0) {

@@ -24,6 +24,13 @@ export interface GatherLimits {
   readonly maxAgeMs: number;
 }
 
+/** Takes the messages that stay within some bytes, at least one. */
+function takeWithin(messages: readonly StreamMessage[], maxBytes: number): readonly StreamMessage[] {
+  let bytes = 0;
+  const end = messages.findIndex(({ payload }, index) => (bytes += payload.length) > maxBytes && index > 0);
+  return end === -1 ? messages : messages.slice(0, end);
+}
+
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
 /** One pull: what is held in memory at once. */
@@ -96,10 +103,13 @@ export async function gatherBatch(reader: StreamReader, after: number, limits: G
       if (hole !== undefined && pulled.length === 0 && messages === 0) throw hole;
       more = hole === undefined;
       if (pulled.length === 0) continue;
-      await spool(handle, pulled);
-      last = pulled.at(-1);
-      messages += pulled.length;
-      for (const { payload } of pulled) {
+      // A pull may bring more than it was asked for.
+      const taken = messages === 0 ? takeWithin(pulled, maxBytes) : pulled;
+      more &&= taken.length === pulled.length;
+      await spool(handle, taken);
+      last = taken.at(-1);
+      messages += taken.length;
+      for (const { payload } of taken) {
         events += countLines(payload);
         bytes += payload.length;
       }

@@ -1,23 +1,26 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import { acquireLock } from '../runtime/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
+import type { Problem } from '../runtime/problem.ts';
 import { pause } from '../runtime/retry.ts';
 import { checkpointWhenDue, listLeftovers, mustForget, sweep, trimLog, vacuum, type CleanOptions } from '../lake/clean.ts';
-import { openDuckdb, type Duckdb } from '../lake/duckdb.ts';
+import { openDuckdb } from '../lake/duckdb.ts';
 import { recoverIntents } from '../lake/intent.ts';
 import type { lakePaths } from '../lake/lake.ts';
 import { listDueSwaps, swapDue } from '../lake/swap.ts';
 import type { Table } from '../lake/table.ts';
-import type { Trouble } from './compact-facts.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
-import { createDueRows, type DueRows } from './due.ts';
+import { createDueRows } from './due.ts';
 import { assertOwner } from './flush.ts';
-import { sealDue } from './seal.ts';
+import { createLeftOut } from './left-out.ts';
+import { sealDue, type SealDependencies } from './seal.ts';
+import type { MeasuredParts } from './seal-slices.ts';
+import { createUpkeepTask, type UpkeepTask } from './upkeep-task.ts';
 
 export interface UpkeepDependencies {
   readonly table: Table;
@@ -27,7 +30,6 @@ export interface UpkeepDependencies {
   readonly counted: CompactMetrics;
   readonly paths: ReturnType<typeof lakePaths>;
   readonly writer: string;
-  readonly trouble: Trouble;
   /** Throws when the lake's folder is not the one that this compactor has locked any more: what lies there belongs to somebody else. */
   readonly assertFolder: () => void;
 }
@@ -42,14 +44,21 @@ export interface UpkeepOptions {
   readonly checkpointEvery?: number;
 }
 
-/** The upkeep loop at work; `running` rejects when it cannot go on. */
+/** The upkeep loop at work. `running` rejects only when another compactor has taken over the lake: whatever else fails is a problem, and tried again. */
 export interface Upkeep extends Stoppable {
   readonly running: Promise<void>;
+  /** What does not get done, and since when. */
+  problems(): Problem[];
   /**
    * Sweeps what a crash has left, for the flush loop between two flushes. `putAside`: young files that no commit names are
    * kept in a folder of their own. False when another holds the maintenance lock.
    */
   sweep(putAside: boolean): Promise<boolean>;
+}
+
+/** The share of the memory setting that each of the compactor's two engines gets. */
+export function engineMemoryMb(memoryMb: number): number {
+  return Math.max(128, Math.ceil(memoryMb / 2));
 }
 
 const turnEveryMs = 500;
@@ -90,15 +99,14 @@ async function isHeldByForeignCommit(table: Table, error: unknown): Promise<bool
   }
 }
 
-/** Seals again and again while something is due; what is damaged is left out, and thrown when the rest is done. */
-async function seal(dependencies: UpkeepDependencies & { readonly dueRows: DueRows }, duckdb: Duckdb, options: UpkeepOptions, signal: AbortSignal): Promise<void> {
-  const { table, clock, crashPoint, paths, logger, counted, writer, dueRows } = dependencies;
-  const leftOut = new Map<string, AppError>();
-  for (let more = true; more && !signal.aborted; ) {
+/** Seals again and again while something is due; what cannot be sealed is noted in `leftOut`. */
+async function seal(dependencies: UpkeepDependencies, sealing: SealDependencies & { readonly signal: AbortSignal }, options: UpkeepOptions, leftOut: Map<string, AppError>): Promise<void> {
+  const { table, logger, counted, writer } = dependencies;
+  for (let more = true; more && !sealing.signal.aborted; ) {
     const startedAt = performance.now();
     const sealed = await underLock(dependencies, () => {
       assertOwner(table.lake(), writer);
-      return sealDue({ table, duckdb, clock, crashPoint, stagingDir: paths.staging, dueRows }, options, leftOut);
+      return sealDue(sealing, options, leftOut);
     });
     more = sealed !== undefined;
     if (sealed === undefined) break;
@@ -106,13 +114,21 @@ async function seal(dependencies: UpkeepDependencies & { readonly dueRows: DueRo
     counted.sealed(sealed, durationMs);
     logger.info({ ...sealed, durationMs }, 'sealed');
   }
-  for (const damage of leftOut.values()) throw damage;
 }
 
 /** Starts the loop that seals, checkpoints and cleans beside the flushes. */
 export async function startUpkeep(dependencies: UpkeepDependencies, options: UpkeepOptions): Promise<Upkeep> {
-  const { table, clock, crashPoint, paths, logger, writer, trouble } = dependencies;
-  const duckdb = await openDuckdb({ memoryMb: Math.max(128, Math.ceil(options.duckdbMemoryMb / 2)), threads: 1, tempDir: path.join(options.spoolDir, 'seal') });
+  const { table, clock, crashPoint, paths, logger, writer } = dependencies;
+  const engine = { memoryMb: engineMemoryMb(options.duckdbMemoryMb), threads: 1, tempDir: path.join(options.spoolDir, 'seal'), boundRowGroups: true };
+  let duckdb = await openDuckdb(engine);
+  const tasks = {
+    seal: createUpkeepTask('young rows of the lake are not sealed', dependencies),
+    checkpoint: createUpkeepTask("the lake's log gets no checkpoint", dependencies),
+    sweep: createUpkeepTask('what a crash has left behind is not swept', dependencies),
+    clean: createUpkeepTask('replaced files and old entries of the log are not removed', dependencies),
+  };
+  const leftOut = createLeftOut(clock);
+  const measured: MeasuredParts = new Map();
   const dueRows = createDueRows(options);
   const aborter = new AbortController();
   const { signal } = aborter;
@@ -120,8 +136,6 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   let sealCheckedAtMs = 0;
   let nextCleanMs = 0;
   let youngBytesSeen = 0;
-  /** The damage that the last look for due rows has met. */
-  let sealDamage: unknown;
   /** The sweep takes every temporary for a leftover, so a checkpoint must not be under way. */
   let isTurning = false;
   let sweeping: Promise<unknown> | undefined;
@@ -137,32 +151,57 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     return true;
   }
 
-  /** One turn: maybe seal, maybe checkpoint, maybe clean. */
-  async function turn(): Promise<void> {
-    dependencies.assertFolder();
-    if (isSealTime()) {
-      // The time before the look: what falls due during a seal is seen by the next.
-      const checkedAtMs = clock.nowMs();
-      sealDamage = await seal({ ...dependencies, dueRows }, duckdb, options, signal).then(
-        () => undefined,
-        (error: unknown) => {
-          if (isAppError(error, 'corrupt')) return error;
-          throw error;
-        },
-      );
+  /** Seals what is due, and remembers what could not be sealed. */
+  async function sealTurn(): Promise<void> {
+    // The time before the look: what falls due during a seal is seen by the next.
+    const checkedAtMs = clock.nowMs();
+    const files = leftOut.begin();
+    const known = new Set(files.values());
+    try {
+      await seal(dependencies, { table, duckdb, clock, crashPoint, stagingDir: paths.staging, dueRows, measured, signal }, options, files);
       sealCheckedAtMs = checkedAtMs;
-    } else if (!table.snapshot().files.some((file) => file.young)) {
-      // What was damaged has been erased.
-      sealDamage = undefined;
+    } finally {
+      for (const [file, error] of files) if (!known.has(error)) logger.warn({ file, error: describeError(error) }, 'left out of sealing');
+      noteLeftOut(files);
     }
-    await clean();
-    // Last: damage must not keep the log from being shortened, nor be looked for twice a second.
-    if (sealDamage !== undefined) throw sealDamage;
   }
 
-  /** Maybe checkpoint, maybe remove what nobody needs any more. */
+  function noteLeftOut(files: ReadonlyMap<string, AppError>): void {
+    const young = table.snapshot().files.filter((file) => file.young);
+    leftOut.end(files, new Set(young.map((file) => file.path)));
+    const kept = new Set(young.map((file) => file.absolutePath));
+    for (const file of measured.keys()) if (!kept.has(file)) measured.delete(file);
+  }
+
+  /** One turn: maybe seal, maybe checkpoint, maybe clean. Each fails by itself. */
+  async function turn(): Promise<void> {
+    dependencies.assertFolder();
+    if (isSealTime()) await attempt(tasks.seal, sealTurn);
+    else if (!table.snapshot().files.some((file) => file.young)) noteLeftOut(new Map());
+    await attempt(tasks.checkpoint, async () => void (await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery)));
+    await attempt(tasks.clean, clean);
+  }
+
+  /** Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced: an internal error spoils it for good. */
+  async function attempt(task: UpkeepTask, work: () => Promise<void>): Promise<void> {
+    if (signal.aborted || table.foreign() !== undefined) return;
+    const error = await task.run(async () => {
+      await work().catch(async (thrown: unknown) => {
+        if (!(await isHeldByForeignCommit(table, thrown))) throw thrown;
+      });
+    });
+    if (error === undefined) return;
+    await table.refresh().catch(() => undefined);
+    assertOwner(table.lake(), writer, error);
+    if (!isAppError(error, 'sql') && !isAppError(error, 'memory')) return;
+    const fresh = await openDuckdb(engine).catch(() => undefined);
+    if (fresh === undefined) return;
+    duckdb.close();
+    duckdb = fresh;
+  }
+
+  /** Maybe remove what nobody needs any more. */
   async function clean(): Promise<void> {
-    await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery);
     const cleaning = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
     const forget = await mustForget(table, cleaning.nowMs);
     if (forget !== 'no') await underLock(dependencies, () => removeOld(forget === 'now' ? { ...cleaning, retentionMs: 0 } : cleaning));
@@ -189,15 +228,16 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
 
   async function sweepOnce(putAside: boolean): Promise<boolean> {
     if (isTurning) return false;
-    const swept = sweepLeftovers(putAside).catch((error: unknown) => {
-      // A damaged intent stops what it would rewrite, which the turn tells of, and not the flushes.
-      if (isAppError(error, 'corrupt')) return false;
-      throw error;
+    let swept = false;
+    const task = tasks.sweep.run(async () => {
+      swept = await sweepLeftovers(putAside);
     });
-    sweeping = swept.catch(() => undefined);
-    return swept.finally(() => {
-      sweeping = undefined;
-    });
+    sweeping = task;
+    const error = await task;
+    sweeping = undefined;
+    // A damaged intent, say, stops what it would rewrite, and not the flushes.
+    if (isAppError(error, 'fenced')) throw error;
+    return swept;
   }
 
   async function sweepLeftovers(putAside: boolean): Promise<boolean> {
@@ -224,18 +264,6 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
       isTurning = true;
       try {
         await turn();
-        trouble.clear();
-      } catch (error) {
-        if (signal.aborted) return;
-        if (await isHeldByForeignCommit(table, error)) {
-          await pause(turnEveryMs, signal);
-          continue;
-        }
-        assertOwner(table.lake(), writer, error);
-        // A damaged file keeps its rows from being rewritten, and nothing else from going on: the flushes least of all.
-        const passing = isAppError(error) && (error.retryable || error.code === 'corrupt');
-        if (!passing && !isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
-        logger[trouble.note(error) === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'upkeep waits');
       } finally {
         isTurning = false;
       }
@@ -247,6 +275,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   running.catch(() => undefined);
   return {
     running,
+    problems: () => [...leftOut.problems(), ...Object.values(tasks).flatMap((task) => task.problems())],
     sweep: sweepOnce,
     async stop() {
       aborter.abort(new AppError('stopping', 'the compactor stops'));

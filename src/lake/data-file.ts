@@ -64,12 +64,25 @@ function toStats(numRecords: number, statistics: readonly ColumnStatistics[]): F
 const levels = { young: 1, sealed: 3 } as const;
 
 /**
+ * Bounds of the row groups: the engine holds each in memory, uncompressed, until it is written. `bytes` holds
+ * for an engine that was opened with `boundRowGroups`; others refuse it.
+ */
+export interface RowGroup {
+  readonly rows?: number;
+  readonly bytes?: number;
+}
+
+function rowGroupSql(duckdb: Duckdb, { rows, bytes }: RowGroup): string {
+  return `${rows === undefined ? '' : `, ROW_GROUP_SIZE ${rows}`}${bytes === undefined || duckdb.boundRowGroups !== true ? '' : `, ROW_GROUP_SIZE_BYTES ${bytes}`}`;
+}
+
+/**
  * Runs a query into one Parquet file and fsyncs it; the caller makes its name durable (syncFolder). On an error nothing is
  * left behind. The file must not be where readers look until it is complete.
  */
-export async function writeDataFile(duckdb: Duckdb, query: string, file: string, keep: keyof typeof levels = 'sealed'): Promise<WrittenFile> {
+export async function writeDataFile(duckdb: Duckdb, query: string, file: string, keep: keyof typeof levels = 'sealed', rowGroup: RowGroup = {}): Promise<WrittenFile> {
   try {
-    const [row] = await duckdb.rows(`COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels[keep]}, RETURN_STATS true)`);
+    const [row] = await duckdb.rows(`COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`);
     if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} told nothing`);
     await syncFile(file);
     const numRecords = Number(row['count']);

@@ -1,13 +1,16 @@
-import { mkdir } from 'node:fs/promises';
+import path from 'node:path';
 import { DuckDBInstance, type DuckDBConnection, type DuckDBValue } from '@duckdb/node-api';
-import { AppError } from '../runtime/errors.ts';
+import { ensureFolder } from '../runtime/durable-file.ts';
+import { AppError, type ErrorCode } from '../runtime/errors.ts';
 
-/** Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is created; without one, nothing spills. */
+/** Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is made when it is needed; without one, nothing spills. */
 export interface DuckdbOptions {
   /** Bound of DuckDB's buffer manager, MiB; the process itself needs some more. */
   readonly memoryMb: number;
   readonly threads: number;
   readonly tempDir?: string;
+  /** Bound row groups by their bytes in memory (ROW_GROUP_SIZE_BYTES), which DuckDB does for one thread without a promise of order; ORDER BY holds. */
+  readonly boundRowGroups?: boolean;
 }
 
 /** A value bound to a statement's parameter; never spliced into its text. */
@@ -21,6 +24,9 @@ export type SqlRow = Readonly<Record<string, unknown>>;
 
 /** An in-memory DuckDB engine with one connection: statements run one after the other. */
 export interface Duckdb {
+  /** As in the options. */
+  readonly memoryMb: number;
+  readonly boundRowGroups?: boolean;
   /** Runs a statement for its effect. */
   run(sql: string, values?: readonly SqlValue[]): Promise<void>;
   /** Runs a query and returns all its rows; keep the result small. */
@@ -30,15 +36,23 @@ export interface Duckdb {
   close(): void;
 }
 
+const hints: Readonly<Partial<Record<ErrorCode, string>>> = { disk: 'Free some disk space.', memory: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.' };
+
+/** The code of an engine's error, by its message. What does not fit on the disk that it spills to is called "out of memory" too. */
+export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {
+  if (/No space left on device|Disk quota exceeded|out of disk|max_temp_directory_size/i.test(message)) return 'disk';
+  return /Out of Memory Error|bad_alloc/i.test(message) ? 'memory' : 'sql';
+}
+
 function wrapError(error: unknown): AppError {
   const message = error instanceof Error ? error.message : String(error);
-  const full = /No space left on device|Disk quota exceeded|out of disk/i.test(message);
-  return new AppError(full ? 'disk' : 'sql', `duckdb: ${message}`, { cause: error, ...(full ? { hint: 'Free some disk space.' } : {}) });
+  const code = findErrorCode(message);
+  return new AppError(code, `duckdb: ${message.split(/\n\n(?:Possible solutions|LINE )/)[0]}`, { cause: error, ...(hints[code] === undefined ? {} : { hint: hints[code] }) });
 }
 
 async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
-  // DuckDB creates the folder itself, but not its parents, and only when something spills.
-  if (options.tempDir !== undefined) await mkdir(options.tempDir, { recursive: true, mode: 0o700 });
+  // DuckDB does not create the parent of its folder, and fails only when it first spills.
+  if (options.tempDir !== undefined) await ensureFolder(path.dirname(options.tempDir));
   const instance = await DuckDBInstance.create(':memory:', {
     memory_limit: `${options.memoryMb}MiB`,
     threads: String(options.threads),
@@ -46,18 +60,21 @@ async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstan
     // Extensions are neither fetched nor loaded: the lake needs none, and a server must not fetch code.
     autoinstall_known_extensions: 'false',
     autoload_known_extensions: 'false',
+    ...(options.boundRowGroups === true ? { preserve_insertion_order: 'false' } : {}),
   });
   const connection = await instance.connect();
   await connection.run("SET TimeZone = 'UTC'");
   return { instance, connection };
 }
 
-/** Opens an engine. Errors: `disk` where the message says the disk is full, else `sql`. */
+/** Opens an engine. Errors: `disk` where the message says the disk is full, `memory` where the limit is reached, else `sql`. */
 export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
   const { instance, connection } = await connect(options).catch((error: unknown) => {
     throw wrapError(error);
   });
   return {
+    memoryMb: options.memoryMb,
+    boundRowGroups: options.boundRowGroups === true,
     async run(sql, values) {
       try {
         await connection.run(sql, values as DuckDBValue[] | undefined);

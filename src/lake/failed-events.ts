@@ -6,7 +6,7 @@ import { findLakeState } from './lake-state.ts';
 import { readCommit } from './log-files.ts';
 
 /** Why an event could not be written to the table. */
-export const failureReasons = ['bad_json', 'bad_value', 'key_reused'] as const;
+export const failureReasons = ['bad_json', 'bad_value', 'key_reused', 'too_large'] as const;
 export type FailureReason = (typeof failureReasons)[number];
 
 /** An event that could not be written, as it is kept: one line of JSON in a file of `failed/`. */

@@ -25,6 +25,7 @@ const table = {
   foreign_commit: { retryable: false },
   schema_change: { retryable: false },
   disk: { retryable: true },
+  memory: { retryable: false },
   sql: { retryable: false },
   start_failed: { retryable: true },
   stopping: { retryable: true },

@@ -76,7 +76,7 @@ async function connect(): Promise<DuckDBConnection> {
 }
 
 /** The double of `openDuckdb`. */
-export async function openSimulatedDuckdb(_options: DuckdbOptions): Promise<Duckdb> {
+export async function openSimulatedDuckdb(options: DuckdbOptions): Promise<Duckdb> {
   const world = activeWorld();
   const owner = world?.current();
   const connection = await (world === undefined ? connect() : world.operate('sql connect', connect));
@@ -102,6 +102,7 @@ export async function openSimulatedDuckdb(_options: DuckdbOptions): Promise<Duck
   }
 
   return {
+    memoryMb: options.memoryMb,
     run: (sql: string, values?: readonly SqlValue[]) => statement(sql, async () => void (await connection.run(sql, values as DuckDBValue[] | undefined))),
     rows: (sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]> => statement(sql, async () => (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS()),
     interrupt() {

@@ -1,0 +1,130 @@
+import { randomUUID } from 'node:crypto';
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { createBatchBound } from '../../../src/compact/batch-bound.ts';
+import { takeOutTooLarge } from '../../../src/compact/isolate.ts';
+import { toAdd } from '../../../src/lake/data-file.ts';
+import { openDuckdb } from '../../../src/lake/duckdb.ts';
+import { hashFile } from '../../../src/lake/file-checks.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot, youngFolder } from '../../../src/lake/snapshot.ts';
+import { openTable } from '../../../src/lake/table.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import type { Problem } from '../../../src/runtime/problem.ts';
+import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+import { publishWideEvents } from '../../helpers/wide-events.ts';
+
+/** The least that an engine is given, MiB. */
+const leastMemoryMb = 128;
+
+async function openFiles(lakeDir: string) {
+  return (await readSnapshot(lakePaths(lakeDir).table)).files;
+}
+
+/** A compactor on a stream in memory. */
+async function withCompact(options: Parameters<typeof startTestCompact>[2]) {
+  const folder = testFolder();
+  const stream: MemoryStream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream, options);
+  onTestFinished(() => compact.stop());
+  return { stream, compact, lakeDir: path.join(folder, 'lake'), problems: () => compact.facts()['problems'] as Problem[] };
+}
+
+test('wide rows that take many times the memory of the engine are sealed, each row once, each file in order', async () => {
+  const rows = 12_000;
+  const { stream, compact, lakeDir } = await withCompact({ duckdbMemoryMb: leastMemoryMb, sealAgeMs: 2000, flushMaxBytes: 128 * 1024 * 1024 });
+  publishWideEvents(stream, { rows, bytes: 9500 });
+  await waitFor('the events are stored', () => compact.facts()['stored'] === rows, 60_000);
+  await waitFor('all is sealed', async () => (await openFiles(lakeDir)).every((file) => !file.young), 60_000);
+  const files = await openFiles(lakeDir);
+  expect(files.length).toBeGreaterThan(1);
+  const list = files.map((file) => `'${file.absolutePath}'`).join(', ');
+  const [found] = await query(`SELECT count(DISTINCT event_id) AS ids, count(*) AS n, count(*) FILTER (WHERE here < before) AS wrong FROM
+    (SELECT event_id, (id_app, event_time) AS here, lag((id_app, event_time)) OVER (PARTITION BY filename ORDER BY file_row_number) AS before
+     FROM read_parquet([${list}], filename = true, file_row_number = true, hive_partitioning = false))`);
+  expect(found).toEqual({ ids: BigInt(rows), n: BigInt(rows), wrong: 0n });
+  expect(compact.facts()['problems']).toEqual([]);
+});
+
+test('a young file that cannot be read is left out and named; the others are sealed, and flushes go on', async () => {
+  const { stream, compact, lakeDir, problems } = await withCompact({ sealAgeMs: 50 });
+  const { table: tableDir } = lakePaths(lakeDir);
+  stream.publish([eventLine()]);
+  await waitFor('the first event is sealed', async () => (await openFiles(lakeDir)).some((file) => !file.young));
+  const table = await openTable(tableDir, { clock: createClock(0), crashPoint: noCrashPoint });
+  const name = path.join(youngFolder, `${randomUUID()}.parquet`);
+  const file = path.join(tableDir, name);
+  // Its bytes are those that the log names: to the engine it is no Parquet all the same.
+  writeFileSync(file, 'PAR1 and nothing else PAR1');
+  const written = { sizeBytes: 26, numRecords: 1, stats: { numRecords: 1 }, sha256: await hashFile(file) };
+  await table.commit((_state, lake) => ({ cause: 'flush', actions: [{ add: toAdd(name, written, 0, true) }], availableAtMs: lake.availableAtMs }));
+  for (let stored = 2; stored <= 3; stored += 1) {
+    stream.publish([eventLine()]);
+    await waitFor('the event is sealed', async () => (await openFiles(lakeDir)).filter((found) => !found.young).length === stored);
+  }
+  expect((await openFiles(lakeDir)).filter((found) => found.young).map((found) => found.path)).toEqual([name]);
+  expect(problems()).toEqual([{ what: expect.stringContaining(name), todo: expect.stringContaining('tried again') }]);
+  expect(compact.facts()['stored']).toBe(3);
+});
+
+test('upkeep that cannot work is a problem with a name, and ends no flush; it goes on when the cause is gone', async () => {
+  const { stream, compact, lakeDir, problems } = await withCompact({ sealAgeMs: 50 });
+  let ended: unknown;
+  compact.failed.catch((error: unknown) => (ended = error));
+  const { staging } = lakePaths(lakeDir);
+  stream.publish([eventLine()]);
+  await waitFor('the first event is sealed', async () => (await openFiles(lakeDir)).some((file) => !file.young));
+  rmSync(staging, { recursive: true });
+  writeFileSync(staging, 'no folder');
+  stream.publish([eventLine()]);
+  await waitFor('the problem is named', () => problems().some(({ what }) => what.startsWith('young rows of the lake are not sealed since')));
+  stream.publish([eventLine()]);
+  await waitFor('the flushes go on', () => compact.facts()['stored'] === 3);
+  expect(ended).toBeUndefined();
+  rmSync(staging);
+  mkdirSync(staging);
+  await waitFor('all is sealed', async () => (await openFiles(lakeDir)).every((file) => !file.young), 30_000);
+  await waitFor('the problem is gone', () => problems().length === 0);
+});
+
+test('an event that the engine has no memory for is taken out of its message, and the others stay', async () => {
+  const folder = testFolder();
+  const duckdb = await openDuckdb({ memoryMb: 56, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const spool = path.join(folder, 'spool.ndjson');
+  const params = Object.fromEntries(Array.from({ length: 200_000 }, (_, index) => [index.toString(36), '']));
+  const lines = [eventLine(), eventLine({ kind: 'custom_event', custom_event_params: params }), eventLine()].map((line) => JSON.stringify(line));
+  writeFileSync(spool, lines.map((line) => `${line}\n`).join(''));
+  expect(await takeOutTooLarge(duckdb, spool)).toEqual([{ reason: 'too_large', line: lines[1] }]);
+  expect(await takeOutTooLarge(duckdb, spool)).toEqual([]);
+  expect(readdirSync(folder)).toEqual(['spool.ndjson']);
+});
+
+test('a batch that ran out of memory is halved down to one message, whose events are then looked at one by one', () => {
+  const bound = createBatchBound(1000);
+  const batch = { file: '', firstSequence: 1, lastSequence: 4, lastHash: '', events: 40 };
+  bound.ranOut({ ...batch, messages: 4, bytes: 800 });
+  expect(bound).toMatchObject({ maxBytes: 400, isolate: false });
+  bound.ranOut({ ...batch, messages: 1, bytes: 200 });
+  expect(bound).toMatchObject({ maxBytes: 100, isolate: true });
+  bound.passed();
+  expect(bound).toMatchObject({ maxBytes: 200, isolate: false });
+  for (let flush = 0; flush < 5; flush += 1) bound.passed();
+  expect(bound.maxBytes).toBe(1000);
+});
+
+test('want of memory has a code of its own, and an engine spills into a folder that is not there yet', async () => {
+  const folder = testFolder();
+  const lean = await openDuckdb({ memoryMb: 32, threads: 1 });
+  onTestFinished(() => lean.close());
+  await expect(lean.rows('SELECT len(list(range)) AS n FROM range(20000000)')).rejects.toMatchObject({ code: 'memory', hint: expect.stringContaining('TRIBUTARY_DUCKDB_MEMORY_MB') });
+  const spilling = await openDuckdb({ memoryMb: 64, threads: 1, tempDir: path.join(folder, 'not', 'there') });
+  onTestFinished(() => spilling.close());
+  await spilling.run('CREATE TEMP TABLE many AS SELECT md5(range::VARCHAR) AS one, md5((range + 1)::VARCHAR) AS two FROM range(2000000)');
+  expect(await spilling.rows('SELECT count(*) AS n FROM many')).toEqual([{ n: 2_000_000n }]);
+});
