@@ -101,9 +101,13 @@ export async function listSettledFiles(folder: string): Promise<string[]> {
   return names.filter((name) => settledName.test(name)).toSorted().map((name) => path.join(folder, name));
 }
 
-/** Reads the events of one file. */
+/** Reads the events of one file; of one that was pending when it was listed, also under the name that it has got since. */
 export async function readFailedFile(file: string): Promise<FailedEvent[]> {
-  const text = await readFile(file, 'utf8');
+  const commitId = pendingName.exec(path.basename(file))?.[2];
+  const text = await readFile(file, 'utf8').catch((error: unknown) => {
+    if (commitId === undefined || !isSystemError(error, 'ENOENT')) throw error;
+    return readFile(settledPath(path.dirname(file), commitId), 'utf8');
+  });
   return text
     .split('\n')
     .filter((line) => line !== '')

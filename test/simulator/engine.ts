@@ -57,8 +57,7 @@ async function assertMemory(connection: DuckDBConnection, sql: string): Promise<
 
 /** The code under which the service knows an error of the engine. */
 function codeOf(message: string): ErrorCode {
-  const code = message.includes('Out of Memory Error') ? 'memory' : 'sql';
-  return code as ErrorCode;
+  return message.includes('Out of Memory Error') ? 'memory' : 'sql';
 }
 
 /** Tells the world of the files that a statement names. */
