@@ -11,7 +11,8 @@ const logLines: string[] = [];
 let service: TestIngest;
 beforeAll(async () => {
   const logger = pino({ level: 'trace' }, { write: (line) => void logLines.push(line) });
-  service = await startTestIngest(folder, { logger, limits: { headersTimeoutMs: 300, requestTimeoutMs: 600, checkIntervalMs: 50, maxConnections: 60 } });
+  // Long enough for the good clients here: they share this process with the server, and the first of them loads what fetch needs.
+  service = await startTestIngest(folder, { logger, limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 50, maxConnections: 60 } });
 });
 afterAll(() => service.stop());
 
