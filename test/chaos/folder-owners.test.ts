@@ -62,7 +62,7 @@ async function send(service: TestService, token: string): Promise<Client> {
     },
     async isRefused() {
       const known = refusals.length;
-      await waitFor('events are refused', () => refusals.slice(known).some(({ status }) => status === 500));
+      await waitFor('events are refused', () => refusals.slice(known).some(({ status }) => status === 500), 60_000);
     },
     stop: () => load.stop(),
   };

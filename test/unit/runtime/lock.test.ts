@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { acquireLock, takeOverLock, waitForLock } from '../../../src/runtime/lock.ts';
+import { acquireLock, isLocked, takeOverLock, waitForLock } from '../../../src/runtime/lock.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { within } from '../../helpers/wait.ts';
 
@@ -67,5 +67,38 @@ describe('taking over a lock', () => {
     const lockOfTheNext = await taking;
     expect(readFileSync(path.join(folder, '.lock'), 'utf8')).toContain('the next');
     lockOfTheNext.release();
+  });
+});
+
+describe('the lock of a folder', () => {
+  it('cannot be removed with a file, nor passed by another path to the folder', () => {
+    const folder = path.join(root, 'six');
+    const lock = acquireLock(folder, 'the first');
+    for (const name of readdirSync(folder)) rmSync(path.join(folder, name));
+    expect(() => acquireLock(folder, 'the second')).toThrow(expect.objectContaining({ code: 'locked', message: expect.stringContaining('in use by another process') }));
+    symlinkSync(folder, path.join(root, 'link'));
+    expect(() => acquireLock(path.join(root, 'link'), 'the second')).toThrow(expect.objectContaining({ code: 'locked' }));
+    expect(isLocked(folder)).toBe(true);
+    lock.release();
+    expect(isLocked(folder)).toBe(false);
+  });
+
+  it('is known to be lost when another folder stands at the path, and to be held again when it is put back', () => {
+    const folder = path.join(root, 'seven');
+    const lock = acquireLock(folder, 'the first');
+    renameSync(folder, `${folder}-away`);
+    expect(() => lock.assertHeld()).toThrow(expect.objectContaining({ code: 'folder_lost' }));
+    acquireLock(folder, 'the second').release();
+    expect(() => lock.assertHeld()).toThrow(expect.objectContaining({ code: 'folder_lost' }));
+    rmSync(folder, { recursive: true });
+    renameSync(`${folder}-away`, folder);
+    expect(() => lock.assertHeld()).not.toThrow();
+    lock.release();
+  });
+
+  it('is taken where its name cannot be written', () => {
+    const folder = path.join(root, 'eight');
+    mkdirSync(path.join(folder, '.lock'), { recursive: true });
+    acquireLock(folder, 'the first').release();
   });
 });

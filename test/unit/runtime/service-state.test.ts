@@ -1,8 +1,11 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findProcessStart } from '../../../src/runtime/process-identity.ts';
-import { readServiceStates, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from '../../../src/runtime/service-state.ts';
+import { findFolderId } from '../../../src/runtime/folder-id.ts';
+import { findRival, listLostServices, readServiceStates, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from '../../../src/runtime/service-state.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 function stateOf(pid: number, processStart: string | undefined): ServiceState {
@@ -42,5 +45,28 @@ describe('the state of a service', () => {
     writeFileSync(path.join(folder, 'supervisor-2.json'), '');
     sweepServiceStates(folder);
     expect(readdirSync(folder)).toEqual([`supervisor-${process.pid}.json`]);
+  });
+
+  it('that came with a copy of another data folder is not that of the copy: neither running nor lost', () => {
+    const run = path.join(testFolder(), 'run');
+    writeServiceState(run, { ...own, folder: findFolderId(path.dirname(run)) ?? '' });
+    expect(readServiceStates(run)).toHaveLength(1);
+    writeServiceState(run, { ...own, folder: findFolderId('/') ?? '' });
+    expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
+    sweepServiceStates(run);
+    expect(readdirSync(run)).toEqual([]);
+  });
+
+  it('names the other service that runs one of the same processes on the folder', async () => {
+    const run = path.join(testFolder(), 'run');
+    const other = spawn('cat', { stdio: ['pipe', 'ignore', 'inherit'] });
+    const pid = other.pid ?? 0;
+    const compact = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
+    writeServiceState(run, { ...stateOf(pid, findProcessStart(pid)), processes: [compact] });
+    expect(findRival(run, ['ingest', 'compact'])).toBe(`the tributary service (pid ${pid})`);
+    expect(findRival(run, ['ingest', 'export'])).toBeUndefined();
+    other.kill('SIGKILL');
+    await once(other, 'exit');
+    expect(findRival(run, ['compact'])).toBeUndefined();
   });
 });
