@@ -88,16 +88,25 @@ async function findWhole(table: Table, files: readonly DataFile[], onDamage: Rec
   return whole;
 }
 
-async function loadKeys(duckdb: Duckdb, files: readonly DataFile[], where: string): Promise<void> {
-  if (files.length === 0) return;
-  await duckdb.run(`INSERT INTO recent_keys ${readKeysSql(`read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`, where)}`);
+/** Loads keys of the files that can be trusted. */
+async function loadKeys({ duckdb, table, onDamage }: RecentKeysDependencies, files: readonly DataFile[], where: string, signal?: AbortSignal): Promise<void> {
+  const whole = await findWhole(table, files, onDamage, signal);
+  if (whole.length === 0) return;
+  try {
+    await duckdb.run(`INSERT INTO recent_keys ${readKeysSql(`read_parquet(${sqlList(whole.map((file) => file.absolutePath))}, hive_partitioning = false)`, where)}`);
+  } catch (error) {
+    // A file that was whole a moment ago may have been replaced since.
+    await findWhole(table, whole, onDamage, signal);
+    throw error;
+  }
 }
 
 /** SQL of a time. The engine would multiply small numbers as 32-bit ones, and JavaScript large ones as doubles. */
 const timeSql = (ms: number): string => `make_timestamptz(${BigInt(ms) * 1000n})`;
 
 /** Opens the memory, empty. */
-export async function openRecentKeys({ duckdb, table, onDamage }: RecentKeysDependencies): Promise<RecentKeys> {
+export async function openRecentKeys(dependencies: RecentKeysDependencies): Promise<RecentKeys> {
+  const { duckdb, table } = dependencies;
   await createDedupeTables(duckdb);
   let covered: Range[] = [];
   let seenVersion = -1;
@@ -109,9 +118,8 @@ export async function openRecentKeys({ duckdb, table, onDamage }: RecentKeysDepe
     if (covered.length === 0) [seenVersion, seenCommit] = [snapshot.version, snapshot.lake?.keysCommit];
     for (const { fromMs, toMs } of gaps) {
       const bounds = Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs };
-      const files = await findWhole(table, pruneFiles(snapshot.files, { receivedAt: bounds }), onDamage, signal);
       const upTo = Number.isFinite(toMs) ? ` AND received_at <= ${timeSql(toMs)}` : '';
-      await loadKeys(duckdb, files, `received_at >= ${timeSql(fromMs)}${upTo}`);
+      await loadKeys(dependencies, pruneFiles(snapshot.files, { receivedAt: bounds }), `received_at >= ${timeSql(fromMs)}${upTo}`, signal);
       covered = joinRanges([...covered, { fromMs, toMs }]);
     }
   }
@@ -149,7 +157,7 @@ export async function openRecentKeys({ duckdb, table, onDamage }: RecentKeysDepe
     if (covered.length === 0 || snapshot.lake?.keysCommit === seenCommit) return;
     const files = await findNewFiles(snapshot);
     if (files === undefined) return forgetAll();
-    await loadKeys(duckdb, await findWhole(table, files, onDamage), 'true');
+    await loadKeys(dependencies, files, 'true');
     [seenVersion, seenCommit] = [snapshot.version, snapshot.lake?.keysCommit];
   }
 
