@@ -85,7 +85,7 @@ export function columnMappingActions(state: TableState): object[] {
 export async function leaveChecksums(tableDir: string): Promise<string[]> {
   const version = (await listLog(tableDir)).commits.at(-1) ?? 0;
   const log = logFolder(tableDir);
-  const names = [`.${commitName(version)}.crc`, `${commitName(version).replace('.json', '.crc')}`, '._last_checkpoint.crc', '_commit_1b4e28ba-2fa1-11d2-883f-0016d3cca427.json.tmp'];
+  const names = [`.${commitName(version)}.crc`, commitName(version).replace('.json', '.crc'), '._last_checkpoint.crc', '_commit_1b4e28ba-2fa1-11d2-883f-0016d3cca427.json.tmp'];
   for (const name of names) copyFileSync(path.join(log, commitName(version)), path.join(log, name));
   writeFileSync(path.join(tableDir, '.part-00000.snappy.parquet.crc'), 'crc');
   writeFileSync(path.join(tableDir, 'deletion_vector_1b4e28ba-2fa1-11d2-883f-0016d3cca427.bin'), 'dv');
