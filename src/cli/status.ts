@@ -77,7 +77,7 @@ export const statusCommand: Command = {
     const todo = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
       ? 'Wait a moment: nats-server is restarted by itself.'
       : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
-    const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', todo, () => readStream(natsUrl, config.streamName));
+    const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', todo, () => readStream(natsUrl, services[0]?.streamName ?? config.streamName));
     const lake = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () => readLake(paths.lake));
     const exports = await attempt(problems, 'the exports cannot be read', 'See whether the data folder is readable.', () => summarizeReports(paths.reports));
     answer({

@@ -1,5 +1,5 @@
 import { jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
-import { AppError, describeError } from '../runtime/errors.ts';
+import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { FolderPlace } from '../runtime/folder-place.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -64,7 +64,9 @@ const freshMs = 1000;
 const newestNotices = 5;
 
 /** A stream without a claim, from a version before claims or made by hand: ours only where nothing of another lake can be in it. */
-async function isAdoptable(info: StreamInfo, lake: OwnedLake): Promise<boolean> {
+async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOptions): Promise<boolean> {
+  // The store of the broker lies in the data folder, and goes with it.
+  if (exclusive) return true;
   const followed = await lake.findStreamId();
   return followed === `${info.config.name}@${info.created}` || info.state.last_seq === 0;
 }
@@ -104,7 +106,7 @@ async function decideClaim(connection: StreamConnection, info: StreamInfo | unde
   if (info === undefined) return mine ?? { lake: lake.id, token: createToken(), generation: 1 };
   const found = findClaim(info.config.metadata);
   if (found === undefined) {
-    if (!(await isAdoptable(info, lake))) throw unclaimedError(info, lake);
+    if (!(await isAdoptable(info, options))) throw unclaimedError(info, lake);
     return mine ?? { lake: lake.id, token: createToken(), generation: 1 };
   }
   const generation = Math.max(found.generation, mine?.generation ?? 0) + 1;
@@ -141,7 +143,8 @@ async function claimStream(connection: StreamConnection, manager: JetStreamManag
     const info = await findStream(manager, streamName);
     if (info !== undefined) assertMendable(info, { subject: '', maxBytes: options.maxBytes });
     const claim = await decideClaim(connection, info, options);
-    await keepClaim(claimFile, claim);
+    const kept = await findKeptClaim(claimFile);
+    if (kept === undefined || judgeClaim(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
     // Waiting for another owner took its time.
     const fresh = info === undefined ? undefined : await findStream(manager, streamName);
     if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata))) continue;
@@ -174,6 +177,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     last = await claimStream(connection, manager, options);
   } catch (error) {
     heard.stop();
+    if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS')) throw new AppError('disk', `the claim on the stream cannot be kept in ${claimFile}`, { cause: error });
     throw wrapBrokerError(error, `claim the stream ${streamName}`);
   }
   let silence: (() => void) | undefined = answerPresence(connection, streamName, questionFolder, place);
@@ -218,12 +222,13 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
       return [takenProblem(streamName, found)];
     }
     silence ??= answerPresence(connection, streamName, questionFolder, place);
-    if (verdict === 'unclaimed' && !(await isAdoptable(info, lake))) {
+    if (verdict === 'unclaimed' && !(await isAdoptable(info, options))) {
       const { message, hint } = unclaimedError(info, lake);
       return [{ what: message, todo: hint ?? '' }];
     }
     const demands = { subject: claimedSubject(streamName, own.token), maxBytes };
-    const deviations = findDeviations(info.config, demands);
+    // The others wait for the next start: two supervisors of one folder with other limits would never come to an end.
+    const deviations = findDeviations(info.config, demands).filter((deviation) => deviation.vital);
     if (deviations.length === 0 && verdict === 'ours') {
       last = info;
       return [];
@@ -231,10 +236,9 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     const clause = deviations.length === 0 ? 'its claim was removed' : describeDeviations(deviations);
     const failed = await mend(info, own, seenMs, `the stream ${streamName} was changed while the service ran (${clause}), and was put right`).then(() => undefined, describeError);
     const now = await findStream(manager, streamName);
-    const left = now === undefined ? deviations : findDeviations(now.config, demands);
-    const vital = left.filter((deviation) => deviation.vital);
-    if (vital.length === 0) return [];
-    const problem = unsafeProblem(streamName, vital);
+    const left = now === undefined ? deviations : findDeviations(now.config, demands).filter((deviation) => deviation.vital);
+    if (left.length === 0) return [];
+    const problem = unsafeProblem(streamName, left);
     return [failed === undefined ? problem : { what: problem.what, todo: `${problem.todo} The broker says: ${failed}` }];
   }
 
