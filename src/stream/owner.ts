@@ -77,50 +77,51 @@ function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppError {
   });
 }
 
-/** Waits until nobody owns the stream any more. Gives `joined` when its owner works on this data folder too. */
-async function waitForOwner(connection: StreamConnection, found: PlacedClaim, options: OwnerOptions): Promise<'joined' | 'gone' | 'silent'> {
+/**
+ * Waits until nobody owns the stream any more. Says whether its owner works on this data folder too, so that both have one
+ * claim. `last`: where it was claimed from; from the same place nobody need be waited for whom the broker does not know.
+ */
+async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
   const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
   const deadline = performance.now() + leaseMs;
-  const isKnown = found.place.fingerprint === place.fingerprint;
   for (let round = 0; ; round += 1) {
     const answer = await askPresence(connection, streamName, questionFolder, answerMs);
     if (typeof answer === 'object') {
-      if (answer.sameFolder) return 'joined';
+      if (answer.sameFolder) return true;
       throw new AppError('stream_taken', `the stream ${streamName} is in use by the service of ${answer.place.folder} on ${answer.place.host} (pid ${answer.pid}), and this is ${place.folder} on ${place.host}, a copy of its data folder`, {
         hint: 'Stop that one first, or name another stream by TRIBUTARY_STREAM.',
       });
     }
-    if (answer === 'nobody' && isKnown) return 'gone';
-    if (performance.now() >= deadline) return 'silent';
+    if (answer === 'nobody' && last.fingerprint === place.fingerprint) return false;
+    if (performance.now() >= deadline) {
+      logger.warn({ stream: streamName, before: last }, 'the owner of the stream does not answer: it is taken over');
+      return false;
+    }
     if (signal?.aborted === true) throw new AppError('stopping', 'stopped while waiting for the owner of the stream');
-    if (round === 0) logger.warn({ stream: streamName, owner: found.place, leaseMs }, 'the stream was claimed from another place, waiting for its owner');
+    if (round === 0) logger.warn({ stream: streamName, owner: last, leaseMs }, 'the stream was claimed from another place, or its owner is silent: waiting for it');
     await pause(askEveryMs, signal);
   }
 }
 
-/** Decides under which claim this service may own the stream, which carries `found` or none. */
+/**
+ * Decides under which claim this service may own the stream, which carries `found` or none. Each start makes a new claim,
+ * unless another process of this data folder has one: whoever held the one before, on a copy of the folder or of the whole
+ * machine, is then refused by the broker.
+ */
 async function decideClaim(connection: StreamConnection, info: StreamInfo | undefined, options: OwnerOptions): Promise<Claim> {
   const { lake, claimFile, place, exclusive, streamName, logger } = options;
-  const kept = await findKeptClaim(claimFile);
-  const mine = kept?.lake === lake.id ? kept : undefined;
-  if (info === undefined) return mine ?? { lake: lake.id, token: createToken(), generation: 1 };
-  const found = findClaim(info.config.metadata);
-  if (found === undefined) {
-    if (!(await isAdoptable(info, options))) throw unclaimedError(info, lake);
-    return mine ?? { lake: lake.id, token: createToken(), generation: 1 };
-  }
-  const generation = Math.max(found.generation, mine?.generation ?? 0) + 1;
-  if (found.lake !== lake.id) {
+  const found = findClaim(info?.config.metadata);
+  if (found !== undefined && found.lake !== lake.id) {
     // The broker's folder lies in the data folder: beside a new lake, what waits in it has no other.
     if (!exclusive || (await lake.findStreamId()) !== undefined) throw foreignStream(streamName, found, lake.id, place);
     logger.error({ stream: streamName, lake: lake.id, before: found.lake }, 'the lake is new and the stream is not: what waits in it goes to the new lake');
-    return { lake: lake.id, token: createToken(), generation };
   }
-  const owner = exclusive ? 'gone' : await waitForOwner(connection, found, options);
-  if (owner === 'joined') return { lake: found.lake, token: found.token, generation: found.generation };
-  const goesOn = owner === 'gone' && found.token !== '' && mine?.token === found.token && mine.generation === found.generation && found.place.fingerprint === place.fingerprint;
-  if (goesOn) return mine;
-  logger.warn({ stream: streamName, before: found.place, generation }, 'taking the stream over');
+  if (info !== undefined && found === undefined && !(await isAdoptable(info, options))) throw unclaimedError(info, lake);
+  const shared = !exclusive && (await isShared(connection, found?.place ?? place, options));
+  // Read after the wait: another process of this folder may have claimed meanwhile.
+  const kept = await findKeptClaim(claimFile);
+  if (shared && kept?.lake === lake.id) return kept;
+  const generation = Math.max(found?.generation ?? 0, kept?.generation ?? 0) + 1;
   return { lake: lake.id, token: createToken(), generation };
 }
 
