@@ -18,7 +18,7 @@ interface Account {
   /** Connects as the service, whose user is denied some subjects. */
   readonly nats: Pick<TestNats, 'connect'>;
   /** Denies other subjects from now on. */
-  deny(denied: Denied): Promise<void>;
+  readonly deny: (denied: Denied) => Promise<void>;
 }
 
 interface Denied {
