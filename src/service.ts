@@ -276,6 +276,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         s2s,
         api,
         natsUrl,
+        streamName: config.streamName,
         processes: keepers.map((keeper) => keeper.state()),
         facts: {
           ...Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),

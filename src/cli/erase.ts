@@ -82,11 +82,12 @@ export const eraseCommand: Command = {
         const service = await startService({ config, roles: ['compact'], entry, environment, logger });
         opened.add('service', () => service.stop());
       }
-      const url = config.natsUrl ?? readServiceStates(run)[0]?.natsUrl;
+      const [running] = readServiceStates(run);
+      const url = config.natsUrl ?? running?.natsUrl;
       if (url === undefined) throw new AppError('broker_away', 'cannot find the broker of the running service', { hint: 'Name it by TRIBUTARY_NATS_URL.' });
       const connection = await openConnection({ url, name: 'tributary erase', logger });
       opened.add('stream', () => connection.close());
-      const guard = await openGuard(connection, { streamName: config.streamName, claimFile: claim });
+      const guard = await openGuard(connection, { streamName: running?.streamName ?? config.streamName, claimFile: claim });
       opened.add('stream guard', () => guard.stop());
       const { staging, table: tableDir } = lakePaths(lakeDir);
       // In the staging folder, which is swept: what a killed erasure leaves there are rows of the lake.

@@ -18,6 +18,8 @@ export interface ServiceState {
   readonly api: string | undefined;
   /** The broker's address with its credentials, for the commands of the same operator; the file has mode 0600. */
   readonly natsUrl: string;
+  /** Absent in the state of an earlier version. */
+  readonly streamName?: string;
   readonly processes: readonly KeeperState[];
   /** The newest facts each process reported. */
   readonly facts: Readonly<Record<string, Readonly<Record<string, unknown>>>>;

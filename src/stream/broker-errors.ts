@@ -17,6 +17,9 @@ export function wrapBrokerError(error: unknown, doing: string): AppError {
     if (noRoomCodes.has(error.code)) return new AppError('stream_full', `${doing}: the stream is full`, { cause: error });
     return new AppError('broker_away', `${doing}: the broker refused with ${error.code} ${error.message}`, { cause: error });
   }
+  if (error instanceof errors.PermissionViolationError || (error instanceof Error && error.cause instanceof errors.PermissionViolationError)) {
+    return new AppError('broker_away', `${doing}: the account may not do it`, { cause: error, hint: 'Give the account leave for $JS.API.>, $JS.EVENT.ADVISORY.STREAM.>, tributary.> and _INBOX.>.' });
+  }
   if (error instanceof errors.TimeoutError) return new AppError('broker_away', `${doing}: no answer from the broker`, { cause: error });
   return new AppError('broker_away', `${doing}: the broker is away`, { cause: error });
 }

@@ -1,5 +1,5 @@
 import { jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
-import { AppError, describeError } from '../runtime/errors.ts';
+import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { FolderPlace } from '../runtime/folder-place.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -64,7 +64,9 @@ const freshMs = 1000;
 const newestNotices = 5;
 
 /** A stream without a claim, from a version before claims or made by hand: ours only where nothing of another lake can be in it. */
-async function isAdoptable(info: StreamInfo, lake: OwnedLake): Promise<boolean> {
+async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOptions): Promise<boolean> {
+  // The store of the broker lies in the data folder, and goes with it.
+  if (exclusive) return true;
   const followed = await lake.findStreamId();
   return followed === `${info.config.name}@${info.created}` || info.state.last_seq === 0;
 }
@@ -75,50 +77,51 @@ function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppError {
   });
 }
 
-/** Waits until nobody owns the stream any more. Gives `joined` when its owner works on this data folder too. */
-async function waitForOwner(connection: StreamConnection, found: PlacedClaim, options: OwnerOptions): Promise<'joined' | 'gone' | 'silent'> {
+/**
+ * Waits until nobody owns the stream any more. Says whether its owner works on this data folder too, so that both have one
+ * claim. `last`: where it was claimed from; from the same place nobody need be waited for whom the broker does not know.
+ */
+async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
   const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
   const deadline = performance.now() + leaseMs;
-  const isKnown = found.place.fingerprint === place.fingerprint;
   for (let round = 0; ; round += 1) {
     const answer = await askPresence(connection, streamName, questionFolder, answerMs);
     if (typeof answer === 'object') {
-      if (answer.sameFolder) return 'joined';
+      if (answer.sameFolder) return true;
       throw new AppError('stream_taken', `the stream ${streamName} is in use by the service of ${answer.place.folder} on ${answer.place.host} (pid ${answer.pid}), and this is ${place.folder} on ${place.host}, a copy of its data folder`, {
         hint: 'Stop that one first, or name another stream by TRIBUTARY_STREAM.',
       });
     }
-    if (answer === 'nobody' && isKnown) return 'gone';
-    if (performance.now() >= deadline) return 'silent';
+    if (answer === 'nobody' && last.fingerprint === place.fingerprint) return false;
+    if (performance.now() >= deadline) {
+      logger.warn({ stream: streamName, before: last }, 'the owner of the stream does not answer: it is taken over');
+      return false;
+    }
     if (signal?.aborted === true) throw new AppError('stopping', 'stopped while waiting for the owner of the stream');
-    if (round === 0) logger.warn({ stream: streamName, owner: found.place, leaseMs }, 'the stream was claimed from another place, waiting for its owner');
+    if (round === 0) logger.warn({ stream: streamName, owner: last, leaseMs }, 'the stream was claimed from another place, or its owner is silent: waiting for it');
     await pause(askEveryMs, signal);
   }
 }
 
-/** Decides under which claim this service may own the stream, which carries `found` or none. */
+/**
+ * Decides under which claim this service may own the stream, which carries `found` or none. Each start makes a new claim,
+ * unless another process of this data folder has one: whoever held the one before, on a copy of the folder or of the whole
+ * machine, is then refused by the broker.
+ */
 async function decideClaim(connection: StreamConnection, info: StreamInfo | undefined, options: OwnerOptions): Promise<Claim> {
   const { lake, claimFile, place, exclusive, streamName, logger } = options;
-  const kept = await findKeptClaim(claimFile);
-  const mine = kept?.lake === lake.id ? kept : undefined;
-  if (info === undefined) return mine ?? { lake: lake.id, token: createToken(), generation: 1 };
-  const found = findClaim(info.config.metadata);
-  if (found === undefined) {
-    if (!(await isAdoptable(info, lake))) throw unclaimedError(info, lake);
-    return mine ?? { lake: lake.id, token: createToken(), generation: 1 };
-  }
-  const generation = Math.max(found.generation, mine?.generation ?? 0) + 1;
-  if (found.lake !== lake.id) {
+  const found = findClaim(info?.config.metadata);
+  if (found !== undefined && found.lake !== lake.id) {
     // The broker's folder lies in the data folder: beside a new lake, what waits in it has no other.
     if (!exclusive || (await lake.findStreamId()) !== undefined) throw foreignStream(streamName, found, lake.id, place);
     logger.error({ stream: streamName, lake: lake.id, before: found.lake }, 'the lake is new and the stream is not: what waits in it goes to the new lake');
-    return { lake: lake.id, token: createToken(), generation };
   }
-  const owner = exclusive ? 'gone' : await waitForOwner(connection, found, options);
-  if (owner === 'joined') return { lake: found.lake, token: found.token, generation: found.generation };
-  const goesOn = owner === 'gone' && found.token !== '' && mine?.token === found.token && mine.generation === found.generation && found.place.fingerprint === place.fingerprint;
-  if (goesOn) return mine;
-  logger.warn({ stream: streamName, before: found.place, generation }, 'taking the stream over');
+  if (info !== undefined && found === undefined && !(await isAdoptable(info, options))) throw unclaimedError(info, lake);
+  const shared = !exclusive && (await isShared(connection, found?.place ?? place, options));
+  // Read after the wait: another process of this folder may have claimed meanwhile.
+  const kept = await findKeptClaim(claimFile);
+  if (shared && kept?.lake === lake.id) return kept;
+  const generation = Math.max(found?.generation ?? 0, kept?.generation ?? 0) + 1;
   return { lake: lake.id, token: createToken(), generation };
 }
 
@@ -141,7 +144,8 @@ async function claimStream(connection: StreamConnection, manager: JetStreamManag
     const info = await findStream(manager, streamName);
     if (info !== undefined) assertMendable(info, { subject: '', maxBytes: options.maxBytes });
     const claim = await decideClaim(connection, info, options);
-    await keepClaim(claimFile, claim);
+    const kept = await findKeptClaim(claimFile);
+    if (kept === undefined || judgeClaim(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
     // Waiting for another owner took its time.
     const fresh = info === undefined ? undefined : await findStream(manager, streamName);
     if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata))) continue;
@@ -174,6 +178,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     last = await claimStream(connection, manager, options);
   } catch (error) {
     heard.stop();
+    if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS')) throw new AppError('disk', `the claim on the stream cannot be kept in ${claimFile}`, { cause: error });
     throw wrapBrokerError(error, `claim the stream ${streamName}`);
   }
   let silence: (() => void) | undefined = answerPresence(connection, streamName, questionFolder, place);
@@ -218,12 +223,13 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
       return [takenProblem(streamName, found)];
     }
     silence ??= answerPresence(connection, streamName, questionFolder, place);
-    if (verdict === 'unclaimed' && !(await isAdoptable(info, lake))) {
+    if (verdict === 'unclaimed' && !(await isAdoptable(info, options))) {
       const { message, hint } = unclaimedError(info, lake);
       return [{ what: message, todo: hint ?? '' }];
     }
     const demands = { subject: claimedSubject(streamName, own.token), maxBytes };
-    const deviations = findDeviations(info.config, demands);
+    // The others wait for the next start: two supervisors of one folder with other limits would never come to an end.
+    const deviations = findDeviations(info.config, demands).filter((deviation) => deviation.vital);
     if (deviations.length === 0 && verdict === 'ours') {
       last = info;
       return [];
@@ -231,10 +237,9 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     const clause = deviations.length === 0 ? 'its claim was removed' : describeDeviations(deviations);
     const failed = await mend(info, own, seenMs, `the stream ${streamName} was changed while the service ran (${clause}), and was put right`).then(() => undefined, describeError);
     const now = await findStream(manager, streamName);
-    const left = now === undefined ? deviations : findDeviations(now.config, demands);
-    const vital = left.filter((deviation) => deviation.vital);
-    if (vital.length === 0) return [];
-    const problem = unsafeProblem(streamName, vital);
+    const left = now === undefined ? deviations : findDeviations(now.config, demands).filter((deviation) => deviation.vital);
+    if (left.length === 0) return [];
+    const problem = unsafeProblem(streamName, left);
     return [failed === undefined ? problem : { what: problem.what, todo: `${problem.todo} The broker says: ${failed}` }];
   }
 

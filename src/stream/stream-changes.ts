@@ -17,8 +17,10 @@ export interface StreamChanges {
 export async function hearChanges(connection: StreamConnection, streamName: string, onChange: () => void): Promise<StreamChanges> {
   let heard = true;
   const subscription = connection.nats.subscribe(`$JS.EVENT.ADVISORY.STREAM.*.${streamName}`, {
-    callback(error) {
+    callback(error, message) {
       if (error !== null) heard = false;
+      // A backup of the stream changes nothing in it.
+      else if (/^\$JS\.EVENT\.ADVISORY\.STREAM\.SNAPSHOT_/.test(message.subject)) return;
       onChange();
     },
   });

@@ -1,12 +1,14 @@
 import path from 'node:path';
 import { openLakeReader } from '../../src/cli/demo/lake-query.ts';
+import { dataPaths } from '../../src/config.ts';
 import { plainEventIds } from '../../src/ingest/event-id.ts';
 import { renderLine } from '../../src/ingest/render-line.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
 import { readServiceStates } from '../../src/runtime/service-state.ts';
 import { openConnection } from '../../src/stream/connection.ts';
+import { openGuard } from '../../src/stream/guard.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
-import type { StreamPublisher } from '../../src/stream/stream.ts';
+import { streamName, type StreamPublisher } from '../../src/stream/stream.ts';
 import { idParam, type Ledger, type StoredEvent } from './ledger.ts';
 import { silentLogger } from './nats.ts';
 
@@ -41,7 +43,8 @@ export async function openBacklog(dataDir: string): Promise<Backlog> {
   const [state] = readServiceStates(path.join(dataDir, 'run'));
   if (state === undefined) throw new Error(`no service runs on ${dataDir}`);
   const connection = await openConnection({ url: state.natsUrl, name: 'backlog', logger: silentLogger });
-  const publisher: StreamPublisher = openPublisher(connection);
+  const guard = await openGuard(connection, { streamName, claimFile: dataPaths(dataDir).claim });
+  const publisher: StreamPublisher = openPublisher(connection, guard);
   let [events, bytes, next] = [0, 0, 0];
 
   /** Says whether there was room. A message without an answer would spoil the count, and throws. */
@@ -77,7 +80,10 @@ export async function openBacklog(dataDir: string): Promise<Backlog> {
       next = end;
       return true;
     },
-    close: () => connection.close(),
+    async close() {
+      await guard.stop();
+      await connection.close();
+    },
   };
 }
 

@@ -77,13 +77,29 @@ describe('a stream', () => {
     await claimFor(nats, testFolder(), { lake: lake('lake-1') });
   });
 
-  it('is claimed again at once, under the same claim, by the same data folder', async () => {
+  it('is claimed again at once by the same data folder, under a claim that shuts out what is left of the service before', async () => {
     const folder = testFolder();
     await (await claimFor(nats, folder)).stop();
-    const subjects = await subjectsOf();
+    const [before] = await subjectsOf();
     // With a lease that would outlast the test.
     await claimFor(nats, folder, { leaseMs: 600_000 });
-    expect(await subjectsOf()).toEqual(subjects);
+    await expect((await nats.connect()).nats.request(before ?? '', 'late')).rejects.toThrow('no responders');
+    const { publisher } = await enterFor(nats, folder);
+    expect(await publisher.publish(Buffer.from('x'), 2000)).toMatchObject({ sequence: 1 });
+  });
+
+  it.each(['deleted', 'without its claim'])('that was %s while its owner stood still is not the former owner\'s any more when a copy has made it its own', async (how) => {
+    const folder = testFolder();
+    const owner = await claimFor(nats, folder);
+    const copy = copyOf(folder);
+    const former = await enterFor(nats, folder);
+    await owner.stop();
+    const { created } = await operator.streams.info('SHARED');
+    if (how === 'deleted') await operator.streams.delete('SHARED');
+    else await operator.streams.update('SHARED', { metadata: {} });
+    await claimFor(nats, copy, { lake: lake('lake-1', `SHARED@${created}`) });
+    await waitFor('the former owner says so', () => former.guard.problems()[0]?.what.includes(copy) === true);
+    await expect(former.publisher.publish(Buffer.from('x'), 2000)).rejects.toMatchObject({ code: 'stream_shut' });
   });
 
   it('is shared by the processes of one data folder', async () => {

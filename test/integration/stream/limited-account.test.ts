@@ -1,0 +1,98 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { settlePorts } from '../../../src/runtime/ports.ts';
+import { openConnection, type StreamConnection } from '../../../src/stream/connection.ts';
+import { openGuard } from '../../../src/stream/guard.ts';
+import { openPublisher } from '../../../src/stream/publisher.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { natsBinary, silentLogger, type TestNats } from '../../helpers/nats.ts';
+import { claimFor, findLost, startPublishing } from '../../helpers/owned-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+interface Account {
+  readonly operator: JetStreamManager;
+  /** Connects as the service, whose user is denied some subjects. */
+  readonly nats: Pick<TestNats, 'connect'>;
+  /** Denies other subjects from now on. */
+  readonly deny: (denied: Denied) => Promise<void>;
+}
+
+interface Denied {
+  readonly publish?: readonly string[];
+  readonly subscribe?: readonly string[];
+}
+
+/** Starts a broker whose operator may do everything, and whose service may not use some subjects. */
+async function startLimited(denied: Denied): Promise<Account> {
+  const folder = testFolder();
+  const [port] = await settlePorts('127.0.0.1', [{ port: 0, what: 'broker port' }]);
+  const config = path.join(folder, 'nats.conf');
+  const write = ({ publish = [], subscribe = [] }: Denied): void => {
+    const permissions = `permissions: { publish: { deny: ${JSON.stringify(publish)} }, subscribe: { deny: ${JSON.stringify(subscribe)} } }`;
+    const lines = [
+      `listen: "127.0.0.1:${port}"`,
+      `jetstream { store_dir: ${JSON.stringify(path.join(folder, 'store'))}, max_file_store: 268435456, sync_interval: always }`,
+      `authorization { users: [ { user: operator, password: o }, { user: service, password: s, ${permissions} } ] }`,
+    ];
+    writeFileSync(config, lines.join('\n'));
+  };
+  write(denied);
+  const server = spawn(await natsBinary(), ['-c', config], { stdio: 'ignore' });
+  onTestFinished(async () => {
+    server.kill('SIGKILL');
+    if (server.exitCode === null && server.signalCode === null) await once(server, 'exit');
+  });
+  const connect = async (user: string): Promise<StreamConnection> => {
+    const connection = await openConnection({ url: `nats://127.0.0.1:${port}`, user, password: user.slice(0, 1), name: 'test', logger: silentLogger });
+    onTestFinished(() => connection.close());
+    return connection;
+  };
+  await waitFor('the broker is ready', () => connect('operator').then((connection) => jetstreamManager(connection.nats)).then(() => true, () => false));
+  return {
+    operator: await jetstreamManager((await connect('operator')).nats),
+    nats: { connect: () => connect('service') },
+    async deny(other) {
+      write(other);
+      server.kill('SIGHUP');
+      const probe = await connect('service');
+      const isDenied = async (subject: string): Promise<boolean> => await probe.nats.request(subject, '', { timeout: 500 }).then(() => false, (error: unknown) => /permission/i.test(String(error)));
+      for (const subject of other.publish ?? []) await waitFor(`${subject} is denied`, () => isDenied(subject.replace('>', 'NONE')));
+    },
+  };
+}
+
+describe('an account that may not do everything', () => {
+  it('hears of no change: then each group waits for a look at the settings, and none is acknowledged on unsafe ones', async () => {
+    const { operator, nats } = await startLimited({ subscribe: ['$JS.EVENT.>'] });
+    const folder = testFolder();
+    await (await claimFor(nats as TestNats, folder)).stop();
+    const connection = await nats.connect();
+    const guard = await openGuard(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json') });
+    onTestFinished(() => guard.stop());
+    const publishing = startPublishing(openPublisher(connection, guard), 'limited');
+    await waitFor('events are taken', () => publishing.acknowledged.size > 20);
+    const { state } = await operator.streams.update('SHARED', { no_ack: false, discard: 'old' });
+    await waitFor('the import stops', () => publishing.refusal === 'stream_shut');
+    await publishing.stop();
+    expect(guard.problems()).toMatchObject([{ what: expect.stringContaining('discard is ') as string }]);
+    expect(await findLost(operator, 'SHARED', publishing, state.last_seq)).toEqual([]);
+  });
+
+  it('cannot put a changed stream right: the problem names the setting and what the broker says, and goes with its cause', async () => {
+    const { operator, nats, deny } = await startLimited({});
+    const folder = testFolder();
+    const owner = await claimFor(nats as TestNats, folder);
+    await deny({ publish: ['$JS.API.STREAM.UPDATE.>'] });
+    await operator.streams.update('SHARED', { max_age: 3_600_000_000_000 });
+    await waitFor('what the broker says', () => /The broker says: .*permission/i.test(owner.problems()[0]?.todo ?? ''));
+    expect(owner.problems()).toMatchObject([{ what: expect.stringContaining('max_age is 3600000000000, not 0') as string }]);
+    await operator.streams.update('SHARED', { max_age: 0 });
+    await waitFor('the end of the problem', () => owner.problems().length === 0);
+    await owner.stop();
+    await expect(claimFor(nats as TestNats, folder)).rejects.toMatchObject({ message: 'claim the stream SHARED: the account may not do it' });
+  });
+});
