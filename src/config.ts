@@ -144,7 +144,7 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     exportTimeoutMs: read.integer('EXPORT_TIMEOUT_MS', 3_600_000, 1000),
     singleFileMaxBytes: read.integer('SINGLE_FILE_MAX_BYTES', 10 * mebibyte, 0),
     partMaxBytes: read.integer('PART_MAX_BYTES', 256 * mebibyte, 1024),
-    duckdbMemoryMb: read.integer('DUCKDB_MEMORY_MB', 2048, 128),
+    duckdbMemoryMb: read.integer('DUCKDB_MEMORY_MB', 2048, 256),
     diskReserveBytes: read.integer('DISK_RESERVE_BYTES', 256 * mebibyte, 0),
     quotaUser: read.quotas('QUOTA_USER', '10/s,100/min,1000/h'),
     quotaIp: read.quotas('QUOTA_IP', '100/s,1000/min'),

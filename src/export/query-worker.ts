@@ -1,4 +1,5 @@
 import { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR, type DuckDBConnection, type DuckDBType, type DuckDBValue } from '@duckdb/node-api';
+import { findErrorCode } from '../lake/duckdb.ts';
 import { describeFileSql } from '../lake/table-schema.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { BoundValue, ExportQuery } from './query.ts';
@@ -33,7 +34,7 @@ export interface QueryEngineOptions {
 
 function wrap(error: unknown): AppError {
   const message = error instanceof Error ? error.message : String(error);
-  return new AppError(/No space left on device|Disk quota exceeded/i.test(message) ? 'disk' : 'sql', `duckdb: ${message}`, { cause: error });
+  return new AppError(findErrorCode(message), `duckdb: ${message}`, { cause: error });
 }
 
 function bind(values: Readonly<Record<string, BoundValue>>): [Record<string, DuckDBValue>, Record<string, DuckDBType>] {

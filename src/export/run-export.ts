@@ -65,15 +65,19 @@ async function watch<T>(engine: QueryEngine, csvFile: string, plan: WorkerPlan, 
   }
 }
 
-/** Writes the result of the request as one CSV file; returns its rows, without the header. */
-async function writeCsv(plan: WorkerPlan, { emptyFile, schemaString }: Snapshot, files: readonly DataFile[], csvFile: string, tempDir: string, onPercent: (percent: number) => void): Promise<number> {
+/** What a query runs on. */
+interface QueryJob extends Pick<Snapshot, 'emptyFile' | 'schemaString'> {
+  readonly plan: WorkerPlan;
+  readonly files: readonly DataFile[];
+  readonly csvFile: string;
+  readonly tempDir: string;
+}
+
+/** Runs the query of the request into one CSV file, an old one replaced. `lean` as in `buildQuery`, on one thread. */
+async function runQuery({ emptyFile, schemaString, ...job }: QueryJob, onPercent: (percent: number) => void, lean: boolean): Promise<number> {
+  const { plan, files, csvFile, tempDir } = job;
   const { request, apps, limits } = plan;
-  if (files.length === 0) {
-    await writeFile(csvFile, headerRow(request), { mode: 0o600 });
-    return 0;
-  }
-  await assertFilesWhole(files);
-  const query = buildQuery(request, apps);
+  const query = buildQuery(request, apps, lean);
   const engine = await openQueryEngine({
     files: [emptyFile, ...files.map((file) => file.absolutePath)],
     apps,
@@ -81,7 +85,7 @@ async function writeCsv(plan: WorkerPlan, { emptyFile, schemaString }: Snapshot,
     folders: [plan.tableDir, plan.folder],
     tempDir,
     memoryMb: limits.memoryMb,
-    threads: limits.threads,
+    threads: lean ? 1 : limits.threads,
   });
   try {
     if (!hasColumns(await engine.describe(emptyFile), schemaString)) throw new AppError('corrupt', `${emptyFile} is damaged: it has not the table's columns`, { hint: 'Remove it: the next start writes it.' });
@@ -91,6 +95,21 @@ async function writeCsv(plan: WorkerPlan, { emptyFile, schemaString }: Snapshot,
   } finally {
     engine.close();
   }
+}
+
+/** Writes the result of the request as one CSV file; returns its rows, without the header. */
+async function writeCsv(plan: WorkerPlan, { emptyFile, schemaString }: Snapshot, files: readonly DataFile[], csvFile: string, tempDir: string, onPercent: (percent: number) => void): Promise<number> {
+  if (files.length === 0) {
+    await writeFile(csvFile, headerRow(plan.request), { mode: 0o600 });
+    return 0;
+  }
+  await assertFilesWhole(files);
+  const run = (lean: boolean): Promise<number> => runQuery({ plan, files, csvFile, tempDir, emptyFile, schemaString }, onPercent, lean);
+  return run(false).catch((error: unknown) => {
+    // Wide rows: once more in the way that needs the least memory.
+    if (!isAppError(error, 'memory')) throw error;
+    return run(true);
+  });
 }
 
 async function makeFiles(plan: WorkerPlan, onPercent: (percent: number) => void): Promise<WorkerOutcome> {

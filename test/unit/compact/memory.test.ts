@@ -14,13 +14,9 @@ import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import type { Problem } from '../../../src/runtime/problem.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
-import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
-import { publishWideEvents } from '../../helpers/wide-events.ts';
-
-/** The least that an engine is given, MiB. */
-const leastMemoryMb = 128;
 
 async function openFiles(lakeDir: string) {
   return (await readSnapshot(lakePaths(lakeDir).table)).files;
@@ -34,22 +30,6 @@ async function withCompact(options: Parameters<typeof startTestCompact>[2]) {
   onTestFinished(() => compact.stop());
   return { stream, compact, lakeDir: path.join(folder, 'lake'), problems: () => compact.facts()['problems'] as Problem[] };
 }
-
-test('wide rows that take many times the memory of the engine are sealed, each row once, each file in order', async () => {
-  const rows = 12_000;
-  const { stream, compact, lakeDir } = await withCompact({ duckdbMemoryMb: leastMemoryMb, sealAgeMs: 2000, flushMaxBytes: 128 * 1024 * 1024 });
-  publishWideEvents(stream, { rows, bytes: 9500 });
-  await waitFor('the events are stored', () => compact.facts()['stored'] === rows, 60_000);
-  await waitFor('all is sealed', async () => (await openFiles(lakeDir)).every((file) => !file.young), 60_000);
-  const files = await openFiles(lakeDir);
-  expect(files.length).toBeGreaterThan(1);
-  const list = files.map((file) => `'${file.absolutePath}'`).join(', ');
-  const [found] = await query(`SELECT count(DISTINCT event_id) AS ids, count(*) AS n, count(*) FILTER (WHERE here < before) AS wrong FROM
-    (SELECT event_id, (id_app, event_time) AS here, lag((id_app, event_time)) OVER (PARTITION BY filename ORDER BY file_row_number) AS before
-     FROM read_parquet([${list}], filename = true, file_row_number = true, hive_partitioning = false))`);
-  expect(found).toEqual({ ids: BigInt(rows), n: BigInt(rows), wrong: 0n });
-  expect(compact.facts()['problems']).toEqual([]);
-});
 
 test('a young file that cannot be read is left out and named; the others are sealed, and flushes go on', async () => {
   const { stream, compact, lakeDir, problems } = await withCompact({ sealAgeMs: 50 });
