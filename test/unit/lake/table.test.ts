@@ -125,7 +125,7 @@ test('a log with a missing version or a broken line is an error, never a shorter
   expect((await readSnapshot(table)).version).toBe(3);
 });
 
-test('a damaged commit is an error, never another engine\'s: any bit flipped, alone or beside a name that cannot be read', async () => {
+test('a damaged commit is an error, never another engine\'s: any bit flipped, alone or beside a name that cannot be read', { timeout: 240_000 }, async () => {
   const { table, log } = await newLake();
   const writer = await openTable(table, options);
   await writer.commit(() => ({ cause: 'flush', actions: [{ txn: { appId: 's', version: 7 } }] }));
