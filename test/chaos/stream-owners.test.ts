@@ -22,6 +22,8 @@ const rounds = chaosFigure('TRIBUTARY_TEST_OWNERS', { short: 1, long: 10 });
 const seed = chaosSeed();
 const again = `make chaos PART=stream-owners SEED=${seed}`;
 const random = createRandom(seed);
+/** For a machine that is busy with other tests. */
+const patienceMs = 60_000;
 
 let nats: TestNats;
 beforeAll(async () => {
@@ -63,7 +65,7 @@ function send({ service, token }: Party, ledger: Ledger): Load {
 async function sendUntil(party: Party, ledger: Ledger, more: number): Promise<void> {
   const wanted = ledger.totals().acknowledged + more;
   const load = send(party, ledger);
-  await waitFor(`${more} events are acknowledged`, () => ledger.totals().acknowledged >= wanted);
+  await waitFor(`${more} events are acknowledged`, () => ledger.totals().acknowledged >= wanted, patienceMs);
   await load.stop();
 }
 
@@ -120,7 +122,7 @@ describe('a second owner', () => {
         for (const pid of listTree(party.service.pid)) if (isAlive(pid)) signalProcess(pid, 'SIGCONT');
         const ledgerOfFormer = createLedger('former');
         const late = send(party, ledgerOfFormer);
-        await waitFor('the former owner says whose the stream is', async () => (await readReadiness(party.service))?.problems.some(({ what }) => what.includes(copy)) === true);
+        await waitFor('the former owner says whose the stream is', async () => (await readReadiness(party.service))?.problems.some(({ what }) => what.includes(copy)) === true, patienceMs);
         await waitFor('the former owner refuses', () => ledgerOfFormer.totals().sent > 8);
         await sendUntil(second, ledgerOfCopy, 100);
         await late.stop();
@@ -141,7 +143,7 @@ describe('a second owner', () => {
       recordFinding({ promise: 'P14', what: 'a second owner of one stream: another folder, a copied one, an owner that stood still', wanted: '0 lost, 0 in data of another', figures, reached, seed, again });
       expect(figures).toMatchObject({ lost: 0, intoAnothersData: 0, committedByTheFormerOwner: 0 });
     },
-    120_000 * rounds,
+    240_000 * rounds,
   );
 });
 
@@ -152,7 +154,7 @@ describe('services that share a cluster on purpose', () => {
   let parties: readonly [Party, Party];
   beforeAll(async () => {
     parties = [await startParty(path.join(folder, 'one'), settingsFor(streams[0])), await startParty(path.join(folder, 'two'), settingsFor(streams[1]))];
-  }, 120_000);
+  }, 240_000);
   afterAll(() => Promise.all(parties.map(({ service }) => service.destroy())));
 
   it('have each its own stream, and its own events', async () => {
@@ -166,7 +168,7 @@ describe('services that share a cluster on purpose', () => {
     const figures = { acknowledged: ledgers[0].totals().acknowledged + ledgers[1].totals().acknowledged, lost: lostFrom(ledgers[0], one).length + lostFrom(ledgers[1], two).length, mixed: ofLedger(ledgers[0], two).length + ofLedger(ledgers[1], one).length };
     recordFinding({ promise: 'P14', what: 'two services that share a cluster on purpose', wanted: 'each its own events', figures, reached: figures.lost + figures.mixed === 0, seed, again });
     expect(figures).toMatchObject({ lost: 0, mixed: 0 });
-  }, 120_000);
+  }, 240_000);
 
   const changes: readonly (readonly [string, Partial<StreamConfig>])[] = [
     ['discard', { discard: 'old' }],
@@ -185,7 +187,7 @@ describe('services that share a cluster on purpose', () => {
       const before = ledger.totals().acknowledged;
       await waitFor('events flow', () => ledger.totals().acknowledged > before + 100);
       await operator.streams.update(stream, change);
-      await waitFor(`${setting} is told`, async () => JSON.stringify((await party.service.command('status').catch(() => undefined))?.['notices'] ?? '').includes(`${setting} is `));
+      await waitFor(`${setting} is told`, async () => JSON.stringify((await party.service.command('status').catch(() => undefined))?.['notices'] ?? '').includes(`${setting} is `), patienceMs);
     }
     const before = ledger.totals().acknowledged;
     await waitFor('events flow again', () => ledger.totals().acknowledged > before + 100);
@@ -195,7 +197,7 @@ describe('services that share a cluster on purpose', () => {
     const { results } = await balanceAccounts(party.service.dataDir, [ledger]);
     expect(results[0]?.lost).toEqual([]);
     recordFinding({ promise: 'P1', what: 'a stream whose settings its operator changes', wanted: '0 lost', figures: { changes: changes.length, acknowledged: ledger.totals().acknowledged, lost: 0 }, reached: true, seed, again });
-  }, 120_000);
+  }, 240_000);
 
   it('go on within seconds when their stream is deleted, which is made anew with an alarm and the next epoch', async () => {
     const [[, party], [, ledger], [, stream]] = [parties, ledgers, streams];
@@ -212,5 +214,5 @@ describe('services that share a cluster on purpose', () => {
     expect((await readReadiness(party.service))?.problems).toEqual([]);
     await party.service.stop();
     await balanceAccounts(party.service.dataDir, [ledger]);
-  }, 120_000);
+  }, 240_000);
 });
