@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { dataPaths } from '../config.ts';
 import { replayFailed } from '../compact/replay.ts';
 import { openDuckdb } from '../lake/duckdb.ts';
@@ -19,7 +20,7 @@ export const failedCommand: Command = {
   async run([verb, ...args], { environment, answer }) {
     const { values } = parseWords(args, [], {}, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-    const { lake: lakeDir } = dataPaths(config.dataDir);
+    const { lake: lakeDir, tmp } = dataPaths(config.dataDir);
     const paths = lakePaths(lakeDir);
     const clock = createClock(config.clockOffsetSeconds);
     await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
@@ -30,7 +31,7 @@ export const failedCommand: Command = {
         }
         return;
       case 'replay': {
-        const duckdb = await openDuckdb({ memoryMb: config.duckdbMemoryMb, threads: 1 });
+        const duckdb = await openDuckdb({ memoryMb: config.duckdbMemoryMb, threads: 1, tempDir: path.join(tmp, 'replay') });
         try {
           const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
           answer(await replayFailed({ table, lakeDir, duckdb, clock, crashPoint: noCrashPoint }));

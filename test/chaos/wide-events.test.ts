@@ -13,8 +13,8 @@ import { waitFor } from '../helpers/wait.ts';
 import { publishWideEvents } from '../helpers/wide-events.ts';
 
 /** Events of nearly the largest size, whose repeating text compresses to next to nothing: an hour of 67 a second. */
-const rows = chaosFigure('TRIBUTARY_TEST_WIDE_ROWS', { short: 8000, long: 240_000 });
-const publishAtOnce = 8000;
+const rows = chaosFigure('TRIBUTARY_TEST_WIDE_ROWS', { short: 12_000, long: 240_000 });
+const publishAtOnce = 6000;
 const eventBytes = 9500;
 /** The default setting for the long run, the least one for the short. */
 const memoryMb = isLongRun ? 2048 : 256;
