@@ -27,7 +27,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/commit-fence.test.ts',
   },
   'the stream is not looked at again before a flush': {
-    find: 'if ((await findStreamFault(reader, epoch)) !== undefined) return;',
+    find: 'if (fault !== undefined && !(await isStillWhole(reader, epoch, fault, batch))) return;',
     replace: '',
     test: 'unit/compact/commit-fence.test.ts',
   },

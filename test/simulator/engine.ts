@@ -41,7 +41,7 @@ function limitOf(source: string): number {
   const memory = activeWorld()?.memory;
   if (memory === undefined) return Infinity;
   if (source.includes('read_json(')) return memory.checkpointRows;
-  return source.includes('read_parquet(') ? memory.rewriteRows : memory.flushRows;
+  return /read_parquet\(|seal_rows/.test(source) ? memory.rewriteRows : memory.flushRows;
 }
 
 /** Runs out of memory as the engine does: while it collects the rows of a COPY, with half a file there. */
@@ -55,7 +55,7 @@ async function assertMemory(connection: DuckDBConnection, sql: string): Promise<
   throw new Error('Out of Memory Error: failed to allocate data of size 256.0 KiB (256.0 MiB/256.0 MiB used)');
 }
 
-/** The code under which the service knows an error of the engine. */
+/** The code under which the service knows an error of the engine; its own module is what this one stands in for. */
 function codeOf(message: string): ErrorCode {
   return message.includes('Out of Memory Error') ? 'memory' : 'sql';
 }
