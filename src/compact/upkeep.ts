@@ -108,6 +108,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   let youngBytesSeen = 0;
   /** The damage that the last look for due rows has met. */
   let sealDamage: unknown;
+  /** The damage of a rewrite that was to take its place, at the last look. */
+  let swapDamage: unknown;
   /** The sweep takes every temporary for a leftover, so a checkpoint must not be under way. */
   let isTurning = false;
   let sweeping: Promise<unknown> | undefined;
@@ -142,7 +144,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     }
     await clean();
     // Last: damage must not keep the log from being shortened, nor be looked for twice a second.
-    if (sealDamage !== undefined) throw sealDamage;
+    const damage = sealDamage ?? swapDamage;
+    if (damage !== undefined) throw damage;
   }
 
   /** Maybe checkpoint, maybe remove what nobody needs any more. */
@@ -162,14 +165,15 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   /** Removes what nobody within the retention reads any more. Swaps, for which the caller holds the maintenance lock, come first: they need what would be removed. */
   async function removeOld(cleaning: CleanOptions): Promise<void> {
     assertOwner(table.lake(), writer);
-    const swapping = swapDue(table, { ...cleaning, stagingDir: paths.staging });
-    const damage = await swapping.then(
+    swapDamage = await swapDue(table, { ...cleaning, stagingDir: paths.staging }).then(
       (files) => void (files > 0 && logger.info({ files }, 'replaced sealed files by their rewrites without erased rows')),
-      (error: unknown) => error,
+      (error: unknown) => {
+        if (isAppError(error, 'corrupt')) return error;
+        throw error;
+      },
     );
     await vacuum(table, cleaning);
     await trimLog(table, paths.failed, cleaning);
-    if (damage !== undefined) throw damage;
   }
 
   async function sweepOnce(putAside: boolean): Promise<boolean> {
