@@ -124,6 +124,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   const tasks = {
     seal: createUpkeepTask('young rows of the lake are not sealed', dependencies),
     checkpoint: createUpkeepTask("the lake's log gets no checkpoint", dependencies),
+    swap: createUpkeepTask('sealed files are not replaced by their rewrites without erased rows', dependencies),
     sweep: createUpkeepTask('what a crash has left behind is not swept', dependencies),
     clean: createUpkeepTask('replaced files and old entries of the log are not removed', dependencies),
   };
@@ -136,6 +137,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   let sealCheckedAtMs = 0;
   let nextCleanMs = 0;
   let youngBytesSeen = 0;
+  /** The damage of a rewrite that was to take its place, at the last look. */
+  let swapDamage: unknown;
   /** The sweep takes every temporary for a leftover, so a checkpoint must not be under way. */
   let isTurning = false;
   let sweeping: Promise<unknown> | undefined;
@@ -180,6 +183,10 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     else if (!table.snapshot().files.some((file) => file.young)) noteLeftOut(new Map());
     await attempt(tasks.checkpoint, async () => void (await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery)));
     await attempt(tasks.clean, clean);
+    // Last, and a problem also between two looks: damage must not keep the log from being shortened.
+    await attempt(tasks.swap, async () => {
+      if (swapDamage !== undefined) throw swapDamage;
+    });
   }
 
   /** Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced: an internal error spoils it for good. */
@@ -216,14 +223,15 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   /** Removes what nobody within the retention reads any more. Swaps, for which the caller holds the maintenance lock, come first: they need what would be removed. */
   async function removeOld(cleaning: CleanOptions): Promise<void> {
     assertOwner(table.lake(), writer);
-    const swapping = swapDue(table, { ...cleaning, stagingDir: paths.staging });
-    const damage = await swapping.then(
+    swapDamage = await swapDue(table, { ...cleaning, stagingDir: paths.staging }).then(
       (files) => void (files > 0 && logger.info({ files }, 'replaced sealed files by their rewrites without erased rows')),
-      (error: unknown) => error,
+      (error: unknown) => {
+        if (isAppError(error, 'corrupt')) return error;
+        throw error;
+      },
     );
     await vacuum(table, cleaning);
     await trimLog(table, paths.failed, cleaning);
-    if (damage !== undefined) throw damage;
   }
 
   async function sweepOnce(putAside: boolean): Promise<boolean> {
