@@ -48,8 +48,7 @@ print(json.dumps({'reads': {name: read() for name, read in reads.items()}, 'writ
 `;
 
 test.skipIf(!isLongRun)('delta-rs and Polars read the table, and refuse to write to it in every way they have', async ({ skip }) => {
-  const python = await findPythonEngines();
-  if (python === undefined) return skip();
+  const python = (await findPythonEngines()) ?? skip();
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const { table } = lakePaths(lakeDir);
