@@ -99,6 +99,8 @@ describe('the lock of a folder', () => {
   it('is taken where its name cannot be written', () => {
     const folder = path.join(root, 'eight');
     mkdirSync(path.join(folder, '.lock'), { recursive: true });
-    acquireLock(folder, 'the first').release();
+    const lock = acquireLock(folder, 'the first');
+    expect(() => acquireLock(folder, 'the second')).toThrow(/in use/);
+    lock.release();
   });
 });
