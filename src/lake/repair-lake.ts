@@ -8,7 +8,7 @@ import { recoverIntents } from './intent.ts';
 import { lakePaths } from './lake.ts';
 import { acceptLoss, describeMissing, type MissingFile } from './missing-files.ts';
 import { dropKnownCopies, recoverRows } from './recover-rows.ts';
-import { listForeignFiles, repairTable, type Repaired } from './repair.ts';
+import { listForeignFiles, putUnnamedAside, repairTable, type Repaired } from './repair.ts';
 import { restampLake, type Restamped } from './restamp.ts';
 import { openTable } from './table.ts';
 
@@ -27,6 +27,8 @@ export interface LakeRepair {
   readonly version: number;
   /** What another engine's commits had done, and what was undone. */
   readonly foreign?: Repaired;
+  /** Files of a write that another engine did not commit: put aside, or removed when the table has all their rows. */
+  readonly filesUnnamed: number;
   /** Rows of files that are gone, taken from the other engine's copies of them. */
   readonly rowsRecovered: number;
   /** Checksums and temporaries of other engines that were removed, relative to the table's folder. */
@@ -66,6 +68,7 @@ export async function repairLake({ lakeDir, duckdb, clock, crashPoint }: RepairL
 
     let missing = await describeMissing(paths.table, table.state().files.values());
     let rowsRecovered = 0;
+    const unnamed = await putUnnamedAside(paths.table, paths.orphans, table.state());
     const copies = await listForeignFiles(paths.orphans);
     if (missing.length > 0 && copies.length > 0) {
       const wanted = missing.reduce((sum, file) => sum + file.rows, 0);
@@ -81,9 +84,10 @@ export async function repairLake({ lakeDir, duckdb, clock, crashPoint }: RepairL
     if (lost.length > 0) await acceptLoss(table, lost, clock.nowMs());
     const restamped = await restampLake(dependencies);
     return {
-      repaired: repaired !== undefined || finished > 0 || rowsRecovered > 0 || leftovers.length > 0 || lost.length > 0 || restamped.length > 0,
+      repaired: repaired !== undefined || finished > 0 || unnamed > 0 || rowsRecovered > 0 || leftovers.length > 0 || lost.length > 0 || restamped.length > 0,
       version: table.state().version,
       ...(repaired === undefined ? {} : { foreign: withoutDropped(repaired, dropped) }),
+      filesUnnamed: unnamed,
       rowsRecovered,
       leftovers,
       missing: acceptsLoss ? [] : missing,

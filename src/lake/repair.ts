@@ -127,6 +127,23 @@ export async function listForeignFiles(orphansDir: string): Promise<string[]> {
   return names.filter(isForeignFile).toSorted().map((name) => path.join(orphansDir, name));
 }
 
+/**
+ * Puts aside the files that another engine has left in the table's folder itself, where none of ours lies, and that no commit
+ * names: a write that was refused or broken off. Returns how many.
+ */
+export async function putUnnamedAside(tableDir: string, orphansDir: string, state: Readonly<TableState>): Promise<number> {
+  const names = (await readdir(tableDir)).filter((name) => name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)));
+  for (const name of names) {
+    await ensureFolder(orphansDir);
+    await rename(path.join(tableDir, name), path.join(orphansDir, `${asidePrefix}unnamed-${name}`));
+  }
+  if (names.length > 0) {
+    await syncFolder(orphansDir);
+    await syncFolder(tableDir);
+  }
+  return names.length;
+}
+
 /** Puts the other engine's files aside. */
 async function takeOut({ tableDir, orphansDir }: RepairDependencies, { own, commits }: Damage): Promise<Repaired['filesTakenOut']> {
   const taken = new Map<string, Repaired['filesTakenOut'][number]>();

@@ -1,4 +1,4 @@
-import { readdir, rm, writeFile } from 'node:fs/promises';
+import { copyFile, readdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
@@ -235,7 +235,11 @@ test('a repair clears what other engines leave, by which Spark would refuse the 
   await compact.stop();
   const left = await leaveChecksums(table);
   await writeFile(path.join(lakePaths(lakeDir).table, 'notes.txt'), 'not theirs');
-  expect(await repair(folder)).toMatchObject({ repaired: true, leftovers: left });
+  // What a write that was refused had begun: a copy of our rows.
+  const [file] = (await readSnapshot(table)).files;
+  await copyFile(file?.absolutePath ?? '', path.join(table, 'part-00000-a235df2e-c000.snappy.parquet'));
+  expect(await repair(folder)).toMatchObject({ repaired: true, leftovers: left, filesUnnamed: 1 });
+  expect((await checkLake(lakeDir)).problems).toEqual([]);
   expect((await readdir(table, { recursive: true })).filter((name) => left.includes(name))).toEqual([]);
   expect(await readdir(table)).toContain('notes.txt');
   expect((await repair(folder)).repaired).toBe(false);
