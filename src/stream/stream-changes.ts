@@ -20,7 +20,7 @@ export async function hearChanges(connection: StreamConnection, streamName: stri
     callback(error, message) {
       if (error !== null) heard = false;
       // A backup of the stream changes nothing in it.
-      else if (/^\$JS\.EVENT\.ADVISORY\.STREAM\.SNAPSHOT_/.test(message.subject)) return;
+      else if (message.subject.startsWith('$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_')) return;
       onChange();
     },
   });
