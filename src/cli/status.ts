@@ -39,6 +39,8 @@ async function readLake(lakeDir: string, nowMs: number) {
     youngFiles: files.filter((file) => file.young).length,
     bytes: files.reduce((sum, file) => sum + file.sizeBytes, 0),
     rows: files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0),
+    /** The stream that the position is in: after a new one was made, until the compactor has seen it, the one before. */
+    streamId: lake?.epoch?.streamId,
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
     ...(await describeErasure(lakeDir, files, lake)),
@@ -103,7 +105,7 @@ export const statusCommand: Command = {
     answer({
       running: services.length > 0,
       services: services.map(describeService),
-      stream: stream === undefined ? undefined : { ...stream, lagMessages: Math.max(0, stream.lastSequence - (lake?.position ?? 0)) },
+      stream: stream === undefined ? undefined : { ...stream, lagMessages: Math.max(0, stream.lastSequence - (lake?.streamId === stream.id ? lake.position : 0)) },
       lake,
       exports,
       problems,
