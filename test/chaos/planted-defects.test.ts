@@ -42,9 +42,13 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   'the folder of the log is not synced after a commit': { file: 'src/lake/table.ts', from: "await syncFolder(folder);\n  await crashPoint('commit-synced');", to: '' },
   'a seal takes young files away before its commit': {
     file: 'src/lake/intent.ts',
-    from: "await crashPoint('renamed');",
-    to: 'for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));',
+    from: 'await moveStaged(folder, intent.moves, crashPoint);\n  try {',
+    to: 'await moveStaged(folder, intent.moves, crashPoint); for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));\n  try {',
   },
+  'a key stands for its method alone': { file: 'src/ingest/event-id.ts', from: "sha256([method, ...given].join('\\n'))", to: 'sha256(method)' },
+  "another engine's commit is believed": { file: 'src/lake/table.ts', from: 'lake === undefined && changesTable(commit.actions)) continue;', to: 'false) continue;' },
+  'the lake of another folder is rewritten': { file: 'src/lake/intent-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
+  'a flush for which memory is short ends the compactor': { file: 'src/compact/compact.ts', from: 'if (!passing) throw error;', to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;" },
   'keys are forgotten over a restart': { file: 'src/compact/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
 };
 
