@@ -140,7 +140,7 @@ export async function playLake(world: World, steps: number): Promise<Readonly<Re
     world, broker, ledger, judge, home, lakeDir, options: { lakeDir, ...chooseOptions(random) },
     compactors: new Set(), repairs: new Set(), downUntil: 0, stepBeforeStartMs: 0, disturbances: 0, violation: undefined, started: 0, alarms: 0,
   };
-  const plays: Plays = { original, copies: [], copied: random.chance(0.3) ? { from: random.integer(steps >> 3, steps - 1), inRewrite: random.chance(0.7) } : undefined, cuts: 0, isAlarmDue: false };
+  const plays: Plays = { original, copies: [], copied: random.chance(0.5) ? { from: random.integer(steps >> 3, steps >> 1), inRewrite: random.chance(0.8) } : undefined, cuts: 0, isAlarmDue: false };
   await run(plays, chooseRates(random), () => false, steps);
   calm(plays);
   await settle(plays);
