@@ -9,9 +9,6 @@ import { checkLake } from '../../src/lake/check.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
 import { swapSteps } from '../../src/lake/swap.ts';
-import { readServiceStates } from '../../src/runtime/service-state.ts';
-import { openConnection } from '../../src/stream/connection.ts';
-import { openPublisher } from '../../src/stream/publisher.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -21,7 +18,7 @@ import { findFilesWith } from '../helpers/find-bytes.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { eventLine } from '../helpers/lake.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
-import { silentLogger } from '../helpers/nats.ts';
+import { openServicePublisher } from '../helpers/service-publisher.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -32,14 +29,6 @@ const folder = temporaryFolder();
 const processes = prepareCompactProcesses();
 const settings = { TRIBUTARY_FLUSH_AGE_MS: '60', TRIBUTARY_SEAL_AGE_MS: '250', TRIBUTARY_RETENTION_MS: '2000', TRIBUTARY_LINK_TTL_SECONDS: '2', TRIBUTARY_INGEST_WORKERS: '1', TRIBUTARY_QUOTA_USER: 'off' };
 const readersKept = "NOT starts_with(custom_user_id, 'victim')";
-
-async function publishTo(dataDir: string): Promise<StreamPublisher> {
-  const url = readServiceStates(path.join(dataDir, 'run'))[0]?.natsUrl;
-  if (url === undefined) throw new Error('the service has no broker');
-  const connection = await openConnection({ url, name: 'erasure', logger: silentLogger });
-  onTestFinished(() => connection.close());
-  return openPublisher(connection);
-}
 
 /** Runs an erasure that is killed after a while, unless it is done before; returns its exit code or signal. */
 async function eraseAndKill(dataDir: string, id: string, afterMs: number): Promise<string> {
@@ -85,7 +74,8 @@ test(
     onTestFinished(() => service.destroy());
     await service.command('app', 'add', '1', '--platform', 'web');
     const paths = lakePaths(path.join(dataDir, 'lake'));
-    const publisher = await publishTo(dataDir);
+    const publisher = await openServicePublisher(dataDir, 'erasure');
+    onTestFinished(() => publisher.close());
     const readers = startLakeReaders(dataDir, readersKept);
     const ids: string[] = [];
     let streamed = 0;

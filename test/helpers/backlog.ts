@@ -1,16 +1,9 @@
-import path from 'node:path';
 import { openLakeReader } from '../../src/cli/demo/lake-query.ts';
-import { dataPaths } from '../../src/config.ts';
 import { plainEventIds } from '../../src/ingest/event-id.ts';
 import { renderLine } from '../../src/ingest/render-line.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
-import { readServiceStates } from '../../src/runtime/service-state.ts';
-import { openConnection } from '../../src/stream/connection.ts';
-import { openGuard } from '../../src/stream/guard.ts';
-import { openPublisher } from '../../src/stream/publisher.ts';
-import { streamName, type StreamPublisher } from '../../src/stream/stream.ts';
 import { idParam, type Ledger, type StoredEvent } from './ledger.ts';
-import { silentLogger } from './nats.ts';
+import { openServicePublisher } from './service-publisher.ts';
 
 /** A group as ingest publishes it under heavy load. */
 const eventsOfMessage = 250;
@@ -40,11 +33,7 @@ function renderMessage(first: number, count: number): Buffer {
 
 /** Opens the way into the stream of the service that runs on a data folder, with lines and messages as ingest makes them. */
 export async function openBacklog(dataDir: string): Promise<Backlog> {
-  const [state] = readServiceStates(path.join(dataDir, 'run'));
-  if (state === undefined) throw new Error(`no service runs on ${dataDir}`);
-  const connection = await openConnection({ url: state.natsUrl, name: 'backlog', logger: silentLogger });
-  const guard = await openGuard(connection, { streamName, claimFile: dataPaths(dataDir).claim });
-  const publisher: StreamPublisher = openPublisher(connection, guard);
+  const publisher = await openServicePublisher(dataDir, 'backlog');
   let [events, bytes, next] = [0, 0, 0];
 
   /** Says whether there was room. A message without an answer would spoil the count, and throws. */
@@ -80,10 +69,7 @@ export async function openBacklog(dataDir: string): Promise<Backlog> {
       next = end;
       return true;
     },
-    async close() {
-      await guard.stop();
-      await connection.close();
-    },
+    close: () => publisher.close(),
   };
 }
 
