@@ -98,7 +98,7 @@ async function openStream({ config, logger, closers }: Parts, name: string): Pro
   const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
   closers.add('broker connection', () => connection.close());
   assertBroker(connection);
-  const guard = await openGuard(connection, { streamName: config.streamName, claimFile: dataPaths(config.dataDir).claim });
+  const guard = await openGuard(connection, { streamName: config.streamName, claimFile: dataPaths(config.dataDir).claim, logger });
   closers.add('stream guard', () => guard.stop());
   const pulse = startPulse(connection);
   closers.add('broker pulse', () => pulse.stop());

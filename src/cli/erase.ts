@@ -87,7 +87,7 @@ export const eraseCommand: Command = {
       if (url === undefined) throw new AppError('broker_away', 'cannot find the broker of the running service', { hint: 'Name it by TRIBUTARY_NATS_URL.' });
       const connection = await openConnection({ url, name: 'tributary erase', logger });
       opened.add('stream', () => connection.close());
-      const guard = await openGuard(connection, { streamName: running?.streamName ?? config.streamName, claimFile: claim });
+      const guard = await openGuard(connection, { streamName: running?.streamName ?? config.streamName, claimFile: claim, logger });
       opened.add('stream guard', () => guard.stop());
       const { staging, table: tableDir } = lakePaths(lakeDir);
       // In the staging folder, which is swept: what a killed erasure leaves there are rows of the lake.

@@ -1,6 +1,7 @@
 import { jetstreamManager, type StreamInfo } from '@nats-io/jetstream';
-import { AppError } from '../runtime/errors.ts';
+import { AppError, describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/problem.ts';
 import { pause } from '../runtime/retry.ts';
 import { wrapBrokerError } from './broker-errors.ts';
@@ -40,6 +41,7 @@ export interface GuardOptions {
   readonly streamName: string;
   /** The file of the claim that the service of this data folder holds; its supervisor keeps it. */
   readonly claimFile: string;
+  readonly logger: Logger;
 }
 
 /** Between looks while all is well, while something is wrong, and while nothing is known, milliseconds. */
@@ -71,7 +73,7 @@ export const noGuard: StreamGuard = {
 };
 
 /** Opens the guard over a connection; returns when it has looked once. Errors: `broker_away`, `broker_unsafe`. */
-export async function openGuard(connection: StreamConnection, { streamName, claimFile }: GuardOptions): Promise<OpenGuard> {
+export async function openGuard(connection: StreamConnection, { streamName, claimFile, logger }: GuardOptions): Promise<OpenGuard> {
   const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
     throw wrapBrokerError(error, 'open the stream');
   });
@@ -108,9 +110,16 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
   }
 
   async function run(): Promise<void> {
+    let failing = false;
     while (!stopping.signal.aborted) {
-      // A broker that does not answer is told of by the pings; its answer is looked for again.
-      await look().catch(() => undefined);
+      try {
+        await look();
+        failing = false;
+      } catch (error) {
+        // Once: it is looked again at once, and the pings report a broker that is away.
+        if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
+        failing = true;
+      }
       await pause(lookEveryMs[state.kind], waiting.signal);
       waiting = new AbortController();
     }

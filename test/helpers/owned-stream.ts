@@ -41,7 +41,7 @@ export async function claimFor(nats: TestNats, folder: string, options: Partial<
 /** Opens the way into the stream for the data folder, as an import worker does. */
 export async function enterFor(nats: TestNats, folder: string, streamName = 'SHARED'): Promise<Pick<OwnedStream, 'guard' | 'publisher'>> {
   const connection = await nats.connect();
-  const guard = await openGuard(connection, { streamName, claimFile: path.join(folder, 'stream-claim.json') });
+  const guard = await openGuard(connection, { streamName, claimFile: path.join(folder, 'stream-claim.json'), logger: silentLogger });
   onTestFinished(() => guard.stop());
   return { guard, publisher: openPublisher(connection, guard) };
 }

@@ -11,7 +11,7 @@ export async function openServicePublisher(dataDir: string, name: string): Promi
   const [state] = readServiceStates(dataPaths(dataDir).run);
   if (state === undefined) throw new Error(`no service runs on ${dataDir}`);
   const connection = await openConnection({ url: state.natsUrl, name, logger: silentLogger });
-  const guard = await openGuard(connection, { streamName, claimFile: dataPaths(dataDir).claim });
+  const guard = await openGuard(connection, { streamName, claimFile: dataPaths(dataDir).claim, logger: silentLogger });
   return {
     ...openPublisher(connection, guard),
     async close() {

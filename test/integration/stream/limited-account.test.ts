@@ -71,7 +71,7 @@ describe('an account that may not do everything', () => {
     const folder = testFolder();
     await (await claimFor(nats as TestNats, folder)).stop();
     const connection = await nats.connect();
-    const guard = await openGuard(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json') });
+    const guard = await openGuard(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json'), logger: silentLogger });
     onTestFinished(() => guard.stop());
     const publishing = startPublishing(openPublisher(connection, guard), 'limited');
     await waitFor('events are taken', () => publishing.acknowledged.size > 20);
