@@ -25,7 +25,7 @@ function stepAt(steps: readonly Step[], index: number, what: string): Step {
 
 /** Each event's message was written, then synced, then acknowledged by the broker, then answered with a 200. */
 function assertAcknowledgedAfterSync(steps: readonly Step[]): void {
-  const writes = findSteps(steps, new RegExp(String.raw`^pwrite64\(\d+${blockFile}.*tributary\.events\{`));
+  const writes = findSteps(steps, new RegExp(String.raw`^pwrite64\(\d+${blockFile}.*tributary\.TRIBUTARY_EVENTS\.events\.[^{]*\{`));
   const answers = findSteps(steps, /^writev?\(.*"HTTP\/1\.1 200 OK\\r\\n/);
   expect(writes.length).toBe(events);
   expect(answers.length).toBe(events);
