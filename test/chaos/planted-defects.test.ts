@@ -49,7 +49,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   },
   'a key stands for its method alone': { file: 'src/ingest/event-id.ts', from: "sha256([method, ...given].join('\\n'))", to: 'sha256(method)' },
   "another engine's commit is believed": { file: 'src/lake/table.ts', from: 'lake === undefined && changesTable(commit.actions)) continue;', to: 'false) continue;' },
-  'the lake of another folder is rewritten': { file: 'src/lake/intent-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
+  'the lake of another folder is rewritten': { seed: 17, file: 'src/lake/intent-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
   'a flush for which memory is short ends the compactor': { file: 'src/compact/compact.ts', from: 'if (!passing) throw error;', to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;" },
   'keys are forgotten over a restart': { file: 'src/compact/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
 };

@@ -88,12 +88,15 @@ export async function loseMessages({ world, broker, judge, lakeDir }: Play): Pro
   const { random } = world;
   const { messages, lastSequence } = broker;
   const kind = random.pick(['truncate', 'truncate', 'lose', 'recreate'] as const);
-  const from = kind === 'truncate' ? Math.max(0, lastSequence - random.integer(1, 4)) : kind === 'lose' ? random.pick([...messages, { sequence: lastSequence }]).sequence : 0;
+  // Behind the position of the lake half the time: what comes next then has numbers that the lake has seen.
+  const end = random.chance(0.5) ? Math.min(lastSequence, newestCommit(lakeDir)?.lake.epoch?.position ?? lastSequence) : lastSequence;
+  const from = kind === 'truncate' ? Math.max(0, end - random.integer(1, 4)) : kind === 'lose' ? random.pick([...messages, { sequence: lastSequence }]).sequence : 0;
   const lost = messages.filter(({ sequence }) => (kind === 'lose' ? sequence === from : sequence > from));
   await judge.beforeLoss(lost.map(({ payload }) => payload));
   const { isDurable } = await judge.look();
   const epoch = newestCommit(lakeDir)?.lake.epoch;
   const isAlarmDue = isDurable && epoch !== undefined && (kind === 'recreate' || (kind === 'truncate' && from < epoch.position));
+  world.count(isAlarmDue ? 'lossesBehindThePosition' : 'otherLosses');
   if (kind === 'truncate') broker.truncate(from);
   else if (kind === 'lose') broker.lose(from);
   else broker.recreate();

@@ -135,6 +135,8 @@ export async function playLake(world: World, steps: number): Promise<Readonly<Re
   const broker = createBroker(world, random.pick([0, 0.02, 0.2]));
   const ledger = createLedger(world, broker);
   mkdirSync(lakeDir, { recursive: true });
+  world.disk.made(lakeDir);
+  for (const folder of [world.disk.root, home]) world.disk.syncedFolder(folder);
   const judge = createLakeJudge({ world, ledger, broker, lakeDir });
   const original: Play = {
     world, broker, ledger, judge, home, lakeDir, options: { lakeDir, ...chooseOptions(random) },
