@@ -108,13 +108,18 @@ export function activeWorld(): World | undefined {
 /** Makes a world the doubles' own while `play` runs; time and chance of the whole JavaScript realm are then the world's. */
 export async function inWorld<T>(world: World, play: () => Promise<T>): Promise<T> {
   const now = performance.now.bind(performance);
+  const { process: real } = globalThis;
+  const { pid } = real;
   active = world;
   performance.now = () => world.nowMs();
+  // Temporaries are named after it: a seed must give the same in every process.
+  Object.defineProperty(real, 'pid', { value: 1, configurable: true, enumerable: true });
   try {
     return await play();
   } finally {
     active = undefined;
     performance.now = now;
+    Object.defineProperty(real, 'pid', { value: pid, configurable: true, enumerable: true });
   }
 }
 
