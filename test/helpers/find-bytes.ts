@@ -1,17 +1,23 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { isSystemError } from '../../src/runtime/errors.ts';
 import { openDuckdb, sqlList, sqlText, type Duckdb } from '../../src/lake/duckdb.ts';
 
-/** Finds which of some texts stand in a file: in its bytes, or in what they are compressed from. */
-async function findInFile(duckdb: Duckdb, file: string, texts: readonly string[]): Promise<string[]> {
+/**
+ * Finds which of some texts stand in a file: in its bytes, or in what they are compressed from. The file is read once, and
+ * DuckDB reads a copy: another file may take its place meanwhile. One that is still being written is searched as plain bytes.
+ */
+async function findInFile(duckdb: Duckdb, file: string, copy: string, texts: readonly string[]): Promise<string[]> {
   const bytes = readFileSync(file);
-  const isParquet = bytes.subarray(0, 4).equals(Buffer.from('PAR1'));
+  const magic = Buffer.from('PAR1');
+  const isParquet = bytes.subarray(0, 4).equals(magic) && bytes.length > 8 && bytes.subarray(-4).equals(magic);
   const isGzip = bytes.subarray(0, 2).equals(Buffer.from([0x1f, 0x8b]));
   const plain = isGzip ? gunzipSync(bytes) : bytes;
+  if (isParquet) writeFileSync(copy, bytes);
   const rows = isParquet
-    ? await duckdb.rows(`SELECT DISTINCT text FROM read_parquet(${sqlText(file)}, hive_partitioning = false) AS t, unnest(${sqlList(texts)}) AS x(text) WHERE contains(t::VARCHAR, text)`)
+    ? await duckdb.rows(`SELECT DISTINCT text FROM read_parquet(${sqlText(copy)}, hive_partitioning = false) AS t, unnest(${sqlList(texts)}) AS x(text) WHERE contains(t::VARCHAR, text)`)
     : [];
   return [...texts.filter((text) => plain.includes(text)), ...rows.map((row) => String(row['text']))];
 }
@@ -20,19 +26,21 @@ async function findInFile(duckdb: Duckdb, file: string, texts: readonly string[]
 export async function findFilesWith(folder: string, ...texts: readonly string[]): Promise<string[]> {
   const found: string[] = [];
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  const scratch = mkdtempSync(path.join(tmpdir(), 'tributary-find-'));
   try {
-    for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    for (const [index, entry] of readdirSync(folder, { recursive: true, withFileTypes: true }).entries()) {
       if (!entry.isFile()) continue;
       const file = path.join(entry.parentPath, entry.name);
-      const inFile = await findInFile(duckdb, file, texts).catch((error: unknown) => {
+      const inFile = await findInFile(duckdb, file, path.join(scratch, `${index}.parquet`), texts).catch((error: unknown) => {
         // Removed since it was listed.
-        if (isSystemError(error, 'ENOENT') || String(error).includes('No files found')) return [];
+        if (isSystemError(error, 'ENOENT')) return [];
         throw error;
       });
       if (inFile.length > 0) found.push(path.relative(folder, file));
     }
   } finally {
     duckdb.close();
+    rmSync(scratch, { recursive: true });
   }
   return found;
 }
