@@ -84,7 +84,8 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger, noRoute
     keepAliveTimeout: limits.keepAliveMs,
     maxRequestsPerSocket: limits.maxRequestsPerSocket,
     forceCloseConnections: 'idle',
-    return503OnClosing: true,
+    // Requests already on a kept connection are still answered while the server closes, in the envelope that clients know.
+    return503OnClosing: false,
     routerOptions: { maxParamLength: 500 },
     http: { maxHeaderSize: maxHeadBytes, headersTimeout: limits.headersTimeoutMs, connectionsCheckingInterval: limits.checkIntervalMs },
     clientErrorHandler: (error, socket) => answerOnSocket(error.code, socket, exchanges.mayAnswer(socket)),
