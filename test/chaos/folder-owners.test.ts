@@ -58,7 +58,7 @@ async function send(service: TestService, token: string): Promise<Client> {
     refusals,
     async acknowledges(events = 20) {
       const enough = ledger.totals().acknowledged + events;
-      await waitFor('events are acknowledged', () => ledger.totals().acknowledged >= enough, 60_000);
+      await waitFor('events are acknowledged', () => ledger.totals().acknowledged >= enough, 120_000);
     },
     async isRefused() {
       const known = refusals.length;
