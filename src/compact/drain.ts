@@ -69,13 +69,17 @@ async function isInFolder(folder: string, text: string): Promise<boolean> {
   return false;
 }
 
-/** Publishes filler that begins with a text of its own, and waits until the lake's position has passed it. */
+/**
+ * Publishes filler whose first message has a text of its own, and waits until the lake's position has passed it. Only the
+ * first: the end of the filler stays in the block that nats-server has rewritten without its beginning.
+ */
 async function passFiller(dependencies: DrainDependencies): Promise<string> {
   const { table, signal } = dependencies;
   const mark = randomUUID();
   const filler = Buffer.alloc(fillerBytes, 0x0a);
-  filler.write(mark, 1);
-  for (let n = 0; n < fillers; n += 1) await publishMarker(dependencies, filler);
+  const marked = Buffer.from(filler);
+  marked.write(mark, 1);
+  for (let n = 0; n < fillers; n += 1) await publishMarker(dependencies, n === 0 ? marked : filler);
   const sequence = await publishMarker(dependencies, markerPayload);
   await waitUntil(signal, 'the stream to be taken in', async () => {
     await table.refresh();
