@@ -83,6 +83,7 @@ async function findHits({ table, duckdb }: EraseDependencies, target: ErasureTar
 async function eraseFrom({ table, lakeDir, duckdb, clock, crashPoint, signal }: EraseDependencies, hits: readonly Hit[], matches: string): Promise<number> {
   const toQuery = (source: string): string => {
     if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
+    // The engine keeps the order of what it reads, without the memory of a sort.
     return `SELECT * FROM ${source} WHERE NOT (${matches})`;
   };
   const erased = hits.reduce((sum, hit) => sum + hit.hits, 0);

@@ -95,8 +95,10 @@ async function restampOnce(dependencies: RewriteDependencies, newestMs: number):
   // What is written anew gets a hash of its own: damage would be believed from then on.
   await assertFilesWhole(files);
   await loadSteps(duckdb, steps);
+  // A join keeps no order, and sealed files are sorted.
   const toQuery = (source: string): string =>
-    `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at) FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at)`;
+    `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at)
+     FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at) ORDER BY f.file_row_number`;
   const rewrites: Rewrite[] = [];
   let rows = 0;
   for (const file of files) {
@@ -109,22 +111,18 @@ async function restampOnce(dependencies: RewriteDependencies, newestMs: number):
   return { restamped: describe(steps, passedMs, rows, rewrites.length), lastMs };
 }
 
-/** Removed files whose removal lies in the future would wait for that: they count as removed now. */
-async function restampTombstones(table: Table, nowMs: number): Promise<void> {
+/** Removed files whose removal lies further in the future than clocks are corrected by would wait for that: they count as removed now. */
+async function restampTombstones(table: Table, nowMs: number): Promise<boolean> {
   const late = [...table.state().tombstones.values()].filter((remove) => (remove.deletionTimestamp ?? 0) > nowMs);
-  if (late.length > 0) await table.commit(() => ({ cause: 'restamp', actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })) }));
+  if (!late.some((remove) => isClockBehind(remove.deletionTimestamp, nowMs))) return false;
+  await table.commit(() => ({ cause: 'restamp', actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })) }));
+  return true;
 }
 
-/**
- * Mends the lake after a clock that was ahead; an empty list when nothing lies further in the future than clocks are corrected by. Under the maintenance lock, with
- * the compactor running or not: what it commits meanwhile is mended by a further pass, and a flush that has taken its time
- * before fails and is done again. Space: that of the files that have such rows. Errors: `corrupt` when one of them is damaged.
- */
-export async function restampLake(dependencies: RewriteDependencies): Promise<Restamped[]> {
+/** Gives all rows that lie in the future times that have passed. */
+async function restampRows(dependencies: RewriteDependencies): Promise<Restamped[]> {
   const { table, clock } = dependencies;
   const passes: Restamped[] = [];
-  await table.refresh();
-  if (!isClockBehind(newestTime(table), clock.nowMs())) return passes;
   let newestMs = 0;
   for (;;) {
     const pass = await restampOnce(dependencies, newestMs);
@@ -135,6 +133,26 @@ export async function restampLake(dependencies: RewriteDependencies): Promise<Re
   const nowMs = clock.nowMs();
   // An empty flush, or rows that are erased by now, may have left the value alone behind.
   if (table.lake().availableAtMs > nowMs) await table.commit((_state, lake) => ({ cause: 'restamp', actions: [], availableAtBackToMs: Math.max(newestMs, Math.min(nowMs, lake.availableAtMs)) }));
-  await restampTombstones(table, nowMs);
   return passes;
+}
+
+/** What a repair of the times has done. */
+export interface LakeRestamp {
+  readonly passes: readonly Restamped[];
+  /** Whether removed files were given another time of removal. */
+  readonly hasMendedRemovals: boolean;
+}
+
+/**
+ * Mends the lake after a clock that was ahead; nothing is changed when nothing lies further in the future than clocks are
+ * corrected by. Under the maintenance lock, with the compactor running or not: what it commits meanwhile is mended by a further
+ * pass, and a flush that has taken its time before fails and is done again. Space: that of the files that have such rows, until
+ * the retention has passed. Errors: `corrupt` when one of them is damaged.
+ */
+export async function restampLake(dependencies: RewriteDependencies): Promise<LakeRestamp> {
+  const { table, clock } = dependencies;
+  await table.refresh();
+  const passes = isClockBehind(newestTime(table), clock.nowMs()) ? await restampRows(dependencies) : [];
+  // Also without such rows: a repair may have been killed when it had mended those.
+  return { passes, hasMendedRemovals: await restampTombstones(table, clock.nowMs()) };
 }

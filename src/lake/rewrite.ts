@@ -34,8 +34,8 @@ export interface Rewrite {
   /** How many rows of the file are left out. */
   readonly rowsLeftOut: number;
   /**
-   * Makes the query for the rows out of the SQL of the file, in the order they have there: it must not sort, which the
-   * memory is not made for. Called when it is the file's turn; what it throws gives everything up.
+   * Makes the query for the rows out of the SQL of the file, in the order they have there. Called when it is the file's
+   * turn; what it throws gives everything up.
    */
   readonly toQuery: (source: string) => string;
 }
