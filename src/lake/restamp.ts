@@ -83,6 +83,12 @@ function describe(steps: readonly Step[], passedMs: number, rows: number, files:
   };
 }
 
+/** The rows of a file with their new times. A join keeps no order, and sealed files are sorted. */
+function toQuery(source: string): string {
+  return `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at)
+    FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at) ORDER BY f.file_row_number`;
+}
+
 /** One pass; undefined when no row lies in the future. */
 async function restampOnce(dependencies: RewriteDependencies, newestMs: number): Promise<{ restamped: Restamped; lastMs: number } | undefined> {
   const { table, duckdb, clock } = dependencies;
@@ -95,10 +101,6 @@ async function restampOnce(dependencies: RewriteDependencies, newestMs: number):
   // What is written anew gets a hash of its own: damage would be believed from then on.
   await assertFilesWhole(files);
   await loadSteps(duckdb, steps);
-  // A join keeps no order, and sealed files are sorted.
-  const toQuery = (source: string): string =>
-    `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at)
-     FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at) ORDER BY f.file_row_number`;
   const rewrites: Rewrite[] = [];
   let rows = 0;
   for (const file of files) {
