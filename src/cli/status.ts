@@ -43,17 +43,20 @@ async function readLake(lakeDir: string, nowMs: number) {
     streamId: lake?.epoch?.streamId,
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
-    ...(await describeErasure(lakeDir, files, lake)),
+    ...(await describeWaiting(lakeDir, files, lake)),
   };
   return { answer, problems };
 }
 
-/** What erasures still wait for: sealed files to be replaced and history to be dropped once their readers have had the retention. */
-async function describeErasure(lakeDir: string, files: readonly DataFile[], lake: LakeState | undefined) {
+/** Sealed files that wait to be replaced, and what erasures wait for beside it: history to be dropped once its readers have had the retention. */
+async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake: LakeState | undefined) {
   const { forgetBefore = 0, forgetAtMs = 0 } = lake ?? {};
   const filesToReplace = files.filter((file) => file.replaces !== undefined).length;
   const { commits } = await listLog(lakePaths(lakeDir).table);
-  if (filesToReplace === 0 && (commits[0] ?? forgetBefore) >= forgetBefore) return {};
+  const isForgotten = (commits[0] ?? forgetBefore) >= forgetBefore;
+  // A repair of times has sealed files replaced, too.
+  if (lake?.forgetBefore === undefined) return filesToReplace === 0 ? {} : { filesToReplace };
+  if (filesToReplace === 0 && isForgotten) return {};
   return { erasure: { finishesAt: new Date(forgetAtMs).toISOString(), filesToReplace } };
 }
 

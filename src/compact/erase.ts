@@ -7,22 +7,16 @@
  * names them, and puts each sealed file's rewrite in its place (lake/swap.ts).
  * Crash: at any instruction; what was rewritten stays so, and the erasure can be repeated.
  */
-import { randomUUID } from 'node:crypto';
-import { rm } from 'node:fs/promises';
-import path from 'node:path';
 import { AppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { waitForLock } from '../runtime/lock.ts';
-import type { Action } from '../lake/actions.ts';
-import { toAdd, writeDataFile } from '../lake/data-file.ts';
 import { sqlList } from '../lake/duckdb.ts';
-import { carryOut, openStaging, recoverIntents } from '../lake/intent.ts';
+import { recoverIntents } from '../lake/intent.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { listLog } from '../lake/log-files.ts';
 import { pruneFiles } from '../lake/prune.ts';
-import { youngFolder, type DataFile } from '../lake/snapshot.ts';
-import { rewrittenFolder } from '../lake/swap.ts';
-import type { Change } from '../lake/table.ts';
+import { rewriteFiles } from '../lake/rewrite.ts';
+import type { DataFile } from '../lake/snapshot.ts';
 import { assertFilesWhole } from '../lake/verify-files.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
 import { eraseFailed, eraseOrphans, findOrphanHits, type EraseAsideDependencies } from './erase-aside.ts';
@@ -85,61 +79,16 @@ async function findHits({ table, duckdb }: EraseDependencies, target: ErasureTar
   return hits;
 }
 
-/** Where the rewrite of a file goes: of a young one beside it, of a sealed one, or of its rewrite, outside the glob. */
-function placeRewrite(file: DataFile): { readonly to: string; readonly replaces: string | undefined } {
-  if (file.young) return { to: `${youngFolder}/${randomUUID()}.parquet`, replaces: undefined };
-  return { to: `${rewrittenFolder}/${randomUUID()}.parquet`, replaces: file.replaces ?? file.path };
-}
-
-interface Rewrite {
-  readonly move: { readonly name: string; readonly to: string } | undefined;
-  readonly actions: readonly Action[];
-}
-
-/**
- * Writes a file again without the rows to erase, in the order it has: the engine keeps the order of what it reads, without
- * the memory of a sort. A sealed file that loses all rows gets an empty rewrite: a name that goes would be a missing file
- * for who has just listed the glob.
- */
-async function rewriteFile(dependencies: EraseDependencies, { file, hits }: Hit, staged: string, matches: string): Promise<Rewrite> {
-  const { table, duckdb, clock } = dependencies;
-  const { emptyFile } = table.snapshot();
-  const nowMs = clock.nowMs();
-  const removal: Action = { remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } };
-  const { to, replaces } = placeRewrite(file);
-  if (file.young && hits === file.numRecords) return { move: undefined, actions: [removal] };
-  const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
-  const written = await writeDataFile(duckdb, `SELECT * FROM ${source} WHERE NOT (${matches})`, staged);
-  if (file.numRecords !== undefined && written.numRecords + hits !== file.numRecords) {
-    throw new AppError('corrupt', `the rewrite of ${file.path} has ${written.numRecords} rows, and ${hits} of ${file.numRecords} are to be erased`, { hint: 'Run tributary lake check.' });
-  }
-  const add = toAdd(to, written, nowMs, true);
-  const tags = replaces === undefined ? add.tags : { ...add.tags, replaces: encodeURI(replaces) };
-  return { move: { name: path.basename(staged), to: path.join(table.dir, to) }, actions: [removal, { add: { ...add, ...(tags === undefined ? {} : { tags }) } }] };
-}
-
 /** Rewrites some files without the rows to erase, by one commit; the old files wait for their readers. Returns the rows erased. */
-async function rewriteFiles(dependencies: EraseDependencies, hits: readonly Hit[], matches: string): Promise<number> {
-  const { table, crashPoint, lakeDir, signal } = dependencies;
-  const { staging } = lakePaths(lakeDir);
-  const commitId = randomUUID();
-  const folder = await openStaging(staging, commitId);
-  const rewrites: Rewrite[] = [];
-  try {
-    for (const [index, hit] of hits.entries()) {
-      if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
-      rewrites.push(await rewriteFile(dependencies, hit, path.join(folder, `${index}.parquet`), matches));
-    }
-  } catch (error) {
-    // Nothing is certain yet; on a disk that is full the room is needed at once.
-    await rm(folder, { recursive: true, force: true });
-    throw error;
-  }
-  const moves = rewrites.flatMap(({ move }) => (move === undefined ? [] : [move]));
+async function eraseFrom({ table, lakeDir, duckdb, clock, crashPoint, signal }: EraseDependencies, hits: readonly Hit[], matches: string): Promise<number> {
+  const toQuery = (source: string): string => {
+    if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
+    // The engine keeps the order of what it reads, without the memory of a sort.
+    return `SELECT * FROM ${source} WHERE NOT (${matches})`;
+  };
   const erased = hits.reduce((sum, hit) => sum + hit.hits, 0);
-  const metrics = { rows: erased, filesIn: hits.length, filesOut: moves.length };
-  const change: Change = { cause: 'erase', actions: rewrites.flatMap(({ actions }) => actions), totals: { stored: -erased, erased }, metrics };
-  await carryOut(table, staging, { commitId, baseVersion: table.state().version, moves, change, unlink: [] }, crashPoint);
+  const rewrites = hits.map(({ file, hits: rowsLeftOut }) => ({ file, rowsLeftOut, toQuery }));
+  await rewriteFiles({ table, stagingDir: lakePaths(lakeDir).staging, duckdb, clock, crashPoint }, rewrites, { cause: 'erase', totals: { stored: -erased, erased }, metrics: { rows: erased } });
   return erased;
 }
 
@@ -152,7 +101,7 @@ async function rewriteAll(dependencies: EraseDependencies, target: ErasureTarget
   const orphans = await findOrphanHits(dependencies, target);
   const matches = matchSql(target);
   let rows = 0;
-  for (let from = 0; from < hits.length; from += filesPerCommit) rows += await rewriteFiles(dependencies, hits.slice(from, from + filesPerCommit), matches);
+  for (let from = 0; from < hits.length; from += filesPerCommit) rows += await eraseFrom(dependencies, hits.slice(from, from + filesPerCommit), matches);
   await eraseOrphans(dependencies, orphans, target);
   return { rows, failedEvents: await eraseFailed(dependencies, target), filesRewritten: hits.length };
 }

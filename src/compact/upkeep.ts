@@ -124,7 +124,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   const tasks = {
     seal: createUpkeepTask('young rows of the lake are not sealed', dependencies),
     checkpoint: createUpkeepTask("the lake's log gets no checkpoint", dependencies),
-    swap: createUpkeepTask('sealed files are not replaced by their rewrites without erased rows', dependencies),
+    swap: createUpkeepTask('sealed files are not replaced by their rewrites', dependencies),
     sweep: createUpkeepTask('what a crash has left behind is not swept', dependencies),
     clean: createUpkeepTask('replaced files and old entries of the log are not removed', dependencies),
   };
@@ -224,7 +224,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   async function removeOld(cleaning: CleanOptions): Promise<void> {
     assertOwner(table.lake(), writer);
     swapDamage = await swapDue(table, { ...cleaning, stagingDir: paths.staging }).then(
-      (files) => void (files > 0 && logger.info({ files }, 'replaced sealed files by their rewrites without erased rows')),
+      (files) => void (files > 0 && logger.info({ files }, 'replaced sealed files by their rewrites')),
       (error: unknown) => {
         if (isAppError(error, 'corrupt')) return error;
         throw error;

@@ -84,7 +84,7 @@ export async function repairLake({ lakeDir, duckdb, clock, crashPoint }: RepairL
     if (lost.length > 0) await acceptLoss(table, lost, clock.nowMs());
     const restamped = await restampLake(dependencies);
     return {
-      repaired: repaired !== undefined || finished > 0 || unnamed > 0 || rowsRecovered > 0 || leftovers.length > 0 || lost.length > 0 || restamped.length > 0,
+      repaired: repaired !== undefined || finished > 0 || unnamed > 0 || rowsRecovered > 0 || leftovers.length > 0 || lost.length > 0 || restamped.passes.length > 0 || restamped.hasMendedRemovals,
       version: table.state().version,
       ...(repaired === undefined ? {} : { foreign: withoutDropped(repaired, dropped) }),
       filesUnnamed: unnamed,
@@ -92,7 +92,7 @@ export async function repairLake({ lakeDir, duckdb, clock, crashPoint }: RepairL
       leftovers,
       missing: acceptsLoss ? [] : missing,
       lost,
-      clock: restamped,
+      clock: restamped.passes,
     };
   } finally {
     lock.release();

@@ -3,31 +3,17 @@
  *
  * The new values lie between the newest that had passed and now, as late as possible, in the order of the old ones: who reads
  * by `available_at` and has not read those rows yet finds them all, in the order they came. The files that have such rows are
- * written anew by one commit, sealed ones too, which only an operator's command may do; `event_time` and `received_at` stay as
- * they are, and with them `date` and the folders.
- * Crash: all or nothing, by one staged rewrite (intent.ts).
+ * written anew by one commit, sealed ones too, which only an operator's command may do; readers of the glob see those with
+ * their old times until they are swapped (rewrite.ts). `event_time` and `received_at` stay as they are, and with them `date`
+ * and the folders.
+ * Crash: all or nothing, by one staged rewrite.
  */
-import { randomUUID } from 'node:crypto';
-import path from 'node:path';
-import { rm } from 'node:fs/promises';
-import type { Clock } from '../runtime/clock.ts';
-import type { CrashPoint } from '../runtime/crash-point.ts';
-import type { Action } from './actions.ts';
 import { isClockBehind } from './available-at.ts';
-import { toAdd, writeDataFile } from './data-file.ts';
 import { sqlList, type Duckdb } from './duckdb.ts';
-import { carryOut, openStaging } from './intent.ts';
+import { rewriteFiles, type Rewrite, type RewriteDependencies } from './rewrite.ts';
 import type { DataFile } from './snapshot.ts';
-import type { Change, Table } from './table.ts';
+import type { Table } from './table.ts';
 import { assertFilesWhole } from './verify-files.ts';
-
-export interface RestampDependencies {
-  readonly table: Table;
-  readonly stagingDir: string;
-  readonly duckdb: Duckdb;
-  readonly clock: Clock;
-  readonly crashPoint: CrashPoint;
-}
 
 /** What was given another time, and what readers by `available_at` have to do. Times are ISO 8601. */
 export interface Restamped {
@@ -59,9 +45,13 @@ function hasFutureRows(file: DataFile, nowMs: number): boolean {
   return typeof max !== 'string' || Date.parse(max) > nowMs;
 }
 
+function readSql(files: readonly DataFile[]): string {
+  return `read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`;
+}
+
 /** The old values after `nowMs`, in order, each with a new one: distinct milliseconds up to now, all after those that had passed. */
 async function planSteps(duckdb: Duckdb, table: Table, files: readonly DataFile[], nowMs: number, newestMs: number): Promise<{ steps: Step[]; passedMs: number }> {
-  const source = `read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`;
+  const source = readSql(files);
   const rows = await duckdb.rows(`SELECT DISTINCT epoch_us(available_at) AS us FROM ${source} WHERE epoch_ms(available_at) > ${nowMs} ORDER BY us`);
   const [passed] = await duckdb.rows(`SELECT epoch_ms(max(available_at)) AS ms FROM ${source} WHERE epoch_ms(available_at) <= ${nowMs}`);
   const others = table.snapshot().files.filter((file) => !hasFutureRows(file, nowMs));
@@ -93,8 +83,15 @@ function describe(steps: readonly Step[], passedMs: number, rows: number, files:
   };
 }
 
+/** The rows of a file with their new times. A join keeps no order, and sealed files are sorted. */
+function toQuery(source: string): string {
+  return `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at)
+    FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at) ORDER BY f.file_row_number`;
+}
+
 /** One pass; undefined when no row lies in the future. */
-async function restampOnce({ table, stagingDir, duckdb, clock, crashPoint }: RestampDependencies, newestMs: number): Promise<{ restamped: Restamped; lastMs: number } | undefined> {
+async function restampOnce(dependencies: RewriteDependencies, newestMs: number): Promise<{ restamped: Restamped; lastMs: number } | undefined> {
+  const { table, duckdb, clock } = dependencies;
   await table.refresh();
   const nowMs = Math.max(clock.nowMs(), newestMs);
   const files = table.snapshot().files.filter((file) => hasFutureRows(file, nowMs));
@@ -104,52 +101,30 @@ async function restampOnce({ table, stagingDir, duckdb, clock, crashPoint }: Res
   // What is written anew gets a hash of its own: damage would be believed from then on.
   await assertFilesWhole(files);
   await loadSteps(duckdb, steps);
-  const commitId = randomUUID();
-  const folder = await openStaging(stagingDir, commitId);
-  const moves: { name: string; to: string }[] = [];
-  const actions: Action[] = [];
+  const rewrites: Rewrite[] = [];
   let rows = 0;
-  try {
-    for (const [index, file] of files.entries()) {
-      const name = `${index}.parquet`;
-      const relative = path.join(path.dirname(file.path), `${randomUUID()}.parquet`);
-      const source = `read_parquet(${sqlList([file.absolutePath])}, hive_partitioning = false)`;
-      const query = `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at)
-        FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at)`;
-      const written = await writeDataFile(duckdb, query, path.join(folder, name), file.young ? 'young' : 'sealed');
-      if (file.numRecords !== undefined && written.numRecords !== file.numRecords) throw new Error(`${file.path} has ${file.numRecords} rows, ${written.numRecords} were written`);
-      const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${source} WHERE epoch_ms(available_at) > ${nowMs}`);
-      rows += Number(counted?.['n']);
-      moves.push({ name, to: path.join(table.dir, relative) });
-      actions.push({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } }, { add: toAdd(relative, written, nowMs, true) });
-    }
-  } catch (error) {
-    await rm(folder, { recursive: true, force: true });
-    throw error;
+  for (const file of files) {
+    const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${readSql([file])} WHERE epoch_ms(available_at) > ${nowMs}`);
+    // A file without statistics may have none, such as one whose rows are all erased.
+    if (Number(counted?.['n']) > 0) rewrites.push({ file, rowsLeftOut: 0, toQuery });
+    rows += Number(counted?.['n']);
   }
-  const change: Change = { cause: 'restamp', actions, availableAtBackToMs: lastMs, metrics: { rows, files: files.length } };
-  // Readers of the sealed folders must not see the old files beside the new ones; young files wait for the retention.
-  const unlink = files.filter((file) => !file.young).map((file) => file.absolutePath);
-  await carryOut(table, stagingDir, { commitId, baseVersion: table.state().version, moves, change, unlink }, crashPoint);
-  return { restamped: describe(steps, passedMs, rows, files.length), lastMs };
+  await rewriteFiles(dependencies, rewrites, { cause: 'restamp', availableAtBackToMs: lastMs, metrics: { rows, files: rewrites.length } });
+  return { restamped: describe(steps, passedMs, rows, rewrites.length), lastMs };
 }
 
-/** Removed files whose removal lies in the future would wait for that: they count as removed now. */
-async function restampTombstones(table: Table, nowMs: number): Promise<void> {
+/** Removed files whose removal lies further in the future than clocks are corrected by would wait for that: they count as removed now. */
+async function restampTombstones(table: Table, nowMs: number): Promise<boolean> {
   const late = [...table.state().tombstones.values()].filter((remove) => (remove.deletionTimestamp ?? 0) > nowMs);
-  if (late.length > 0) await table.commit(() => ({ cause: 'restamp', actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })) }));
+  if (!late.some((remove) => isClockBehind(remove.deletionTimestamp, nowMs))) return false;
+  await table.commit(() => ({ cause: 'restamp', actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })) }));
+  return true;
 }
 
-/**
- * Mends the lake after a clock that was ahead; an empty list when nothing lies further in the future than clocks are corrected by. Under the maintenance lock, with
- * the compactor running or not: what it commits meanwhile is mended by a further pass, and a flush that has taken its time
- * before fails and is done again. Space: that of the files that have such rows. Errors: `corrupt` when one of them is damaged.
- */
-export async function restampLake(dependencies: RestampDependencies): Promise<Restamped[]> {
+/** Gives all rows that lie in the future times that have passed. */
+async function restampRows(dependencies: RewriteDependencies): Promise<Restamped[]> {
   const { table, clock } = dependencies;
   const passes: Restamped[] = [];
-  await table.refresh();
-  if (!isClockBehind(newestTime(table), clock.nowMs())) return passes;
   let newestMs = 0;
   for (;;) {
     const pass = await restampOnce(dependencies, newestMs);
@@ -160,6 +135,26 @@ export async function restampLake(dependencies: RestampDependencies): Promise<Re
   const nowMs = clock.nowMs();
   // An empty flush, or rows that are erased by now, may have left the value alone behind.
   if (table.lake().availableAtMs > nowMs) await table.commit((_state, lake) => ({ cause: 'restamp', actions: [], availableAtBackToMs: Math.max(newestMs, Math.min(nowMs, lake.availableAtMs)) }));
-  await restampTombstones(table, nowMs);
   return passes;
+}
+
+/** What a repair of the times has done. */
+export interface LakeRestamp {
+  readonly passes: readonly Restamped[];
+  /** Whether removed files were given another time of removal. */
+  readonly hasMendedRemovals: boolean;
+}
+
+/**
+ * Mends the lake after a clock that was ahead; nothing is changed when nothing lies further in the future than clocks are
+ * corrected by. Under the maintenance lock, with the compactor running or not: what it commits meanwhile is mended by a further
+ * pass, and a flush that has taken its time before fails and is done again. Space: that of the files that have such rows, until
+ * the retention has passed. Errors: `corrupt` when one of them is damaged.
+ */
+export async function restampLake(dependencies: RewriteDependencies): Promise<LakeRestamp> {
+  const { table, clock } = dependencies;
+  await table.refresh();
+  const passes = isClockBehind(newestTime(table), clock.nowMs()) ? await restampRows(dependencies) : [];
+  // Also without such rows: a repair may have been killed when it had mended those.
+  return { passes, hasMendedRemovals: await restampTombstones(table, clock.nowMs()) };
 }

@@ -25,7 +25,7 @@ export interface DataFile {
   readonly sha256: string | undefined;
   /** The file is a flush of its own, not sealed yet: it lies in `fresh/`, outside the documented glob. */
   readonly young: boolean;
-  /** The sealed file, by its path, whose rows without the erased ones this file has, and whose place it takes in time; see swap.ts. */
+  /** The sealed file, by its path, whose rows this file has, with other values or without the erased ones, and whose place it takes in time; see swap.ts. */
   readonly replaces?: string | undefined;
 }
 

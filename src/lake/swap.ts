@@ -1,7 +1,7 @@
 /**
  * The swap: how a sealed file gives its place to its rewrite while everybody reads.
  *
- * An erasure commits the rewrite under a name of its own, outside the documented glob: readers of the log use it from that
+ * An erasure, or a repair of times, commits the rewrite (rewrite.ts) under a name of its own, outside the documented glob: readers of the log use it from that
  * version on, those of older versions and of the glob the file as it was. When the retention has passed, so that no older
  * version is read any more, a hard link of the rewrite is renamed over the file, which a reader of the glob sees as one
  * instant, and one more commit names the file again instead of the rewrite.

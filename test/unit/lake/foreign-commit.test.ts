@@ -8,14 +8,17 @@ import { ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
 import { commitName, listLog, logFolder, readCommit } from '../../../src/lake/log-files.ts';
 import { repairLake, type LakeRepair } from '../../../src/lake/repair-lake.ts';
 import { repairSteps } from '../../../src/lake/repair.ts';
+import { toWaiting } from '../../../src/lake/rewrite.ts';
 import { loadTableState, readSnapshot } from '../../../src/lake/snapshot.ts';
+import { rewrittenFolder } from '../../../src/lake/swap.ts';
 import { commitSteps, openTable } from '../../../src/lake/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
+import { ensureFolder } from '../../../src/runtime/durable-file.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { columnMappingActions, deletionVectorActions, leaveChecksums, openForeignEngine, type ForeignEngine } from '../../helpers/foreign-engine.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
-import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
+import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** Commits of other engines: those that change nothing are read over, all others wait for `tributary lake repair`. */
@@ -208,6 +211,32 @@ test('rows of files that another engine has removed from the disk are taken from
   expect(await repair(folder)).toMatchObject({ repaired: true, rowsRecovered: 4, missing: [], lost: [] });
   await expectAll();
   await compact.stop();
+  expect((await checkLake(lakeDir)).problems).toEqual([]);
+});
+
+test('rows of a rewrite that waits for the place of a sealed file, and that is gone, come back as such a rewrite, so that the glob never has them twice', async () => {
+  const { folder, lakeDir, table, compact, stream, expectAll, engine } = await startLake();
+  const [sealed] = (await readSnapshot(table)).files.filter((file) => !file.young);
+  const rewrite = `${rewrittenFolder}/rewrite.parquet`;
+  await ensureFolder(path.join(table, rewrittenFolder));
+  await copyFile(sealed?.absolutePath ?? '', path.join(table, rewrite));
+  await (await openTable(table, options)).commit((state) => {
+    const add = state.files.get(encodeURI(sealed?.path ?? ''));
+    if (add === undefined) throw new Error('there is no sealed file');
+    return { cause: 'restamp', actions: [{ remove: { path: add.path, deletionTimestamp: clock.nowMs(), dataChange: true } }, { add: toWaiting({ ...add, path: rewrite }, sealed?.path ?? '') }] };
+  });
+  const { files } = await readSnapshot(table);
+  await compact.stop();
+  await engine.rewrite('OPTIMIZE', false);
+  for (const file of files) await rm(file.absolutePath);
+  expect(await repair(folder)).toMatchObject({ repaired: true, rowsRecovered: 4, missing: [], lost: [] });
+  const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  await waitFor('sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));
+  await sealer.stop();
+  await expectAll();
+  expect((await readSnapshot(table)).files.flatMap((file) => file.replaces ?? [])).toEqual([sealed?.path]);
+  const inGlob = await query(`SELECT age FROM read_parquet('${table}/kind=*/date=*/*.parquet', hive_partitioning = false) ORDER BY age`);
+  expect(inGlob.map((row) => Number(row['age']))).toEqual([1, 2, 3, 4]);
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 

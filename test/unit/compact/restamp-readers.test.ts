@@ -1,0 +1,104 @@
+import { readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { checkLake } from '../../../src/lake/check.ts';
+import { openDuckdb, sqlList } from '../../../src/lake/duckdb.ts';
+import { intentSteps } from '../../../src/lake/intent.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { repairLake } from '../../../src/lake/repair-lake.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { rewrittenFolder } from '../../../src/lake/swap.ts';
+import { assertFilesWhole } from '../../../src/lake/verify-files.ts';
+import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const hourMs = 3_600_000;
+const startMs = Date.UTC(2026, 0, 1);
+const retentionMs = 60_000;
+
+/** A lake after a clock that was 30 days ahead: one sealed file whose rows are, by age, 3, 1, 4, 2, of which 1 has a time that is right, and a young one with 5. */
+async function openAheadLake() {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const { table } = lakePaths(lakeDir);
+  const stream = createMemoryStream();
+  const clock = { now: startMs, nowMs: () => clock.now };
+  const start = (options = {}) => startTestCompact(folder, stream, { clock, retentionMs, ...options });
+  const publish = async (age: number, idApp: number): Promise<void> => {
+    stream.publish([eventLine({ age, id_app: idApp, event_time: startMs / 1000 + age, received_at: clock.now })]);
+    await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === age);
+    clock.now += 1000;
+  };
+  const first = await start();
+  await publish(1, 2);
+  clock.now += 30 * 24 * hourMs;
+  await publish(2, 3);
+  await publish(3, 1);
+  await publish(4, 2);
+  await first.stop();
+  const sealer = await start({ sealAgeMs: 10 });
+  await waitFor('sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));
+  await sealer.stop();
+  const last = await start();
+  await publish(5, 1);
+  await last.stop();
+  clock.now = startMs + 24 * hourMs;
+
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const read = async (files: string): Promise<{ age: number; at: number }[]> => {
+    const rows = await duckdb.rows(`SELECT age, epoch_ms(available_at) AS at FROM read_parquet(${files}, hive_partitioning = false) ORDER BY filename, file_row_number`);
+    return rows.map((row) => ({ age: Number(row['age']), at: Number(row['at']) }));
+  };
+  /** The rows of the glob, as they lie there. */
+  const readGlob = () => read(`'${table}/kind=*/date=*/*.parquet'`);
+  /** The rows of the newest version, as they become available. */
+  const readLog = async () => (await read(sqlList((await readSnapshot(table)).files.map((file) => file.absolutePath)))).toSorted((a, b) => a.at - b.at);
+  const repair = (crashPoint: CrashPoint = noCrashPoint) => repairLake({ lakeDir, duckdb, clock, crashPoint });
+  return { lakeDir, table, clock, start, readGlob, readLog, repair };
+}
+
+test('readers of the glob, of the log and of older versions find every row once at each step of a repair of times, killed or not, and again after another', async () => {
+  const { lakeDir, table, clock, start, readGlob, readLog, repair } = await openAheadLake();
+  const before = await readSnapshot(table);
+  const sealed = before.files.filter((file) => !file.young).map((file) => file.path);
+  expect(sealed).toHaveLength(1);
+  const inGlob = await readGlob();
+  expect(inGlob.map(({ age }) => age)).toEqual([3, 1, 4, 2]);
+  const look = async (when: string): Promise<void> => {
+    expect(await readGlob(), when).toEqual(inGlob);
+    expect((await readLog()).map(({ age }) => age), when).toEqual([1, 2, 3, 4, 5]);
+    await assertFilesWhole(before.files);
+  };
+
+  for (const step of intentSteps) {
+    // Ahead of this clock lies also what the repair before has written: a rewrite that waits is rewritten.
+    clock.now -= hourMs;
+    await expect(repair((at) => (at === step ? Promise.reject(new Error('killed')) : look(`at ${at}`)))).rejects.toThrow('killed');
+    await look(`killed at ${step}`);
+    const after = await readSnapshot(table);
+    await repair((at) => look(`at ${at}, after a kill at ${step}`));
+    await look(`after a kill at ${step}`);
+    await assertFilesWhole(after.files);
+    expect(Math.max(...(await readLog()).map(({ at }) => at)), step).toBeLessThanOrEqual(clock.now);
+    expect((await readSnapshot(table)).files.flatMap((file) => file.replaces ?? []), step).toEqual(sealed);
+    expect((await checkLake(lakeDir)).problems, step).toEqual([]);
+  }
+
+  const inLog = await readLog();
+  clock.now += retentionMs;
+  const swapping = await start();
+  await waitFor('the rewrite is in its place', async () => (await readSnapshot(table)).files.every((file) => file.replaces === undefined));
+  await swapping.stop();
+  expect((await readSnapshot(table)).files.filter((file) => !file.young).map((file) => file.path)).toEqual(sealed);
+  expect(await readGlob()).toEqual(inGlob.map(({ age }) => inLog.find((row) => row.age === age)));
+  expect(await readLog()).toEqual(inLog);
+  clock.now += retentionMs;
+  const cleaning = await start();
+  await waitFor('the rewrites are gone', async () => (await readdir(path.join(table, rewrittenFolder))).length === 0);
+  await cleaning.stop();
+  expect((await checkLake(lakeDir)).problems).toEqual([]);
+});
