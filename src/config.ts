@@ -208,7 +208,6 @@ export function dataPaths(dataDir: string) {
     lake: path.join(dataDir, 'lake'),
     reports: path.join(dataDir, 'reports'),
     spool: path.join(dataDir, 'spool'),
-    tmp: path.join(dataDir, 'tmp'),
     run: path.join(dataDir, 'run'),
   } as const;
 }

@@ -1,10 +1,9 @@
-import { randomUUID } from 'node:crypto';
-import { readFile, rm } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
 import { eraseEvents } from '../compact/erase.ts';
 import type { ErasureTarget } from '../compact/erase-target.ts';
-import { openDuckdb } from '../lake/duckdb.ts';
+import { openCommandEngine } from '../lake/command-engine.ts';
 import { ensureLake, isCompactorRunning, lakePaths } from '../lake/lake.ts';
 import { openTable } from '../lake/table.ts';
 import { createClock } from '../runtime/clock.ts';
@@ -89,15 +88,11 @@ export const eraseCommand: Command = {
       opened.add('stream', () => connection.close());
       const guard = await openGuard(connection, { streamName: running?.streamName ?? config.streamName, claimFile: claim, logger });
       opened.add('stream guard', () => guard.stop());
-      const { staging, table: tableDir } = lakePaths(lakeDir);
-      // In the staging folder, which is swept: what a killed erasure leaves there are rows of the lake.
-      const tempDir = path.join(staging, `spill-${randomUUID()}`);
-      opened.add('spilled rows', () => rm(tempDir, { recursive: true, force: true }));
-      const duckdb = await openDuckdb({ ...engineLimits(config), tempDir });
-      opened.add('duckdb', () => duckdb.close());
-      const table = await openTable(tableDir, { clock, crashPoint: noCrashPoint });
+      const engine = await openCommandEngine(lakeDir, engineLimits(config));
+      opened.add('duckdb', () => engine.close());
+      const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
       const storeDir = config.natsUrl === undefined ? { storeDir: path.join(nats, 'store') } : {};
-      const dependencies = { table, lakeDir, duckdb, publisher: openPublisher(connection, guard), clock, crashPoint: noCrashPoint, signal: stop, ...storeDir };
+      const dependencies = { table, lakeDir, duckdb: engine.duckdb, publisher: openPublisher(connection, guard), clock, crashPoint: noCrashPoint, signal: stop, ...storeDir };
       const erased = await eraseEvents(dependencies, target, { retentionMs, now: values.now === true });
       // An export may have begun to read just before.
       const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();

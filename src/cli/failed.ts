@@ -1,7 +1,6 @@
-import path from 'node:path';
 import { dataPaths } from '../config.ts';
 import { replayFailed } from '../compact/replay.ts';
-import { openDuckdb } from '../lake/duckdb.ts';
+import { openCommandEngine } from '../lake/command-engine.ts';
 import { listFailedFiles, readFailedFile } from '../lake/failed-events.ts';
 import { ensureLake, lakePaths } from '../lake/lake.ts';
 import { openTable } from '../lake/table.ts';
@@ -20,7 +19,7 @@ export const failedCommand: Command = {
   async run([verb, ...args], { environment, answer }) {
     const { values } = parseWords(args, [], {}, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-    const { lake: lakeDir, tmp } = dataPaths(config.dataDir);
+    const { lake: lakeDir } = dataPaths(config.dataDir);
     const paths = lakePaths(lakeDir);
     const clock = createClock(config.clockOffsetSeconds);
     await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
@@ -31,12 +30,12 @@ export const failedCommand: Command = {
         }
         return;
       case 'replay': {
-        const duckdb = await openDuckdb({ memoryMb: config.duckdbMemoryMb, threads: 1, tempDir: path.join(tmp, 'replay') });
+        const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 1 });
         try {
           const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
-          answer(await replayFailed({ table, lakeDir, duckdb, clock, crashPoint: noCrashPoint }));
+          answer(await replayFailed({ table, lakeDir, duckdb: engine.duckdb, clock, crashPoint: noCrashPoint }));
         } finally {
-          duckdb.close();
+          await engine.close();
         }
         return;
       }

@@ -188,8 +188,11 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const lock = options.withoutLock === true ? undefined : await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
   closers.add('compactor lock', () => lock?.release());
   const assertFolder = (): void => lock?.assertHeld();
-  await rm(options.spoolDir, { recursive: true, force: true });
+  const removeSpool = (): Promise<void> => rm(options.spoolDir, { recursive: true, force: true });
+  await removeSpool();
   await ensureFolder(options.spoolDir);
+  // What was gathered last are events like any other: none may outlive its erasure there, while the service is stopped.
+  closers.add('spool', removeSpool);
   const table = await openLake(options.lakeDir, { clock, retentionMs: options.retentionMs, crashPoint });
   const writer = randomUUID();
   await claim(table, writer);

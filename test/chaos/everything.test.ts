@@ -34,7 +34,7 @@ const say = (text: string): void => void process.stderr.write(`everything: ${tex
 
 /** What no run may leave behind: working files with something in them, temporaries, attempts of exports. */
 function findLeftovers(dataDir: string): string[] {
-  const folders = ['lake/staging', 'spool', 'tmp'].filter((name) => existsSync(path.join(dataDir, name)));
+  const folders = ['lake/staging', 'spool'].filter((name) => existsSync(path.join(dataDir, name)));
   const inside = folders.flatMap((folder) => readdirSync(path.join(dataDir, folder), { recursive: true, withFileTypes: true }).map((entry) => path.join(entry.parentPath, entry.name)).filter((file) => statSync(file).isFile() && statSync(file).size > 0));
   const temporaries = readdirSync(dataDir, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.tmp') || /\/attempt-\d+$/.test(name));
   return [...inside, ...temporaries];

@@ -1,14 +1,14 @@
 import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
-import { onTestFinished } from 'vitest';
+import { afterAll, beforeAll, beforeEach, onTestFinished } from 'vitest';
 import { isAppError } from '../../src/runtime/errors.ts';
 import { findFolderPlace } from '../../src/runtime/folder-place.ts';
 import { openGuard, type OpenGuard } from '../../src/stream/guard.ts';
 import { ownStream, type OwnerOptions, type StreamOwner } from '../../src/stream/owner.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
-import { silentLogger, type TestNats } from './nats.ts';
+import { silentLogger, startTestNats, type TestNats } from './nats.ts';
 
 /** What a service's supervisor and one of its roles have of a stream, in one process. */
 export interface OwnedStream {
@@ -49,6 +49,24 @@ export async function enterFor(nats: TestNats, folder: string, streamName = 'SHA
 /** A manager of the broker's streams, as an operator has one. */
 export async function operatorOf(nats: TestNats): Promise<JetStreamManager> {
   return await jetstreamManager((await nats.connect()).nats);
+}
+
+/** Starts a broker for a file's tests and gives it with a manager of its streams; each test begins without a stream. */
+export function prepareOperatedBroker(use: (nats: TestNats, operator: JetStreamManager) => void): void {
+  let nats: TestNats;
+  let operator: JetStreamManager;
+  beforeAll(async () => {
+    nats = await startTestNats({ streamMaxBytes: 'none' });
+    operator = await operatorOf(nats);
+    use(nats, operator);
+  });
+  // Registered first, and so the last to run: an owner that still ran would make its stream anew.
+  beforeEach((context) => {
+    context.onTestFinished(async () => {
+      for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
+    });
+  });
+  afterAll(() => nats.stop());
 }
 
 /** A few clients that publish without end: what was acknowledged, by its sequence, and the code of the newest refusal. */

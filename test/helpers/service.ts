@@ -92,9 +92,12 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
   const lastLog = (lines = 20): string => readFileSync(logFile, 'utf8').trim().split('\n').slice(-lines).join('\n');
   const seen = new Set<number>();
 
+  let destroyed = false;
   let supervisor: Supervisor;
   let addresses: { readonly s2s: string; readonly api: string };
   const start = async (): Promise<void> => {
+    // A failed test's other half may be about to start it again.
+    if (destroyed) throw new Error('the service was destroyed');
     const log = openSync(logFile, 'a');
     const words = ['start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0', ...(options.words ?? [])];
     const [command, ...before] = [...under, process.execPath];
@@ -174,7 +177,10 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
       if (code !== 0) throw new Error(`the service ended with ${signal ?? `exit code ${code}`}; its log ends:\n${lastLog()}`);
       await waitUntilGone(tree, 'every process of the service');
     },
-    destroy: killSeen,
+    destroy() {
+      destroyed = true;
+      return killSeen();
+    },
     lastLog,
   };
 }

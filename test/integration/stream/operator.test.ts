@@ -1,25 +1,18 @@
 import { jetstreamManager, type JetStreamManager, type StreamConfig } from '@nats-io/jetstream';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { claimFor, enterFor, findLost, operatorOf, startPublishing } from '../../helpers/owned-stream.ts';
+import { describe, expect, it } from 'vitest';
+import { claimFor, enterFor, findLost, prepareOperatedBroker, startPublishing } from '../../helpers/owned-stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { startTestNats, type TestNats } from '../../helpers/nats.ts';
+import type { TestNats } from '../../helpers/nats.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** A stream changed by its operator while events are published. */
 
 let nats: TestNats;
 let operator: JetStreamManager;
-beforeAll(async () => {
-  nats = await startTestNats({ streamMaxBytes: 'none' });
-  operator = await operatorOf(nats);
+prepareOperatedBroker((broker, manager) => {
+  nats = broker;
+  operator = manager;
 });
-// Registered first, and so the last to run: an owner that still ran would make its stream anew.
-beforeEach(({ onTestFinished }) => {
-  onTestFinished(async () => {
-    for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
-  });
-});
-afterAll(() => nats.stop());
 
 let streams = 0;
 /** A name that no other test of this file has: a setting such as `sealed` spoils its stream for good. */

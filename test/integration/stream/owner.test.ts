@@ -1,35 +1,29 @@
 import { cpSync } from 'node:fs';
 import path from 'node:path';
 import type { JetStreamManager } from '@nats-io/jetstream';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { isAppError } from '../../../src/runtime/errors.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { startTestNats, type TestNats } from '../../helpers/nats.ts';
-import { claimFor, enterFor, operatorOf } from '../../helpers/owned-stream.ts';
+import type { TestNats } from '../../helpers/nats.ts';
+import { claimFor, enterFor, prepareOperatedBroker } from '../../helpers/owned-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** A second owner, in every way in which one comes to be. */
 
 let nats: TestNats;
 let operator: JetStreamManager;
-beforeAll(async () => {
-  nats = await startTestNats({ streamMaxBytes: 'none' });
-  operator = await operatorOf(nats);
+prepareOperatedBroker((broker, manager) => {
+  nats = broker;
+  operator = manager;
 });
-// Registered first, and so the last to run: an owner that still ran would make its stream anew.
-beforeEach(({ onTestFinished }) => {
-  onTestFinished(async () => {
-    for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
-  });
-});
-afterAll(() => nats.stop());
 
 const lake = (id: string, followed?: string) => ({ id, findStreamId: () => Promise.resolve(followed) });
 const subjectsOf = async (): Promise<string[]> => (await operator.streams.info('SHARED')).config.subjects;
 const copyOf = (folder: string): string => {
-  cpSync(folder, `${folder}/../copy-of-${path.basename(folder)}`, { recursive: true });
-  return path.resolve(`${folder}/../copy-of-${path.basename(folder)}`);
+  const copy = path.join(testFolder(), 'copy');
+  cpSync(folder, copy, { recursive: true });
+  return copy;
 };
 
 describe('a stream', () => {

@@ -1,0 +1,37 @@
+import { randomUUID } from 'node:crypto';
+import { cpSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { openCommandEngine } from '../../../src/lake/command-engine.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { startTestCompact } from '../../helpers/lake.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+test('rows that a command spills lie where the compactor sweeps them when the command was killed, and are gone when it ends', async () => {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const staging = path.join(lakeDir, 'staging');
+  const engine = await openCommandEngine(lakeDir, { memoryMb: 64, threads: 1 });
+  await engine.duckdb.run('CREATE TEMP TABLE many AS SELECT md5(range::VARCHAR) AS one, md5((range + 1)::VARCHAR) AS two FROM range(2000000)');
+  const [spill = ''] = readdirSync(staging);
+  expect(readdirSync(path.join(staging, spill))).not.toEqual([]);
+  // what a kill would leave
+  const left = `spill-${randomUUID()}`;
+  cpSync(path.join(staging, spill), path.join(staging, left), { recursive: true });
+  await engine.close();
+  expect(readdirSync(staging)).toEqual([left]);
+
+  const compact = await startTestCompact(folder, createMemoryStream());
+  onTestFinished(() => compact.stop());
+  await waitFor('the staging folder is swept', () => readdirSync(staging).length === 0);
+});
+
+test('a compactor that has stopped leaves nothing of what it gathered', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  expect(readdirSync(folder)).toContain('spool');
+  await compact.stop();
+  expect(readdirSync(folder)).not.toContain('spool');
+});
