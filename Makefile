@@ -36,7 +36,7 @@ build: $(PROGRAM) $(PACKAGES) nats-server ## everything needed to run the progra
 
 ##@ Longer runs
 
-# Most of a long form is waiting, so three run side by side; what measures time runs alone. The second half runs also after a failure in the first.
+# What measures time runs alone; the second half runs also after a failure in the first.
 chaos: export TRIBUTARY_CHAOS = long
 chaos: export TRIBUTARY_TEST_SEED = $(SEED)
 chaos: export TRIBUTARY_TEST_KILLS = $(KILLS)
@@ -44,7 +44,7 @@ chaos: export TRIBUTARY_TEST_MINUTES = $(MINUTES)
 chaos: build ## every promise shown by breaking things, at full length; PART=kills (a file of test/chaos), SEED=n
 ifeq ($(PART),)
 	status=0; \
-	$(VITEST) chaos --exclude '**/timed/**' --maxWorkers=3 || status=1; \
+	$(VITEST) chaos --exclude '**/timed/**' || status=1; \
 	$(VITEST) chaos/timed --maxWorkers=1 || status=1; \
 	exit $$status
 else

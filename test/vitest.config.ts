@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config';
 import { createSkipNotes } from './helpers/skip-notes.ts';
 
-/** Tests run against real servers and files, so they get time; two cores decide how many run side by side. Benchmarks run one by one. */
+/** Tests run against real servers and files, so they get time; much of it is waiting, so three files run side by side on two cores. Benchmarks run one by one. */
 export default defineConfig({
   test: {
     root: import.meta.dirname,
@@ -10,7 +10,7 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',
-    maxWorkers: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? 2 : 1,
+    maxWorkers: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? 3 : 1,
     setupFiles: [],
     reporters: ['default', createSkipNotes()],
   },
