@@ -4,6 +4,7 @@ import { keepAccessRevision } from './access/access-file.ts';
 import type { Config } from './config.ts';
 import { dataPaths } from './config.ts';
 import { findProblems } from './health/health.ts';
+import { startOpsServer, type OpsView } from './health/ops-server.ts';
 import { createProblemLog } from './health/problem-log.ts';
 import { ensureLakeId, findFollowedStream } from './lake/identity.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
@@ -44,6 +45,8 @@ export interface ServiceOptions {
   readonly entry: string;
   readonly environment: NodeJS.ProcessEnv;
   readonly logger: Logger;
+  /** Serve the operator's address: health with its reasons, and metrics. */
+  readonly withOps?: boolean;
   /** Aborted when the service is told to stop while it starts: the start then ends with `stopping`. */
   readonly signal?: AbortSignal;
 }
@@ -52,6 +55,8 @@ export interface ServiceOptions {
 export interface Service extends Stoppable {
   readonly s2s: string | undefined;
   readonly api: string | undefined;
+  /** The operator's address, when one was asked for. */
+  readonly ops: string | undefined;
   /** Kills everything at once. */
   force(): void;
 }
@@ -192,6 +197,9 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await keepAccessRevision(paths);
     const pins = pinFolders(config);
     closers.add('folders', () => pins.close());
+    let opsView: OpsView | undefined;
+    const ops = options.withOps === true ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => opsView) : undefined;
+    closers.add('ops server', () => ops?.stop());
     const has = (role: Role): boolean => options.roles.includes(role);
     const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port' }] : [])];
     const host = await resolveHost(config.host);
@@ -252,12 +260,14 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     };
 
     // Started in this order, stopped in the reverse: first no new events, then the last flush, then nobody reads.
-    const exporter = has('export') ? await keepRole('export', 'export') : undefined;
+    const served: Keeper<RoleChild>[] = [];
+    if (has('export')) served.push(await keepRole('export', 'export'));
     if (has('compact')) await keepRole('compact', 'compact');
     if (has('ingest')) {
       const workers = Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`);
       // All are awaited: when one fails, those that started have to be known to whoever stops them.
       const starts = await Promise.allSettled(workers.map((name) => keepRole(name, 'ingest')));
+      served.push(...starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : [])));
       const failed = starts.find((start) => start.status === 'rejected');
       if (failed !== undefined) throw failed.reason;
     }
@@ -285,8 +295,10 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         },
         silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),
       };
-      problemLog.update(findProblems(state, clock.nowMs()));
-      exporter?.current()?.send({ type: 'service', state: { ...state, natsUrl: undefined, metrics: [...reports.values()].map((report) => report.metrics) } });
+      const problems = findProblems(state, clock.nowMs());
+      problemLog.update(problems);
+      opsView = { problems, metrics: [...reports.values()].map((report) => report.metrics) };
+      for (const keeper of served) keeper.current()?.send({ type: 'service', state: { ready: problems.length === 0 } });
       if (pins.findLost().length > 0) return;
       try {
         writeServiceState(paths.run, state);
@@ -302,6 +314,6 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       if (pins.findLost().length === 0) removeServiceState(paths.run, process.pid);
     });
 
-    return { s2s: config.publicS2sUrl ?? s2s, api: config.publicApiUrl ?? api, stop: () => closers.stop(), force: () => keepers.forEach((keeper) => keeper.force()) };
+    return { s2s: config.publicS2sUrl ?? s2s, api: config.publicApiUrl ?? api, ops: ops?.url, stop: () => closers.stop(), force: () => keepers.forEach((keeper) => keeper.force()) };
   });
 }

@@ -5,8 +5,8 @@ import type { ServiceState } from '../runtime/service-state.ts';
  * Health: what is wrong with the service, and what to do about it.
  *
  * In: the supervisor's view of its processes and the facts each stage reports about once a second.
- * Out: a list of problems for `/readyz`, `tributary status` and the supervisor's log; none means ready. Also `/healthz` (this process answers)
- * and `/metrics` (every process's metrics, merged).
+ * Out: a list of problems for the operator's `/readyz`, `tributary status` and the supervisor's log; none means ready. Also `/healthz` (this
+ * process answers), `/metrics` (every process's metrics, merged), and for the public ports a bare ready or not.
  * Invariant: a problem always comes with a next step. Crash: nothing rests here.
  */
 

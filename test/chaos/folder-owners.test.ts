@@ -136,7 +136,7 @@ async function countStrangers(service: TestService, own: readonly Ledger[]): Pro
 }
 
 async function readProblems(service: TestService): Promise<string> {
-  return (await fetch(`${service.api}/readyz`).catch(() => undefined))?.text() ?? '';
+  return (await fetch(`${service.ops}/readyz`).catch(() => undefined))?.text() ?? '';
 }
 
 /** Waits until the service says what is wrong; an empty text: nothing is. */
