@@ -149,7 +149,8 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   await loop.crashPoint('flush-purged');
   const durationMs = Math.round(performance.now() - startedAt);
   loop.counted.flushed(flushed, durationMs);
-  const { version, events, rows, failed, repeats, sizeBytes } = flushed;
+  const { version, events, rows, failed, repeats, sizeBytes, refused } = flushed;
+  if (refused !== undefined) logger.warn({ error: describeError(refused) }, 'the engine could not read a batch as a whole: its lines were read one by one');
   logger.info({ version, events, rows, failed, repeats, sizeBytes, durationMs, lastSequence: batch.lastSequence }, 'flushed');
 }
 

@@ -49,6 +49,8 @@ export interface Flushed {
   readonly repeats: number;
   readonly sizeBytes: number;
   readonly epoch: Epoch;
+  /** Why its lines had to be read one by one. */
+  readonly refused?: AppError | undefined;
 }
 
 /** Half of what an owner that is silent is waited for (the lease of stream/owner.ts). */
@@ -153,7 +155,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     await crashPoint('flush-committed');
     if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
     await crashPoint('flush-settled');
-    return { version: table.state().version, events: batch.events, rows, failed: failures.length, repeats: verdict.repeats, sizeBytes: written?.sizeBytes ?? 0, epoch: after };
+    return { version: table.state().version, events: batch.events, rows, failed: failures.length, repeats: verdict.repeats, sizeBytes: written?.sizeBytes ?? 0, epoch: after, refused: converted.refused };
   } catch (error) {
     // The error may have come after the commit: only what the log does not name goes.
     await table.refresh().catch((foreign: unknown) => {
