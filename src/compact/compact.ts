@@ -64,6 +64,8 @@ export interface CompactOptions {
   readonly checkpointEvery?: number;
   /** Take no lock, so that tests can let two compactors compete; the fence in the log must hold by itself. */
   readonly withoutLock?: boolean;
+  /** For how long the answer to whose the stream is holds; less in tests. */
+  readonly ownerHoldsMs?: number;
   /** How long to wait for a compactor that is on its way out. */
   readonly lockWaitMs?: number;
 }
@@ -137,7 +139,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
 
   loop.assertFolder();
   const startedAt = performance.now();
-  const flushing = { table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: async () => reader.assertOwner?.(), isolate: loop.bound.isolate };
+  const flushing = { table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: async () => reader.assertOwner?.(), ...(options.ownerHoldsMs === undefined ? {} : { ownerHoldsMs: options.ownerHoldsMs }), isolate: loop.bound.isolate };
   const flushed = await flushBatch(flushing, batch, epoch).catch((error: unknown) => {
     if (isAppError(error, 'memory')) loop.bound.ranOut(batch);
     throw error;
@@ -147,7 +149,8 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   await loop.crashPoint('flush-purged');
   const durationMs = Math.round(performance.now() - startedAt);
   loop.counted.flushed(flushed, durationMs);
-  const { version, events, rows, failed, repeats, sizeBytes } = flushed;
+  const { version, events, rows, failed, repeats, sizeBytes, refused } = flushed;
+  if (refused !== undefined) logger.warn({ error: describeError(refused) }, 'the engine could not read a batch as a whole: its lines were read one by one');
   logger.info({ version, events, rows, failed, repeats, sizeBytes, durationMs, lastSequence: batch.lastSequence }, 'flushed');
 }
 
@@ -213,7 +216,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     counted.streamFault(fault);
     faults.push({ fault, at: new Date(clock.nowMs()).toISOString() });
   };
-  const streamEnd = await watchStreamEnd({ reader: dependencies.reader, file: paths.streamEnd, position: () => table.lake().epoch?.position ?? 0, alarm: tell, logger: dependencies.logger });
+  const streamEnd = await watchStreamEnd({ reader: dependencies.reader, file: paths.streamEnd, position: () => table.lake().epoch?.position ?? 0, assertFolder, alarm: tell, logger: dependencies.logger });
   closers.add('stream end', () => streamEnd.stop());
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     streamEnd.reset();

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { readFile, writeFile } from 'node:fs/promises';
 import { removeFile } from '../runtime/durable-file.ts';
-import { isAppError } from '../runtime/errors.ts';
+import { isAppError, type AppError } from '../runtime/errors.ts';
 import { eventColumns, type ColumnType } from '../model/event-fields.ts';
 import { eventKinds } from '../model/event-kinds.ts';
 import { sqlList, sqlText, type Duckdb } from '../lake/duckdb.ts';
@@ -23,6 +23,8 @@ export interface Converted {
   readonly badLines: readonly BadLine[];
   /** The place in the spool of the line that a row of `batch` was made of. */
   lineOf(rowid: number): number;
+  /** Why the engine would not read the spool as it is: a bad line, or a read that failed. */
+  readonly refused?: AppError;
 }
 
 /** Columns that travel in an event line: all but those the compactor adds. */
@@ -138,17 +140,19 @@ async function loadCleaned(duckdb: Duckdb, file: string): Promise<{ readonly kep
  * spool stays as it is, for `readFailures`. Errors: `sql`, `disk`.
  */
 export async function convertSpool(duckdb: Duckdb, file: string, events: number, eachLine = false): Promise<Converted> {
+  let refused: AppError | undefined;
   const loaded = eachLine
     ? -1
     : await loadBatch(duckdb, file).catch((error: unknown) => {
-        if (isAppError(error, 'sql')) return -1;
-        throw error;
+        if (!isAppError(error, 'sql')) throw error;
+        refused = error;
+        return -1;
       });
   const cleaned = loaded === events ? undefined : await loadCleaned(duckdb, file);
   const lineOf = (rowid: number): number => cleaned?.kept[rowid] ?? rowid;
   const bad = await duckdb.rows('SELECT rowid::INTEGER AS r FROM batch WHERE bad ORDER BY rowid');
   const badLines = [...(cleaned?.badLines ?? []), ...bad.map((row): BadLine => ({ line: lineOf(Number(row['r'])), reason: 'bad_value' }))];
-  return { events, badLines, lineOf };
+  return { events, badLines, lineOf, ...(refused === undefined ? {} : { refused }) };
 }
 
 /** A line as it is kept: as text, and as its bytes where they are no text. */

@@ -34,6 +34,8 @@ export interface FlushDependencies {
   readonly writer: string;
   /** Throws when the stream has become another service's, who then takes these messages in: asked as late as can be. */
   readonly assertStreamOwner?: () => Promise<void>;
+  /** For how long its word holds, milliseconds, by a clock that runs on while this process stands still. */
+  readonly ownerHoldsMs?: number;
   /** Look for events that the engine has no memory for, and keep them as failed ones. The batch is of one message. */
   readonly isolate?: boolean;
 }
@@ -47,7 +49,12 @@ export interface Flushed {
   readonly repeats: number;
   readonly sizeBytes: number;
   readonly epoch: Epoch;
+  /** Why its lines had to be read one by one. */
+  readonly refused?: AppError | undefined;
 }
+
+/** Half of what an owner that is silent is waited for (the lease of stream/owner.ts). */
+const defaultOwnerHoldsMs = 5000;
 
 const columnList = eventColumns.map(({ name }) => name).join(', ');
 
@@ -137,13 +144,18 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
         metrics: { rows, bytes: written?.sizeBytes ?? 0, events: batch.events, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
       };
     };
+    const askedAtMs = performance.now();
     await dependencies.assertStreamOwner?.();
-    await table.commit(build, commitId);
+    await table.commit(build, commitId, () => {
+      // A process that stood still in between has the word of an owner of long ago.
+      const isStale = performance.now() - askedAtMs > (dependencies.ownerHoldsMs ?? defaultOwnerHoldsMs);
+      if (isStale && dependencies.assertStreamOwner !== undefined) throw new AppError('commit_conflict', "the stream may have become another service's since it was asked whose it is");
+    });
     await keys.remember(verdict.addsKeys ? { version, keysCommit: commitId } : undefined);
     await crashPoint('flush-committed');
     if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
     await crashPoint('flush-settled');
-    return { version: table.state().version, events: batch.events, rows, failed: failures.length, repeats: verdict.repeats, sizeBytes: written?.sizeBytes ?? 0, epoch: after };
+    return { version: table.state().version, events: batch.events, rows, failed: failures.length, repeats: verdict.repeats, sizeBytes: written?.sizeBytes ?? 0, epoch: after, refused: converted.refused };
   } catch (error) {
     // The error may have come after the commit: only what the log does not name goes.
     await table.refresh().catch((foreign: unknown) => {

@@ -26,6 +26,8 @@ export interface SealDependencies {
   readonly dueRows: DueRows;
   /** What the young files cost, kept from one seal to the next. */
   readonly measured?: MeasuredParts;
+  /** Told of an error after which it is tried with fewer files. */
+  readonly onRetry?: (error: AppError) => void;
   readonly signal?: AbortSignal;
 }
 
@@ -214,7 +216,10 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     } catch (error) {
       if (signal?.aborted === true || !isEngineError(error)) throw error;
       most = Math.floor(inputs.length / 2);
-      if (most > 0) continue;
+      if (most > 0) {
+        dependencies.onRetry?.(error);
+        continue;
+      }
       const [failed] = inputs;
       if (failed !== undefined) leftOut.set(failed.path, describeFailure(failed, groups, error));
       failures += 1;

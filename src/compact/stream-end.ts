@@ -26,6 +26,8 @@ export interface StreamEndDependencies {
   readonly file: string;
   /** The last sequence that the lake has. */
   readonly position: () => number;
+  /** Throws when the folder of the file is another's by now. */
+  readonly assertFolder: () => void;
   readonly alarm: FollowDependencies['alarm'];
   readonly logger: Logger;
 }
@@ -50,7 +52,7 @@ async function findMark(file: string): Promise<Mark | undefined> {
 }
 
 /** Starts looking at the end of the stream. What was published and lost between two looks is not seen. */
-export async function watchStreamEnd({ reader, file, position, alarm, logger }: StreamEndDependencies): Promise<StreamEnd> {
+export async function watchStreamEnd({ reader, file, position, assertFolder, alarm, logger }: StreamEndDependencies): Promise<StreamEnd> {
   const stopping = new AbortController();
   let mark = await findMark(file);
   let kept = '';
@@ -79,6 +81,7 @@ export async function watchStreamEnd({ reader, file, position, alarm, logger }: 
     const text = renderChecked({ ...mark });
     if (text === kept) return;
     try {
+      assertFolder();
       await writeFileDurably(file, text);
       kept = text;
       failing = false;

@@ -154,6 +154,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     return true;
   }
 
+  const onRetry = (error: AppError): void => logger.warn({ error: describeError(error) }, 'a seal failed, will try fewer files');
+
   /** Seals what is due, and remembers what could not be sealed. */
   async function sealTurn(): Promise<void> {
     // The time before the look: what falls due during a seal is seen by the next.
@@ -161,7 +163,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     const files = leftOut.begin();
     const known = new Set(files.values());
     try {
-      await seal(dependencies, { table, duckdb, clock, crashPoint, stagingDir: paths.staging, dueRows, measured, signal }, options, files);
+      await seal(dependencies, { table, duckdb, clock, crashPoint, stagingDir: paths.staging, dueRows, measured, onRetry, signal }, options, files);
       sealCheckedAtMs = checkedAtMs;
     } finally {
       for (const [file, error] of files) if (!known.has(error)) logger.warn({ file, error: describeError(error) }, 'left out of sealing');

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { linkSync } from 'node:fs';
 import { link, open } from 'node:fs/promises';
 import path from 'node:path';
 import { removeFile, syncFolder } from '../runtime/durable-file.ts';
@@ -54,8 +55,11 @@ export interface Table {
   foreign(): ForeignCommit | undefined;
   /** Takes in what other writers have committed. Errors: `foreign_commit` where another engine has changed the table. */
   refresh(): Promise<void>;
-  /** Commits durably, on top of whatever other writers have committed meanwhile; `commitId` tells the commit from all others. */
-  commit(build: BuildChange, commitId?: string): Promise<LakeState>;
+  /**
+   * Commits durably, on top of whatever other writers have committed meanwhile; `commitId` tells the commit from all others.
+   * `mayLink` throws when the commit may not be made any more: it is asked at the last instant.
+   */
+  commit(build: BuildChange, commitId?: string, mayLink?: () => void): Promise<LakeState>;
 }
 
 export interface TableOptions {
@@ -66,8 +70,8 @@ export interface TableOptions {
 const engineInfo = 'tributary/0.2';
 const maxAttempts = 100;
 
-/** Writes a temporary, fsyncs it and links it to the name of the version; false when that version is taken. */
-export async function linkCommit(tableDir: string, version: number, actions: readonly Action[], crashPoint: CrashPoint): Promise<boolean> {
+/** Writes a temporary, fsyncs it and links it to the name of the version, unless `mayLink` throws; false when that version is taken. */
+export async function linkCommit(tableDir: string, version: number, actions: readonly Action[], crashPoint: CrashPoint, mayLink?: () => void): Promise<boolean> {
   const folder = logFolder(tableDir);
   const final = path.join(folder, commitName(version));
   const temporary = path.join(folder, `.${commitName(version)}.${randomUUID()}.tmp`);
@@ -80,7 +84,12 @@ export async function linkCommit(tableDir: string, version: number, actions: rea
       await handle.close();
     }
     await crashPoint('commit-written');
-    await link(temporary, final);
+    if (mayLink === undefined) await link(temporary, final);
+    else {
+      mayLink();
+      // At once: what was just asked must not grow old in a queue of calls.
+      linkSync(temporary, final);
+    }
     await crashPoint('commit-linked');
   } catch (error) {
     // ENOENT: another compactor's start swept our temporary; the caller tries again.
@@ -180,7 +189,7 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
     if (foreign !== undefined) throw foreignError(foreign);
   }
 
-  async function commitNow(build: BuildChange, commitId: string): Promise<LakeState> {
+  async function commitNow(build: BuildChange, commitId: string, mayLink?: () => void): Promise<LakeState> {
     for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
       await refreshNow();
       if (requireLake(state).commitId === commitId) return requireLake(state);
@@ -192,7 +201,7 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
       const commitInfo = toCommitInfo(requireLake(state), change, { commitId, nowMs: options.clock.nowMs(), previous: state.lastHash });
       const version = state.version + 1;
       const actions: Action[] = [{ commitInfo }, ...change.actions];
-      if (!(await linkCommit(tableDir, version, actions, options.crashPoint))) continue;
+      if (!(await linkCommit(tableDir, version, actions, options.crashPoint, mayLink))) continue;
       applyCommit(state, version, actions, hashCommit(renderCommit(actions)));
       return requireLake(state);
     }
@@ -217,6 +226,6 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
       return snapshot;
     },
     refresh: () => inTurn(refreshNow),
-    commit: (build, commitId = randomUUID()) => inTurn(() => commitNow(build, commitId)),
+    commit: (build, commitId = randomUUID(), mayLink) => inTurn(() => commitNow(build, commitId, mayLink)),
   };
 }

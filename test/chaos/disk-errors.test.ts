@@ -138,7 +138,7 @@ test(
       const unsynced = findUnsynced(steps);
       failedSyncs += unsynced.length;
       const log = readLog(dataDir);
-      built.push(...findPublishedUnsynced(steps), ...unsynced.filter((file) => file.endsWith('.parquet') && log.includes(path.basename(file))));
+      built.push(...findPublishedUnsynced(steps), ...unsynced.filter((file) => file.endsWith('.parquet') && log.includes(`/${path.basename(file)}"`)));
     }
 
     await load.stop();

@@ -33,7 +33,7 @@ async function importBatch(service: TestService, token: string, key: string, nam
   const headers = { authorization: token, 'idempotency-key': key };
   const send = (): Promise<boolean> =>
     sendRaw(Number(new URL(service.s2s).port), { verb: 'POST', path: '/v1/customEventBatch/?idApp=1', headers, body, agent }).then((answer) => answer.status === 200, () => false);
-  await waitFor(`the batch under ${key} is acknowledged`, send, 60_000);
+  await waitFor(`the batch under ${key} is acknowledged`, send, 180_000);
 }
 
 /**
@@ -128,7 +128,7 @@ test(`a replay killed at any step, beside a compactor and clients that try again
       sent += request.names.length;
     }
   };
-  const waitUntilTaken = (): Promise<void> => waitFor(`${sent} events are taken in`, async () => (await readTotals(folder))?.streamed === sent, 60_000);
+  const waitUntilTaken = (): Promise<void> => waitFor(`${sent} events are taken in`, async () => (await readTotals(folder))?.streamed === sent, 180_000);
   /** Makes what failed good, as if a fault of the service were gone. */
   const mend = async (): Promise<void> => {
     await waitFor('no failed event is without its place', async () => (await listFailedFiles(paths.failed, paths.table)).every((file) => !file.includes('pending-')));

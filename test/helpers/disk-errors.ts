@@ -66,6 +66,6 @@ export function findPublishedUnsynced(steps: readonly Step[]): string[] {
   return steps.flatMap((step, index) => {
     const from = /^(?:link|rename)\w*\((?:[^"]*)"([^"]*)"/.exec(step.text)?.[1];
     if (from === undefined || !step.result.startsWith('0')) return [];
-    return findUnsynced(steps.slice(0, index)).some((file) => path.basename(file) === path.basename(from)) ? [from] : [];
+    return findUnsynced(steps.slice(0, index)).includes(path.resolve(from)) ? [from] : [];
   });
 }

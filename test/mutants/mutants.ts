@@ -16,6 +16,11 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'false',
     test: 'unit/compact/commit-fence.test.ts',
   },
+  'the word of whose the stream is holds for ever': {
+    find: 'if (isStale && dependencies.assertStreamOwner !== undefined)',
+    replace: 'if (false)',
+    test: 'unit/compact/commit-fence.test.ts',
+  },
   'a flush is committed into whatever epoch': {
     find: 'lake.epoch?.appId !== epoch.appId ||',
     replace: '',

@@ -6,6 +6,7 @@ import { readSnapshot } from '../../../src/lake/snapshot.ts';
 import { openTable, type BuildChange } from '../../../src/lake/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import { AppError } from '../../../src/runtime/errors.ts';
 import type { StreamReader } from '../../../src/stream/stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
@@ -123,4 +124,33 @@ test('a compactor whose lake was taken over while it had nothing to flush seals 
   const sealed = waitFor('the row is sealed', isSealed, soonMs).then(() => 'sealed');
   await expect(Promise.race([first.failed, sealed])).rejects.toMatchObject({ code: 'fenced' });
   expect(await isSealed()).toBe(false);
+});
+
+test('a compactor that stood still between asking whose the stream is and its commit asks again, and commits nothing of a stream that was taken over', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  let isTaken = false;
+  let refusals = 0;
+  const reader: StreamReader = {
+    ...stream,
+    async assertOwner() {
+      if (!isTaken) return;
+      refusals += 1;
+      throw new AppError('stream_taken', 'another service has taken the stream over');
+    },
+  };
+  const ownerHoldsMs = 200;
+  const standStill: CrashPoint = async (step) => {
+    if (step !== 'commit-written' || isTaken || (await storedRows(folder)) === 0) return;
+    isTaken = true;
+    const stoodStillAtMs = performance.now();
+    await waitFor('the answer is old', () => performance.now() - stoodStillAtMs > ownerHoldsMs);
+  };
+  const compact = await startTestCompact(folder, reader, { ownerHoldsMs, crashPoint: standStill });
+  onTestFinished(() => compact.stop());
+  stream.publish([eventLine()]);
+  await waitFor('the first is stored', async () => (await storedRows(folder)) === 1, soonMs);
+  stream.publish([eventLine()]);
+  await waitFor('it is asked again, or the row is stored', async () => refusals > 0 || (await storedRows(folder)) === 2, soonMs);
+  expect(await storedRows(folder)).toBe(1);
 });
