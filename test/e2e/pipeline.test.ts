@@ -95,7 +95,7 @@ describe('the pipeline', () => {
       return text.includes('tributary_ingest_') && text.includes('tributary_export_') && text.includes('tributary_compact_');
     });
     // they name apps and volumes: nothing of it on a public port
-    expect((await fetch(`${service.s2s}/metrics`)).status).toBe(400);
+    expect((await fetch(`${service.s2s}/metrics`)).status).toBe(404);
     expect((await fetch(`${service.api}/metrics`)).status).toBe(404);
   });
 });
