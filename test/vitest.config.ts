@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
-import { createSkipNotes } from './helpers/skip-notes.ts';
+import { createTestNotes } from './helpers/test-notes.ts';
 
 /** Tests run against real servers and files, so they get time; much of it is waiting, so three files run side by side on two cores. Benchmarks run one by one. */
 export default defineConfig({
@@ -12,6 +12,6 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? 3 : 1,
     setupFiles: [],
-    reporters: ['default', createSkipNotes()],
+    reporters: ['default', createTestNotes()],
   },
 });

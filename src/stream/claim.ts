@@ -70,10 +70,16 @@ export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
   return found.generation === own.generation && found.token === own.token ? 'ours' : 'taken';
 }
 
-/** Reads the claim that a data folder holds; undefined when it holds none, or one that is damaged: then another is made. */
+/**
+ * Reads the claim that a data folder holds; undefined when it holds none, or one that is damaged: then another is made. A
+ * read that fails says nothing of the claim, and throws: `disk`.
+ */
 export async function findKeptClaim(file: string): Promise<Claim | undefined> {
+  const text = await findTextFile(file).catch((error: unknown) => {
+    throw new AppError('disk', `the claim on the stream cannot be read from ${file}`, { cause: error });
+  });
   try {
-    const { lake, token, generation } = parseChecked((await findTextFile(file)) ?? '') as Partial<Claim>;
+    const { lake, token, generation } = parseChecked(text ?? '') as Partial<Claim>;
     if (typeof lake !== 'string' || typeof token !== 'string' || typeof generation !== 'number') return undefined;
     return { lake, token, generation };
   } catch {

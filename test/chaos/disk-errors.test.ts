@@ -132,7 +132,7 @@ test(
       errors += injected;
       slowestRecoveryMs = Math.max(slowestRecoveryMs, tookMs);
       const told = /EIO|ENOSPC|input\/output|I\/O error|no space/i.test(service.lastLog(Number.MAX_SAFE_INTEGER).slice(logBefore));
-      if (injected > 0 && !told && !(fault.role === 'nats-server' && quietInBroker.test(fault.calls))) silent.push(name);
+      if (injected > 0 && !told && !(fault.role === 'nats-server' && quietInBroker.test(fault.calls))) silent.push(`${name}: ${failed.filter(({ text }) => text.includes(dataDir)).map(({ text }) => text).join(', ')}`);
       process.stderr.write(`disk errors: ${name}: ${failed.length} calls failed, ${injected} of them on our files, back after ${Math.round(tookMs)} ms${told ? '' : ', not in the log'}\n`);
       if (fault.role === 'nats-server') continue;
       const unsynced = findUnsynced(steps);

@@ -1,8 +1,9 @@
-import { cpSync } from 'node:fs';
+import { cpSync, mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { describe, expect, it } from 'vitest';
 import { isAppError } from '../../../src/runtime/errors.ts';
+import { findKeptClaim } from '../../../src/stream/claim.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import type { TestNats } from '../../helpers/nats.ts';
@@ -158,4 +159,15 @@ describe('a stream', () => {
     const outcomes = await Promise.all(guards.map(({ publisher }) => publisher.publish(Buffer.from('x'), 2000).then(() => true, () => false)));
     expect(outcomes.filter(Boolean)).toHaveLength(1);
   });
+});
+
+it('a claim that cannot be read for a moment is not one that is gone: nobody makes another', async () => {
+  const folder = testFolder();
+  const file = path.join(folder, 'stream-claim.json');
+  expect(await findKeptClaim(file)).toBeUndefined();
+  mkdirSync(file);
+  await expect(findKeptClaim(file)).rejects.toMatchObject({ code: 'disk' });
+  rmdirSync(file);
+  writeFileSync(file, 'damaged');
+  expect(await findKeptClaim(file)).toBeUndefined();
 });
