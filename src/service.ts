@@ -21,10 +21,12 @@ import { takeOverLock, type Lock } from './runtime/lock.ts';
 import type { Logger } from './runtime/logger.ts';
 import { httpAddress, resolveHost, settlePorts } from './runtime/ports.ts';
 import { findProcessStart } from './runtime/process-identity.ts';
+import { createSilenceWatch } from './runtime/silence-watch.ts';
 import { findRival, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from './stream/broker-watch.ts';
 import { openConnection } from './stream/connection.ts';
+import { endLeftOverServers } from './stream/left-over-servers.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from './stream/nats-server.ts';
 import { createStoreWatch } from './stream/store-files.ts';
 import { ownStream, type StreamOwner } from './stream/owner.ts';
@@ -98,6 +100,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
     throw new AppError('broker_missing', `there is no nats-server of version ${minimumNatsVersion} or newer`, { hint: "Run 'make build', or 'tributary setup'." });
   }
   const folder = dataPaths(config.dataDir).nats;
+  await endLeftOverServers(folder, logger);
   // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
@@ -218,7 +221,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       findRival: () => findRival(paths.run, processes),
       isStoreReplaced: () => storeWatch.isReplaced(broker?.pid()),
       // Not asked to stop: on its way out a process writes by path, into what belongs to somebody else now. A kill loses nothing.
-      onChange: () => keepers.forEach((keeper) => keeper.current()?.kill()),
+      onChange: () => keepers.forEach((keeper) => keeper.renew()),
       logger,
     });
     closers.add('folder watch', () => watch.stop());
@@ -231,6 +234,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const streamOwner = has('ingest') || has('compact') ? await keepStream(options, broker, closers, signal) : undefined;
     const brokerWatch = broker.watch;
     const reports = new Map<string, Report>();
+    const roleKeepers: Keeper<RoleChild>[] = [];
+    const silence = createSilenceWatch(logger);
 
     const environment = {
       ...options.environment,
@@ -255,6 +260,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       };
       const keeper = await startKeeper(name, start, logger, signal);
       keepers.push(keeper);
+      roleKeepers.push(keeper);
       closers.add(name, () => keeper.stop(graceMs));
       return keeper;
     };
@@ -276,6 +282,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const problemLog = createProblemLog(logger);
     const descriptors = createDescriptorWatch('the supervisor');
     const publishState = (): void => {
+      const reporting = roleKeepers.filter((keeper) => keeper.state().state === 'running');
+      silence.look(reporting.map((keeper) => ({ name: keeper.state().name, reportedAtMs: reports.get(keeper.state().name)?.atMs ?? 0, renew: () => keeper.renew() })));
       const loss = watch.findLoss();
       const state: ServiceState = {
         pid: process.pid,

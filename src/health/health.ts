@@ -39,10 +39,16 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
   for (const child of state.processes) {
     const silentMs = state.silentMs[child.name] ?? 0;
     if (child.state === 'running') {
+      if (child.unsteady === true) {
+        problems.push({
+          what: `${child.name} was started again and again: ${child.restarts} times in all${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+          todo: `The log lines with "process":"${child.name}", and its own before them, say why. It is no problem any more when it has run for a minute.`,
+        });
+      }
       if (silentMs > silentAfterMs) {
         problems.push({
           what: `${child.name} (pid ${child.pid}) runs and has reported nothing for ${Math.round(silentMs / 1000)} s`,
-          todo: `If that goes on, end it with 'kill -9 ${child.pid}': it is started again, and nothing acknowledged is lost.`,
+          todo: 'Wait: one that says nothing for half a minute is ended and started again; nothing acknowledged is lost.',
         });
       }
       continue;
