@@ -4,6 +4,7 @@ import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseServerAddresses } from '../runtime/server-addresses.ts';
 import { wrapBrokerError } from './broker-errors.ts';
+import { guardClientSockets, guardConnectionSocket } from './socket-guard.ts';
 
 /** Where the broker is and who we are to it. */
 export interface ConnectionOptions {
@@ -53,6 +54,7 @@ function parseServers(options: ConnectionOptions): { servers: string[]; signIn: 
 export async function openConnection(options: ConnectionOptions): Promise<StreamConnection> {
   const { logger } = options;
   const { servers, signIn } = parseServers(options);
+  guardClientSockets();
   let nats: NatsConnection;
   try {
     nats = await connect({
@@ -75,6 +77,7 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
     });
   }
 
+  guardConnectionSocket(nats);
   let connected = true;
   const listeners = new Set<() => void>();
   async function watch(): Promise<void> {
@@ -87,6 +90,7 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
           break;
         case 'reconnect':
           connected = true;
+          guardConnectionSocket(nats);
           logger.info({ server: status.server }, 'broker connection is back');
           break;
         case 'error':
