@@ -85,9 +85,9 @@ describe('the service', () => {
     const service = await start();
     const tree = listTree(service.pid);
     for (const pid of tree) signalProcess(pid, 'SIGTERM');
-    await service.stop();
     await waitFor('every process is gone', () => !tree.some(isAlive));
-    expect(readLog(service).filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
+    expect(readLog(service).filter(({ level }) => level === 'error')).toEqual([]);
+    expect(readLog(service).at(-1)).toMatchObject({ msg: 'service stopped' });
   });
 
   it('runs on when its log cannot be written', async () => {
