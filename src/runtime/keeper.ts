@@ -1,5 +1,5 @@
 import type { RunningChild } from './child.ts';
-import { AppError, describeError } from './errors.ts';
+import { AppError, describeError, isAppError } from './errors.ts';
 import type { Logger } from './logger.ts';
 import { pause } from './retry.ts';
 
@@ -82,7 +82,8 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
       } catch (error) {
         if (stopping.signal.aborted) return;
         lastError = describeError(error);
-        noteEnd();
+        // What it waits for then is a problem by itself, and when that has passed, so has this.
+        if (!isAppError(error, 'folder_lost') && !isAppError(error, 'broker_away')) noteEnd();
         logger.error({ process: name, error: lastError, retryInMs: backoffMs }, 'process did not start');
       }
     }
