@@ -198,13 +198,14 @@ async function startExportStage(parts: Parts): Promise<Stage> {
 }
 
 /** Answers for a role whose folders are not the service's own any more: nothing of them is read or written. */
-async function startClosedStage(role: Role, { config, logger, clock }: Parts): Promise<Stage> {
+async function startClosedStage(role: Role, { config, logger, clock, closed = '' }: Parts): Promise<Stage> {
   assert(role !== 'compact', 'there is nobody whom a closed compactor could answer');
-  if (role === 'ingest') return (await import('./ingest/closed-server.ts')).startClosedIngest({ host: config.host, port: config.s2sPort }, logger);
+  const facts = () => ({ problems: [{ what: `${role} answers every request that it cannot: ${closed}`, todo: 'Put that folder back: the process is then started again by itself.' }] });
+  if (role === 'ingest') return { ...(await (await import('./ingest/closed-server.ts')).startClosedIngest({ host: config.host, port: config.s2sPort }, logger)), facts };
   const [{ startClosedExport }, { addHealthRoutes }] = await Promise.all([import('./export/closed-server.ts'), import('./health/routes.ts')]);
   let view: ServiceView | undefined;
   const stage = await startClosedExport({ host: config.host, port: config.apiPort }, (server) => addHealthRoutes(server, () => view, clock), logger);
-  return { ...stage, onService: (state) => void (view = state as ServiceView) };
+  return { ...stage, facts, onService: (state) => void (view = state as ServiceView) };
 }
 
 const starters = { ingest: startIngestStage, compact: startCompactStage, export: startExportStage } satisfies Record<Role, (parts: Parts) => Promise<Stage>>;
