@@ -212,7 +212,7 @@ async function startExportStage(parts: Parts): Promise<Stage> {
 }
 
 /** Answers for a role whose folders are not the service's own any more: nothing of them is read or written. */
-async function startClosedStage(role: Role, { config, logger }: Parts): Promise<Stage> {
+async function startClosedStage(role: Role, { config, logger, closed = '' }: Parts): Promise<Stage> {
   assert(role !== 'compact', 'there is nobody whom a closed compactor could answer');
   const { addRoutes, onService } = await openHealth();
   const { host } = config;
@@ -220,7 +220,8 @@ async function startClosedStage(role: Role, { config, logger }: Parts): Promise<
     role === 'ingest'
       ? await (await import('./ingest/closed-server.ts')).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
       : await (await import('./export/closed-server.ts')).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
-  return { ...stage, onService };
+  const facts = () => ({ problems: [{ what: `${role} answers every request that it cannot: ${closed}`, todo: 'Put that folder back: the process is then started again by itself.' }] });
+  return { ...stage, facts, onService };
 }
 
 const starters = { ingest: startIngestStage, compact: startCompactStage, export: startExportStage } satisfies Record<Role, (parts: Parts) => Promise<Stage>>;

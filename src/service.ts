@@ -255,6 +255,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         if (role === 'compact') assertFolders();
         const own = { TRIBUTARY_FOLDERS: JSON.stringify(pins.ids()), TRIBUTARY_CLOSED: loss?.what };
         const child = await forkRole({ entry: options.entry, role, environment: { ...environment, ...own }, shared: role === 'ingest', readyMs, signal: unwanted, onReport });
+        // It was no child yet when that was told: one that is closed would stay so, and one that is not would go on.
+        if (watch.findLoss()?.what !== loss?.what) {
+          child.kill();
+          await child.exited;
+          throw new AppError('folder_lost', 'the folders of the service were lost, or came back, while the process started');
+        }
         onReport({ metrics: [], facts: {} });
         return child;
       };

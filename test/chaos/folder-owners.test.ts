@@ -189,6 +189,18 @@ async function standInItsPlace({ service, client, root }: { readonly service: Te
   await says(service, '');
 }
 
+/** The folder is moved away, and put back while the processes that are to say so are starting. */
+async function comeBackMeanwhile({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }): Promise<void> {
+  const away = path.join(root, 'away');
+  const before = service.processes().map(({ pid }) => pid);
+  figures.ways += 1;
+  renameSync(service.dataDir, away);
+  await waitFor('another import process starts', () => service.processes().some(({ role, pid }) => role === 'ingest' && !before.includes(pid)), 60_000);
+  renameSync(away, service.dataDir);
+  await client.acknowledges();
+  await says(service, '');
+}
+
 /** A folder of the service is moved away and made anew, empty; then it is put back. */
 async function replaceFolder({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }, name: string): Promise<void> {
   const folder = path.join(service.dataDir, name);
@@ -217,6 +229,7 @@ describe('a data folder', () => {
       await tryWaysIn(scene);
       expect(client.refusals.slice(refusedBefore)).toEqual([]);
       await standInItsPlace(scene);
+      await comeBackMeanwhile(scene);
       for (const name of isLongRun ? ['nats', 'lake'] : ['nats']) await replaceFolder(scene, name);
     }
     await client.stop();
