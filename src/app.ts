@@ -170,7 +170,7 @@ async function openHealth() {
   const { addHealthRoutes, createReadiness } = await import('./health/routes.ts');
   const readiness = createReadiness();
   return {
-    addRoutes: (server: FastifyInstance): void => addHealthRoutes(server, readiness.isReady),
+    addRoutes: (server: FastifyInstance): void => addHealthRoutes(server, () => readiness.isReady()),
     onService: (view: unknown): void => readiness.update(view as ServiceView),
   };
 }
