@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
+import type { FastifyInstance } from 'fastify';
 import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
 import type { ServiceView } from './health/routes.ts';
@@ -34,7 +35,9 @@ import { assertBroker } from './stream/topology.ts';
  * A stage is loaded by the role that runs it, so that an ingest worker, say, carries no SQL engine.
  *
  *   ingest:  access -> [ingest] -> stream        compact: stream -> [compact] -> lake
- *   export:  access, lake -> [export] -> reports, and the service's health
+ *   export:  access, lake -> [export] -> reports
+ *
+ * What serves a public port tells there also whether the service is ready.
  */
 
 export interface Composition {
@@ -133,8 +136,9 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   closers.add('disk watch', () => disk?.stop());
   const { connection, guard, findProblems } = await openStream(parts, 'ingest');
   const publisher = publishToOwnFolders(openPublisher(connection, guard), parts.folders ?? {}, paths.nats);
-  const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false }, { host: config.host, port: config.s2sPort });
-  return withProblems(ingest, [findProblems, () => access.problems()]);
+  const { addRoutes, onService } = await openHealth();
+  const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes }, { host: config.host, port: config.s2sPort });
+  return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };
 }
 
 async function startCompactStage(parts: Parts): Promise<Stage> {
@@ -161,6 +165,16 @@ async function startCompactStage(parts: Parts): Promise<Stage> {
   return withProblems(compact, [findProblems, await watchStoreDisk(parts, paths.lake, diskProblems.lake)]);
 }
 
+/** What a stage with a public port takes of the service's health: the routes, and where the supervisor's word goes. */
+async function openHealth() {
+  const { addHealthRoutes, createReadiness } = await import('./health/routes.ts');
+  const readiness = createReadiness();
+  return {
+    addRoutes: (server: FastifyInstance): void => addHealthRoutes(server, () => readiness.isReady()),
+    onService: (view: unknown): void => readiness.update(view as ServiceView),
+  };
+}
+
 /** The API reference: each area's part, made from what it validates with. */
 async function describeApi(config: Config): Promise<object> {
   const [{ assembleOpenApi }, { describeExportApi }, { describeHealth }, { describeImport }] = await Promise.all([
@@ -176,14 +190,14 @@ async function describeApi(config: Config): Promise<object> {
 
 async function startExportStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
-  const [{ startExport }, { addHealthRoutes }, { lakePaths }] = await Promise.all([import('./export/export.ts'), import('./health/routes.ts'), import('./lake/lake.ts')]);
+  const [{ startExport }, { lakePaths }] = await Promise.all([import('./export/export.ts'), import('./lake/lake.ts')]);
   const reference = await describeApi(config);
   const paths = dataPaths(config.dataDir);
   const access = openAccessReader(paths, logger, () => holdsEvents(paths.lake));
   closers.add('access', () => access.close());
-  let view: ServiceView | undefined;
+  const health = await openHealth();
   const stage = await startExport(
-    { access, clock, metrics, logger, extraRoutes: [(server) => addHealthRoutes(server, () => view, clock), (server) => void server.get('/openapi.json', () => reference)] },
+    { access, clock, metrics, logger, extraRoutes: [health.addRoutes, (server) => void server.get('/openapi.json', () => reference)] },
     {
       ...config,
       port: config.apiPort,
@@ -194,18 +208,20 @@ async function startExportStage(parts: Parts): Promise<Stage> {
     },
   );
   const watched = withProblems(stage, [await watchStoreDisk(parts, paths.reports, diskProblems.reports), () => access.problems()]);
-  return { ...watched, onService: (state) => void (view = state as ServiceView) };
+  return { ...watched, onService: health.onService };
 }
 
 /** Answers for a role whose folders are not the service's own any more: nothing of them is read or written. */
-async function startClosedStage(role: Role, { config, logger, clock, closed = '' }: Parts): Promise<Stage> {
+async function startClosedStage(role: Role, { config, logger, closed = '' }: Parts): Promise<Stage> {
   assert(role !== 'compact', 'there is nobody whom a closed compactor could answer');
+  const { addRoutes, onService } = await openHealth();
+  const { host } = config;
+  const stage =
+    role === 'ingest'
+      ? await (await import('./ingest/closed-server.ts')).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
+      : await (await import('./export/closed-server.ts')).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
   const facts = () => ({ problems: [{ what: `${role} answers every request that it cannot: ${closed}`, todo: 'Put that folder back: the process is then started again by itself.' }] });
-  if (role === 'ingest') return { ...(await (await import('./ingest/closed-server.ts')).startClosedIngest({ host: config.host, port: config.s2sPort }, logger)), facts };
-  const [{ startClosedExport }, { addHealthRoutes }] = await Promise.all([import('./export/closed-server.ts'), import('./health/routes.ts')]);
-  let view: ServiceView | undefined;
-  const stage = await startClosedExport({ host: config.host, port: config.apiPort }, (server) => addHealthRoutes(server, () => view, clock), logger);
-  return { ...stage, facts, onService: (state) => void (view = state as ServiceView) };
+  return { ...stage, facts, onService };
 }
 
 const starters = { ingest: startIngestStage, compact: startCompactStage, export: startExportStage } satisfies Record<Role, (parts: Parts) => Promise<Stage>>;

@@ -16,6 +16,9 @@ export interface Config {
   readonly host: string;
   readonly s2sPort: number;
   readonly apiPort: number;
+  /** The operator's address: metrics, and what is wrong. */
+  readonly opsHost: string;
+  readonly opsPort: number;
   /** The address clients see, without a trailing slash, when a proxy stands before the service. */
   readonly publicS2sUrl: string | undefined;
   readonly publicApiUrl: string | undefined;
@@ -119,11 +122,15 @@ function createReader(environment: Environment) {
 }
 
 function readConfig(read: ReturnType<typeof createReader>): Config {
+  const apiPort = read.integer('API_PORT', 8081, 0, 65_535);
   return {
     dataDir: path.resolve(read.text('DATA_DIR') ?? 'data'),
     host: read.text('HOST') ?? '127.0.0.1',
     s2sPort: read.integer('S2S_PORT', 8080, 0, 65_535),
-    apiPort: read.integer('API_PORT', 8081, 0, 65_535),
+    apiPort,
+    opsHost: read.text('OPS_HOST') ?? '127.0.0.1',
+    // Who asks for any free port does not want a fixed one beside it.
+    opsPort: read.integer('OPS_PORT', apiPort === 0 ? 0 : 8082, 0, 65_535),
     publicS2sUrl: read.url('PUBLIC_S2S_URL', ['http:', 'https:']),
     publicApiUrl: read.url('PUBLIC_API_URL', ['http:', 'https:']),
     natsUrl: read.servers('NATS_URL'),

@@ -4,6 +4,7 @@ import { keepAccessRevision } from './access/access-file.ts';
 import type { Config } from './config.ts';
 import { dataPaths } from './config.ts';
 import { findProblems } from './health/health.ts';
+import { startOpsServer, type OpsView } from './health/ops-server.ts';
 import { createProblemLog } from './health/problem-log.ts';
 import { ensureLakeId, findFollowedStream } from './lake/identity.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
@@ -20,10 +21,12 @@ import { takeOverLock, type Lock } from './runtime/lock.ts';
 import type { Logger } from './runtime/logger.ts';
 import { httpAddress, resolveHost, settlePorts } from './runtime/ports.ts';
 import { findProcessStart } from './runtime/process-identity.ts';
+import { createSilenceWatch } from './runtime/silence-watch.ts';
 import { findRival, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from './stream/broker-watch.ts';
 import { openConnection } from './stream/connection.ts';
+import { endLeftOverServers } from './stream/left-over-servers.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from './stream/nats-server.ts';
 import { createStoreWatch } from './stream/store-files.ts';
 import { ownStream, type StreamOwner } from './stream/owner.ts';
@@ -44,6 +47,8 @@ export interface ServiceOptions {
   readonly entry: string;
   readonly environment: NodeJS.ProcessEnv;
   readonly logger: Logger;
+  /** Serve the operator's address: health with its reasons, and metrics. */
+  readonly withOps?: boolean;
   /** Aborted when the service is told to stop while it starts: the start then ends with `stopping`. */
   readonly signal?: AbortSignal;
 }
@@ -52,6 +57,8 @@ export interface ServiceOptions {
 export interface Service extends Stoppable {
   readonly s2s: string | undefined;
   readonly api: string | undefined;
+  /** The operator's address, when one was asked for. */
+  readonly ops: string | undefined;
   /** Kills everything at once. */
   force(): void;
 }
@@ -93,6 +100,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
     throw new AppError('broker_missing', `there is no nats-server of version ${minimumNatsVersion} or newer`, { hint: "Run 'make build', or 'tributary setup'." });
   }
   const folder = dataPaths(config.dataDir).nats;
+  await endLeftOverServers(folder, logger);
   // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
@@ -192,6 +200,9 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await keepAccessRevision(paths);
     const pins = pinFolders(config);
     closers.add('folders', () => pins.close());
+    let opsView: OpsView | undefined;
+    const ops = options.withOps === true ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => opsView) : undefined;
+    closers.add('ops server', () => ops?.stop());
     const has = (role: Role): boolean => options.roles.includes(role);
     const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port' }] : [])];
     const host = await resolveHost(config.host);
@@ -210,7 +221,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       findRival: () => findRival(paths.run, processes),
       isStoreReplaced: () => storeWatch.isReplaced(broker?.pid()),
       // Not asked to stop: on its way out a process writes by path, into what belongs to somebody else now. A kill loses nothing.
-      onChange: () => keepers.forEach((keeper) => keeper.current()?.kill()),
+      onChange: () => keepers.forEach((keeper) => keeper.renew()),
       logger,
     });
     closers.add('folder watch', () => watch.stop());
@@ -223,6 +234,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const streamOwner = has('ingest') || has('compact') ? await keepStream(options, broker, closers, signal) : undefined;
     const brokerWatch = broker.watch;
     const reports = new Map<string, Report>();
+    const roleKeepers: Keeper<RoleChild>[] = [];
+    const silence = createSilenceWatch(logger);
 
     const environment = {
       ...options.environment,
@@ -253,17 +266,20 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       };
       const keeper = await startKeeper(name, start, logger, signal);
       keepers.push(keeper);
+      roleKeepers.push(keeper);
       closers.add(name, () => keeper.stop(graceMs));
       return keeper;
     };
 
     // Started in this order, stopped in the reverse: first no new events, then the last flush, then nobody reads.
-    const exporter = has('export') ? await keepRole('export', 'export') : undefined;
+    const served: Keeper<RoleChild>[] = [];
+    if (has('export')) served.push(await keepRole('export', 'export'));
     if (has('compact')) await keepRole('compact', 'compact');
     if (has('ingest')) {
       const workers = Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`);
       // All are awaited: when one fails, those that started have to be known to whoever stops them.
       const starts = await Promise.allSettled(workers.map((name) => keepRole(name, 'ingest')));
+      served.push(...starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : [])));
       const failed = starts.find((start) => start.status === 'rejected');
       if (failed !== undefined) throw failed.reason;
     }
@@ -272,6 +288,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const problemLog = createProblemLog(logger);
     const descriptors = createDescriptorWatch('the supervisor');
     const publishState = (): void => {
+      const reporting = roleKeepers.filter((keeper) => keeper.state().state === 'running');
+      silence.look(reporting.map((keeper) => ({ name: keeper.state().name, reportedAtMs: reports.get(keeper.state().name)?.atMs ?? 0, renew: () => keeper.renew() })));
       const loss = watch.findLoss();
       const state: ServiceState = {
         pid: process.pid,
@@ -291,8 +309,10 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         },
         silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),
       };
-      problemLog.update(findProblems(state, clock.nowMs()));
-      exporter?.current()?.send({ type: 'service', state: { ...state, natsUrl: undefined, metrics: [...reports.values()].map((report) => report.metrics) } });
+      const problems = findProblems(state, clock.nowMs());
+      problemLog.update(problems);
+      opsView = { problems, metrics: [...reports.values()].map((report) => report.metrics) };
+      for (const keeper of served) keeper.current()?.send({ type: 'service', state: { ready: problems.length === 0 } });
       if (pins.findLost().length > 0) return;
       try {
         writeServiceState(paths.run, state);
@@ -308,6 +328,6 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       if (pins.findLost().length === 0) removeServiceState(paths.run, process.pid);
     });
 
-    return { s2s: config.publicS2sUrl ?? s2s, api: config.publicApiUrl ?? api, stop: () => closers.stop(), force: () => keepers.forEach((keeper) => keeper.force()) };
+    return { s2s: config.publicS2sUrl ?? s2s, api: config.publicApiUrl ?? api, ops: ops?.url, stop: () => closers.stop(), force: () => keepers.forEach((keeper) => keeper.force()) };
   });
 }

@@ -43,10 +43,11 @@ export const startCommand: Command = {
     });
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
     for (const { variable, probably } of findUnknownSettings(environment)) logger.warn({ variable, probably }, 'unknown setting is ignored');
-    const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger }, stop);
+    const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger, withOps: true }, stop);
     if (service === undefined) return;
     force.addEventListener('abort', () => service.force());
-    answer({ ready: true, ...(service.s2s === undefined ? {} : { s2s: service.s2s }), ...(service.api === undefined ? {} : { api: service.api }) });
+    const { s2s, api, ops } = service;
+    answer({ ready: true, s2s, api, ops });
     if (!stop.aborted) await once(stop, 'abort');
     logger.info({}, 'service drains');
     await service.stop();

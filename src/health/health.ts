@@ -5,8 +5,8 @@ import type { ServiceState } from '../runtime/service-state.ts';
  * Health: what is wrong with the service, and what to do about it.
  *
  * In: the supervisor's view of its processes and the facts each stage reports about once a second.
- * Out: a list of problems for `/readyz`, `tributary status` and the supervisor's log; none means ready. Also `/healthz` (this process answers)
- * and `/metrics` (every process's metrics, merged).
+ * Out: a list of problems for the operator's `/readyz`, `tributary status` and the supervisor's log; none means ready. Also `/healthz` (this
+ * process answers), `/metrics` (every process's metrics, merged), and for the public ports a bare ready or not.
  * Invariant: a problem always comes with a next step. Crash: nothing rests here.
  */
 
@@ -39,10 +39,16 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
   for (const child of state.processes) {
     const silentMs = state.silentMs[child.name] ?? 0;
     if (child.state === 'running') {
+      if (child.unsteady === true) {
+        problems.push({
+          what: `${child.name} was started again and again: ${child.restarts} times in all${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+          todo: `The log lines with "process":"${child.name}", and its own before them, say why. It is no problem any more when it has run for a minute.`,
+        });
+      }
       if (silentMs > silentAfterMs) {
         problems.push({
           what: `${child.name} (pid ${child.pid}) runs and has reported nothing for ${Math.round(silentMs / 1000)} s`,
-          todo: `If that goes on, end it with 'kill -9 ${child.pid}': it is started again, and nothing acknowledged is lost.`,
+          todo: 'Wait: one that says nothing for half a minute is ended and started again; nothing acknowledged is lost.',
         });
       }
       continue;

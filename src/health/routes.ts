@@ -1,29 +1,34 @@
 import type { FastifyInstance } from 'fastify';
-import { renderMetrics } from '../runtime/metrics.ts';
-import type { ServiceState } from '../runtime/service-state.ts';
-import { findProblems } from './health.ts';
 
-/** What the supervisor sends to the process that serves these routes; undefined until the first message. */
-export interface ServiceView extends Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt'> {
-  readonly metrics: unknown[][];
+/** What the supervisor last told a process that serves a public port. */
+export interface ServiceView {
+  readonly ready: boolean;
+}
+
+/** A supervisor that has told nothing for so long is stuck, milliseconds. It tells every second. */
+const silentAfterMs = 10_000;
+
+/** Keeps what the supervisor tells, and for how long it holds. */
+export function createReadiness(): { update(view: ServiceView): void; isReady(): boolean } {
+  let ready = false;
+  let toldAtMs = -Infinity;
+  return {
+    update(view) {
+      ready = view.ready;
+      toldAtMs = performance.now();
+    },
+    isReady: () => ready && performance.now() - toldAtMs <= silentAfterMs,
+  };
 }
 
 /**
- * Adds `GET /healthz` (200 while this process answers), `GET /readyz` (200, or 503 with what is wrong and what to do) and
- * `GET /metrics` (Prometheus text). None needs authorization; none shows an event, a user or a secret.
+ * Adds to a public port `GET /healthz` (200 while this process answers) and `GET /readyz` (200 or 503, without a reason).
+ * Neither needs authorization, for load balancers have none; what is wrong, and for whom, is told on the operator's address only.
  */
-export function addHealthRoutes(server: FastifyInstance, view: () => ServiceView | undefined, clock: { nowMs(): number }): void {
+export function addHealthRoutes(server: FastifyInstance, isReady: () => boolean): void {
   server.get('/healthz', async () => ({ alive: true }));
-
   server.get('/readyz', async (_request, reply) => {
-    const seen = view();
-    const problems =
-      seen === undefined ? [{ what: 'the supervisor has not reported yet', todo: 'Ask again in a second.' }] : findProblems(seen, clock.nowMs());
-    return reply.code(problems.length === 0 ? 200 : 503).send({ ready: problems.length === 0, problems });
-  });
-
-  server.get('/metrics', async (_request, reply) => {
-    const { contentType, body } = await renderMetrics(view()?.metrics ?? []);
-    return reply.type(contentType).send(body);
+    const ready = isReady();
+    return reply.code(ready ? 200 : 503).send({ ready });
   });
 }

@@ -1,4 +1,5 @@
 import type { AddressInfo } from 'node:net';
+import type { FastifyInstance } from 'fastify';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { answerOf, renderDetail } from './refusal.ts';
@@ -7,15 +8,20 @@ import { createServer, defaultServerLimits } from './server.ts';
 const retryAfterSeconds = 5;
 
 /**
- * Answers every request of the import port with the contract's "retry later" while the service may not touch its folders:
- * before any look at a token, since the access data may be somebody else's.
+ * Answers every import request with the contract's "retry later" while the service may not touch its folders: before any
+ * look at a token, since the access data may be somebody else's. The routes that `addRoutes` brings (health) answer as ever.
  */
-export async function startClosedIngest({ host, port }: { readonly host: string; readonly port: number }, logger: Logger): Promise<Stoppable & { readonly port: number }> {
+export async function startClosedIngest(
+  { host, port }: { readonly host: string; readonly port: number },
+  addRoutes: (server: FastifyInstance) => void,
+  logger: Logger,
+): Promise<Stoppable & { readonly port: number }> {
   const { status, body } = answerOf('unavailable');
   const headers = { 'content-type': 'application/json; charset=utf-8', 'retry-after': String(retryAfterSeconds), 'x-error-detail': renderDetail('not stored: the service has lost its data folder') };
   const server = createServer(defaultServerLimits, { onProtocolError: () => undefined, onBadUrl: (_path, _request, response) => void response.writeHead(status, headers).end(body) }, logger);
-  server.addHook('onRequest', (_request, reply, done) => {
-    void reply.code(status).headers(headers).send(body);
+  addRoutes(server);
+  server.addHook('onRequest', (request, reply, done) => {
+    if (request.is404) void reply.code(status).headers(headers).send(body);
     done();
   });
   await server.listen({ host, port });

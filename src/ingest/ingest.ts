@@ -1,4 +1,5 @@
 import type { AddressInfo } from 'node:net';
+import type { FastifyInstance } from 'fastify';
 import type { AccessReader } from '../access/access.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -33,6 +34,8 @@ export interface IngestDependencies {
   readonly logger: Logger;
   /** Says that the stream's disk has come down to its reserve: events are then refused. Absent: somebody else watches it. */
   readonly isDiskLow?: () => boolean;
+  /** Adds routes of the composition's own: health. */
+  readonly addRoutes?: (server: FastifyInstance) => void;
 }
 
 export interface IngestOptions {
@@ -84,6 +87,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   );
   const { version } = readPackageJson('package.json') as { version: string };
   addImportRoutes(server, { access: dependencies.access, groupCommit, clock: dependencies.clock, metrics, refusals: createRefusalLog(logger), logger }, version);
+  dependencies.addRoutes?.(server);
 
   try {
     await server.listen({ host: options.host, port: options.port });

@@ -1,5 +1,5 @@
 import type { RunningChild } from './child.ts';
-import { AppError, describeError } from './errors.ts';
+import { AppError, describeError, isAppError } from './errors.ts';
 import type { Logger } from './logger.ts';
 import { pause } from './retry.ts';
 
@@ -7,6 +7,11 @@ const firstBackoffMs = 100;
 const maxBackoffMs = 5000;
 /** A child that ran this long before it ended is restarted as if it had never failed. */
 const healthyMs = 10_000;
+/** A child that was started again so often within so long is a problem, until it has run for as long. */
+const unsteadyRestarts = 3;
+const unsteadyMs = 60_000;
+/** A stop of the whole process group, as systemd's or a terminal's, may reach a child before it reaches this process. */
+const groupStopMs = 50;
 
 /** What a keeper knows of its child. */
 export interface KeeperState {
@@ -16,6 +21,8 @@ export interface KeeperState {
   readonly restarts: number;
   /** Why the last one ended or did not start; undefined while nothing went wrong. */
   readonly lastError: string | undefined;
+  /** It ended three times within a minute, and has not run for a minute since. Absent in the state of an earlier version. */
+  readonly unsteady?: boolean;
 }
 
 /** Keeps one child running: when it ends, starts another after a growing pause, until it is stopped. */
@@ -23,13 +30,16 @@ export interface Keeper<C extends RunningChild> {
   state(): KeeperState;
   current(): C | undefined;
   stop(graceMs: number): Promise<void>;
+  /** Kills the child, for another to be started: what asks for that is told by whoever asks. */
+  renew(): void;
   /** Kills the child without waiting; no other is started. */
   force(): void;
 }
 
 /**
- * Starts a child and keeps it running. `start` is told by its signal when the child is no longer wanted; `signal` is that of
- * the first start. Throws when the first start fails: then nothing is kept.
+ * Starts a child and keeps it running. `start` is told by its signal when the child is no longer wanted; `signal` is aborted
+ * when the service is told to stop: what ends from then on is not started again. Throws when the first start fails: then
+ * nothing is kept.
  */
 export async function startKeeper<C extends RunningChild>(name: string, start: (signal: AbortSignal) => Promise<C>, logger: Logger, signal: AbortSignal): Promise<Keeper<C>> {
   const stopping = new AbortController();
@@ -39,6 +49,21 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
   let restarts = 0;
   let lastError: string | undefined;
   let backoffMs = firstBackoffMs;
+  /** When it ended by itself, newest last, as far as that still counts. */
+  let ends: number[] = [];
+  let unsteady = false;
+  let renewed = false;
+
+  function noteEnd(): void {
+    const nowMs = performance.now();
+    ends = [...ends, nowMs].filter((atMs) => nowMs - atMs < unsteadyMs).slice(-unsteadyRestarts);
+    unsteady ||= ends.length === unsteadyRestarts;
+  }
+
+  function isUnsteady(): boolean {
+    if (state === 'running' && performance.now() - startedAt >= unsteadyMs) unsteady = false;
+    return unsteady;
+  }
 
   async function startAgain(): Promise<void> {
     while (!stopping.signal.aborted) {
@@ -57,6 +82,8 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
       } catch (error) {
         if (stopping.signal.aborted) return;
         lastError = describeError(error);
+        // What it waits for then is a problem by itself, and when that has passed, so has this.
+        if (!isAppError(error, 'folder_lost') && !isAppError(error, 'broker_away')) noteEnd();
         logger.error({ process: name, error: lastError, retryInMs: backoffMs }, 'process did not start');
       }
     }
@@ -65,8 +92,11 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
   async function keep(): Promise<void> {
     while (child !== undefined && !stopping.signal.aborted) {
       const exit = await child.exited;
-      if (stopping.signal.aborted) return;
+      await pause(groupStopMs, AbortSignal.any([stopping.signal, signal]));
+      if (stopping.signal.aborted || signal.aborted) return;
       child = undefined;
+      if (!renewed) noteEnd();
+      renewed = false;
       if (performance.now() - startedAt >= healthyMs) backoffMs = firstBackoffMs;
       lastError = `ended with ${exit.signal ?? `exit code ${exit.code}`}`;
       logger.error({ process: name, code: exit.code, signal: exit.signal }, 'process ended, will be restarted');
@@ -76,7 +106,7 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
 
   const kept = keep();
   return {
-    state: () => ({ name, state, pid: child?.pid, restarts, lastError }),
+    state: () => ({ name, state, pid: child?.pid, restarts, lastError, unsteady: isUnsteady() }),
     current: () => child,
     async stop(graceMs) {
       stopping.abort(new AppError('stopping', 'the service is stopping'));
@@ -86,6 +116,10 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
       await child?.stop(graceMs);
       child = undefined;
       state = 'stopped';
+    },
+    renew() {
+      renewed ||= child !== undefined;
+      child?.kill();
     },
     force() {
       stopping.abort(new AppError('stopping', 'the service was forced to stop'));

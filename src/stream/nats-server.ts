@@ -10,6 +10,7 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { retry } from '../runtime/retry.ts';
 import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
+import { describeSupervisor, supervisorVariable } from './left-over-servers.ts';
 
 /** How a client reaches an embedded server; passing it to the next start keeps address and credentials the same. */
 export interface NatsAddress {
@@ -144,6 +145,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', path.resolve(options.binary), '-c', path.resolve(configFile)], {
     detached: true,
     cwd: options.folder,
+    env: { ...process.env, [supervisorVariable]: describeSupervisor() },
     stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFds ?? [])],
   });
   const exited = watchExit(child);

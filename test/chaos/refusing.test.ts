@@ -40,6 +40,12 @@ async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise
     const answer = await readReadiness(service);
     return answer?.status === 503 && answer.problems.some(matches);
   }, patienceMs);
+  // the public ports say that, and no more
+  await waitFor('the public ports say that the service is not ready', async () => {
+    const answers = await Promise.all([service.s2s, service.api].map((area) => fetch(`${area}/readyz`)));
+    const texts = await Promise.all(answers.map((answer) => answer.text()));
+    return answers.every(({ status }) => status === 503) && texts.every((text) => text === '{"ready":false}');
+  }, patienceMs);
   await waitFor(`tributary status tells ${what}`, async () => (await readStatusProblems(service)).some(matches), patienceMs);
   await waitFor(`the log tells ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem' && line['level'] === 'error' && matches(line)), patienceMs);
 }

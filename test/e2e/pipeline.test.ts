@@ -86,12 +86,17 @@ describe('the pipeline', () => {
   });
 
   it('says that it is alive and ready, and shows its metrics', async () => {
-    expect((await fetch(`${service.api}/healthz`)).status).toBe(200);
-    await waitFor('the service is ready', async () => (await fetch(`${service.api}/readyz`)).status === 200);
+    for (const area of [service.s2s, service.api, service.ops]) {
+      expect((await fetch(`${area}/healthz`)).status).toBe(200);
+      await waitFor(`${area} says that the service is ready`, async () => (await fetch(`${area}/readyz`)).status === 200);
+    }
     await waitFor('the metrics of ingest and export are there', async () => {
-      const text = await (await fetch(`${service.api}/metrics`)).text();
+      const text = await (await fetch(`${service.ops}/metrics`)).text();
       return text.includes('tributary_ingest_') && text.includes('tributary_export_') && text.includes('tributary_compact_');
     });
+    // they name apps and volumes: nothing of it on a public port
+    expect((await fetch(`${service.s2s}/metrics`)).status).toBe(404);
+    expect((await fetch(`${service.api}/metrics`)).status).toBe(404);
   });
 });
 

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createRandom } from '../../src/cli/demo/random.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { readLog } from '../helpers/problems.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor, within } from '../helpers/wait.ts';
@@ -78,6 +79,15 @@ describe('the service', () => {
     child.kill('SIGTERM');
     expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
     await waitFor('every process is gone', () => !tree.some(isAlive));
+  });
+
+  it('stops as quietly when the signal reaches all its processes at once, as from systemd', async () => {
+    const service = await start();
+    const tree = listTree(service.pid);
+    for (const pid of tree) signalProcess(pid, 'SIGTERM');
+    await waitFor('every process is gone', () => !tree.some(isAlive));
+    expect(readLog(service).filter(({ level }) => level === 'error')).toEqual([]);
+    expect(readLog(service).at(-1)).toMatchObject({ msg: 'service stopped' });
   });
 
   it('runs on when its log cannot be written', async () => {

@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs';
 import type { Problem } from '../../src/runtime/problem.ts';
 import type { TestService } from './service.ts';
 
-/** What `/readyz` tells; undefined when it does not answer. */
+/** What the operator's `/readyz` tells; undefined when it does not answer. */
 export async function readReadiness(service: TestService): Promise<{ readonly status: number; readonly problems: readonly Problem[] } | undefined> {
-  const response = await fetch(`${service.api}/readyz`).catch(() => undefined);
+  const response = await fetch(`${service.ops}/readyz`).catch(() => undefined);
   const body = (await response?.json().catch(() => undefined)) as { problems: Problem[] } | undefined;
   return response === undefined || body === undefined ? undefined : { status: response.status, problems: body.problems };
 }

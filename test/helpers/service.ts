@@ -35,6 +35,8 @@ export interface TestService {
   /** Addresses of the import and the export area; another port after each start. */
   readonly s2s: string;
   readonly api: string;
+  /** The operator's address. */
+  readonly ops: string;
   /** The supervisor's process id. */
   readonly pid: number;
   /** Runs a command of the program on the same data folder; returns its JSON answer. A failed one throws with its sentence. */
@@ -94,7 +96,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
 
   let destroyed = false;
   let supervisor: Supervisor;
-  let addresses: { readonly s2s: string; readonly api: string };
+  let addresses: { readonly s2s: string; readonly api: string; readonly ops: string };
   const start = async (): Promise<void> => {
     // A failed test's other half may be about to start it again.
     if (destroyed) throw new Error('the service was destroyed');
@@ -133,6 +135,9 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     },
     get api() {
       return addresses.api;
+    },
+    get ops() {
+      return addresses.ops;
     },
     get pid() {
       return pidOf();

@@ -19,6 +19,11 @@ describe('health', () => {
     expect(findProblems(state, now)).toEqual([{ what: 'compact is waiting (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') }]);
   });
 
+  it('names a process that is started again and again, also while it runs', () => {
+    const state = { ...healthy, processes: [{ ...running, restarts: 4, unsteady: true, lastError: 'ended with exit code 1' } as const] };
+    expect(findProblems(state, now)).toEqual([{ what: 'compact was started again and again: 4 times in all (ended with exit code 1)', todo: expect.stringContaining('"process":"compact"') }]);
+  });
+
   it('passes on what a stage reports, and nothing that is not a problem', () => {
     const reported = { what: 'the stream is full', todo: 'Start the compactor.' };
     expect(findProblems({ ...healthy, facts: { ingest: { problems: [reported, 'text', null, { what: 1 }] } } }, now)).toEqual([reported]);

@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { stopChild, watchExit, type RunningChild } from '../../../src/runtime/child.ts';
 import { startKeeper } from '../../../src/runtime/keeper.ts';
@@ -25,6 +26,34 @@ describe('a keeper', () => {
     expect(keeper.state()).toMatchObject({ name: 'sleeper', lastError: 'ended with SIGKILL' });
     expect(keeper.state().pid).not.toBe(first);
     await keeper.stop(1000);
+  });
+
+  it('says that a child is unsteady which ended three times within a minute, but not one that was renewed on purpose', async () => {
+    const keeper = await startKeeper('unsteady', startSleeper, logger, never);
+    const next = async (end: () => void): Promise<void> => {
+      const { pid } = keeper.state();
+      end();
+      await expect.poll(() => keeper.state().pid ?? pid, { timeout: 10_000 }).not.toBe(pid);
+    };
+    for (let n = 0; n < 3; n += 1) await next(() => keeper.renew());
+    for (let n = 0; n < 2; n += 1) await next(() => signalProcess(keeper.state().pid ?? 0, 'SIGKILL'));
+    expect(keeper.state()).toMatchObject({ unsteady: false, restarts: 5 });
+    await next(() => signalProcess(keeper.state().pid ?? 0, 'SIGKILL'));
+    expect(keeper.state()).toMatchObject({ unsteady: true, restarts: 6 });
+    await keeper.stop(1000);
+  });
+
+  it('says nothing of, and starts nothing for, a child that is stopped together with the whole service', async () => {
+    const lines: string[] = [];
+    const telling = pino({}, { write: (line: string) => void lines.push(line) });
+    const stop = new AbortController();
+    let starts = 0;
+    const keeper = await startKeeper('sleeper', () => ((starts += 1), startSleeper()), telling, stop.signal);
+    signalProcess(keeper.state().pid ?? 0, 'SIGTERM');
+    // the signal to the whole group reaches this process a moment later
+    stop.abort();
+    await keeper.stop(1000);
+    expect({ starts, lines }).toEqual({ starts: 1, lines: [] });
   });
 
   it('keeps nothing when the first start fails', async () => {
