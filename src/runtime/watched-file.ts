@@ -33,7 +33,7 @@ export interface WatchOptions<T> {
   readonly beside?: readonly string[];
   /** Makes the later readings; `load` by default. */
   readonly reload?: () => T | Promise<T>;
-  /** Called after each later reading, with the new value in force. */
+  /** Called after each later reading, with the new value in force, and when what could not be read is again as it was. */
   readonly onChange?: () => void;
 }
 
@@ -54,7 +54,9 @@ export function watchFile<T>(file: string, load: () => T, logger: Logger, { besi
     try {
       const now = look();
       if (now === seen) {
+        const wasUnreadable = problem !== undefined;
         problem = undefined;
+        if (wasUnreadable) onChange?.();
         return;
       }
       if (fingerprint(file) === 'none') throw new AppError('corrupt', `${file} is gone`, { hint: 'Restore it from a backup.' });
