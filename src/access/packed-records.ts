@@ -47,15 +47,15 @@ function findPlace(ids: Float64Array, id: number): number | undefined {
   return ids[low] === id ? low : undefined;
 }
 
-/** Opens packed records; `open` makes of a parsed record what is handed out, once for each that is asked for. */
-export function openRecords<R, T>({ ids, accounts, starts, bytes }: PackedRecords, open: (record: R) => T): OpenRecords<T> {
+/** Opens packed records; `open` makes of the JSON of one what is handed out, once for each that is asked for. */
+export function openRecords<T>({ ids, accounts, starts, bytes }: PackedRecords, open: (json: string) => T): OpenRecords<T> {
   const opened = new Map<number, T>();
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
 
   function at(place: number): T {
     const known = opened.get(place);
     if (known !== undefined) return known;
-    const record = open(JSON.parse(text.toString('utf8', starts[place], starts[place + 1])) as R);
+    const record = open(text.toString('utf8', starts[place], starts[place + 1]));
     opened.set(place, record);
     return record;
   }

@@ -23,11 +23,13 @@ function openUser({ idUser, sealedSecret, maxExports, ...rest }: UserRecord, key
 }
 
 function createView({ apps: packedApps, users: packedUsers, keys }: AccessReading): AccessView {
-  const apps = openRecords(packedApps, ({ tokens, idProject, ...rest }: AppRecord) => {
+  // What a reading has checked and packed.
+  const apps = openRecords(packedApps, (json) => {
+    const { tokens, idProject, ...rest } = JSON.parse(json) as AppRecord;
     const app: App = { ...rest, idProject };
     return { app, tokenHashes: tokens.map((token) => Buffer.from(token.sha256, 'hex')) };
   });
-  const users = openRecords(packedUsers, (record: UserRecord) => ({ user: openUser(record, keys) }));
+  const users = openRecords(packedUsers, (json) => ({ user: openUser(JSON.parse(json) as UserRecord, keys) }));
   return {
     findApp: (idApp) => apps.find(idApp)?.app,
     findAppByToken(idApp, token) {

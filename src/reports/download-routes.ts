@@ -114,9 +114,9 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
   const { store, keys, clock, holders } = dependencies;
-  const open = createOpenDownloads();
+  const downloads = createOpenDownloads();
   const stopListening = holders.onChange(() => {
-    if (!holders.mayLackUsers()) open.endWhere(({ idUser, mark }) => holders.findMark(idUser) !== mark);
+    if (!holders.mayLackUsers()) downloads.endWhere(({ idUser, mark }) => holders.findMark(idUser) !== mark);
   });
   app.addHook('onClose', async () => stopListening());
 
@@ -139,7 +139,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       const mark = holders.findMark(job.idUser);
       const holder: LinkHolder | undefined = target.holder ?? (mark === undefined ? undefined : { idUser: job.idUser, mark });
       if (holder === undefined) return refuse(reply, job.idUser);
-      open.add(holder, reply.raw);
+      downloads.add(holder, reply.raw);
       const file = job.files?.find((candidate) => candidate.name === target.name);
       if (file !== undefined) return sendFile(request, reply, store.filePath(job.id, file.name), file);
       if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
