@@ -47,9 +47,9 @@ async function token(args: readonly string[], { environment, answer, note }: Com
   const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
   const paths = dataPaths(config.dataDir);
   if (values.revoke === undefined) return answer(await addAppToken(paths, idApp, nowOf(config)));
-  const revoked = await revokeAppToken(paths, idApp, values.revoke);
+  const { tokens, ...revoked } = await revokeAppToken(paths, idApp, values.revoke);
   answer(revoked);
-  if (revoked.tokens.length === 0) note(`app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`);
+  if (tokens.length === 0) note(`app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`);
 }
 
 async function list(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {

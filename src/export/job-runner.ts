@@ -46,7 +46,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   const stopping = new AbortController();
   const running = new Map<number, Running>();
   /** Requests that wait and are being canceled because their user was removed. */
-  const ending = new Set<number>();
+  const ending = new Map<number, Promise<void>>();
 
   function start(job: ReportJob): void {
     const abort = new AbortController();
@@ -80,13 +80,13 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   }
 
   async function cancelWaiting(id: number): Promise<void> {
-    ending.add(id);
     try {
       await cancel(id);
     } catch (error) {
       logger.warn({ idReport: id, error: describeError(error) }, 'export request of a removed user cannot be canceled now, will be when its turn comes');
     } finally {
       ending.delete(id);
+      wake();
     }
   }
 
@@ -94,7 +94,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   function endTakenBack(): void {
     attempts.dropTakenBack();
     const waiting = store.list().filter((job) => isInProgress(job) && !running.has(job.id) && !ending.has(job.id));
-    for (const job of waiting) if (standingOf(access, job.idUser) === 'removed') void cancelWaiting(job.id);
+    for (const job of waiting) if (standingOf(access, job.idUser) === 'removed') ending.set(job.id, cancelWaiting(job.id));
     wake();
   }
 
@@ -112,7 +112,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
     async stop() {
       stopListening();
       stopping.abort();
-      await Promise.all([...running.values()].map((job) => job.done));
+      await Promise.all([...[...running.values()].map((job) => job.done), ...ending.values()]);
     },
   };
 }
