@@ -129,7 +129,7 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   const { startIngest } = await import('./ingest/ingest.ts');
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger, () => holdsEvents(paths.lake));
+  const access = openAccessReader(paths, logger, { isExpected: () => holdsEvents(paths.lake), withUsers: false });
   closers.add('access', () => access.close());
   // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
   const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
@@ -193,7 +193,7 @@ async function startExportStage(parts: Parts): Promise<Stage> {
   const [{ startExport }, { lakePaths }] = await Promise.all([import('./export/export.ts'), import('./lake/lake.ts')]);
   const reference = await describeApi(config);
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger, () => holdsEvents(paths.lake));
+  const access = openAccessReader(paths, logger, { isExpected: () => holdsEvents(paths.lake) });
   closers.add('access', () => access.close());
   const health = await openHealth();
   const stage = await startExport(

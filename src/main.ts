@@ -2,7 +2,8 @@
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import type { Command, CommandContext } from './cli/command.ts';
-import { describeError } from './runtime/errors.ts';
+import { asksForHelp, renderCommands, renderHelp } from './cli/help.ts';
+import { AppError, describeError } from './runtime/errors.ts';
 
 /** Every verb, in the order of the help. Each is loaded when it is called: a small command starts fast and stays small. */
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
@@ -18,12 +19,6 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   setup: async () => (await import('./cli/setup.ts')).setupCommand,
   role: async () => (await import('./cli/role.ts')).roleCommand,
 };
-
-async function help(): Promise<string> {
-  const loaded = await Promise.all(Object.values(commands).map((load) => load()));
-  const lines = loaded.filter((command) => command.summary !== '').map((command) => `  ${command.name.padEnd(8)} ${command.summary}\n       ${command.usage}`);
-  return `tributary: events in over HTTP, an open Parquet lake, raw exports out.\n\n${lines.join('\n')}\n`;
-}
 
 /** A reader that has seen enough (`| head`) is no error; an answer that cannot be written is. */
 function watchOutput(): void {
@@ -55,18 +50,27 @@ function ignoreInterrupts(): { stop: AbortSignal; force: AbortSignal } {
   return { stop: new AbortController().signal, force: new AbortController().signal };
 }
 
+/** Loads a command by its name. Error: `usage` when there is none. */
+async function findCommand(name: string): Promise<Command> {
+  const load = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (load === undefined) throw new AppError('usage', `there is no command '${name}'`, { hint: "'tributary help' lists them." });
+  return load();
+}
+
+/** `tributary help [COMMAND]`, and `--help` behind any command. */
+async function help(name: string | undefined): Promise<string> {
+  if (name !== undefined) return renderHelp(await findCommand(name));
+  return renderCommands(await Promise.all(Object.values(commands).map((load) => load())));
+}
+
 async function main([name, ...args]: readonly string[]): Promise<number> {
-  if (name === undefined || name === 'help' || name === '--help') {
-    process.stdout.write(await help());
+  const isHelp = name === undefined || ['help', '--help', '-h'].includes(name);
+  if (isHelp || asksForHelp(args)) {
+    process.stdout.write(await help(isHelp ? args.find((word) => !word.startsWith('-')) : name));
     return name === undefined ? 1 : 0;
   }
-  const load = Object.hasOwn(commands, name) ? commands[name] : undefined;
-  if (load === undefined) {
-    process.stderr.write(`tributary: there is no command '${name}'. 'tributary help' lists them.\n`);
-    return 1;
-  }
   const signals = name === 'role' ? ignoreInterrupts() : listenForSignals();
-  const command = await load();
+  const command = await findCommand(name);
   const context: CommandContext = {
     environment: process.env,
     entry: fileURLToPath(import.meta.url),

@@ -36,6 +36,12 @@ export interface AppRecord {
   readonly tokens: readonly TokenRecord[];
 }
 
+/** An app that was removed: its id is never given to another one, whose exports would show the rows that it has left. */
+export interface RemovedApp extends Omit<AppRecord, 'tokens'> {
+  /** ISO time. */
+  readonly removedAt: string;
+}
+
 /** A user at rest; `sealedSecret` is encrypted under keys/secrets.key. */
 export interface UserRecord {
   readonly idUser: number;
@@ -53,6 +59,8 @@ export interface AccessFile {
   /** Counts the changes; absent before version 0.3. */
   readonly revision?: number;
   readonly apps: readonly AppRecord[];
+  /** Absent while none was removed, and before version 0.3. */
+  readonly removedApps?: readonly RemovedApp[];
   readonly users: readonly UserRecord[];
 }
 
@@ -61,12 +69,19 @@ const empty: AccessFile = { nextIdUser: 1, apps: [], users: [] };
 const isId = (value: unknown): boolean => typeof value === 'number' && Number.isSafeInteger(value) && value >= 1;
 const isOptionalId = (value: unknown): boolean => value === undefined || isId(value);
 
-function isApp(app: AppRecord): boolean {
+function isDescribed(app: Omit<AppRecord, 'tokens'>): boolean {
   return (
     isId(app.idApp) && isId(app.idAccount) && isOptionalId(app.idProject) && platforms.includes(app.platform) &&
-    typeof app.title === 'string' && typeof app.sdkKey === 'string' &&
-    app.tokens.every((token) => /^[0-9a-f]{64}$/.test(token.sha256) && typeof token.prefix === 'string')
+    typeof app.title === 'string' && typeof app.sdkKey === 'string'
   );
+}
+
+function isApp(app: AppRecord): boolean {
+  return isDescribed(app) && app.tokens.every((token) => /^[0-9a-f]{64}$/.test(token.sha256) && typeof token.prefix === 'string');
+}
+
+function isRemovedApp(app: RemovedApp): boolean {
+  return isDescribed(app) && typeof app.removedAt === 'string';
 }
 
 function isUser(user: UserRecord): boolean {
@@ -80,7 +95,8 @@ function parseAccessFile(file: string): AccessFile {
   try {
     const { version, ...rest } = parseChecked(readFileSync(file, 'utf8'));
     const access = rest as unknown as AccessFile;
-    if (![1, 2].includes(version as number) || !isId(access.nextIdUser) || !access.apps.every(isApp) || !access.users.every(isUser)) {
+    const isWhole = isId(access.nextIdUser) && access.apps.every(isApp) && (access.removedApps ?? []).every(isRemovedApp) && access.users.every(isUser);
+    if (![1, 2].includes(version as number) || !isWhole) {
       throw new Error('its content is not what this version writes');
     }
     return access;
@@ -137,10 +153,12 @@ export async function keepAccessRevision(paths: AccessPaths): Promise<void> {
 }
 
 /**
- * Changes access.json under the lock of the keys: reads it, applies `change`, writes it whole and durably. An error thrown by
- * `change` leaves the file as it was.
+ * Changes access.json under the lock of the keys: reads it, applies `change`, which has no other effect, and writes it whole
+ * and durably. An error thrown by `change` leaves the file as it was.
  */
 export async function changeAccessFile<T>(paths: AccessPaths, change: (access: AccessFile) => { access: AccessFile; answer: T }): Promise<T> {
+  // What fails on an empty file is to create nothing.
+  if (findAccessFile(paths) === undefined && !hadAccessFile(paths)) change(empty);
   await ensureFolder(path.dirname(paths.access));
   const lock = await waitForLock(paths.keys, 'an access command', 10_000);
   try {

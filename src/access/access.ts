@@ -51,5 +51,7 @@ export interface AccessReader {
   mayLackUsers(): boolean;
   /** What of the access data is gone or cannot be read. */
   problems(): readonly Problem[];
+  /** Calls back after each change of the view; returns what ends that. */
+  onChange(listener: () => void): () => void;
   close(): void;
 }

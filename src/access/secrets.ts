@@ -34,7 +34,7 @@ export function sealSecret(key: Buffer, secret: string, owner: string): string {
 }
 
 /** Opens what `sealSecret` closed; `corrupt` when the key is another one or the text was changed. */
-export function openSecret(key: Buffer, sealed: string, owner: string): string {
+export function openSecret(key: Uint8Array, sealed: string, owner: string): string {
   const bytes = Buffer.from(sealed, 'base64');
   try {
     const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes });

@@ -1,91 +1,89 @@
-import { AppError, describeError } from '../runtime/errors.ts';
+import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/problem.ts';
 import { watchFile } from '../runtime/watched-file.ts';
 import type { AccessReader, AccessView, App, User } from './access.ts';
-import { findAccessFile, hadAccessFile, type AccessFile, type AccessPaths } from './access-file.ts';
+import { hadAccessFile, type AccessPaths, type AppRecord, type UserRecord } from './access-file.ts';
+import { openRecords } from './packed-records.ts';
+import { readAccess, type AccessReading, type ReadAccessOptions } from './read-access.ts';
+import { readAccessAside } from './read-aside.ts';
 import { revisionPath } from './revision.ts';
-import { getSecretsKey, secretsKeyPath, hashToken, openSecret, sameHash } from './secrets.ts';
+import { secretsKeyPath, hashToken, openSecret, sameHash } from './secrets.ts';
 
-/** Opens the users' secrets. One that cannot be opened keeps its user out, and nobody else: import needs none of them. */
-function openUsers(access: AccessFile, keysFolder: string, onError: (error: unknown, fields: object, what: string) => void): ReadonlyMap<string, User> {
-  const users = new Map<string, User>();
-  let secretsKey: Buffer | undefined;
-  try {
-    secretsKey = access.users.length === 0 ? undefined : getSecretsKey(keysFolder);
-  } catch (error) {
-    onError(error, { users: access.users.length }, 'no user can sign in');
-  }
-  if (secretsKey === undefined) return users;
-  for (const { idUser, sealedSecret, maxExports, ...rest } of access.users) {
-    const name = String(idUser);
+/** Opens a user's secret with the first key that does; undefined when none does. */
+function openUser({ idUser, sealedSecret, maxExports, ...rest }: UserRecord, keys: readonly Uint8Array[]): User | undefined {
+  for (const key of keys) {
     try {
-      users.set(name, { ...rest, idUser: name, secret: openSecret(secretsKey, sealedSecret, name), maxExports });
-    } catch (error) {
-      onError(error, { idUser: name }, 'user cannot sign in');
+      return { ...rest, idUser: String(idUser), secret: openSecret(key, sealedSecret, String(idUser)), maxExports };
+    } catch {
+      // Listed by the reading; the next key may be the right one.
     }
   }
-  return users;
+  return undefined;
 }
 
-function createView(access: AccessFile, users: ReadonlyMap<string, User>): AccessView {
-  const apps = new Map<number, { app: App; tokenHashes: readonly Buffer[] }>();
-  const byAccount = new Map<number, App[]>();
-  for (const record of access.apps) {
-    const { tokens, idProject, ...rest } = record;
+function createView({ apps: packedApps, users: packedUsers, keys }: AccessReading): AccessView {
+  // What a reading has checked and packed.
+  const apps = openRecords(packedApps, (json) => {
+    const { tokens, idProject, ...rest } = JSON.parse(json) as AppRecord;
     const app: App = { ...rest, idProject };
-    apps.set(app.idApp, { app, tokenHashes: tokens.map((token) => Buffer.from(token.sha256, 'hex')) });
-    byAccount.set(app.idAccount, [...(byAccount.get(app.idAccount) ?? []), app].toSorted((a, b) => a.idApp - b.idApp));
-  }
+    return { app, tokenHashes: tokens.map((token) => Buffer.from(token.sha256, 'hex')) };
+  });
+  const users = openRecords(packedUsers, (json) => ({ user: openUser(JSON.parse(json) as UserRecord, keys) }));
   return {
-    findApp: (idApp) => apps.get(idApp)?.app,
+    findApp: (idApp) => apps.find(idApp)?.app,
     findAppByToken(idApp, token) {
       const hash = hashToken(token);
-      const found = apps.get(idApp);
+      const found = apps.find(idApp);
       return found?.tokenHashes.some((live) => sameHash(live, hash)) === true ? found.app : undefined;
     },
-    findUser: (idUser) => users.get(idUser),
-    appsOfAccount: (idAccount) => byAccount.get(idAccount) ?? [],
+    findUser: (idUser) => (/^[1-9]\d{0,15}$/.test(idUser) ? users.find(Number(idUser))?.user : undefined),
+    appsOfAccount: (idAccount) => apps.ofAccount(idAccount).map(({ app }) => app),
   };
 }
 
-/** What a reading of the file gave, and what it lacks. */
-interface Reading {
+/** A reading, opened. */
+interface Reading extends AccessReading {
   readonly view: AccessView;
-  readonly isGone: boolean;
-  /** Why users are kept out; the newest of several. */
-  readonly userError: string | undefined;
 }
-
-const noAccess: AccessFile = { nextIdUser: 1, apps: [], users: [] };
 
 const fileTodo = 'Put it back from a backup: it is read within a second. Who is not known meanwhile is answered with 500 and asked to send again, not with 403.';
 const usersTodo = 'Restore access.json and keys/secrets.key from the same backup. Users are answered with 500 meanwhile.';
+const keyTodo = 'Restore keys/secrets.key from the backup that access.json is of before the service is started again: until then users can sign in.';
+
+export interface AccessReaderOptions {
+  /** Says that the folder has what clients have sent: then a missing access.json is damage. */
+  readonly isExpected?: () => boolean;
+  /** False: nobody will ask for users. True by default. */
+  readonly withUsers?: boolean;
+}
 
 /**
  * Opens the access data for reading and keeps the view fresh. Without a file the view is empty, which is right in a new
  * folder: where there was one before, or `isExpected` says that the folder has what clients have sent, that is a problem.
  * `corrupt` at start when the file cannot be read; while running, an unreadable or missing file is a problem and the last
- * good view stays.
+ * good view stays. A change costs this thread nothing that grows with the number of apps and users.
  */
-export function openAccessReader(paths: AccessPaths, logger: Logger, isExpected: () => boolean = () => false): AccessReader {
+export function openAccessReader(paths: AccessPaths, logger: Logger, { isExpected = () => false, withUsers = true }: AccessReaderOptions = {}): AccessReader {
   const { access: file, keys } = paths;
-  let last: Reading | undefined;
+  const listeners = new Set<() => void>();
+  let lastKey: Uint8Array | undefined;
 
-  function load(): Reading {
-    const access = findAccessFile(paths);
-    let userError: string | undefined;
-    const users = openUsers(access ?? noAccess, keys, (error, fields, what) => {
-      // A user who could sign in goes on doing so.
-      if (last !== undefined && last.userError === undefined) throw error;
-      userError = describeError(error);
-      logger.error({ error: userError, ...fields }, what);
-    });
-    last = { view: createView(access ?? noAccess, users), isGone: access === undefined, userError };
-    return last;
+  const request = (): ReadAccessOptions => ({ paths, withUsers, lastKey });
+  function open(reading: AccessReading): Reading {
+    // A key that opens a secret is kept until another one does.
+    if (!reading.lacksUsers && reading.keys.length > 0) lastKey = reading.keys.at(-1);
+    for (const { error, idUser } of reading.userErrors) {
+      logger.error({ error, ...(idUser === undefined ? {} : { idUser }) }, reading.lacksUsers ? 'users cannot sign in' : 'users can sign in until the service ends');
+    }
+    return { ...reading, view: createView(reading) };
   }
 
-  const watched = watchFile(file, load, logger, [secretsKeyPath(keys), revisionPath(keys)]);
+  const watched = watchFile(file, () => open(readAccess(request())), logger, {
+    beside: [secretsKeyPath(keys), revisionPath(keys)],
+    reload: async () => open(await readAccessAside(request())),
+    onChange: () => listeners.forEach((listener) => listener()),
+  });
   const isMissing = (): boolean => watched.current().isGone && isNeeded;
   const isNeeded = watched.current().isGone && (hadAccessFile(paths) || isExpected());
   if (isNeeded) logger.error({ error: new AppError('corrupt', `${file} is gone`).message }, 'no client can be told from another');
@@ -93,10 +91,11 @@ export function openAccessReader(paths: AccessPaths, logger: Logger, isExpected:
   function problems(): readonly Problem[] {
     const error = watched.problem();
     if (isMissing()) return [{ what: `${file} is gone, beside data that was sent to its apps: no event is taken`, todo: fileTodo }];
-    const { userError } = watched.current();
+    const { userErrors, lacksUsers } = watched.current();
+    const userError = userErrors.at(-1)?.error;
     return [
       ...(error === undefined ? [] : [{ what: `the access data cannot be read, its last good reading stays in force: ${error}`, todo: fileTodo }]),
-      ...(userError === undefined ? [] : [{ what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo }]),
+      ...(userError === undefined ? [] : [lacksUsers ? { what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo } : { what: `users of the export area cannot sign in after the next start: ${userError}`, todo: keyTodo }]),
     ];
   }
 
@@ -104,8 +103,12 @@ export function openAccessReader(paths: AccessPaths, logger: Logger, isExpected:
   return {
     current: () => watched.current().view,
     mayLackApps,
-    mayLackUsers: () => mayLackApps() || watched.current().userError !== undefined,
+    mayLackUsers: () => mayLackApps() || watched.current().lacksUsers,
     problems,
+    onChange(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
     close: () => watched.close(),
   };
 }

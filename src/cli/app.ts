@@ -1,12 +1,20 @@
-import { dataPaths } from '../config.ts';
 import { addApp, addAppToken, revokeAppToken } from '../access/commands.ts';
+import { listApps } from '../access/listing.ts';
+import { removeApp, restoreApp } from '../access/take-back.ts';
+import { dataPaths, type Config } from '../config.ts';
 import { platforms, type Platform } from '../model/event-kinds.ts';
+import { isSdkKey } from '../model/sdk-key.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
-import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
+import { parseId, parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
 
-const addUsage = `tributary app add ID --platform ${platforms.join('|')} [--title T] [--sdk-key K] [--account N] [--project N] [--data DIR]`;
-const tokenUsage = 'tributary app token ID [--revoke PREFIX] [--data DIR]';
+const usages = {
+  add: `tributary app add ID --platform ${platforms.join('|')} [--title T] [--sdk-key K] [--account N] [--project N] [--data DIR]`,
+  token: 'tributary app token ID [--revoke PREFIX] [--data DIR]',
+  list: 'tributary app list [--removed] [--data DIR]',
+  remove: 'tributary app remove ID [--data DIR]',
+  restore: 'tributary app restore ID [--data DIR]',
+} as const;
 
 function parsePlatform(text: string | undefined): Platform {
   const platform = platforms.find((known) => known === text);
@@ -14,51 +22,70 @@ function parsePlatform(text: string | undefined): Platform {
   return platform;
 }
 
-/** `tributary app add|token`: registers apps and gives or ends their import tokens. */
+function nowOf(config: Config): number {
+  return createClock(config.clockOffsetSeconds).nowMs();
+}
+
+async function add(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
+  const options = { platform: { type: 'string' }, title: { type: 'string' }, 'sdk-key': { type: 'string' }, account: { type: 'string' }, project: { type: 'string' } } as const;
+  const { values, positionals } = parseWords(args, ['ID'], options, usages.add);
+  const app = {
+    idApp: parseId(positionals[0], 'ID'),
+    platform: parsePlatform(values.platform),
+    idAccount: parseId(values.account ?? '1', '--account'),
+    ...(values.title === undefined ? {} : { title: values.title }),
+    ...(values['sdk-key'] === undefined ? {} : { sdkKey: values['sdk-key'] }),
+    ...(values.project === undefined ? {} : { idProject: parseId(values.project, '--project') }),
+  };
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data }, 'named');
+  answer(await addApp(dataPaths(config.dataDir), app, nowOf(config)));
+}
+
+async function token(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {
+  const { values, positionals } = parseWords(args, ['ID'], { revoke: { type: 'string' } }, usages.token);
+  const idApp = parseId(positionals[0], 'ID');
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  const paths = dataPaths(config.dataDir);
+  if (values.revoke === undefined) return answer(await addAppToken(paths, idApp, nowOf(config)));
+  const { tokens, ...revoked } = await revokeAppToken(paths, idApp, values.revoke);
+  answer(revoked);
+  if (tokens.length === 0) note(`app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`);
+}
+
+async function list(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {
+  const { values } = parseWords(args, [], { removed: { type: 'boolean' } }, usages.list);
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  const apps = listApps(dataPaths(config.dataDir), values.removed === true);
+  for (const app of apps) answer(app);
+  // An earlier version took any key.
+  for (const { idApp, sdkKey } of apps) if (!isSdkKey(sdkKey)) note(`app ${idApp}: no SDKKey filter can name its SDK key, which has a comma or more than 255 characters; exports name the app by idApp`);
+}
+
+async function remove(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {
+  const { values, positionals } = parseWords(args, ['ID'], {}, usages.remove);
+  const idApp = parseId(positionals[0], 'ID');
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  answer(await removeApp(dataPaths(config.dataDir), idApp, nowOf(config)));
+  note(`imports of app ${idApp} are answered 403 from now on; its rows stay in the lake until 'tributary erase --app ${idApp}', and 'tributary app restore ${idApp}' brings it back`);
+}
+
+async function restore(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
+  const { values, positionals } = parseWords(args, ['ID'], {}, usages.restore);
+  const idApp = parseId(positionals[0], 'ID');
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  answer(await restoreApp(dataPaths(config.dataDir), idApp, nowOf(config)));
+}
+
+const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<void>>> = { add, token, list, remove, restore };
+
+/** `tributary app add|token|list|remove|restore`: registers apps, gives and ends their import tokens, takes apps back. */
 export const appCommand: Command = {
   name: 'app',
-  usage: `${addUsage}\n       ${tokenUsage}`,
-  summary: 'register an app; give it a further token, or end one',
-  async run([verb, ...args], { environment, answer }) {
-    switch (verb) {
-      case 'add': {
-        const { values, positionals } = parseWords(
-          args,
-          ['ID'],
-          { platform: { type: 'string' }, title: { type: 'string' }, 'sdk-key': { type: 'string' }, account: { type: 'string' }, project: { type: 'string' } },
-          addUsage,
-        );
-        const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-        answer(
-          await addApp(
-            dataPaths(config.dataDir),
-            {
-              idApp: parseId(positionals[0], 'ID'),
-              platform: parsePlatform(values.platform),
-              idAccount: parseId(values.account ?? '1', '--account'),
-              ...(values.title === undefined ? {} : { title: values.title }),
-              ...(values['sdk-key'] === undefined ? {} : { sdkKey: values['sdk-key'] }),
-              ...(values.project === undefined ? {} : { idProject: parseId(values.project, '--project') }),
-            },
-            createClock(config.clockOffsetSeconds).nowMs(),
-          ),
-        );
-        return;
-      }
-      case 'token': {
-        const { values, positionals } = parseWords(args, ['ID'], { revoke: { type: 'string' } }, tokenUsage);
-        const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-        const paths = dataPaths(config.dataDir);
-        const idApp = parseId(positionals[0], 'ID');
-        answer(
-          values.revoke === undefined
-            ? await addAppToken(paths, idApp, createClock(config.clockOffsetSeconds).nowMs())
-            : await revokeAppToken(paths, idApp, values.revoke),
-        );
-        return;
-      }
-      default:
-        throw new AppError('usage', `'app' takes add or token, not '${verb ?? ''}'`, { hint: `Usage: ${this.usage}` });
-    }
+  usage: Object.values(usages).join('\n       '),
+  summary: 'register an app; give it a further token, or end one; list, remove and restore apps',
+  async run([verb, ...args], context) {
+    const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
+    if (run === undefined) throw new AppError('usage', `'app' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, { hint: `Usage: ${this.usage}` });
+    await run(args, context);
   },
 };

@@ -1,6 +1,7 @@
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { parseConfig, type Config, type Environment } from '../config.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
+import { assertDataFolder, type DataFolderUse } from './data-folder.ts';
 
 /** What a command gets from the process it runs in. */
 export interface CommandContext {
@@ -60,7 +61,12 @@ export function parseId(text: string | undefined, what: string): number {
   return value;
 }
 
-/** The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). */
-export function resolveConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>): Config {
-  return parseConfig({ ...environment, ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) });
+/**
+ * The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). Every command
+ * that touches a data folder comes through here, so that one which is not there is refused unless `use` says otherwise.
+ */
+export function resolveConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>, use: DataFolderUse = 'existing'): Config {
+  const config = parseConfig({ ...environment, ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) });
+  assertDataFolder(config, use, options['TRIBUTARY_DATA_DIR'], environment);
+  return config;
 }

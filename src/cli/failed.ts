@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { dataPaths } from '../config.ts';
 import { replayFailed } from '../compact/replay.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
@@ -7,6 +8,7 @@ import { openTable } from '../lake/table.ts';
 import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
+import { assertLake } from './data-folder.ts';
 import { parseWords, resolveConfig, type Command } from './command.ts';
 
 const usage = 'tributary failed list|replay [--data DIR]';
@@ -19,17 +21,20 @@ export const failedCommand: Command = {
   async run([verb, ...args], { environment, answer }) {
     const { values } = parseWords(args, [], {}, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+    assertLake(config);
     const { lake: lakeDir } = dataPaths(config.dataDir);
     const paths = lakePaths(lakeDir);
     const clock = createClock(config.clockOffsetSeconds);
-    await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
     switch (verb) {
       case 'list':
+        // The folder comes with the compactor's first start.
+        if (!existsSync(paths.failed)) return;
         for (const file of await listFailedFiles(paths.failed, paths.table)) {
           for (const event of await readFailedFile(file)) answer(event);
         }
         return;
       case 'replay': {
+        await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
         const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 1 });
         try {
           const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });

@@ -14,7 +14,7 @@ export const keyCommand: Command = {
   async run([verb, ...args], { environment, answer }) {
     if (verb !== 'rotate') throw new AppError('usage', `'key' takes rotate, not '${verb ?? ''}'`, { hint: `Usage: ${usage}` });
     const { values } = parseWords(args, [], {}, usage);
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data }, 'named');
     answer(await rotateSigningKey(dataPaths(config.dataDir).keys, createClock(config.clockOffsetSeconds)));
   },
 };

@@ -4,6 +4,7 @@ import { readHistory, readLakeStats } from '../lake/history.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
+import { assertLake } from './data-folder.ts';
 import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
 
 const usage = 'tributary lake check|log|files|stats [--limit N] [--data DIR], tributary lake repair [--accept-loss] [--data DIR]';
@@ -19,6 +20,7 @@ export const lakeCommand: Command = {
   async run([verb, ...args], { environment, answer, note }) {
     const { values } = parseWords(args, [], { limit: { type: 'string' }, 'accept-loss': { type: 'boolean' } }, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+    assertLake(config);
     const lakeDir = dataPaths(config.dataDir).lake;
     switch (verb) {
       case 'check': {

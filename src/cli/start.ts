@@ -40,7 +40,7 @@ export const startCommand: Command = {
       TRIBUTARY_S2S_PORT: values['s2s-port'],
       TRIBUTARY_API_PORT: values['api-port'],
       TRIBUTARY_HOST: values.host,
-    });
+    }, 'any');
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
     for (const { variable, probably } of findUnknownSettings(environment)) logger.warn({ variable, probably }, 'unknown setting is ignored');
     const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger, withOps: true }, stop);

@@ -1,27 +1,60 @@
 import { addUser } from '../access/commands.ts';
+import { listUsers } from '../access/listing.ts';
+import { removeUser, renewSecret } from '../access/take-back.ts';
 import { dataPaths } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
-import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
+import { parseId, parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
 
-const usage = 'tributary user add NAME --account N [--no-export] [--max-exports K] [--data DIR]';
+const usages = {
+  add: 'tributary user add NAME --account N [--no-export] [--max-exports K] [--data DIR]',
+  list: 'tributary user list [--data DIR]',
+  remove: 'tributary user remove ID [--data DIR]',
+  secret: 'tributary user secret ID [--data DIR]',
+} as const;
 
-/** `tributary user add`: a user of the export area; the secret is shown this once. */
+async function add(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
+  const options = { account: { type: 'string' }, 'no-export': { type: 'boolean' }, 'max-exports': { type: 'string' } } as const;
+  const { values, positionals } = parseWords(args, ['NAME'], options, usages.add);
+  const user = {
+    name: positionals[0] ?? '',
+    idAccount: parseId(values.account, '--account'),
+    canExport: values['no-export'] !== true,
+    ...(values['max-exports'] === undefined ? {} : { maxExports: parseId(values['max-exports'], '--max-exports') }),
+  };
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data }, 'named');
+  answer(await addUser(dataPaths(config.dataDir), user));
+}
+
+async function list(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
+  const { values } = parseWords(args, [], {}, usages.list);
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  for (const user of listUsers(dataPaths(config.dataDir))) answer(user);
+}
+
+async function remove(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
+  const { values, positionals } = parseWords(args, ['ID'], {}, usages.remove);
+  const idUser = parseId(positionals[0], 'ID');
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  answer(await removeUser(dataPaths(config.dataDir), idUser));
+}
+
+async function secret(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
+  const { values, positionals } = parseWords(args, ['ID'], {}, usages.secret);
+  const idUser = parseId(positionals[0], 'ID');
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  answer(await renewSecret(dataPaths(config.dataDir), idUser));
+}
+
+const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<void>>> = { add, list, remove, secret };
+
+/** `tributary user add|list|remove|secret`: the users of the export area; a secret is shown once. */
 export const userCommand: Command = {
   name: 'user',
-  usage,
-  summary: 'add a user of the export area',
-  async run([verb, ...args], { environment, answer }) {
-    if (verb !== 'add') throw new AppError('usage', `'user' takes add, not '${verb ?? ''}'`, { hint: `Usage: ${usage}` });
-    const options = { account: { type: 'string' }, 'no-export': { type: 'boolean' }, 'max-exports': { type: 'string' } } as const;
-    const { values, positionals } = parseWords(args, ['NAME'], options, usage);
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-    answer(
-      await addUser(dataPaths(config.dataDir), {
-        name: positionals[0] ?? '',
-        idAccount: parseId(values.account, '--account'),
-        canExport: values['no-export'] !== true,
-        ...(values['max-exports'] === undefined ? {} : { maxExports: parseId(values['max-exports'], '--max-exports') }),
-      }),
-    );
+  usage: Object.values(usages).join('\n       '),
+  summary: 'add, list and remove users of the export area; give one a new secret',
+  async run([verb, ...args], context) {
+    const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
+    if (run === undefined) throw new AppError('usage', `'user' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, { hint: `Usage: ${this.usage}` });
+    await run(args, context);
   },
 };

@@ -1,13 +1,15 @@
+import type { User } from '../access/access.ts';
 import { archiveName, isInProgress, type ReportJob } from '../reports/reports.ts';
 import { signLink } from '../reports/signed-links.ts';
 import type { SigningKeys } from '../reports/signing-keys.ts';
+import { holderOf } from './link-holders.ts';
 
 /** Turns requests into the data objects of the API's answers. */
 export interface Answers {
-  /** The report area's view (service.md 2.5): three states. */
-  report(job: ReportJob, baseUrl: string): Record<string, unknown>;
-  /** The raw-export area's view (clients.md): five states. */
-  raw(job: ReportJob, baseUrl: string): Record<string, unknown>;
+  /** The report area's view (service.md 2.5): three states. The links in it are the user's own. */
+  report(job: ReportJob, user: User, baseUrl: string): Record<string, unknown>;
+  /** The raw-export area's view (clients.md): five states. The links in it are the user's own. */
+  raw(job: ReportJob, user: User, baseUrl: string): Record<string, unknown>;
   /** A line of the list. */
   summary(job: ReportJob): Record<string, unknown>;
 }
@@ -26,11 +28,12 @@ function rawStatus(job: ReportJob): string {
 
 /** Creates the answers. Links are signed anew for every answer with the key of the moment; their end is fixed when the request ends. */
 export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => number): Answers {
-  function result(job: ReportJob, baseUrl: string): Record<string, unknown> {
+  function result(job: ReportJob, user: User, baseUrl: string): Record<string, unknown> {
     if (isInProgress(job)) return { progress: `${progress(job)}%` };
     if (job.state !== 'success') return {};
     const expiresSeconds = job.expiresSeconds ?? 0;
-    const link = (name: string) => ({ link: `${baseUrl}${signLink(keys, { id: job.id, name, expiresSeconds })}`, timestampExpires: String(expiresSeconds) });
+    const holder = holderOf(user);
+    const link = (name: string) => ({ link: `${baseUrl}${signLink(keys, { id: job.id, name, expiresSeconds, holder })}`, timestampExpires: String(expiresSeconds) });
     return {
       files: (job.files ?? []).map(({ name, rows, bytes, sha256 }) => ({ ...link(name), rows, bytes, sha256 })),
       archive: link(archiveName(job)),
@@ -38,14 +41,14 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
   }
 
   return {
-    report: (job, baseUrl) => ({ idReportFile: String(job.id), status: reportStatus(job), ...result(job, baseUrl) }),
-    raw: (job, baseUrl) => ({
+    report: (job, user, baseUrl) => ({ idReportFile: String(job.id), status: reportStatus(job), ...result(job, user, baseUrl) }),
+    raw: (job, user, baseUrl) => ({
       idRawExport: String(job.id),
       idReportFile: String(job.id),
       status: rawStatus(job),
       ...(isInProgress(job) ? { isCancellable: true } : {}),
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
-      ...result(job, baseUrl),
+      ...result(job, user, baseUrl),
     }),
     summary: (job) => ({
       idReportFile: String(job.id),

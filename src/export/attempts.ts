@@ -6,17 +6,28 @@ import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/retry.ts';
 import { selectApps, type ExportRequest } from './request.ts';
+import { standingOf } from './standing.ts';
 import { runInWorker, type AttemptOutcome } from './worker-process.ts';
 import type { WorkerLimits, WorkerPlan } from './worker-messages.ts';
 
 /** Brings one export request to its one end, by as many attempts as it takes and is allowed. */
 export interface Attempts {
-  /** Tries until the request has ended; returns early when it is aborted, which counts no attempt. Never throws. */
+  /** Tries until the request has ended; returns early when it is aborted, or cannot be told whether its user was removed: neither counts an attempt. Never throws. */
   run(id: number, signal: AbortSignal): Promise<void>;
   /** Ends a request, once: of two ends the first stays. */
   finish(id: number, end: ReportEnd, folder?: string): Promise<void>;
   /** How far the running attempts have come, percent; 0 when none has told. */
   percent(id: number): number;
+  /** Breaks off the attempts that work for a removed user, or read the rows of a removed app; they begin anew without. */
+  dropTakenBack(): void;
+}
+
+/** An attempt whose worker runs. */
+interface RunningAttempt {
+  readonly idUser: string;
+  readonly idAccount: number;
+  readonly idApps: readonly number[];
+  readonly abort: AbortController;
 }
 
 export interface AttemptsDependencies {
@@ -47,6 +58,7 @@ const longestRetryMs = 5000;
 /** Creates what runs attempts; nothing runs until `run` is called. */
 export function createAttempts({ store, access, clock, logger, onEnd, onDamage }: AttemptsDependencies, options: AttemptsOptions): Attempts {
   const percents = new Map<number, number>();
+  const running = new Map<number, RunningAttempt>();
 
   async function finish(id: number, end: ReportEnd, folder?: string): Promise<void> {
     const job = await store.end(id, end, folder);
@@ -59,7 +71,7 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
   }
 
   /** Settles what an attempt's outcome means for the request; says whether to try again. */
-  async function settle(job: ReportJob, folder: string, outcome: AttemptOutcome): Promise<boolean> {
+  async function settle(job: ReportJob, folder: string, outcome: AttemptOutcome, signal: AbortSignal): Promise<boolean> {
     const release = (as: AttemptEnd): Promise<void> => store.releaseAttempt(job.id, folder, as);
     switch (outcome.kind) {
       case 'done':
@@ -67,7 +79,8 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
         return false;
       case 'aborted':
         await release('nothing');
-        return false;
+        // By a change of access alone: it begins anew.
+        return !signal.aborted;
       case 'killed':
         await release('interruption');
         logger.warn({ idReport: job.id, attempt: job.attempts, error: outcome.error }, 'export attempt was interrupted');
@@ -107,9 +120,23 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
     const { job, folder } = await store.beginAttempt(id);
     const request = job.request as ExportRequest;
     const apps = selectApps(request, access.current().appsOfAccount(job.idAccount));
+    const abort = new AbortController();
+    running.set(id, { idUser: job.idUser, idAccount: job.idAccount, idApps: apps.map((app) => app.idApp), abort });
     const plan: WorkerPlan = { request, apps, tableDir: options.tableDir, folder, stem: fileStem(job), limits: options.limits };
     const onPercent = (percent: number): void => void percents.set(id, Math.max(percent, percents.get(id) ?? 0));
-    return settle(job, folder, await runInWorker(plan, { timeoutMs: options.timeoutMs, onPercent, signal }));
+    try {
+      return await settle(job, folder, await runInWorker(plan, { timeoutMs: options.timeoutMs, onPercent, signal: AbortSignal.any([signal, abort.signal]) }), signal);
+    } finally {
+      running.delete(id);
+    }
+  }
+
+  function dropTakenBack(): void {
+    const view = access.current();
+    for (const { idUser, idAccount, idApps, abort } of running.values()) {
+      const lacksApp = !access.mayLackApps() && idApps.some((idApp) => view.findApp(idApp)?.idAccount !== idAccount);
+      if (lacksApp || standingOf(access, idUser) === 'removed') abort.abort();
+    }
   }
 
   async function run(id: number, signal: AbortSignal): Promise<void> {
@@ -117,6 +144,9 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
       try {
         const job = store.find(id);
         const interruptions = job?.interruptions ?? 0;
+        const standing = job === undefined ? 'live' : standingOf(access, job.idUser);
+        if (standing === 'unknown') return;
+        if (standing === 'removed') return await finish(id, { state: 'canceled' });
         if (interruptions >= maxInterruptions) return await finish(id, { state: 'failed', error: `the export was interrupted ${interruptions} times` });
         // The process may have been killed between the last attempt's failure and the request's end.
         if (job !== undefined && endedAttempts(job) >= maxAttempts) return await finish(id, { state: 'failed', error: `the export failed ${maxAttempts} times` });
@@ -130,5 +160,5 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
     }
   }
 
-  return { run, finish, percent: (id) => percents.get(id) ?? 0 };
+  return { run, finish, percent: (id) => percents.get(id) ?? 0, dropTakenBack };
 }

@@ -74,7 +74,7 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
 
   addMethod(['GET', 'POST'], '/api/raw/v1/export/get.json', 'raw_get', (user, given, baseUrl) => {
     const job = exports.find(user, single(given, 'idRawExport'));
-    return job === undefined ? rawNotFound : { data: answers.raw(job, baseUrl) };
+    return job === undefined ? rawNotFound : { data: answers.raw(job, user, baseUrl) };
   });
 
   addMethod(['GET', 'POST'], '/api/raw/v1/export/cancel.json', 'cancel', async (user, given) => {
@@ -86,7 +86,7 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
 
   addMethod(['GET', 'POST'], '/api/report/v1/file/get.json', 'report_get', (user, given, baseUrl) => {
     const job = exports.find(user, single(given, 'idReportFile'));
-    return job === undefined ? reportNotFound : { data: answers.report(job, baseUrl) };
+    return job === undefined ? reportNotFound : { data: answers.report(job, user, baseUrl) };
   });
 
   addMethod(['GET'], '/api/report/v1/file/list.json', 'report_list', (user) => ({ data: { reports: exports.list(user).map((job) => answers.summary(job)) } }));

@@ -15,6 +15,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 import { createAnswers } from './answers.ts';
 import { createExports } from './exports.ts';
 import { addExportRoutes } from './export-routes.ts';
+import { createLinkHolders } from './link-holders.ts';
 import { startJobRunner } from './job-runner.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './server.ts';
 import { createThrottle } from './throttle.ts';
@@ -135,7 +136,7 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     const answers = createAnswers(keys, (job) => exports.progress(job));
     const onAnswer = (method: string, status: number): void => answered.inc({ method, status: String(status) });
     addExportRoutes(server, { access, exports, answers, throttle: createThrottle(options), onAnswer }, { publicUrl: options.publicUrl });
-    addDownloadRoutes(server, { store, keys, clock, logger });
+    addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger });
     for (const add of dependencies.extraRoutes ?? []) add(server);
     closers.add('api server', () => server.close());
     const port = await listen(server, options.host, options.port);

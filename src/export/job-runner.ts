@@ -1,5 +1,7 @@
 import { isInProgress, type ReportJob } from '../reports/reports.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
+import { standingOf } from './standing.ts';
 import { createAttempts, type AttemptsDependencies, type AttemptsOptions } from './attempts.ts';
 
 /** Runs the export requests that wait, a bounded number at once, each in a worker of its own. */
@@ -34,14 +36,17 @@ function chooseNext(waiting: readonly ReportJob[], running: ReadonlyMap<number, 
 }
 
 /**
- * Starts the runner: requests in progress from before, of a process that was killed, begin anew at once. Stopping ends
- * the workers without counting their attempts.
+ * Starts the runner: requests in progress from before, of a process that was killed, begin anew at once. Requests of a user
+ * who is removed are canceled, those that read a removed app begin anew without it. Stopping ends the workers without
+ * counting their attempts.
  */
 export function startJobRunner(dependencies: JobRunnerDependencies, options: JobRunnerOptions): JobRunner {
-  const { store } = dependencies;
+  const { store, access, logger } = dependencies;
   const attempts = createAttempts(dependencies, options);
   const stopping = new AbortController();
   const running = new Map<number, Running>();
+  /** Requests that wait and are being canceled because their user was removed. */
+  const ending = new Map<number, Promise<void>>();
 
   function start(job: ReportJob): void {
     const abort = new AbortController();
@@ -57,25 +62,47 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
 
   function wake(): void {
     while (!stopping.signal.aborted && running.size < options.workers) {
-      const next = chooseNext(store.list().filter((job) => isInProgress(job) && !running.has(job.id)), running);
+      const next = chooseNext(store.list().filter((job) => isInProgress(job) && !running.has(job.id) && !ending.has(job.id) && standingOf(access, job.idUser) !== 'unknown'), running);
       if (next === undefined) return;
       start(next);
     }
   }
 
-  wake();
+  async function cancel(id: number): Promise<ReportJob | undefined> {
+    const before = store.find(id);
+    if (before === undefined || !isInProgress(before)) return undefined;
+    await attempts.finish(id, { state: 'canceled' });
+    const current = running.get(id);
+    current?.abort.abort();
+    await current?.done;
+    const after = store.find(id);
+    return after?.state === 'canceled' ? after : undefined;
+  }
+
+  async function cancelWaiting(id: number): Promise<void> {
+    try {
+      await cancel(id);
+    } catch (error) {
+      logger.warn({ idReport: id, error: describeError(error) }, 'export request of a removed user cannot be canceled now, will be when its turn comes');
+    } finally {
+      ending.delete(id);
+      wake();
+    }
+  }
+
+  /** Ends what works for whom access was taken from. A request that runs is canceled by its own next look. */
+  function endTakenBack(): void {
+    attempts.dropTakenBack();
+    const waiting = store.list().filter((job) => isInProgress(job) && !running.has(job.id) && !ending.has(job.id));
+    for (const job of waiting) if (standingOf(access, job.idUser) === 'removed') ending.set(job.id, cancelWaiting(job.id));
+    wake();
+  }
+
+  endTakenBack();
+  const stopListening = access.onChange(endTakenBack);
   return {
     wake,
-    async cancel(id) {
-      const before = store.find(id);
-      if (before === undefined || !isInProgress(before)) return undefined;
-      await attempts.finish(id, { state: 'canceled' });
-      const current = running.get(id);
-      current?.abort.abort();
-      await current?.done;
-      const after = store.find(id);
-      return after?.state === 'canceled' ? after : undefined;
-    },
+    cancel,
     progress(id) {
       const percent = Math.max(attempts.percent(id), store.toldProgress(id));
       store.noteProgress(id, percent);
@@ -83,8 +110,9 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
     },
     running: () => running.size,
     async stop() {
+      stopListening();
       stopping.abort();
-      await Promise.all([...running.values()].map((job) => job.done));
+      await Promise.all([...[...running.values()].map((job) => job.done), ...ending.values()]);
     },
   };
 }

@@ -117,14 +117,14 @@ const download = {
   parameters: [
     { name: 'id', in: 'path', required: true, schema: text },
     { name: 'name', in: 'path', required: true, schema: text },
-    ...['expires', 'kid', 'signature'].map((name) => ({ name, in: 'query', required: true, schema: text })),
+    ...['expires', 'kid', 'user', 'signature'].map((name) => ({ name, in: 'query', required: name !== 'user', schema: text })),
     { name: 'Range', in: 'header', required: false, schema: text },
   ],
   responses: {
     200: { description: 'The file: text/csv, application/gzip or application/zip.' },
     206: { description: 'The part of the file that Range asked for.' },
     304: { description: 'The file is the one of If-None-Match.' },
-    403: json('The link was not signed here, or has ended.', reference('AccessDenied')),
+    403: json('The link was not signed here, or it has ended, or the user whom it was given to was removed or has a new secret.', reference('AccessDenied')),
     404: json('The request is gone.', reference('ExportRefusal')),
     416: { description: 'Range lies beyond the file.' },
   },

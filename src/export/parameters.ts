@@ -1,4 +1,5 @@
 import { adMediators, countries, eventAliases, eventNames, findTitle, purchaseTypes, rooted, selectors, timezones, verification, type TitleDictionary } from '../model/dictionaries.ts';
+import { isSdkKey } from '../model/sdk-key.ts';
 
 /** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */
 export interface ValueRule {
@@ -48,7 +49,7 @@ const dateRule: ValueRule = {
 
 const sdkKeyRule: ValueRule = {
   allowed: 'SDK keys of 1 to 255 characters',
-  accept: (value) => (value.length >= 1 && value.length <= 255 ? value : undefined),
+  accept: (value) => (isSdkKey(value) ? value : undefined),
 };
 
 const eventNameRule: ValueRule = {

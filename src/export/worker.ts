@@ -1,4 +1,4 @@
-import { setPriority } from 'node:os';
+import { getPriority, setPriority } from 'node:os';
 import { runExport } from './run-export.ts';
 import type { WorkerMessage, WorkerPlan } from './worker-messages.ts';
 
@@ -15,7 +15,8 @@ function tell(message: WorkerMessage): void {
   process.send?.(message, undefined, undefined, () => undefined);
 }
 
-setPriority(niceness);
+// Where the operator has made the service nicer still, an ordinary user may not take that back.
+if (getPriority() < niceness) setPriority(niceness);
 // DuckDB's threads may be busy in the middle of a query: only SIGKILL ends them without waiting.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
 process.once('message', (plan) => {

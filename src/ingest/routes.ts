@@ -75,8 +75,12 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
   }
 
   async function importEvents(method: ImportMethod, app: App, request: FastifyRequest): Promise<Refusal | undefined> {
+    const view = access.current();
     const body = await readBody(request.raw);
     if ('reason' in body) return body;
+    // A body may take half a minute to come in: what was taken back meanwhile is refused.
+    const still = access.current() === view ? app : findApp(access, request);
+    if ('reason' in still) return still;
     const parsed = parseBody(body);
     if ('reason' in parsed) return parsed;
     const events = parseEvents(method, app, parsed.value);

@@ -8,18 +8,32 @@ import { isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseRange } from './byte-range.ts';
 import { archiveName, isExpired, type ReportFile, type ReportJob } from './reports.ts';
-import { parseLink } from './signed-links.ts';
+import { createOpenDownloads } from './open-downloads.ts';
+import { findNamedUser, parseLink, type LinkHolder } from './signed-links.ts';
 import type { SigningKeys } from './signing-keys.ts';
 import type { ReportStore } from './store.ts';
 
 export interface DownloadDependencies {
   readonly store: ReportStore;
   readonly keys: SigningKeys;
+  readonly holders: LinkHolders;
   readonly clock: Clock;
   readonly logger: Logger;
 }
 
+/** The users, as far as their links need them. */
+export interface LinkHolders {
+  /** The present mark of a user; undefined when there is none. */
+  findMark(idUser: string): string | undefined;
+  /** A user that is not found may exist all the same: the access data cannot be read. */
+  mayLackUsers(): boolean;
+  /** Calls back when users have changed. */
+  onChange(listener: () => void): () => void;
+}
+
 const accessDenied = { code: 403, message: 'Access denied', data: null };
+const unavailable = { code: 500, message: 'Internal Server Error', data: null };
+const retryAfterSeconds = 5;
 const notFound = { code: 404, message: 'Not Found', data: { error: { detail: 'The file is not found' } } };
 
 /** Opens a part. A symbolic link in its place is none of ours: what it leads to is not given out. */
@@ -95,20 +109,37 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
 
 /**
  * Adds the download routes: GET and HEAD of `/files/...` under a signed link, with Range, If-Range and ETag. No other
- * authorization is asked for, and none is looked at. A link that was not signed here, or that has ended, answers 403; a
- * request that is gone although its link has not ended, 404.
+ * authorization is asked for, and none is looked at. A link that was not signed here, that has ended, or whose holder has,
+ * answers 403; a request that is gone although its link has not ended, 404. A download under way ends with its holder.
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
-  const { store, keys, clock } = dependencies;
+  const { store, keys, clock, holders } = dependencies;
+  const downloads = createOpenDownloads();
+  const stopListening = holders.onChange(() => {
+    if (!holders.mayLackUsers()) downloads.endWhere(({ idUser, mark }) => holders.findMark(idUser) !== mark);
+  });
+  app.addHook('onClose', async () => stopListening());
+
+  /** Refuses a link; a user whom the damaged access data may lack is asked to come again. */
+  function refuse(reply: FastifyReply, idUser: string | undefined): FastifyReply {
+    const mayBeLive = idUser !== undefined && holders.mayLackUsers() && holders.findMark(idUser) === undefined;
+    return mayBeLive ? reply.code(500).header('retry-after', retryAfterSeconds).send(unavailable) : reply.code(403).send(accessDenied);
+  }
+
   app.route({
     method: ['GET', 'HEAD'],
     url: '/files/*',
     async handler(request, reply) {
       reply.header('cache-control', 'private, no-store');
-      const target = parseLink(keys, request.raw.url ?? '', clock.nowMs());
-      if (target === undefined) return reply.code(403).send(accessDenied);
+      const url = request.raw.url ?? '';
+      const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findMark(idUser));
+      if (target === undefined) return refuse(reply, findNamedUser(url));
       const job = store.find(target.id);
       if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return reply.code(404).send(notFound);
+      const mark = holders.findMark(job.idUser);
+      const holder: LinkHolder | undefined = target.holder ?? (mark === undefined ? undefined : { idUser: job.idUser, mark });
+      if (holder === undefined) return refuse(reply, job.idUser);
+      downloads.add(holder, reply.raw);
       const file = job.files?.find((candidate) => candidate.name === target.name);
       if (file !== undefined) return sendFile(request, reply, store.filePath(job.id, file.name), file);
       if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);

@@ -1,44 +1,68 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { SigningKeys } from './signing-keys.ts';
 
+/** Whom a link was given to. It needs no header, yet ends with its holder: a removed user keeps no link, nor does an old secret. */
+export interface LinkHolder {
+  readonly idUser: string;
+  /** Another one under each secret of the user. It is signed and never shown. */
+  readonly mark: string;
+}
+
 /** The file that a valid link leads to. */
 export interface LinkTarget {
   readonly id: number;
   readonly name: string;
   /** Unix seconds. */
   readonly expiresSeconds: number;
+  /** Absent in a link of a version before 0.3: those end with the user who ordered the report. */
+  readonly holder?: LinkHolder;
 }
+
+/** Finds the present mark of a user; undefined when there is no such user. */
+export type FindMark = (idUser: string) => string | undefined;
 
 /**
  * The one form a link has, as it stands in the request line. Nothing is decoded before this matches, and nothing is
  * left to chance after it: each parameter once, in this order, in its one spelling, none besides.
  */
-const linkPattern = /^\/files\/([1-9]\d{0,14})\/([A-Za-z0-9][A-Za-z0-9._-]{0,199})\?expires=([1-9]\d{0,11})&kid=([0-9a-f]{8})&signature=([0-9a-f]{64})$/;
+const linkPattern =
+  /^\/files\/([1-9]\d{0,14})\/([A-Za-z0-9][A-Za-z0-9._-]{0,199})\?expires=([1-9]\d{0,11})&kid=([0-9a-f]{8})(?:&user=([1-9]\d{0,14}))?&signature=([0-9a-f]{64})$/;
 
-function sign(secret: Buffer, path: string, expiresSeconds: string, kid: string): Buffer {
+function sign(secret: Buffer, path: string, expiresSeconds: string, kid: string, holder: LinkHolder | undefined): Buffer {
+  const of = holder === undefined ? '' : `\n${holder.idUser}\n${holder.mark}`;
   // HEAD asks for what GET would answer: one link serves both, signed as GET.
-  return createHmac('sha256', secret).update(`GET\n${path}\n${expiresSeconds}\n${kid}`).digest();
+  return createHmac('sha256', secret).update(`GET\n${path}\n${expiresSeconds}\n${kid}${of}`).digest();
 }
 
-/** Path and query of a file's link, signed with the current key: HMAC-SHA256 over method, path, expiry and key id. */
-export function signLink(keys: SigningKeys, target: LinkTarget): string {
+/** Path and query of a file's link, signed with the current key: HMAC-SHA256 over method, path, expiry, key id and holder. */
+export function signLink(keys: SigningKeys, { id, name, expiresSeconds, holder }: LinkTarget): string {
   const { kid, secret } = keys.current();
-  const path = `/files/${target.id}/${target.name}`;
-  const expires = String(target.expiresSeconds);
-  return `${path}?expires=${expires}&kid=${kid}&signature=${sign(secret, path, expires, kid).toString('hex')}`;
+  const path = `/files/${id}/${name}`;
+  const expires = String(expiresSeconds);
+  const of = holder === undefined ? '' : `&user=${holder.idUser}`;
+  return `${path}?expires=${expires}&kid=${kid}${of}&signature=${sign(secret, path, expires, kid, holder).toString('hex')}`;
+}
+
+/** The user whom a link names, whether it is signed or not; undefined for none. */
+export function findNamedUser(requestTarget: string): string | undefined {
+  return linkPattern.exec(requestTarget)?.[5];
 }
 
 /**
  * Parses the request target of a download (path and query exactly as received). Undefined unless the link is one that
- * this service signed and its time has not come. Comparing takes the same time wherever the signatures differ.
+ * this service signed, its time has not come, and its holder is a user with the same secret. Comparing takes the same
+ * time wherever the signatures differ.
  */
-export function parseLink(keys: SigningKeys, requestTarget: string, nowMs: number): LinkTarget | undefined {
+export function parseLink(keys: SigningKeys, requestTarget: string, nowMs: number, findMark: FindMark): LinkTarget | undefined {
   const match = linkPattern.exec(requestTarget);
   if (match === null) return undefined;
-  const [, id = '', name = '', expires = '', kid = '', signature = ''] = match;
+  const [, id = '', name = '', expires = '', kid = '', idUser, signature = ''] = match;
   const key = keys.find(kid);
   if (key === undefined) return undefined;
-  if (!timingSafeEqual(sign(key.secret, `/files/${id}/${name}`, expires, kid), Buffer.from(signature, 'hex'))) return undefined;
+  const mark = idUser === undefined ? undefined : findMark(idUser);
+  const holder = idUser === undefined ? undefined : { idUser, mark: mark ?? '' };
+  const isSigned = timingSafeEqual(sign(key.secret, `/files/${id}/${name}`, expires, kid, holder), Buffer.from(signature, 'hex'));
+  if (!isSigned || (holder !== undefined && mark === undefined)) return undefined;
   const expiresSeconds = Number(expires);
-  return nowMs < expiresSeconds * 1000 ? { id: Number(id), name, expiresSeconds } : undefined;
+  return nowMs < expiresSeconds * 1000 ? { id: Number(id), name, expiresSeconds, ...(holder === undefined ? {} : { holder }) } : undefined;
 }

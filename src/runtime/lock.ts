@@ -75,8 +75,9 @@ function openLocked(folder: string): number | undefined {
   throw new AppError('folder_lost', `the folder ${folder} is replaced again and again`);
 }
 
-/** Says whether anybody holds the lock of a folder. */
+/** Says whether anybody holds the lock of a folder. One that is not there is not made: nobody holds it. */
 export function isLocked(folder: string): boolean {
+  if (findFolderId(folder) === undefined) return false;
   const fd = openLocked(folder);
   if (fd !== undefined) closeSync(fd);
   return fd === undefined;

@@ -1,7 +1,7 @@
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, fstatSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { isSystemError } from './errors.ts';
-import { findFolderId } from './folder-id.ts';
+import { findFolderId, folderIdOf } from './folder-id.ts';
 import type { KeeperState } from './keeper.ts';
 import { isSameProcess } from './process-identity.ts';
 
@@ -27,13 +27,26 @@ export interface ServiceState {
   readonly silentMs: Readonly<Record<string, number>>;
 }
 
+/** A state at rest. */
+interface StoredState extends ServiceState {
+  /** Device and number of the file that it was written to: one that was copied, whatever over, says another. Absent before 0.3. */
+  readonly file?: string;
+}
+
 const stateFile = (runFolder: string, pid: number): string => path.join(runFolder, `supervisor-${pid}.json`);
 
 /** Writes the state for the commands to read. Not durable on purpose: it means nothing after the process. */
 export function writeServiceState(runFolder: string, state: ServiceState): void {
   mkdirSync(runFolder, { recursive: true, mode: 0o700 });
   const file = stateFile(runFolder, state.pid);
-  writeFileSync(`${file}.tmp`, JSON.stringify(state), { mode: 0o600 });
+  const fd = openSync(`${file}.tmp`, 'w', 0o600);
+  try {
+    // The number stays that of the file when it gets its name.
+    const stored: StoredState = { ...state, file: folderIdOf(fstatSync(fd)) };
+    writeFileSync(fd, JSON.stringify(stored));
+  } finally {
+    closeSync(fd);
+  }
   renameSync(`${file}.tmp`, file);
 }
 
@@ -43,13 +56,21 @@ export function removeServiceState(runFolder: string, pid: number): void {
   rmSync(`${stateFile(runFolder, pid)}.tmp`, { force: true });
 }
 
-/** Reads one state; undefined when it went in the meantime, or a power cut left half of it. */
+/**
+ * Reads one state; undefined when it went in the meantime, a power cut left half of it, or the file is a copy of the one that
+ * was written: the state is then that of another folder, or of this one before it was restored.
+ */
 function findState(file: string): ServiceState | undefined {
+  let fd: number | undefined;
   try {
-    return JSON.parse(readFileSync(file, 'utf8')) as ServiceState;
+    fd = openSync(file, 'r');
+    const { file: writtenTo, ...state } = JSON.parse(readFileSync(fd, 'utf8')) as StoredState;
+    return writtenTo === undefined || writtenTo === folderIdOf(fstatSync(fd)) ? state : undefined;
   } catch (error) {
     if (error instanceof SyntaxError || isSystemError(error, 'ENOENT')) return undefined;
     throw error;
+  } finally {
+    if (fd !== undefined) closeSync(fd);
   }
 }
 
@@ -80,9 +101,12 @@ export function readServiceStates(runFolder: string): readonly ServiceState[] {
   return readStates(runFolder).filter(isOfRunningProcess);
 }
 
-/** The last states of supervisors that are gone and did not stop: killed, or lost with the machine. The next start forgets them. */
+/**
+ * The last states of supervisors that are gone and did not stop: killed, or lost with the machine. The next start forgets them.
+ * One of an earlier version does not say which folder it is of, and may have come with a copy: it is passed over.
+ */
 export function listLostServices(runFolder: string): readonly ServiceState[] {
-  return readStates(runFolder).filter((state) => !isOfRunningProcess(state));
+  return readStates(runFolder).filter((state) => state.folder !== undefined && !isOfRunningProcess(state));
 }
 
 /** The processes of which one data folder has one, whoever runs it. */

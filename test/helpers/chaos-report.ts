@@ -26,6 +26,7 @@ export const promises = {
   P13: 'nobody reads what is not theirs',
   P14: 'one owner',
   P16: 'erased is gone',
+  P19: 'what is taken back ends',
 } as const;
 export type PromiseId = keyof typeof promises;
 

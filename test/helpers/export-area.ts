@@ -179,6 +179,7 @@ export function createExportArea(dataDir: string): ExportArea {
   const paths = { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') };
   const tableDir = path.join(dataDir, 'lake', 'events');
   const reportsDir = path.join(dataDir, 'reports');
+  let analysts = 0;
   const defaults: ExportOptions = {
     host: '127.0.0.1',
     port: 0,
@@ -204,7 +205,7 @@ export function createExportArea(dataDir: string): ExportArea {
     reportsDir,
     keysDir: paths.keys,
     addApp: async (app) => void (await addApp(paths, app, Date.now())),
-    addUser: (user) => addUser(paths, { name: 'analyst', idAccount: 1, canExport: true, ...user }),
+    addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {
       const { clockOffsetSeconds = 0, ...given } = options;
       const logger = createLogger('silent');

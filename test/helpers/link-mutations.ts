@@ -16,13 +16,15 @@ interface Parts {
   readonly name: string;
   readonly expires: string;
   readonly kid: string;
+  /** Empty in a link of an earlier version. */
+  readonly user: string;
   readonly signature: string;
 }
 
 function partsOf(link: string): Parts {
-  const [, path = '', id = '', name = '', expires = '', kid = '', signature = ''] = /^(\/files\/(\d+)\/([^?]+))\?expires=(\d+)&kid=(\w+)&signature=(\w+)$/.exec(link) ?? [];
+  const [, path = '', id = '', name = '', expires = '', kid = '', user = '', signature = ''] = /^(\/files\/(\d+)\/([^?]+))\?expires=(\d+)&kid=(\w+)(?:&user=(\d+))?&signature=(\w+)$/.exec(link) ?? [];
   if (signature === '') throw new Error(`not a link: ${link}`);
-  return { link, path, id, name, expires, kid, signature };
+  return { link, path, id, name, expires, kid, user, signature };
 }
 
 /** Another spelling of the same number, name or bytes, which a lenient reader would take for the same. */
@@ -70,6 +72,12 @@ function changedKey({ link, kid }: Parts, others: readonly Parts[]): fc.Arbitrar
   return kids.map((changed) => link.replace(`kid=${kid}`, `kid=${changed}`));
 }
 
+function changedUser({ link, user }: Parts, others: readonly Parts[]): fc.Arbitrary<string> {
+  const [from, named] = user === '' ? ['&signature=', '&signature='] : [`&user=${user}`, ''];
+  const users = fc.oneof(fc.constantFrom(...others.map((other) => other.user), '0', '-1', '__proto__'), fc.integer({ min: 1, max: 2 ** 45 }).map(String), ...(user === '' ? [] : [respellings(user)]));
+  return fc.oneof(users.map((changed) => link.replace(from, `&user=${changed}${named}`)), fc.constantFrom(link.replace(from, named), link.replace(from, `${from}${from}`)));
+}
+
 function changedSignature({ link, signature }: Parts, others: readonly Parts[]): fc.Arbitrary<string> {
   const nibble = fc.tuple(fc.nat(signature.length - 1), fc.integer({ min: 1, max: 15 })).map(([at, difference]) => signature.slice(0, at) + (Number.parseInt(signature[at] ?? '0', 16) ^ difference).toString(16) + signature.slice(at + 1));
   const bytes = fc.uint8Array({ minLength: 0, maxLength: 40 }).map((value) => Buffer.from(value).toString('hex'));
@@ -78,8 +86,8 @@ function changedSignature({ link, signature }: Parts, others: readonly Parts[]):
 }
 
 /** The query put together anew: parameters in another order, missing, doubled, renamed, joined in other ways. */
-function changedQuery({ path, expires, kid, signature }: Parts, other: Parts): fc.Arbitrary<string> {
-  const pairs = [['expires', expires], ['kid', kid], ['signature', signature], ['expires', other.expires], ['kid', other.kid], ['signature', other.signature], ['method', 'GET'], ['x', '1']] as const;
+function changedQuery({ path, expires, kid, user, signature }: Parts, other: Parts): fc.Arbitrary<string> {
+  const pairs = [['expires', expires], ['kid', kid], ['signature', signature], ['expires', other.expires], ['user', user], ['kid', other.kid], ['user', other.user], ['signature', other.signature], ['method', 'GET'], ['x', '1']] as const;
   const name = fc.constantFrom((text: string) => text, (text: string) => text.toUpperCase(), (text: string) => `${text}[]`, (text: string) => `${text}%20`, (text: string) => `%${text.charCodeAt(0).toString(16)}${text.slice(1)}`);
   const pair = fc.tuple(fc.constantFrom(...pairs), name).map(([[key, value], rename]) => `${rename(key)}=${value}`);
   return fc.tuple(fc.array(pair, { maxLength: 5 }), fc.constantFrom('&', '&', '&', ';', '&&', '?', '&amp;'), fc.constantFrom('?', '?', '?', '??', '?&', '#', '%3f')).map(([chosen, between, mark]) => path + mark + chosen.join(between));
@@ -99,6 +107,7 @@ export function changedLinks(links: readonly string[]): fc.Arbitrary<ChangedLink
     of('path', changedPath),
     of('expiry', changedExpiry),
     of('key', (parts) => changedKey(parts, all)),
+    of('user', (parts) => changedUser(parts, all)),
     of('signature', (parts) => changedSignature(parts, all)),
     of('query', changedQuery),
     of('two components', (parts, other) => changedExpiry(parts, other).chain((text) => fc.constantFrom(text.replace(parts.path, other.path), text.replace(parts.signature, other.signature), text.replace(parts.kid, other.kid), `${methods.join('')}${text}`))),

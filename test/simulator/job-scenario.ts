@@ -45,7 +45,7 @@ function start(play: Play): void {
   const process = world.start(`export ${play.starts}`, async () => {
     try {
       const store = await openReportStore(world.clock, logger, { reportsDir, linkTtlSeconds });
-      const access = { current: () => ({ appsOfAccount: () => [], findApp: () => undefined, findAppByToken: () => undefined, findUser: () => undefined }), mayLackApps: () => false, mayLackUsers: () => false, problems: () => [], close: () => undefined };
+      const access = { current: () => ({ appsOfAccount: () => [], findApp: () => undefined, findAppByToken: () => undefined, findUser: (idUser: string) => ({ idUser, name: idUser, idAccount: 1, secret: 's', canExport: true, maxExports: undefined }) }), mayLackApps: () => false, mayLackUsers: () => false, problems: () => [], onChange: () => () => undefined, close: () => undefined };
       const runner = startJobRunner({ store, access, clock: world.clock, logger, onEnd: () => undefined, onDamage: () => undefined }, { workers: 2, timeoutMs: 600_000, tableDir: reportsDir, limits });
       startSweeper(store, world.clock, logger);
       opened.open = { store, runner };

@@ -43,7 +43,7 @@ describe('links', () => {
     expect(data.files?.length).toBeGreaterThan(2);
     let rows = 0;
     for (const [index, file] of (data.files ?? []).entries()) {
-      expect(file.link).toMatch(new RegExp(`^http://127\\.0\\.0\\.1:${running.port}/files/${id}/${id}\\.customEvents\\.[0-9a-f]{32}\\.${index + 1}\\.csv\\.gz\\?expires=\\d+&kid=[0-9a-f]{8}&signature=[0-9a-f]{64}$`));
+      expect(file.link).toMatch(new RegExp(`^http://127\\.0\\.0\\.1:${running.port}/files/${id}/${id}\\.customEvents\\.[0-9a-f]{32}\\.${index + 1}\\.csv\\.gz\\?expires=\\d+&kid=[0-9a-f]{8}&user=${user.idUser}&signature=[0-9a-f]{64}$`));
       const answer = await send(running.port, targetOf(file.link));
       expect([answer.status, answer.headers['content-type'], answer.body.length]).toEqual([200, 'application/gzip', file.bytes]);
       expect(createHash('sha256').update(answer.body).digest('hex')).toBe(file.sha256);

@@ -28,7 +28,7 @@ const whole = { apps: true, users: true, problems: 0 };
 
 describe('access data that is gone', () => {
   it('is no problem in a new folder, where there never was any', () => {
-    const reader = openAccessReader(newPaths(), logger, () => holdsEvents('/nonexistent'));
+    const reader = openAccessReader(newPaths(), logger, { isExpected: () => holdsEvents('/nonexistent') });
     expect(judge(reader)).toEqual(whole);
     reader.close();
   });
@@ -51,7 +51,7 @@ describe('access data that is gone', () => {
     const lake = path.join(path.dirname(paths.access), 'lake');
     mkdirSync(path.join(lake, 'events', name), { recursive: true });
     writeFileSync(path.join(lake, 'events', name, 'a.parquet'), '');
-    const reader = openAccessReader(paths, logger, () => holdsEvents(lake));
+    const reader = openAccessReader(paths, logger, { isExpected: () => holdsEvents(lake) });
     expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
     reader.close();
   });

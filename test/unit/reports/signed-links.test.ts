@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseLink, signLink } from '../../../src/reports/signed-links.ts';
+import { parseLink, signLink, type FindMark } from '../../../src/reports/signed-links.ts';
 import type { SigningKey, SigningKeys } from '../../../src/reports/signing-keys.ts';
 import { changedLinks } from '../../helpers/link-mutations.ts';
 
@@ -15,20 +15,24 @@ const keys = keysOf(older, newest);
 const target = { id: 42, name: '42.customEvents.0123456789abcdef0123456789abcdef.1.csv.gz', expiresSeconds: 1_800_000_000 };
 const nowMs = 1_799_999_000_000;
 const link = signLink(keys, target);
-const given = [link, signLink(keysOf(older), { ...target, id: 43 })];
+const holder = { idUser: '7', mark: 'mark of 7' };
+const held = { ...target, holder };
+const ownLink = signLink(keys, held);
+const given = [link, signLink(keysOf(older), { ...target, id: 43 }), ownLink, signLink(keys, { ...target, holder: { idUser: '8', mark: 'mark of 8' } })];
+const findMark: FindMark = (idUser) => ({ 7: 'mark of 7', 8: 'mark of 8' })[idUser];
 
 describe('a signed link', () => {
   it('leads to its file until its end, to the second', () => {
-    expect(parseLink(keys, link, nowMs)).toEqual(target);
-    expect(parseLink(keys, link, target.expiresSeconds * 1000 - 1)).toEqual(target);
-    expect(parseLink(keys, link, target.expiresSeconds * 1000)).toBeUndefined();
+    expect(parseLink(keys, link, nowMs, findMark)).toEqual(target);
+    expect(parseLink(keys, link, target.expiresSeconds * 1000 - 1, findMark)).toEqual(target);
+    expect(parseLink(keys, link, target.expiresSeconds * 1000, findMark)).toBeUndefined();
   });
 
   it('is not accepted in any changed form', () => {
     fc.assert(
       fc.property(changedLinks(given), ({ text }) => {
         fc.pre(!given.includes(text));
-        expect(parseLink(keys, text, nowMs)).toBeUndefined();
+        expect(parseLink(keys, text, nowMs, findMark)).toBeUndefined();
       }),
       { numRuns: 3000, seed: 20_251_121 },
     );
@@ -37,8 +41,8 @@ describe('a signed link', () => {
   it('is not accepted when it is anything at all', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (text) => {
-        expect(parseLink(keys, text, nowMs)).toBeUndefined();
-        expect(parseLink(keys, `/files/${text}`, nowMs)).toBeUndefined();
+        expect(parseLink(keys, text, nowMs, findMark)).toBeUndefined();
+        expect(parseLink(keys, `/files/${text}`, nowMs, findMark)).toBeUndefined();
       }),
       { numRuns: 5000, seed: 5 },
     );
@@ -46,15 +50,25 @@ describe('a signed link', () => {
 
   it('signed with a retired key is accepted as long as the key is kept', () => {
     const old = signLink(keysOf(older), target);
-    expect(parseLink(keys, old, nowMs)).toEqual(target);
-    expect(parseLink(keysOf(newest), old, nowMs)).toBeUndefined();
+    expect(parseLink(keys, old, nowMs, findMark)).toEqual(target);
+    expect(parseLink(keysOf(newest), old, nowMs, findMark)).toBeUndefined();
+  });
+
+  it('of a user ends with the user, and with the secret under which it was given', () => {
+    expect(ownLink).toContain('&user=7&signature=');
+    expect(parseLink(keys, ownLink, nowMs, findMark)).toEqual(held);
+    expect(parseLink(keys, ownLink, nowMs, () => undefined)).toBeUndefined();
+    expect(parseLink(keys, ownLink, nowMs, () => 'mark under another secret')).toBeUndefined();
+    // another's id, or nobody's, in its place
+    for (const changed of ['&user=8', '&user=70', '']) expect(parseLink(keys, ownLink.replace('&user=7', changed), nowMs, findMark)).toBeUndefined();
+    expect(parseLink(keys, signLink(keys, { ...target, holder: { idUser: '7', mark: '' } }), nowMs, () => undefined)).toBeUndefined();
   });
 
   it('of every id and name leads to just that', () => {
     const names = fc.stringMatching(/^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$/);
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 2 ** 45 }), names, fc.integer({ min: 1_800_000_000, max: 4_000_000_000 }), (id, name, expiresSeconds) => {
-        expect(parseLink(keys, signLink(keys, { id, name, expiresSeconds }), nowMs)).toEqual({ id, name, expiresSeconds });
+        expect(parseLink(keys, signLink(keys, { id, name, expiresSeconds }), nowMs, findMark)).toEqual({ id, name, expiresSeconds });
       }),
     );
   });

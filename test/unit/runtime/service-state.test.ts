@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findProcessStart } from '../../../src/runtime/process-identity.ts';
@@ -55,6 +55,27 @@ describe('the state of a service', () => {
     expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
     sweepServiceStates(run);
     expect(readdirSync(run)).toEqual([]);
+  });
+
+  it('that was copied over its own folder, as a restore does it, says nothing of the service that was to be lost', () => {
+    const run = path.join(testFolder(), 'run');
+    const killed = { ...stateOf(process.pid, 'of another'), folder: findFolderId(path.dirname(run)) ?? '' };
+    writeServiceState(run, killed);
+    expect(listLostServices(run).map(({ pid }) => pid)).toEqual([process.pid]);
+    const file = path.join(run, `supervisor-${process.pid}.json`);
+    cpSync(file, `${file}.backup`);
+    renameSync(`${file}.backup`, file);
+    expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
+  });
+
+  it('of an earlier version, which names no folder, counts while its process runs and is no loss afterwards', () => {
+    const run = path.join(testFolder(), 'run');
+    mkdirSync(run);
+    const write = (state: ServiceState): void => writeFileSync(path.join(run, `supervisor-${state.pid}.json`), JSON.stringify(state));
+    write(own);
+    expect(readServiceStates(run)).toHaveLength(1);
+    write(stateOf(process.pid, 'of another'));
+    expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
   });
 
   it('names the other service that runs one of the same processes on the folder', async () => {

@@ -1,0 +1,51 @@
+import type { Platform } from '../model/event-kinds.ts';
+import { readAccessFile, type AccessPaths } from './access-file.ts';
+
+/** A line of `tributary app list`. Ids are texts, as in every answer. */
+export interface ListedApp {
+  readonly idApp: string;
+  readonly platform: Platform;
+  readonly title: string;
+  readonly idAccount: string;
+  readonly idProject?: string;
+  readonly sdkKey: string;
+  /** The live tokens by their first characters; empty for an app that was removed. */
+  readonly tokens: readonly { readonly prefix: string; readonly createdAt: string }[];
+  /** ISO time; of a removed app. */
+  readonly removedAt?: string;
+}
+
+/** A line of `tributary user list`. */
+export interface ListedUser {
+  readonly idUser: string;
+  readonly name: string;
+  readonly idAccount: string;
+  readonly canExport: boolean;
+  readonly maxExports?: number;
+}
+
+/** The apps by id: the live ones, or those that were removed. `corrupt` as `readAccessFile`. */
+export function listApps(paths: AccessPaths, removed = false): ListedApp[] {
+  const { apps, removedApps = [] } = readAccessFile(paths);
+  const listed = removed ? removedApps.map((app) => ({ ...app, tokens: [] })) : apps.map((app) => ({ ...app, removedAt: undefined }));
+  return listed
+    .toSorted((a, b) => a.idApp - b.idApp)
+    .map(({ idApp, platform, title, idAccount, idProject, sdkKey, tokens, removedAt }) => ({
+      idApp: String(idApp),
+      platform,
+      title,
+      idAccount: String(idAccount),
+      ...(idProject === undefined ? {} : { idProject: String(idProject) }),
+      sdkKey,
+      tokens: tokens.map(({ prefix, createdAt }) => ({ prefix, createdAt })),
+      ...(removedAt === undefined ? {} : { removedAt }),
+    }));
+}
+
+/** The users by id. `corrupt` as `readAccessFile`. */
+export function listUsers(paths: AccessPaths): ListedUser[] {
+  const { users } = readAccessFile(paths);
+  return users
+    .toSorted((a, b) => a.idUser - b.idUser)
+    .map(({ idUser, name, idAccount, canExport, maxExports }) => ({ idUser: String(idUser), name, idAccount: String(idAccount), canExport, ...(maxExports === undefined ? {} : { maxExports }) }));
+}

@@ -1,0 +1,61 @@
+import { readdirSync, statSync } from 'node:fs';
+import { dataPaths, type Config, type Environment } from '../config.ts';
+import { AppError, isSystemError } from '../runtime/errors.ts';
+
+/**
+ * What a command may do about a data folder that is not there.
+ *
+ * - `existing`: refuse. For whatever reads, and for changes to what must be there already: a mistyped path never looks
+ *   like an empty service, and nothing is created beside it.
+ * - `named`: make it where `--data` or TRIBUTARY_DATA_DIR names it, and refuse where it is only the default `./data`: in a
+ *   wrong directory that would begin a second service.
+ * - `any`: make it. `start` alone.
+ */
+export type DataFolderUse = 'existing' | 'named' | 'any';
+
+/** Lists a folder; undefined when there is none. */
+function findNames(folder: string): readonly string[] | undefined {
+  try {
+    if (!statSync(folder).isDirectory()) throw new AppError('usage', `${folder} is a file and no folder`, { hint: 'Name the data folder by --data.' });
+    return readdirSync(folder);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
+    if (isSystemError(error)) throw new AppError('disk', `the data folder ${folder} cannot be read`, { cause: error, hint: 'Run the command as the user that the service runs as.', retryable: false });
+    throw error;
+  }
+}
+
+/** Says whether a folder holds anything that the service or its commands have written. */
+function holdsOurs(dataDir: string, names: readonly string[]): boolean {
+  const ours = Object.values(dataPaths(dataDir)).map((file) => file.slice(dataDir.length).replaceAll('/', ''));
+  return names.some((name) => ours.includes(name));
+}
+
+/** Says whether somebody chose the data folder, by `--data` or the variable. */
+function isNamed(option: string | undefined, environment: Environment): boolean {
+  return option !== undefined || (environment['TRIBUTARY_DATA_DIR'] ?? '') !== '';
+}
+
+/**
+ * Refuses a data folder that is not there, as `use` says; creates nothing itself. `option` is the value of `--data`.
+ * Errors: `not_found`; `usage` for a file; `disk` when it cannot be read.
+ */
+export function assertDataFolder({ dataDir }: Config, use: DataFolderUse, option: string | undefined, environment: Environment): void {
+  if (use === 'any') return;
+  const names = findNames(dataDir);
+  if (use === 'named') {
+    if (names !== undefined || isNamed(option, environment)) return;
+    throw new AppError('not_found', `there is no data folder ${dataDir}`, { hint: 'Run the command where the service runs, or name the folder by --data or TRIBUTARY_DATA_DIR: a folder that is named is made.' });
+  }
+  if (names !== undefined && holdsOurs(dataDir, names)) return;
+  throw new AppError('not_found', names === undefined ? `there is no data folder ${dataDir}` : `${dataDir} is no data folder: nothing of tributary is in it`, {
+    hint: "Name the folder by --data or TRIBUTARY_DATA_DIR; 'tributary start' and 'tributary app add' make a new one.",
+  });
+}
+
+/** Refuses a data folder that has no lake yet. Error: `not_found`. */
+export function assertLake(config: Config): void {
+  const { lake } = dataPaths(config.dataDir);
+  if (findNames(lake) !== undefined) return;
+  throw new AppError('not_found', `there is no lake in ${config.dataDir} yet`, { hint: "The first 'tributary start' makes it." });
+}

@@ -1,0 +1,115 @@
+import { createHash } from 'node:crypto';
+import { mkdirSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import type { AccessPaths } from '../../../src/access/access-file.ts';
+import { addApp, addUser } from '../../../src/access/commands.ts';
+import { openAccessReader } from '../../../src/access/store.ts';
+import { selectApps, type ExportApp, type ExportRequest } from '../../../src/export/request.ts';
+import { renderChecked } from '../../../src/runtime/checked-json.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+/**
+ * Access data with thousands of apps in one account. Work is counted, not timed: elements that are sorted or searched
+ * through, and characters that are parsed, on this thread.
+ */
+
+const logger = createLogger('silent');
+const tokenOf = (idApp: number): string => `token of ${idApp}`;
+
+/** Access data of many apps, as as many commands would have left it. */
+function writeApps(count: number): AccessPaths {
+  const folder = testFolder();
+  const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
+  const apps = Array.from({ length: count }, (_, index) => count - index).map((idApp) => ({
+    idApp,
+    platform: 'web',
+    title: `App ${idApp}`,
+    sdkKey: `key-${idApp}`,
+    idAccount: 1,
+    tokens: [{ prefix: 'token of', sha256: createHash('sha256').update(tokenOf(idApp)).digest('hex'), createdAt: new Date(0).toISOString() }],
+  }));
+  mkdirSync(paths.keys);
+  writeFileSync(paths.access, renderChecked({ nextIdUser: 1, revision: 1, apps, users: [] }, 2));
+  return paths;
+}
+
+/** Counts from here on, to the end of the test. */
+function countWork() {
+  const work = { sorted: 0, searched: 0, parsed: 0 };
+  const { toSorted, includes } = Array.prototype;
+  const parse = JSON.parse.bind(JSON);
+  vi.spyOn(Array.prototype, 'toSorted').mockImplementation(function count(this: unknown[], compare) {
+    work.sorted += this.length;
+    return toSorted.call(this, compare);
+  });
+  vi.spyOn(Array.prototype, 'includes').mockImplementation(function count(this: unknown[], ...words) {
+    work.searched += this.length;
+    return includes.call(this, ...words);
+  });
+  vi.spyOn(JSON, 'parse').mockImplementation((text: string, ...rest) => {
+    work.parsed += text.length;
+    return parse(text, ...rest) as unknown;
+  });
+  onTestFinished(() => void vi.restoreAllMocks());
+  return work;
+}
+
+describe('access data of many apps', () => {
+  it('is read with work that grows with them, not with their square', () => {
+    const paths = writeApps(2000);
+    const work = countWork();
+    const reader = openAccessReader(paths, logger);
+    onTestFinished(() => reader.close());
+    expect(reader.current().appsOfAccount(1)).toHaveLength(2000);
+    expect(work.sorted).toBeLessThanOrEqual(3 * 2000);
+  });
+
+  it('is read anew beside the thread that imports, which parses the records that it is asked for and no more', async () => {
+    const paths = writeApps(3000);
+    const reader = openAccessReader(paths, logger);
+    onTestFinished(() => reader.close());
+    const { token } = await addApp(paths, { idApp: 9000, platform: 'web', idAccount: 1 }, 0);
+    const { size } = statSync(paths.access);
+    const work = countWork();
+    await vi.waitFor(() => expect(reader.current().findAppByToken(9000, token)).toBeDefined(), { timeout: 10_000 });
+    expect(reader.current().findAppByToken(17, tokenOf(17))).toMatchObject({ idApp: 17, title: 'App 17' });
+    expect(reader.current().findAppByToken(17, tokenOf(18))).toBeUndefined();
+    expect(work.parsed).toBeLessThan(size / 100);
+    expect(work.sorted).toBe(0);
+  });
+
+  it('goes on in force when it is damaged while it is large', async () => {
+    const paths = writeApps(1000);
+    const reader = openAccessReader(paths, logger);
+    onTestFinished(() => reader.close());
+    writeFileSync(paths.access, `{"version":1,"padding":"${'x'.repeat(100_000)}"`);
+    await vi.waitFor(() => expect(reader.problems()[0]?.what).toMatch(/access\.json cannot be read: .*Restore access\.json from a backup/), { timeout: 10_000 });
+    expect(reader.current().findAppByToken(17, tokenOf(17))).toBeDefined();
+  });
+
+  it('is read with users as with apps: each secret is opened when its user signs in', async () => {
+    const paths = writeApps(1000);
+    const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
+    const reader = openAccessReader(paths, logger);
+    onTestFinished(() => reader.close());
+    const other = await addUser(paths, { name: 'bob', idAccount: 1, canExport: true });
+    await vi.waitFor(() => expect(reader.current().findUser(other.idUser)?.secret).toBe(other.secret), { timeout: 10_000 });
+    expect(reader.current().findUser(idUser)?.secret).toBe(secret);
+    for (const strange of ['0', '01', '3', '', 'x', '1e0']) expect(reader.current().findUser(strange)).toBeUndefined();
+  });
+});
+
+describe('the apps of an export', () => {
+  it('are chosen by values that are each looked up once, not once for each app', () => {
+    const apps: ExportApp[] = Array.from({ length: 5000 }, (_, index) => ({ idApp: index + 1, sdkKey: `key-${index + 1}`, title: '', platform: 'web', idAccount: 1, idProject: index % 2 === 0 ? 5 : undefined }));
+    const values = Array.from({ length: 999 }, (_, index) => String(4500 + index));
+    const request = { idApp: values, SDKKey: ['key-1', 'key-2'], idAccount: values.concat('1'), idProject: values.concat('5') } as unknown as ExportRequest;
+    const work = countWork();
+    const chosen = selectApps(request, apps);
+    expect(work.searched).toBeLessThan(100);
+    expect(chosen.map(({ idApp }) => idApp)).toEqual([1, ...Array.from({ length: 250 }, (_, index) => 4501 + 2 * index)]);
+    expect(selectApps({} as ExportRequest, apps)).toHaveLength(5000);
+  });
+});
