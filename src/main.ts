@@ -13,6 +13,8 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   lake: async () => (await import('./cli/lake.ts')).lakeCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,
+  backup: async () => (await import('./cli/backup.ts')).backupCommand,
+  restore: async () => (await import('./cli/restore.ts')).restoreCommand,
   key: async () => (await import('./cli/key.ts')).keyCommand,
   demo: async () => (await import('./cli/demo-command.ts')).demoCommand,
   setup: async () => (await import('./cli/setup.ts')).setupCommand,
@@ -64,6 +66,11 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
   if (load === undefined) {
     process.stderr.write(`tributary: there is no command '${name}'. 'tributary help' lists them.\n`);
     return 1;
+  }
+  if (args.includes('--help')) {
+    const { summary, usage } = await load();
+    process.stdout.write(`${usage}\n       ${summary}\n`);
+    return 0;
   }
   const signals = name === 'role' ? ignoreInterrupts() : listenForSignals();
   const command = await load();

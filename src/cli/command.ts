@@ -1,5 +1,6 @@
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { parseConfig, type Config, type Environment } from '../config.ts';
+import { assertDataFormat } from '../runtime/data-format.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 
 /** What a command gets from the process it runs in. */
@@ -60,7 +61,12 @@ export function parseId(text: string | undefined, what: string): number {
   return value;
 }
 
-/** The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). */
+/**
+ * The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). Errors:
+ * `config_invalid`; `data_format` when the data folder is one that this program must not touch.
+ */
 export function resolveConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>): Config {
-  return parseConfig({ ...environment, ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) });
+  const config = parseConfig({ ...environment, ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) });
+  assertDataFormat(config.dataDir);
+  return config;
 }
