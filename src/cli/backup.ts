@@ -29,7 +29,7 @@ async function assertNoStream({ dataDir }: Config): Promise<void> {
 }
 
 /** Finds the stream of a data folder: of the service that runs on it, of the broker that is named, or of the folder's own broker, which then runs for this. */
-function findStreamOf(config: Config, logger: Logger, { entry, environment }: Pick<CommandContext, 'entry' | 'environment'>): BackupSource['withStream'] {
+function findStreamOf(config: Config, logger: Logger, { entry, environment, stop }: Pick<CommandContext, 'entry' | 'environment' | 'stop'>): BackupSource['withStream'] {
   const paths = dataPaths(config.dataDir);
   return async (work) => {
     const find = () => readServiceStates(paths.run)[0];
@@ -40,8 +40,9 @@ function findStreamOf(config: Config, logger: Logger, { entry, environment }: Pi
     }
     return buildWithClosers(logger, async (closers) => {
       try {
-        if (running === undefined && config.natsUrl === undefined) {
-          const broker = await startService({ config, roles: [], entry, environment, logger });
+        const isOwn = running === undefined ? config.natsUrl === undefined : running.processes.some(({ name }) => name === 'nats-server');
+        if (running === undefined && isOwn) {
+          const broker = await startService({ config, roles: [], entry, environment, logger, signal: stop });
           closers.add('broker', () => broker.stop());
         }
         const { natsUrl: url = config.natsUrl, streamName = config.streamName } = find() ?? {};
@@ -50,7 +51,6 @@ function findStreamOf(config: Config, logger: Logger, { entry, environment }: Pi
         closers.add('stream', () => connection.close());
         if (!(await hasStream(connection, streamName))) return await work(undefined);
         // The store of the service's own broker lies in the data folder: what is in it is nobody else's.
-        const isOwn = existsSync(path.join(paths.nats, 'store')) && config.natsUrl === undefined;
         const guard = isOwn ? undefined : await openGuard(connection, { streamName, claimFile: paths.claim, logger });
         if (guard !== undefined) closers.add('stream guard', () => guard.stop());
         const reader = await openReader(connection, { streamName, ...(guard === undefined ? {} : { guard }) });
@@ -74,7 +74,7 @@ export const backupCommand: Command = {
     const { dataDir } = config;
     if (!existsSync(dataDir)) throw new AppError('not_found', `there is no data folder ${dataDir}`, { hint: 'Name it by --data or TRIBUTARY_DATA_DIR.' });
     const logger = createLogger(config.logLevel, { role: 'backup' });
-    const source = { dataDir, paths: dataPaths(dataDir), withStream: findStreamOf(config, logger, { entry, environment }) };
+    const source = { dataDir, paths: dataPaths(dataDir), withStream: findStreamOf(config, logger, { entry, environment, stop }) };
     answer(await makeBackup(source, path.resolve(positionals[0] ?? ''), { clock: createClock(config.clockOffsetSeconds), link: values.link === true, signal: stop, logger }));
   },
 };

@@ -28,8 +28,8 @@ export const restoreCommand: Command = {
     const options = { lakeDir: paths.lake, spoolDir: path.join(paths.spool, 'restore'), flushMaxBytes, flushMaxRows, sealMaxBytes, retentionMs, duckdbMemoryMb };
     answer(
       await restoreBackup(path.resolve(positionals[0] ?? ''), dataDir, {
-        completeLake: async ({ version, madeAt }, tail) => {
-          if (version >= 0 || tail !== undefined) await completeRestore({ clock, logger, signal: stop }, tail, madeAt, options);
+        completeLake: async ({ lakeVersion, madeAt }, tail) => {
+          if (lakeVersion >= 0 || tail !== undefined) await completeRestore({ clock, logger, signal: stop }, tail, madeAt, options);
         },
         signal: stop,
         logger,

@@ -19,6 +19,8 @@ export interface Trouble {
 export interface SeenFault {
   readonly fault: StreamFault;
   readonly at: string;
+  /** When the backup was made that the lake was restored from, of a `restored` one. */
+  readonly backupOf?: string;
 }
 
 /** What the compactor has seen beside the troubles of its loops. */
@@ -76,8 +78,8 @@ export function compactFacts(table: Table, { faults, damages, clockProblems }: S
     ...troubles.upkeep,
   ];
   const notices = [
-    ...faults.slice(-newestFaults).map(({ fault, at }) => ({
-      what: `at ${at}: ${faultExplanations[fault]}`,
+    ...faults.slice(-newestFaults).map(({ fault, at, backupOf }) => ({
+      what: `at ${at}: ${faultExplanations[fault]}${backupOf === undefined ? '' : ` (the backup was made at ${backupOf})`}`,
       todo: fault === 'restored' ? restoredTodo : faultTodo,
     })),
     ...damages.map((damage) => ({ what: `events under a key that this file has are stored again when they are sent again: ${damage}`, todo: "Run 'tributary lake check', restore the file from a copy, and start again." })),

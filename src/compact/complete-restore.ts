@@ -6,6 +6,7 @@
  * an older version here; a commit that says which backup it is of.
  * Crash: the restore is begun anew.
  */
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { swapDue } from '../lake/swap.ts';
 import { writeCheckpoint } from '../lake/checkpoint.ts';
@@ -43,19 +44,20 @@ const lockWaitMs = 10_000;
 /** Takes the tail into the lake. Errors: those of the compactor, `disk` when it does not get on. */
 async function takeIn(tail: StreamReader, { clock, logger, signal }: CompleteRestoreDependencies, options: CompleteRestoreOptions): Promise<void> {
   const { lastSequence } = await tail.state();
-  let taken = 0;
+  const progress = { sequence: 0 };
   // What is purged has been committed.
-  const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (taken = sequence) };
+  const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (progress.sequence = sequence) };
   const compact = await startCompact({ reader, clock, metrics: createMetrics(), logger }, { ...options, flushAgeMs, sealAgeMs: Number.MAX_SAFE_INTEGER });
   let failure: unknown;
   compact.failed.catch((error: unknown) => void (failure = error));
   try {
     let movedMs = performance.now();
-    for (let before = taken; taken < lastSequence; before = taken) {
+    while (progress.sequence < lastSequence) {
+      const before = progress.sequence;
       await pause(lookEveryMs, signal);
       if (signal.aborted) throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
       if (failure !== undefined) throw failure;
-      if (taken > before) movedMs = performance.now();
+      if (progress.sequence > before) movedMs = performance.now();
       const [problem] = compact.facts()['problems'] as readonly Problem[];
       if (problem !== undefined && performance.now() - movedMs > stuckMs) throw new AppError('disk', problem.what, { retryable: false, hint: 'Remove the cause, and run the restore again: it begins anew.' });
     }
@@ -81,5 +83,6 @@ export async function completeRestore(dependencies: CompleteRestoreDependencies,
   } finally {
     duckdb.close();
     lock.release();
+    await rm(options.spoolDir, { recursive: true, force: true });
   }
 }

@@ -23,16 +23,18 @@ export interface BackupTail extends StoredBytes {
  * is in force.
  */
 export interface BackupManifest {
-  /** Format of the data folder (runtime/data-format.ts). */
+  /** The format that the program wrote (runtime/data-format.ts), which says who can read the backup. */
   readonly format: number;
+  /** The format of the data folder, which may not be raised yet. */
+  readonly folderFormat: number;
   /** Version of the program that made the backup. */
   readonly program: string;
   /** When the backup began, ISO 8601: every event acknowledged before is in it. */
   readonly madeAt: string;
   /** Id of the lake; absent where there was none yet. */
   readonly lake?: string;
-  /** Version of the lake; -1 where there was none yet. */
-  readonly version: number;
+  /** Version of the lake; -1 where there was none yet. (`version` is the checked file's own.) */
+  readonly lakeVersion: number;
   /** Last stream sequence in the backup, in the lake or in the tail. */
   readonly sequence: number;
   readonly files: readonly BackupFile[];
@@ -58,8 +60,8 @@ function isInside(name: unknown): boolean {
 }
 
 function assertManifest(manifest: BackupManifest): void {
-  const { format, version, sequence, madeAt, files, tail } = manifest;
-  const numbers = [format, version, sequence].every((value) => Number.isSafeInteger(value));
+  const { format, folderFormat, lakeVersion, sequence, madeAt, files, tail } = manifest;
+  const numbers = [format, folderFormat, lakeVersion, sequence].every((value) => Number.isSafeInteger(value));
   const listed = Array.isArray(files) && files.every((file) => isInside(file.path) && isStored(file));
   if (!numbers || typeof madeAt !== 'string' || !listed || !(tail === undefined || (isStored(tail) && typeof tail.stream === 'string'))) throw new Error('its content is not what was written');
 }
@@ -75,7 +77,7 @@ export async function findManifest(dir: string): Promise<BackupManifest | undefi
   } catch (error) {
     throw new AppError('corrupt', `${file} is damaged`, { cause: error, hint });
   }
-  if (Number.isSafeInteger(manifest.format)) assertKnownFormat(`the backup in ${dir}`, { ...manifest, program: String(manifest.program) });
+  if (Number.isSafeInteger(manifest.format)) assertKnownFormat(`the backup in ${dir}`, manifest);
   try {
     assertManifest(manifest);
   } catch (error) {
@@ -98,7 +100,7 @@ export interface BackupAnswer {
 }
 
 /** Sums a manifest up. */
-export function summarize({ version, sequence, files, tail }: Pick<BackupManifest, 'version' | 'sequence' | 'files' | 'tail'>): BackupAnswer {
+export function summarize({ lakeVersion, sequence, files, tail }: Pick<BackupManifest, 'lakeVersion' | 'sequence' | 'files' | 'tail'>): BackupAnswer {
   const all = tail === undefined ? files : [...files, tail];
-  return { version, sequence, files: all.length, bytes: all.reduce((sum, { size }) => sum + size, 0) };
+  return { version: lakeVersion, sequence, files: all.length, bytes: all.reduce((sum, { size }) => sum + size, 0) };
 }

@@ -16,6 +16,7 @@ import { ensureLakeId } from '../lake/identity.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/snapshot.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { findDataFormat } from '../runtime/data-format.ts';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { isWithin } from '../runtime/folder-within.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -68,7 +69,7 @@ async function assertPlaces(dataDir: string, dir: string): Promise<void> {
 /** Warns of what lies in the data folder and is not the service's: it is in no backup. */
 async function warnOfStrangers({ dataDir, paths }: BackupSource, logger: Logger): Promise<void> {
   const lake = lakePaths(paths.lake);
-  const known = new Set([...Object.values(paths), ...Object.values(lake)].map((known) => path.resolve(known)));
+  const known = new Set([...Object.values(paths), ...Object.values(lake)].map((place) => path.resolve(place)));
   const others = /^(\.lock|format\.json|identity\.json|lost\+found|tmp|.*\.tmp)$/;
   for (const folder of [dataDir, paths.lake]) {
     const names = await readdir(folder).catch(() => []);
@@ -134,8 +135,9 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   const position = lake.epoch?.position ?? 0;
   const manifest = {
     madeAt,
+    folderFormat: findDataFormat(source.dataDir)?.format ?? 0,
     ...(lake.id === undefined ? {} : { lake: lake.id }),
-    version: lake.version,
+    lakeVersion: lake.version,
     sequence: tail === undefined || (lake.epoch !== undefined && lake.epoch.streamId === tail.stream) ? Math.max(position, tail?.lastSequence ?? 0) : tail.lastSequence,
     files: [...lake.files, ...reports, ...access],
     ...(stored === undefined ? {} : { tail: stored }),

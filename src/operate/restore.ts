@@ -78,7 +78,7 @@ async function copyFiles(dir: string, dataDir: string, { files, tail }: BackupMa
 async function restoreInto(dir: string, dataDir: string, options: RestoreOptions): Promise<BackupAnswer> {
   // Once more, now that nobody changes it.
   const manifest = await getManifest(dir);
-  const { format, tail } = manifest;
+  const { folderFormat: format, tail } = manifest;
   await writeDataFormat(dataDir, { format, restoring: true });
   try {
     await clear(dataDir, [...emptyNames, 'format.json']);

@@ -2,6 +2,7 @@ import { open, type FileHandle } from 'node:fs/promises';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Epoch } from '../lake/lake-state.ts';
+import { pause } from '../runtime/retry.ts';
 import type { StreamMessage, StreamReader } from '../stream/stream.ts';
 
 /**
@@ -130,45 +131,46 @@ export async function captureTail(reader: StreamReader, { findEpoch, file, signa
   };
   const handle = await open(file, 'w', 0o600);
   try {
-    let after = 0;
-    let end = 0;
+    /** The last sequence that was read, and the end of the file. */
+    const reached = { after: 0, end: 0 };
     const append = async (messages: readonly StreamMessage[]): Promise<void> => {
       const bytes = renderFrames(messages);
-      for (let at = 0; at < bytes.length; ) at += (await handle.write(bytes, at, bytes.length - at, end + at)).bytesWritten;
-      end += bytes.length;
-      after = messages.at(-1)?.sequence ?? after;
+      for (let at = 0; at < bytes.length; ) at += (await handle.write(bytes, at, bytes.length - at, reached.end + at)).bytesWritten;
+      reached.end += bytes.length;
+      reached.after = messages.at(-1)?.sequence ?? reached.after;
     };
     /** Begins anew after a position, with the message at it. */
     const beginAfter = async (position: number): Promise<void> => {
       await handle.truncate(0);
-      end = 0;
+      reached.end = 0;
       const anchor = position === 0 ? undefined : await reader.findMessage(position);
       await append(anchor === undefined ? [] : [anchor]);
-      after = position;
+      reached.after = position;
     };
-    /** Messages after `after` are gone: the lake has them, or something else has removed them, of which the compactor tells. */
+    /** Messages after that are gone: the lake has them, or something else has removed them, of which the compactor tells. */
     const passGap = async (): Promise<void> => {
       const position = await findPosition();
-      if (position !== undefined && position > after) return beginAfter(position);
-      for (let next = await reader.findMessage(after + 1); next !== undefined; next = await reader.findMessage(after + 1)) await append([next]);
-      const from = after + 1;
-      while (after < lastSequence && (await reader.findMessage(after + 1)) === undefined) after += 1;
-      logger.warn({ firstMissing: from, lastMissing: after }, 'messages are missing in the stream: the backup is without them');
+      if (position !== undefined && position > reached.after) return beginAfter(position);
+      for (let next = await reader.findMessage(reached.after + 1); next !== undefined; next = await reader.findMessage(reached.after + 1)) await append([next]);
+      const from = reached.after + 1;
+      while (reached.after < lastSequence && (await reader.findMessage(reached.after + 1)) === undefined) reached.after += 1;
+      if (reached.after >= from) logger.warn({ firstMissing: from, lastMissing: reached.after }, 'messages are missing in the stream: the backup is without them');
     };
 
     await beginAfter((await findPosition()) ?? Math.max(0, firstSequence - 1));
     let movedMs = performance.now();
-    while (after < lastSequence) {
+    while (reached.after < lastSequence) {
       if (signal.aborted) throw new AppError('stopping', 'the backup was stopped');
-      const before = after;
+      const before = reached.after;
       try {
-        await append(await reader.pull(after, { maxBytes: pullBytes, waitMs: pullWaitMs, signal }));
+        await append(await reader.pull(reached.after, { maxBytes: pullBytes, waitMs: pullWaitMs, signal }));
       } catch (error) {
         if (!isAppError(error, 'corrupt')) throw error;
         await passGap();
       }
-      if (after > before) movedMs = performance.now();
-      else if (performance.now() - movedMs > stalledMs) throw new AppError('broker_away', `the broker gave no message for ${stalledMs / 1000} s although it has some`);
+      if (reached.after > before) movedMs = performance.now();
+      else if (performance.now() - movedMs < stalledMs) await pause(pullWaitMs, signal);
+      else throw new AppError('broker_away', `the broker gave no message for ${stalledMs / 1000} s although it has some`);
     }
   } finally {
     await handle.close();

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { removeFile, writeFileDurably } from './durable-file.ts';
+import { writeFileDurably } from './durable-file.ts';
 import { AppError, isSystemError } from './errors.ts';
 import { readPackageJson } from './package-files.ts';
 
@@ -70,8 +70,8 @@ export function assertDataFormat(dataDir: string): void {
 }
 
 /** Writes the format durably. */
-export async function writeDataFormat(dataDir: string, format: Pick<DataFormat, 'format'> & Partial<DataFormat>): Promise<void> {
-  await writeFileDurably(dataFormatPath(dataDir), `${JSON.stringify({ program: programVersion(), ...format })}\n`);
+export async function writeDataFormat(dataDir: string, format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>): Promise<void> {
+  await writeFileDurably(dataFormatPath(dataDir), `${JSON.stringify({ ...format, program: programVersion() })}\n`);
 }
 
 /** Raises a data folder of an older format, or of none, to this program's. The caller is about to run on it. Errors: those of `assertDataFormat`. */
@@ -79,9 +79,4 @@ export async function raiseDataFormat(dataDir: string): Promise<void> {
   assertDataFormat(dataDir);
   // A later format puts here what has to be changed in a folder before it is one.
   if ((findDataFormat(dataDir)?.format ?? 0) < dataFormat) await writeDataFormat(dataDir, { format: dataFormat });
-}
-
-/** Removes the file: the folder is empty again. */
-export async function removeDataFormat(dataDir: string): Promise<void> {
-  await removeFile(dataFormatPath(dataDir));
 }
