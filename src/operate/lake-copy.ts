@@ -51,7 +51,7 @@ const lockWaitMs = 900_000;
 const cuts = 5;
 
 function assertGoingOn(signal: AbortSignal): void {
-  if (signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'The one that the folder held before is whole.' });
+  if (signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
 }
 
 /** Path of a file of the lake in the data folder, as the manifest has it. */

@@ -71,7 +71,7 @@ async function copyReport(id: number, target: BackupFolder, { reportsDir, logger
 export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
   for (const id of await listIds(options.reportsDir)) {
-    if (options.signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'The one that the folder held before is whole.' });
+    if (options.signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
     files.push(...(await copyReport(id, target, options)));
   }
   // Last: no id that was given out before may be given out again.
