@@ -14,6 +14,8 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   lake: async () => (await import('./cli/lake.ts')).lakeCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,
+  backup: async () => (await import('./cli/backup.ts')).backupCommand,
+  restore: async () => (await import('./cli/restore.ts')).restoreCommand,
   key: async () => (await import('./cli/key.ts')).keyCommand,
   demo: async () => (await import('./cli/demo-command.ts')).demoCommand,
   setup: async () => (await import('./cli/setup.ts')).setupCommand,

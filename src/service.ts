@@ -9,6 +9,7 @@ import { createProblemLog } from './health/problem-log.ts';
 import { ensureLakeId, findFollowedStream } from './lake/identity.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
 import { createClock } from './runtime/clock.ts';
+import { raiseDataFormat } from './runtime/data-format.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { ensureFolder } from './runtime/durable-file.ts';
 import { AppError, describeError } from './runtime/errors.ts';
@@ -196,6 +197,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await ensureDataFolder(config.dataDir);
     const processes = [...(config.natsUrl === undefined ? ['nats-server'] : []), ...options.roles];
     assertAlone(config, processes);
+    await raiseDataFormat(config.dataDir);
     sweepServiceStates(paths.run);
     await keepAccessRevision(paths);
     const pins = pinFolders(config);

@@ -1,5 +1,6 @@
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { parseConfig, type Config, type Environment } from '../config.ts';
+import { assertDataFormat } from '../runtime/data-format.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 import { assertDataFolder, type DataFolderUse } from './data-folder.ts';
 
@@ -64,9 +65,11 @@ export function parseId(text: string | undefined, what: string): number {
 /**
  * The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). Every command
  * that touches a data folder comes through here, so that one which is not there is refused unless `use` says otherwise.
+ * Errors: `config_invalid`, `not_found`; `data_format` when the data folder is one that this program must not touch.
  */
 export function resolveConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>, use: DataFolderUse = 'existing'): Config {
   const config = parseConfig({ ...environment, ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) });
   assertDataFolder(config, use, options['TRIBUTARY_DATA_DIR'], environment);
+  assertDataFormat(config.dataDir);
   return config;
 }

@@ -19,6 +19,8 @@ export interface Trouble {
 export interface SeenFault {
   readonly fault: StreamFault;
   readonly at: string;
+  /** When the backup was made that the lake was restored from, of a `restored` one. */
+  readonly backupOf?: string;
 }
 
 /** What the compactor has seen beside the troubles of its loops. */
@@ -51,6 +53,10 @@ export function createTrouble(clock: Clock, lasting = lastingMs): Trouble {
   };
 }
 
+const faultTodo =
+  "Look for the cause in nats-server's log and on its disk, and let clients send again what they sent before that time: what carries the same Idempotency-Key is stored once.";
+const restoredTodo = 'Let clients send again what they sent since that backup was made: what carries the same Idempotency-Key is stored once.';
+
 function describeTrouble(trouble: Trouble | undefined, what: string, todo: string): Problem[] {
   const found = trouble?.find();
   return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo }];
@@ -72,9 +78,9 @@ export function compactFacts(table: Table, { faults, damages, clockProblems }: S
     ...troubles.upkeep,
   ];
   const notices = [
-    ...faults.slice(-newestFaults).map(({ fault, at }) => ({
-      what: `at ${at}: ${faultExplanations[fault]}`,
-      todo: "Look for the cause in nats-server's log and on its disk, and let clients send again what they sent before that time: what carries the same Idempotency-Key is stored once.",
+    ...faults.slice(-newestFaults).map(({ fault, at, backupOf }) => ({
+      what: `at ${at}: ${faultExplanations[fault]}${backupOf === undefined ? '' : ` (the backup was made at ${backupOf})`}`,
+      todo: fault === 'restored' ? restoredTodo : faultTodo,
     })),
     ...damages.map((damage) => ({ what: `events under a key that this file has are stored again when they are sent again: ${damage}`, todo: "Run 'tributary lake check', restore the file from a copy, and start again." })),
     ...(totals.failed === 0

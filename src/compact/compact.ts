@@ -214,7 +214,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const tell: FollowDependencies['alarm'] = (fault, figures) => {
     logger.error({ fault, ...figures }, faultExplanations[fault]);
     counted.streamFault(fault);
-    faults.push({ fault, at: new Date(clock.nowMs()).toISOString() });
+    const { backupOf } = figures;
+    faults.push({ fault, at: new Date(clock.nowMs()).toISOString(), ...(typeof backupOf === 'string' ? { backupOf } : {}) });
   };
   const streamEnd = await watchStreamEnd({ reader: dependencies.reader, file: paths.streamEnd, position: () => table.lake().epoch?.position ?? 0, assertFolder, alarm: tell, logger: dependencies.logger });
   closers.add('stream end', () => streamEnd.stop());

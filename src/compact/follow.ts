@@ -6,10 +6,11 @@ import { assertOwner } from './flush.ts';
 import { hashMessage, type Batch } from './gather.ts';
 
 /** What can be wrong with the stream when it is compared with the lake's position. */
-export type StreamFault = 'recreated' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap' | 'tail_lost';
+export type StreamFault = 'recreated' | 'restored' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap' | 'tail_lost';
 
 /** What each fault means, for the operator. */
 export const faultExplanations: Readonly<Record<StreamFault, string>> = {
+  restored: 'the lake was restored from a backup and reads another stream than the one it was backed up with: what was acknowledged after the backup is not in it',
   recreated: 'the stream was created anew: messages that were not yet in the lake are gone with the old one',
   shortened: 'the stream ends before the position of the lake: the broker has lost messages',
   replaced: 'the message at the position of the lake is another one: the broker has lost messages and reused their numbers',
@@ -92,9 +93,12 @@ export async function followStream(dependencies: FollowDependencies): Promise<Ep
     alarm('gap', { position: 0, firstSequence });
     return startEpoch(dependencies, 'gap');
   }
-  const fault = await findStreamFault(reader, epoch);
-  if (fault === undefined) return epoch;
-  alarm(fault, { position: epoch.position, stream: epoch.streamId });
+  const found = await findStreamFault(reader, epoch);
+  if (found === undefined) return epoch;
+  const { restoredFrom } = table.lake();
+  // The stream that the lake knows was left behind on purpose.
+  const fault = found === 'recreated' && restoredFrom !== undefined ? 'restored' : found;
+  alarm(fault, { position: epoch.position, stream: epoch.streamId, ...(restoredFrom === undefined ? {} : { backupOf: restoredFrom }) });
   return startEpoch(dependencies, fault);
 }
 

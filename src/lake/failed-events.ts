@@ -95,6 +95,48 @@ export async function listFailedFiles(folder: string, tableDir: string): Promise
   return files;
 }
 
+/** Ids of the commits after a version. */
+async function listCommitIds(tableDir: string, afterVersion: number): Promise<ReadonlySet<string>> {
+  const ids = new Set<string>();
+  for (let version = afterVersion + 1; ; version += 1) {
+    try {
+      const { actions } = await readCommit(tableDir, version);
+      for (const { commitInfo } of actions) ids.add(findLakeState(commitInfo)?.commitId ?? '');
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return ids;
+      throw error;
+    }
+  }
+}
+
+/** A file of failed events, as it belongs to one version of the table. */
+export interface FailedFileAt {
+  /** Where it was when it was listed, and where it may be since. */
+  readonly files: readonly string[];
+  /** Its final name. */
+  readonly name: string;
+}
+
+/**
+ * Lists the files whose events count as failed at a version that is not the newest any more, while flushes go on. Under the
+ * maintenance lock, with nothing left to recover: whatever else changes these files is held up by it.
+ */
+export async function listFailedFilesAt(folder: string, tableDir: string, version: number): Promise<FailedFileAt[]> {
+  const names = await readdir(folder);
+  // Read after the folder: a file that has got its final name by then has its commit in the log.
+  const later = await listCommitIds(tableDir, version);
+  const found: FailedFileAt[] = [];
+  for (const name of names) {
+    const [, base, pendingId] = pendingName.exec(name) ?? [];
+    const commitId = pendingId ?? (settledName.test(name) ? path.parse(name).name : undefined);
+    if (commitId === undefined || later.has(commitId)) continue;
+    if (base !== undefined && !(await isCommitted(tableDir, Number(base), commitId))) continue;
+    const settled = settledPath(folder, commitId);
+    found.push({ files: [...new Set([path.join(folder, name), settled])], name: path.basename(settled) });
+  }
+  return found;
+}
+
 /** Lists the files that have their final name: those that a rewrite may replace. */
 export async function listSettledFiles(folder: string): Promise<string[]> {
   const names = await readdir(folder);

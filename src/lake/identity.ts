@@ -8,6 +8,11 @@ import { listLog } from './log-files.ts';
 
 const fileName = 'identity.json';
 
+/** Path of the file in the lake's folder. */
+export function identityPath(lakeDir: string): string {
+  return path.join(path.resolve(lakeDir), fileName);
+}
+
 /** Reads the id out of the file; undefined when there is none. */
 async function findId(file: string): Promise<string | undefined> {
   const text = await findTextFile(file);
@@ -36,7 +41,7 @@ async function findIdInLog(tableDir: string): Promise<string | undefined> {
  * it at any time: the first to write the file decides.
  */
 export async function ensureLakeId(lakeDir: string): Promise<string> {
-  const file = path.join(path.resolve(lakeDir), fileName);
+  const file = identityPath(lakeDir);
   const known = await findId(file);
   if (known !== undefined) return known;
   await ensureFolder(path.dirname(file));

@@ -1,7 +1,7 @@
 import type { CommitInfoAction } from './actions.ts';
 
 /** What made a commit. */
-export type CommitCause = 'create' | 'start' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'swap' | 'replay' | 'protocol' | 'reset' | 'repair' | 'restamp';
+export type CommitCause = 'create' | 'start' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'swap' | 'replay' | 'protocol' | 'reset' | 'repair' | 'restamp' | 'restore';
 
 /**
  * Where every event that was in the stream has gone, since the lake was created:
@@ -51,6 +51,8 @@ export interface LakeState {
   readonly keysCommit?: string;
   /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
   readonly availableAtMs: number;
+  /** The lake was restored from the backup of this time, ISO 8601, and nothing has been read from a stream since. */
+  readonly restoredFrom?: string;
 }
 
 /** The totals of a lake that has seen nothing. */

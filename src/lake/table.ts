@@ -34,6 +34,8 @@ export interface Change {
   readonly addsKeys?: boolean;
   /** Sets the newest `available_at` back to this: only by the commit that leaves no later one in the table (restamp.ts). */
   readonly availableAtBackToMs?: number;
+  /** The lake has just been restored from the backup of this time, ISO 8601. */
+  readonly restoredFrom?: string;
   /** Figures for the history, such as rows and bytes. */
   readonly metrics?: Readonly<Record<string, string | number>>;
 }
@@ -118,6 +120,8 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
   const writer = change.writer ?? before.writer;
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
+  // Once the stream was read, the two are together again.
+  const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
   const lake: LakeState = {
     commitId,
     cause: change.cause,
@@ -129,6 +133,7 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
     ...(writer === undefined ? {} : { writer }),
     ...(keysCommit === undefined ? {} : { keysCommit }),
     availableAtMs: change.availableAtBackToMs ?? Math.max(before.availableAtMs, change.availableAtMs ?? 0),
+    ...(restoredFrom === undefined ? {} : { restoredFrom }),
   };
   return {
     timestamp: nowMs,

@@ -4,7 +4,7 @@ import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 
 /** The highest id that may have been deleted; written before a folder is, so that no id comes back. */
-function highestIdPath(reportsDir: string): string {
+export function highestIdPath(reportsDir: string): string {
   return path.join(reportsDir, 'highest-id');
 }
 

@@ -11,6 +11,9 @@
  * are removed at the next start.
  */
 
+/** Folder of a request's files, below its own. */
+export const partsFolder = 'parts';
+
 /** How a request stands. `queued` and `running` are in progress; the others are final. */
 export type ReportState = 'queued' | 'running' | 'success' | 'failed' | 'user_failed' | 'canceled';
 

@@ -8,7 +8,7 @@ import type { Logger } from '../runtime/logger.ts';
 import { findJobFile, jobPath, writeJobFile } from './job-file.ts';
 import { readHighestId, writeHighestId } from './highest-id.ts';
 import { createProgressNotes, progressName } from './progress-notes.ts';
-import { endedAttempts, isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
+import { endedAttempts, isInProgress, partsFolder, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
 import { createTurns } from './turns.ts';
 
 /** What an attempt without a result counts as: the request's own failure, an interruption from outside, or nothing. */
@@ -52,7 +52,6 @@ export interface ReportStoreOptions {
   readonly linkTtlSeconds: number;
 }
 
-const partsFolder = 'parts';
 const attemptPrefix = 'attempt-';
 
 /** Loads every request; removes what a crash left: folders without a job.json, attempts and unpublished parts. */

@@ -11,6 +11,8 @@ const table = {
   /** Another folder, or none, is at the path of one that this process works in. */
   folder_lost: { retryable: true },
   corrupt: { retryable: false },
+  /** The data folder, or a backup, is of a newer version, or an unfinished restore. */
+  data_format: { retryable: false },
   broker_away: { retryable: true },
   broker_unsafe: { retryable: false },
   broker_missing: { retryable: false },

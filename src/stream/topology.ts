@@ -20,6 +20,15 @@ export async function findStream(manager: JetStreamManager, name: string): Promi
   }
 }
 
+/** Says whether the broker has a stream. Errors: `broker_away`. */
+export async function hasStream(connection: StreamConnection, name: string): Promise<boolean> {
+  try {
+    return (await findStream(await jetstreamManager(connection.nats), name)) !== undefined;
+  } catch (error) {
+    throw wrapBrokerError(error, 'look for the stream');
+  }
+}
+
 /** Creates a stream with safe settings beside those given; undefined when another process has just created one of this name. */
 export async function createStream(manager: JetStreamManager, name: string, demands: StreamDemands, others: Partial<StreamInfo['config']>): Promise<StreamInfo | undefined> {
   try {

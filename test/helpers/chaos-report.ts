@@ -25,6 +25,7 @@ export const promises = {
   P12: 'bad input is harmless',
   P13: 'nobody reads what is not theirs',
   P14: 'one owner',
+  P15: 'a backup is a service',
   P16: 'erased is gone',
   P19: 'what is taken back ends',
 } as const;

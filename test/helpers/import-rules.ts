@@ -11,7 +11,7 @@ export interface SourceFile {
 
 const foundation = ['runtime', 'model', 'config'];
 const stores = ['stream', 'lake', 'reports', 'access'];
-const stages = ['ingest', 'compact', 'export', 'console', 'health'];
+const stages = ['ingest', 'compact', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */
 const composition = ['main', 'app', 'service', 'cli'];
 

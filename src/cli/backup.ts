@@ -1,0 +1,79 @@
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { dataPaths, type Config } from '../config.ts';
+import { readSnapshot } from '../lake/snapshot.ts';
+import { lakePaths } from '../lake/lake.ts';
+import { makeBackup, type BackupSource } from '../operate/backup.ts';
+import { createClock } from '../runtime/clock.ts';
+import { AppError } from '../runtime/errors.ts';
+import { buildWithClosers } from '../runtime/lifecycle.ts';
+import { createLogger, type Logger } from '../runtime/logger.ts';
+import { readServiceStates } from '../runtime/service-state.ts';
+import { startService } from '../service.ts';
+import { openConnection } from '../stream/connection.ts';
+import { openGuard } from '../stream/guard.ts';
+import { openReader } from '../stream/reader.ts';
+import { hasStream } from '../stream/topology.ts';
+import { parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
+
+const usage = 'tributary backup DIR [--link] [--data DIR]';
+
+/** Refuses a folder whose lake has followed a stream that is nowhere to be found: what waits in it would be missing. */
+async function assertNoStream({ dataDir }: Config): Promise<void> {
+  const { lake } = await readSnapshot(lakePaths(dataPaths(dataDir).lake).table);
+  if (lake?.epoch === undefined || lake.restoredFrom !== undefined) return;
+  throw new AppError('broker_away', `the lake of ${dataDir} follows the stream ${lake.epoch.streamId}, and no broker is known that has it`, {
+    hint: 'Name the broker by TRIBUTARY_NATS_URL, or start the service, and repeat the backup.',
+    retryable: false,
+  });
+}
+
+/** Finds the stream of a data folder: of the service that runs on it, of the broker that is named, or of the folder's own broker, which then runs for this. */
+function findStreamOf(config: Config, logger: Logger, { entry, environment, stop }: Pick<CommandContext, 'entry' | 'environment' | 'stop'>): BackupSource['withStream'] {
+  const paths = dataPaths(config.dataDir);
+  return async (work) => {
+    const find = () => readServiceStates(paths.run)[0];
+    const running = find();
+    if ((running?.natsUrl ?? config.natsUrl) === undefined && !existsSync(path.join(paths.nats, 'store'))) {
+      await assertNoStream(config);
+      return work(undefined);
+    }
+    return buildWithClosers(logger, async (closers) => {
+      try {
+        const isOwn = running === undefined ? config.natsUrl === undefined : running.processes.some(({ name }) => name === 'nats-server');
+        if (running === undefined && isOwn) {
+          const broker = await startService({ config, roles: [], entry, environment, logger, signal: stop });
+          closers.add('broker', () => broker.stop());
+        }
+        const { natsUrl: url = config.natsUrl, streamName = config.streamName } = find() ?? {};
+        if (url === undefined) throw new AppError('broker_away', 'the service has just ended');
+        const connection = await openConnection({ url, name: 'tributary-backup', logger });
+        closers.add('stream', () => connection.close());
+        if (!(await hasStream(connection, streamName))) return await work(undefined);
+        // The store of the service's own broker lies in the data folder: what is in it is nobody else's.
+        const guard = isOwn ? undefined : await openGuard(connection, { streamName, claimFile: paths.claim, logger });
+        if (guard !== undefined) closers.add('stream guard', () => guard.stop());
+        const reader = await openReader(connection, { streamName, ...(guard === undefined ? {} : { guard }) });
+        closers.add('stream reader', () => reader.close());
+        return await work(reader);
+      } finally {
+        await closers.stop();
+      }
+    });
+  };
+}
+
+/** `tributary backup DIR`: makes, or renews, the backup of the data folder, with the service running or stopped. */
+export const backupCommand: Command = {
+  name: 'backup',
+  usage,
+  summary: 'back the data folder up into DIR, while the service runs or not',
+  async run(args, { environment, entry, answer, stop }) {
+    const { values, positionals } = parseWords(args, ['DIR'], { link: { type: 'boolean' } }, usage);
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+    const { dataDir } = config;
+    const logger = createLogger(config.logLevel, { role: 'backup' });
+    const source = { dataDir, paths: dataPaths(dataDir), withStream: findStreamOf(config, logger, { entry, environment, stop }) };
+    answer(await makeBackup(source, path.resolve(positionals[0] ?? ''), { clock: createClock(config.clockOffsetSeconds), link: values.link === true, signal: stop, logger }));
+  },
+};

@@ -1,0 +1,413 @@
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { addApp, addUser } from '../../../src/access/commands.ts';
+import { eraseEvents } from '../../../src/compact/erase.ts';
+import { dataPaths } from '../../../src/config.ts';
+import { openDuckdb } from '../../../src/lake/duckdb.ts';
+import { listFailedFilesAt } from '../../../src/lake/failed-events.ts';
+import { readHistory } from '../../../src/lake/history.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { openTable } from '../../../src/lake/table.ts';
+import { findManifest, manifestPath } from '../../../src/operate/backup-manifest.ts';
+import { assertDataFormat, findDataFormat, writeDataFormat } from '../../../src/runtime/data-format.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import { parseChecked, renderChecked } from '../../../src/runtime/checked-json.ts';
+import type { StreamReader } from '../../../src/stream/stream.ts';
+import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
+import { filesNaming, hashFiles, listFiles } from '../../helpers/folder-bytes.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { mountSmallDisk } from '../../helpers/small-disk.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const clock = createClock(0);
+
+interface Scene {
+  readonly data: string;
+  readonly dir: string;
+  readonly root: string;
+  readonly stream: MemoryStream;
+  /** Ids of what was published. */
+  readonly ids: string[];
+  /** Publishes messages of two events each. */
+  readonly publish: (messages: number, members?: Readonly<Record<string, unknown>>) => void;
+}
+
+function createScene(): Scene {
+  const root = testFolder();
+  const stream = createMemoryStream();
+  const ids: string[] = [];
+  return {
+    root,
+    data: path.join(root, 'data'),
+    dir: path.join(root, 'backup'),
+    stream,
+    ids,
+    publish(messages, members = {}) {
+      for (let n = 0; n < messages; n += 1) {
+        const lines = [eventLine(members), eventLine({ kind: 'registration', ...members })];
+        stream.publish(lines);
+        ids.push(...lines.map((line) => String(line['event_id'])));
+      }
+    },
+  };
+}
+
+async function countTotals(folder: string): Promise<{ stored: number; failed: number; erased: number } | undefined> {
+  return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals;
+}
+
+/** Lets a compactor take everything in that is in the stream. */
+async function takeIn({ data, stream }: Scene, options: Parameters<typeof startTestCompact>[2] = {}, until: (files: readonly { young: boolean }[]) => boolean = () => true): Promise<void> {
+  const compact = await startTestCompact(data, stream, options);
+  await waitFor('all is taken in', async () => {
+    const { lake, files } = await readSnapshot(lakePaths(path.join(data, 'lake')).table);
+    return lake?.epoch?.position === (await stream.state()).lastSequence && stream.sequences.length <= 1 && until(files);
+  });
+  await compact.stop();
+}
+
+/** The code and the sentence with which something is refused. */
+async function refusal(promise: Promise<unknown>): Promise<{ code: unknown; message: string }> {
+  return promise.then(
+    () => ({ code: undefined, message: 'not refused' }),
+    (error: Error & { code?: unknown }) => ({ code: error.code, message: error.message }),
+  );
+}
+
+function because(code: string, message: string): object {
+  return { code, message: expect.stringContaining(message) as string };
+}
+
+describe('a backup', () => {
+  it('has what the lake has and what still waits in the stream, and restored every event once; the original is not changed by a restore', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(3);
+    stream.publishRaw(`${JSON.stringify(eventLine({ age: 'x' }))}\n`);
+    await takeIn(scene);
+    publish(2);
+    stream.publishRaw(`${JSON.stringify(eventLine({ age: 'y' }))}\n`);
+    const answer = await backUp(data, dir, stream);
+    expect(answer).toMatchObject({ sequence: 7 });
+    const before = { original: hashFiles(data), backup: hashFiles(path.join(dir, 'files')) };
+
+    const copy = path.join(root, 'copy');
+    expect(await restore(dir, copy)).toEqual(answer);
+    await expectEvents(copy, ids);
+    expect(await countTotals(copy)).toMatchObject({ streamed: 12, stored: 10, failed: 2 });
+    // the anchor was compared: the stream of the backup goes on where the lake ends, without an alarm
+    const history = await readHistory(path.join(copy, 'lake'), 100);
+    expect(history.map(({ cause }) => cause)).toEqual(expect.arrayContaining(['restore', 'flush']));
+    expect(history.filter(({ cause, metrics }) => cause === 'epoch' && metrics['fault'] !== 'none')).toEqual([]);
+    expect(filesNaming(copy, data)).toEqual([]);
+    expect({ original: hashFiles(data), backup: hashFiles(path.join(dir, 'files')) }).toEqual(before);
+  });
+
+  it('is whole when the compactor commits and purges what waits while it is read', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(3);
+    await takeIn(scene);
+    publish(4);
+    let pulls = 0;
+    const reader: StreamReader = {
+      ...stream,
+      async pull(after, limits) {
+        pulls += 1;
+        // the lake goes on between the look at its position and the reading
+        if (pulls === 1) {
+          await takeIn(scene);
+          publish(1);
+        }
+        return stream.pull(after, limits);
+      },
+    };
+    await backUp(data, dir, reader);
+    expect(pulls).toBeGreaterThan(0);
+    const manifest = await findManifest(dir);
+    // what the version has is not in the tail as well
+    expect(manifest).toMatchObject({ sequence: 7 });
+    await restore(dir, path.join(root, 'copy'));
+    await expectEvents(path.join(root, 'copy'), ids.slice(0, 14));
+  });
+
+  it('is renewed by what has changed alone: what is there is kept, what is gone leaves it', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(2);
+    await takeIn(scene);
+    await backUp(data, dir, stream);
+    const stored = listFiles(path.join(dir, 'files'));
+    const inodes = new Map(stored.map((name) => [name, statSync(path.join(dir, 'files', name)).ino]));
+    publish(1);
+    await takeIn(scene);
+    await backUp(data, dir, stream);
+    const kept = listFiles(path.join(dir, 'files')).filter((name) => inodes.has(name));
+    expect(kept.length).toBeGreaterThan(0);
+    for (const name of kept) expect(statSync(path.join(dir, 'files', name)).ino).toBe(inodes.get(name));
+    const named = (await findManifest(dir))?.files.map(({ sha256 }) => sha256) ?? [];
+    expect(new Set(listFiles(path.join(dir, 'files')).map((name) => path.basename(name)))).toEqual(new Set(named));
+
+    await restore(dir, path.join(root, 'copy'));
+    await expectEvents(path.join(root, 'copy'), ids);
+  });
+
+  it('loses who was erased at its next run, also what readers of the original may still read; restored, the sealed files are there at once', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, publish } = scene;
+    publish(1, { custom_user_id: 'somebody', event_time: 1_700_000_000 });
+    publish(1, { custom_user_id: 'planted', event_time: 1_700_000_000 });
+    await takeIn(scene, { sealAgeMs: 10 }, (files) => files.length > 0 && files.every((file) => !file.young));
+    await backUp(data, dir, stream);
+    // Parquet compresses values: a file is looked into by its rows
+    const storedUsers = async (): Promise<unknown[]> => {
+      const manifest = await findManifest(dir);
+      const files = manifest?.files.filter((file) => /\/(kind=|_rewritten|fresh).*\.parquet$/.test(file.path)).map(({ sha256 }) => `'${path.join(dir, 'files', sha256.slice(0, 2), sha256)}'`);
+      return (await query(`SELECT DISTINCT custom_user_id AS id FROM read_parquet([${files?.join(', ')}], hive_partitioning = false) ORDER BY id`)).map((row) => row['id']);
+    };
+    expect(await storedUsers()).toEqual(['planted', 'somebody']);
+
+    const compact = await startTestCompact(data, stream);
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    const table = await openTable(lakePaths(path.join(data, 'lake')).table, { clock, crashPoint: noCrashPoint });
+    const erasing = { table, lakeDir: path.join(data, 'lake'), duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal };
+    expect(await eraseEvents(erasing, { users: ['planted'] }, { retentionMs: 86_400_000 })).toMatchObject({ rows: 2 });
+    duckdb.close();
+    await compact.stop();
+    await backUp(data, dir, stream);
+    expect(await storedUsers()).toEqual(['somebody']);
+
+    const copy = path.join(root, 'copy');
+    await restore(dir, copy);
+    const glob = path.join(copy, 'lake', 'events', 'kind=*', 'date=*', '*.parquet');
+    expect((await query(`SELECT custom_user_id AS id FROM read_parquet('${glob}', hive_partitioning = false)`)).map((row) => row['id'])).toEqual(['somebody', 'somebody']);
+    expect(await countTotals(copy)).toMatchObject({ stored: 2, erased: 2 });
+    await expectEvents(copy, (await readRows(data, 'event_id')).map((row) => String(row['event_id'])));
+  });
+
+  it('by links shares the bytes of the table with the original, and is whole after that has gone on and was removed', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(2);
+    await takeIn(scene);
+    await backUp(data, dir, stream, { link: true });
+    const { files } = await readSnapshot(lakePaths(path.join(data, 'lake')).table);
+    expect(files.length).toBeGreaterThan(0);
+    for (const { absolutePath, sha256 = '' } of files) expect(statSync(absolutePath).ino).toBe(statSync(path.join(dir, 'files', sha256.slice(0, 2), sha256)).ino);
+    const before = hashFiles(dir);
+    publish(2);
+    await takeIn(scene, { sealAgeMs: 10, retentionMs: 1000 }, (live) => live.every((file) => !file.young));
+    rmSync(data, { recursive: true });
+    expect(hashFiles(dir)).toEqual(before);
+    await restore(dir, path.join(root, 'copy'));
+    await expectEvents(path.join(root, 'copy'), ids.slice(0, 4));
+  });
+
+  it('has apps, users and keys as they were, readable by their owner only', async () => {
+    const { data, dir, root } = createScene();
+    const paths = dataPaths(data);
+    await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, 0);
+    await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
+    await backUp(data, dir, undefined);
+    const copy = path.join(root, 'copy');
+    await restore(dir, copy);
+    for (const name of ['access.json', ...readdirSync(paths.keys).filter((key) => key !== '.lock').map((key) => `keys/${key}`)]) expect(readFileSync(path.join(copy, name))).toEqual(readFileSync(path.join(data, name)));
+    for (const folder of [dir, copy]) for (const name of readdirSync(folder, { recursive: true, withFileTypes: true })) expect([name.name, statSync(path.join(name.parentPath, name.name)).mode & 0o077]).toEqual([name.name, 0]);
+    // no lake was there, and none is made
+    expect(existsSync(path.join(copy, 'lake'))).toBe(false);
+  });
+
+  it('counts the failed events of its version, whatever is committed while they are listed', async () => {
+    const scene = createScene();
+    const paths = lakePaths(path.join(scene.data, 'lake'));
+    const version = async (): Promise<number> => (await readSnapshot(paths.table)).version;
+    const versions: number[] = [];
+    for (const age of ['x', 'y', 'z']) {
+      scene.stream.publishRaw(`${JSON.stringify(eventLine({ age }))}\n`);
+      await takeIn(scene);
+      versions.push(await version());
+    }
+    for (const [index, at] of versions.entries()) expect(await listFailedFilesAt(paths.failed, paths.table, at)).toHaveLength(index + 1);
+  });
+});
+
+describe('a backup that is not finished', () => {
+  it('leaves the one before in force, and what it has copied to the next', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(2);
+    await takeIn(scene);
+    await backUp(data, dir, stream);
+    publish(2);
+    await takeIn(scene, { sealAgeMs: 10 }, (files) => files.every((file) => !file.young));
+    // it ends after the files of the lake were copied
+    await expect(backUp(data, dir, () => Promise.reject(new Error('killed')))).rejects.toThrow('killed');
+    await restore(dir, path.join(root, 'copy'));
+    await expectEvents(path.join(root, 'copy'), ids.slice(0, 4));
+  });
+
+  it('is refused by a restore when it is the first', async () => {
+    const scene = createScene();
+    const { data, dir, root, publish } = scene;
+    publish(1);
+    await takeIn(scene);
+    await expect(backUp(data, dir, () => Promise.reject(new Error('killed')))).rejects.toThrow('killed');
+    expect(listFiles(path.join(dir, 'files')).length).toBeGreaterThan(0);
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('not_found', 'holds no finished backup'));
+  });
+
+  it('for want of space says so, and is made once there is some', async (context) => {
+    const scene = createScene();
+    const { data, root, stream, ids, publish } = scene;
+    const disk = mountSmallDisk(path.join(root, 'small'), 2 * 1024 * 1024);
+    if (disk === undefined) {
+      context.skip('no small file system can be mounted here');
+      return;
+    }
+    const dir = path.join(root, 'small', 'backup');
+    publish(1);
+    await takeIn(scene);
+    await backUp(data, dir, stream);
+    const before = hashFiles(dir);
+    publish(1);
+    await takeIn(scene);
+    disk.fill(0);
+    expect(await refusal(backUp(data, dir, stream))).toEqual(because('disk', 'was not finished'));
+    expect(Object.entries(before).filter(([name, hash]) => hashFiles(dir)[name] !== hash && name !== '.lock')).toEqual([]);
+    disk.empty();
+    await backUp(data, dir, stream);
+    await restore(dir, path.join(root, 'copy'));
+    await expectEvents(path.join(root, 'copy'), ids);
+  });
+
+  it('is the only one in its folder: a second is refused while it runs', async () => {
+    const scene = createScene();
+    const { data, dir, stream, publish } = scene;
+    publish(1);
+    await takeIn(scene);
+    let seconds = 0;
+    await backUp(data, dir, async () => {
+      expect(await refusal(backUp(data, dir, stream))).toEqual(because('locked', 'is in use by a backup'));
+      seconds += 1;
+      expect(await refusal(restore(dir, path.join(scene.root, 'copy')))).toEqual(because('not_found', 'no finished backup'));
+      return stream;
+    });
+    expect(seconds).toBe(1);
+  });
+});
+
+describe('a damaged backup', () => {
+  it('is not restored, naming what is damaged, and leaves nothing behind; the next run mends it', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(2);
+    await takeIn(scene);
+    publish(1);
+    await backUp(data, dir, stream);
+    const { files = [], tail } = (await findManifest(dir)) ?? {};
+    const young = files.find((file) => file.path.includes('/fresh/'));
+    for (const { sha256 = '', path: name } of [young, { ...tail, path: 'the tail of the stream' }].map((one) => one ?? { path: '' }) as { sha256?: string; path: string }[]) {
+      const file = path.join(dir, 'files', sha256.slice(0, 2), sha256);
+      const bytes = readFileSync(file);
+      const damaged = Buffer.from(bytes);
+      damaged[damaged.length >> 1] = (damaged[damaged.length >> 1] ?? 0) ^ 1;
+      writeFileSync(file, damaged);
+      expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('corrupt', name));
+      expect(readdirSync(path.join(root, 'copy'))).toEqual(['.lock']);
+      rmSync(file);
+      expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('corrupt', name));
+      writeFileSync(file, damaged);
+      await backUp(data, dir, stream);
+      expect(readFileSync(file)).toEqual(bytes);
+    }
+    await restore(dir, path.join(root, 'copy'));
+    await expectEvents(path.join(root, 'copy'), ids);
+  });
+
+  it('without a whole manifest is refused, and replaced by the next', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(1);
+    await takeIn(scene);
+    await backUp(data, dir, stream);
+    const text = readFileSync(manifestPath(dir), 'utf8');
+    writeFileSync(manifestPath(dir), text.replace('"sequence":1', '"sequence":2'));
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('corrupt', 'manifest.json'));
+    writeFileSync(manifestPath(dir), renderChecked({ ...parseChecked(text), files: [{ path: '../outside', size: 0, sha256: '0'.repeat(64) }] }));
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('corrupt', 'no manifest'));
+    await backUp(data, dir, stream);
+    await restore(dir, path.join(root, 'copy'));
+    await expectEvents(path.join(root, 'copy'), ids);
+  });
+
+  it('is not made over a damaged file of the lake, unless the backup has it whole', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(1);
+    await takeIn(scene);
+    await backUp(data, dir, stream);
+    publish(1);
+    await takeIn(scene);
+    const [old, newest] = (await readSnapshot(lakePaths(path.join(data, 'lake')).table)).files.toSorted((a, b) => statSync(a.absolutePath).mtimeMs - statSync(b.absolutePath).mtimeMs).map((file) => file.absolutePath) as [string, string];
+    const bytes = readFileSync(newest);
+    for (const file of [old, newest]) writeFileSync(file, Buffer.alloc(statSync(file).size));
+    expect(await refusal(backUp(data, dir, stream))).toEqual(because('corrupt', newest));
+    writeFileSync(newest, bytes);
+    await backUp(data, dir, stream);
+    await restore(dir, path.join(root, 'copy'));
+    await expectEvents(path.join(root, 'copy'), ids);
+  });
+});
+
+describe('a restore', () => {
+  it('is refused into a folder with anything in it, or that lies in the backup; a backup into a folder of other things, of another lake, or in the data folder', async () => {
+    const scene = createScene();
+    const other = createScene();
+    const { data, dir, root, stream } = scene;
+    for (const one of [scene, other]) {
+      one.publish(1);
+      await takeIn(one);
+    }
+    await backUp(data, dir, stream);
+    const before = hashFiles(data);
+    expect(await refusal(restore(dir, data))).toEqual(because('conflict', 'is not empty'));
+    expect(hashFiles(data)).toEqual(before);
+    expect(await refusal(restore(dir, path.join(dir, 'new')))).toEqual(because('usage', 'lie in each other'));
+    expect(await refusal(backUp(data, path.join(data, 'backup'), stream))).toEqual(because('usage', 'lie in each other'));
+    expect(await refusal(backUp(data, root, stream))).toEqual(because('usage', 'lie in each other'));
+    expect(await refusal(backUp(data, other.data, stream))).toEqual(because('usage', 'holds other things than a backup'));
+    expect(await refusal(backUp(other.data, dir, other.stream))).toEqual(because('conflict', 'holds the backup of another lake'));
+  });
+
+  it('that was killed is begun anew, and nothing else works on the folder meanwhile', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, ids, publish } = scene;
+    publish(1);
+    await takeIn(scene);
+    await backUp(data, dir, stream);
+    const copy = path.join(root, 'copy');
+    await restore(dir, copy);
+    // as a kill just before its end leaves it
+    await writeDataFormat(copy, { format: 1, restoring: true });
+    writeFileSync(path.join(copy, 'half'), 'half');
+    expect(() => assertDataFormat(copy)).toThrow('has not ended');
+    await restore(dir, copy);
+    expect(existsSync(path.join(copy, 'half'))).toBe(false);
+    expect(findDataFormat(copy)?.restoring).toBe(false);
+    await expectEvents(copy, ids);
+  });
+
+  it('of a backup by a newer program is refused in one sentence', async () => {
+    const { data, dir, root } = createScene();
+    await addApp(dataPaths(data), { idApp: 1, platform: 'web', idAccount: 1 }, 0);
+    await backUp(data, dir, undefined);
+    writeFileSync(manifestPath(dir), renderChecked({ ...parseChecked(readFileSync(manifestPath(dir), 'utf8')), format: 99, program: '9.9.9' }));
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('data_format', 'has format 99, written by tributary 9.9.9'));
+    expect(await refusal(backUp(data, dir, undefined))).toEqual(because('data_format', 'has format 99'));
+  });
+});
