@@ -11,7 +11,7 @@
  * snapshot.sql. The lake's folder and the table's are locked themselves (lakePaths).
  */
 import { randomUUID } from 'node:crypto';
-import { link, readdir, rename } from 'node:fs/promises';
+import { link, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolder, findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
@@ -26,11 +26,13 @@ import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './lake-state.ts';
 import { listLog, logFolder } from './log-files.ts';
 import { isOwnProtocol, tableProtocol } from './protocol.ts';
-import { emptyFilePath, loadTableState, youngFolder } from './snapshot.ts';
+import { emptyFilePath, loadTableState } from './snapshot.ts';
 import { snapshotSql } from './snapshot-sql.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './table.ts';
 import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
+import { listDataFiles } from './data-files.ts';
 import { exists } from './file-checks.ts';
+import { youngFolder } from './young-folder.ts';
 
 /** Where things lie below the lake's folder. */
 export function lakePaths(lakeDir: string) {
@@ -116,8 +118,7 @@ async function createTable(tableDir: string, id: string, columns: readonly Colum
 
 /** Refuses to begin a log beside files that another log must have named: they would be swept as leftovers. */
 async function assertNoFiles(tableDir: string): Promise<void> {
-  const names = await readdir(tableDir, { recursive: true });
-  const found = names.filter((name) => name.endsWith('.parquet') && !name.startsWith('_'));
+  const found = await listDataFiles(tableDir);
   if (found.length === 0) return;
   // Another process may have begun the log meanwhile, and the files are its own.
   if ((await listLog(tableDir)).commits.length > 0) return;

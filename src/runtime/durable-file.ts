@@ -1,5 +1,5 @@
 import { constants } from 'node:fs';
-import { mkdir, open, readFile, rename, unlink } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from './errors.ts';
@@ -108,5 +108,14 @@ export async function removeFile(file: string): Promise<void> {
     await unlink(file);
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;
+  }
+}
+
+/** Removes a folder that is empty; one that is not, or is not there, stays as it is. */
+export async function removeEmptyFolder(folder: string): Promise<void> {
+  try {
+    await rmdir(folder);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT', 'ENOTEMPTY', 'EEXIST')) throw error;
   }
 }
