@@ -13,7 +13,7 @@
 import { randomUUID } from 'node:crypto';
 import { link, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { ensureFolder, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -27,7 +27,7 @@ import { emptyTotals } from './lake-state.ts';
 import { listLog, logFolder } from './log-files.ts';
 import { isOwnProtocol, tableProtocol } from './protocol.ts';
 import { emptyFilePath, loadTableState } from './snapshot.ts';
-import { snapshotSql } from './snapshot-sql.ts';
+import { ensureSnapshotFile } from './snapshot-file.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './table.ts';
 import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
 import { listDataFiles } from './data-files.ts';
@@ -164,8 +164,7 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
       duckdb.close();
     }
   }
-  const sql = snapshotSql(paths.table);
-  if ((await findTextFile(paths.snapshotSql)) !== sql) await writeFileDurably(paths.snapshotSql, sql);
+  await ensureSnapshotFile({ ...options, file: paths.snapshotSql, root: paths.root });
 }
 
 /** Says whether a compactor runs on the lake: it holds its lock. */
