@@ -48,6 +48,8 @@ export interface Config {
   readonly quotaIp: readonly Quota[];
   readonly clockOffsetSeconds: number;
   readonly logLevel: string;
+  /** The group that may read the lake, by name or number; undefined: its owner alone. */
+  readonly lakeGroup: string | undefined;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -150,6 +152,7 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     quotaIp: read.quotas('QUOTA_IP', '100/s,1000/min'),
     clockOffsetSeconds: read.integer('CLOCK_OFFSET_SECONDS', 0, -315_360_000, 315_360_000),
     logLevel: read.oneOf('LOG_LEVEL', 'info', logLevels),
+    lakeGroup: read.text('LAKE_GROUP'),
   };
 }
 

@@ -43,7 +43,7 @@ export const startCommand: Command = {
     });
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
     for (const { variable, probably } of findUnknownSettings(environment)) logger.warn({ variable, probably }, 'unknown setting is ignored');
-    const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger }, stop);
+    const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger, setsLakeAccess: true }, stop);
     if (service === undefined) return;
     force.addEventListener('abort', () => service.force());
     answer({ ready: true, ...(service.s2s === undefined ? {} : { s2s: service.s2s }), ...(service.api === undefined ? {} : { api: service.api }) });

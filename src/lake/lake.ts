@@ -22,6 +22,7 @@ import { retry } from '../runtime/retry.ts';
 import { eventColumns, type Column } from '../model/event-fields.ts';
 import { writeCheckpoint } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
+import { followGroupAccess, tableFolderMode } from './group-access.ts';
 import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './lake-state.ts';
 import { listLog, logFolder } from './log-files.ts';
@@ -147,7 +148,10 @@ export async function ensureLake(lakeDir: string, options: LakeOptions): Promise
 
 async function completeLake(lakeDir: string, options: LakeOptions): Promise<void> {
   const paths = lakePaths(lakeDir);
-  for (const folder of [logFolder(paths.table), paths.young, paths.failed, paths.staging]) await ensureFolder(folder);
+  await ensureFolder(paths.root);
+  await followGroupAccess(paths.root);
+  for (const folder of [logFolder(paths.table), paths.young]) await ensureFolder(folder, tableFolderMode);
+  for (const folder of [paths.failed, paths.staging]) await ensureFolder(folder);
   if (!(await isComplete(paths.table))) {
     await assertHardLinks(logFolder(paths.table));
     const { commits, checkpoints } = await listLog(paths.table);

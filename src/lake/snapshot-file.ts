@@ -1,5 +1,6 @@
 import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { tableFileMode } from './group-access.ts';
 import { findWrittenAt, snapshotSql } from './snapshot-sql.ts';
 
 /** A lake's snapshot.sql: where it lies, and what it says. */
@@ -14,7 +15,7 @@ export interface SnapshotFileOptions {
 
 /** Writes the file anew. */
 async function writeSnapshotFile({ file, root, clock, retentionMs }: SnapshotFileOptions): Promise<void> {
-  await writeFileDurably(file, snapshotSql({ root, retentionMs, writtenAtMs: clock.nowMs() }));
+  await writeFileDurably(file, snapshotSql({ root, retentionMs, writtenAtMs: clock.nowMs() }), tableFileMode);
 }
 
 /** Makes sure that the file is there, and is that of this folder: a copied one names the folder that it was copied from. */

@@ -43,10 +43,14 @@ const variable = (name: string): string => `getvariable('tributary_${name}')`;
 /** Names the folder; that of a file in a lake refuses to work from a copy. */
 function rootSql({ root, writtenAtMs }: SnapshotSqlOptions): string {
   if (writtenAtMs === undefined) return `SET VARIABLE tributary_at = ${sqlText(root)};`;
+  // Both take a file that is there by its name, and list no folder for it, which the lake's group may not.
+  const file = sqlText(`${root}/snapshot.sql`);
   const accepted = sqlText(`${writtenAtMs} ${root}`);
   const isGone = `The lake that this snapshot.sql was written for is not at ${root} any more. Where it lies now is named by SET VARIABLE tributary_root = '/path/of/lake'; or start its service once, which writes the file anew.`;
   const isCopy = `This is not the newest text of ${root}/snapshot.sql: it was read from a copy of that lake, or is kept from before. Read that file again, or name the lake that is meant by SET VARIABLE tributary_root = '/path/of/lake'; a text to keep is what 'tributary lake snapshot' prints.`;
-  return `-- A text that has worked once goes on working on its connection. The brackets make a missing file no error.
+  return `-- A text that has worked once goes on working on its connection. A pattern that matches nothing is no error, as a missing file is.
+SET VARIABLE tributary_newest = (SELECT coalesce(max(file), ${file} || '[.]') FROM glob(${file}));
+
 SET VARIABLE tributary_accepted = (
   SELECT CASE
     WHEN ${variable('root')} IS NOT NULL OR ${variable('accepted')} = ${accepted} THEN ${variable('accepted')}
@@ -54,7 +58,7 @@ SET VARIABLE tributary_accepted = (
     WHEN abs(any_value(written) - ${writtenAtMs}) <= ${currentForMs} THEN ${accepted}
     ELSE error(${sqlText(isCopy)}) END
   FROM (SELECT TRY_CAST(regexp_extract(content, '${writtenMark}(\\d+)', 1) AS BIGINT) AS written
-        FROM read_text(${patternSql(sqlText(root))} || '/snapshot.sq[l]')));
+        FROM read_text(${variable('newest')})));
 
 SET VARIABLE tributary_at = coalesce(rtrim(${variable('root')}, '/'), ${sqlText(root)});`;
 }
@@ -150,6 +154,6 @@ ${plain.join('\n')}
 SET search_path = CASE
   WHEN NOT ${variable('is_memory')} THEN ${variable('search_path')}
   ELSE CASE ${variable('search_path')} WHEN '' THEN ${variable('here')} ELSE ${variable('search_path')} END || ',tributary_memory.main,tributary_memory.tributary' END;
-${['at', 'checkpoint', 'commits', 'files', 'search_path', 'is_memory', 'here', 'home', 'own', 'taken'].map((name) => `RESET VARIABLE tributary_${name};`).join('\n')}
+${[...(writtenAtMs === undefined ? [] : ['newest']), 'at', 'checkpoint', 'commits', 'files', 'search_path', 'is_memory', 'here', 'home', 'own', 'taken'].map((name) => `RESET VARIABLE tributary_${name};`).join('\n')}
 `;
 }
