@@ -116,7 +116,8 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       await crashPoint('flush-failed-kept');
     }
     const rows = written?.numRecords ?? 0;
-    const after: Epoch = { ...epoch, position: batch.lastSequence, anchorHash: batch.lastHash };
+    const { nextHash: _, ...followed } = epoch;
+    const after: Epoch = { ...followed, position: batch.lastSequence, anchorHash: batch.lastHash };
     const actions: Action[] = [{ txn: { appId: epoch.appId, version: batch.lastSequence, lastUpdated: availableAtMs } }];
     if (written !== undefined) actions.push({ add: toAdd(relativePath, written, availableAtMs, true) });
     let version = -1;

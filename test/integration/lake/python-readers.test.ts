@@ -12,12 +12,13 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { findPythonEngines } from '../../helpers/python-engines.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
+const linesOf = (part: string): string[] => part.split('\n').slice(1).filter((line) => line !== '');
+
 /** The README's lines for Python: those of the log first, then those of the sealed folders. */
 function findReadmeLines(): { log: string[]; sealed: string[] } {
   const [, block = ''] = /```python\n([\s\S]*?)```/.exec(readFileSync(path.join(packageRoot, 'README.md'), 'utf8')) ?? [];
   const [, log = '', sealed = ''] = block.split(/^# /m);
-  const lines = (part: string): string[] => part.split('\n').slice(1).filter((line) => line !== '');
-  return { log: lines(log), sealed: lines(sealed) };
+  return { log: linesOf(log), sealed: linesOf(sealed) };
 }
 
 /** Runs each line below the data folder's parent; answers the rows of its table, and how many different events they are. */
