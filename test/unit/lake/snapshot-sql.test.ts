@@ -3,6 +3,7 @@ import path from 'node:path';
 import { DuckDBInstance, type DuckDBConnection } from '@duckdb/node-api';
 import { expect, onTestFinished, test } from 'vitest';
 import { lakeCommand } from '../../../src/cli/lake.ts';
+import { checkLake } from '../../../src/lake/check.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { ensureLake } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/snapshot.ts';
@@ -218,7 +219,13 @@ test('views that are older than the retention say so', async () => {
 
 test('a path with characters that mean something in SQL and in patterns is that path alone', async () => {
   const name = `a[1]*?{x,y} 'q' "d" ü$%`;
-  const { lakeDir } = await newLake(name);
+  const { folder, lakeDir, stream } = await newLake(name);
+  expect(await readThroughSql(lakeDir, 'SELECT list(age ORDER BY age) AS ages FROM events')).toEqual([{ ages: [1, 2] }]);
+  // All else that the engine reads and writes by such a path: seals, checkpoints, a check.
+  const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10, checkpointEvery: 2 });
+  await waitFor('sealed', async () => (await readSnapshot(path.join(lakeDir, 'events'))).files.every((file) => !file.young));
+  await sealer.stop();
+  expect((await checkLake(lakeDir)).problems).toEqual([]);
   expect(await readThroughSql(lakeDir, 'SELECT list(age ORDER BY age) AS ages FROM events')).toEqual([{ ages: [1, 2] }]);
 });
 
