@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import type { FastifyInstance } from 'fastify';
 import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
-import type { ServiceView } from './health/routes.ts';
+import type { PublicServer, ServiceView } from './health/routes.ts';
 import { holdsEvents } from './lake/holds-events.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
@@ -170,7 +169,7 @@ async function openHealth() {
   const { addHealthRoutes, createReadiness } = await import('./health/routes.ts');
   const readiness = createReadiness();
   return {
-    addRoutes: (server: FastifyInstance): void => addHealthRoutes(server, () => readiness.isReady()),
+    addRoutes: (server: PublicServer): void => addHealthRoutes(server, () => readiness.isReady()),
     onService: (view: unknown): void => readiness.update(view as ServiceView),
   };
 }

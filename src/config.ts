@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
+import { dataFormatPath } from './runtime/data-format.ts';
 import { AppError } from './runtime/errors.ts';
 import { parseServerAddresses } from './runtime/server-addresses.ts';
 
@@ -51,6 +52,8 @@ export interface Config {
   readonly quotaIp: readonly Quota[];
   readonly clockOffsetSeconds: number;
   readonly logLevel: string;
+  /** The group that may read the lake, by name or number; undefined: its owner alone. */
+  readonly lakeGroup: string | undefined;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -157,6 +160,7 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     quotaIp: read.quotas('QUOTA_IP', '100/s,1000/min'),
     clockOffsetSeconds: read.integer('CLOCK_OFFSET_SECONDS', 0, -315_360_000, 315_360_000),
     logLevel: read.oneOf('LOG_LEVEL', 'info', logLevels),
+    lakeGroup: read.text('LAKE_GROUP'),
   };
 }
 
@@ -207,6 +211,7 @@ export function findUnknownSettings(environment: Environment): readonly { readon
 /** The paths below the data folder; design of the layout in the README. */
 export function dataPaths(dataDir: string) {
   return {
+    format: dataFormatPath(dataDir),
     access: path.join(dataDir, 'access.json'),
     /** The claim on the stream. */
     claim: path.join(dataDir, 'stream-claim.json'),

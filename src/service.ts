@@ -6,6 +6,7 @@ import { dataPaths } from './config.ts';
 import { findProblems } from './health/health.ts';
 import { startOpsServer, type OpsView } from './health/ops-server.ts';
 import { createProblemLog } from './health/problem-log.ts';
+import { closeToGroup, openToGroup, resolveLakeGroup } from './lake/group-access.ts';
 import { ensureLakeId, findFollowedStream } from './lake/identity.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
 import { createClock } from './runtime/clock.ts';
@@ -50,6 +51,8 @@ export interface ServiceOptions {
   readonly logger: Logger;
   /** Serve the operator's address: health with its reasons, and metrics. */
   readonly withOps?: boolean;
+  /** The settings say who may read the lake. Left out by a command that runs a compactor for a while: it leaves that as it is. */
+  readonly setsLakeAccess?: boolean;
   /** Aborted when the service is told to stop while it starts: the start then ends with `stopping`. */
   readonly signal?: AbortSignal;
 }
@@ -165,6 +168,17 @@ async function ensureDataFolder(dataDir: string): Promise<void> {
   }
 }
 
+/** Opens the lake to the group of the settings, or takes it back from one. */
+async function setLakeAccess({ config, logger }: ServiceOptions, groupId: number | undefined): Promise<void> {
+  const { lake } = dataPaths(config.dataDir);
+  if (groupId !== undefined) {
+    await openToGroup(config.dataDir, lake, groupId);
+    logger.info({ group: config.lakeGroup, groupId }, 'the lake is readable for a group');
+  } else if (await closeToGroup(config.dataDir, lake)) {
+    logger.warn({}, 'the lake is not readable for a group any more: TRIBUTARY_LAKE_GROUP is not set');
+  }
+}
+
 /** Refuses a data folder on which another service runs one of these processes, however its lock was lost. */
 function assertAlone(config: Config, processes: readonly string[]): void {
   const rival = findRival(dataPaths(config.dataDir).run, processes);
@@ -194,6 +208,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const startedAt = new Date(clock.nowMs()).toISOString();
 
   return buildWithClosers(logger, async (closers) => {
+    const lakeGroupId = config.lakeGroup === undefined ? undefined : await resolveLakeGroup(config.lakeGroup);
     await ensureDataFolder(config.dataDir);
     const processes = [...(config.natsUrl === undefined ? ['nats-server'] : []), ...options.roles];
     assertAlone(config, processes);
@@ -233,6 +248,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     };
     broker = await keepNatsServer(options, closers, keepers, signal, { assertAlone: () => assertAlone(config, processes), assertOwn: assertFolders });
     const natsUrl = broker.url;
+    if (options.setsLakeAccess === true && has('compact')) await setLakeAccess(options, lakeGroupId);
     const streamOwner = has('ingest') || has('compact') ? await keepStream(options, broker, closers, signal) : undefined;
     const brokerWatch = broker.watch;
     const reports = new Map<string, Report>();

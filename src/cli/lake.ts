@@ -7,18 +7,19 @@ import { AppError } from '../runtime/errors.ts';
 import { assertLake } from './data-folder.ts';
 import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
 
-const usage = 'tributary lake check|log|files|stats [--limit N] [--data DIR], tributary lake repair [--accept-loss] [--data DIR]';
+const usage = 'tributary lake check|log|files|stats [--limit N] [--data DIR], tributary lake repair [--accept-loss] [--data DIR], tributary lake snapshot [--root DIR_OR_URL] [--data DIR]';
 
 /**
  * `tributary lake check|log|files|stats`: reads the lake, whether the service runs or not. `check` exits 1 when something is wrong.
+ * `tributary lake snapshot` prints the SQL of its views (lake-snapshot.ts).
  * `tributary lake repair` mends it, and exits 1 when files are missing that only a backup can bring back.
  */
 export const lakeCommand: Command = {
   name: 'lake',
   usage,
-  summary: 'verify the lake; show its history, its live files, its rows and bytes; mend it',
-  async run([verb, ...args], { environment, answer, note }) {
-    const { values } = parseWords(args, [], { limit: { type: 'string' }, 'accept-loss': { type: 'boolean' } }, usage);
+  summary: 'verify the lake; show its history, its live files, its rows and bytes; print the SQL of its views; mend it',
+  async run([verb, ...args], { environment, answer, print, note }) {
+    const { values } = parseWords(args, [], { limit: { type: 'string' }, 'accept-loss': { type: 'boolean' }, root: { type: 'string' } }, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
     assertLake(config);
     const lakeDir = dataPaths(config.dataDir).lake;
@@ -43,11 +44,16 @@ export const lakeCommand: Command = {
         for (const { path, sizeBytes, numRecords, young, minValues, maxValues } of files) answer({ path, sizeBytes, numRecords, young, minValues, maxValues });
         return 0;
       }
+      case 'snapshot': {
+        const { renderLakeSnapshot } = await import('./lake-snapshot.ts');
+        print(await renderLakeSnapshot(config, values.root));
+        return 0;
+      }
       case 'stats':
         answer(await readLakeStats(lakeDir));
         return 0;
       default:
-        throw new AppError('usage', `'lake' takes check, log, files, stats or repair, not '${verb ?? ''}'`, { hint: `Usage: ${usage}` });
+        throw new AppError('usage', `'lake' takes check, log, files, stats, snapshot or repair, not '${verb ?? ''}'`, { hint: `Usage: ${usage}` });
     }
   },
 };

@@ -43,7 +43,7 @@ export const startCommand: Command = {
     }, 'any');
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
     for (const { variable, probably } of findUnknownSettings(environment)) logger.warn({ variable, probably }, 'unknown setting is ignored');
-    const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger, withOps: true }, stop);
+    const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger, withOps: true, setsLakeAccess: true }, stop);
     if (service === undefined) return;
     force.addEventListener('abort', () => service.force());
     const { s2s, api, ops } = service;

@@ -12,8 +12,8 @@ import { nextAvailableAtMs } from '../lake/available-at.ts';
 import { isCommitted, settleFailed, writePendingFailed } from '../lake/failed-events.ts';
 import type { Epoch, LakeState } from '../lake/lake-state.ts';
 import { rowGroupRows } from '../lake/row-memory.ts';
-import { youngFolder } from '../lake/snapshot.ts';
 import type { BuildChange, Table } from '../lake/table.ts';
+import { youngFolder } from '../lake/young-folder.ts';
 import { convertSpool, readFailures, type BadLine } from './convert.ts';
 import { forgetLookUps, judgeBatch, lookUpEvents, type Verdict } from './dedupe.ts';
 import { takeOutTooLarge } from './isolate.ts';
@@ -123,7 +123,8 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       await crashPoint('flush-failed-kept');
     }
     const rows = written?.numRecords ?? 0;
-    const after: Epoch = { ...epoch, position: batch.lastSequence, anchorHash: batch.lastHash };
+    const { nextHash: _, ...followed } = epoch;
+    const after: Epoch = { ...followed, position: batch.lastSequence, anchorHash: batch.lastHash };
     const actions: Action[] = [{ txn: { appId: epoch.appId, version: batch.lastSequence, lastUpdated: availableAtMs } }];
     if (written !== undefined) actions.push({ add: toAdd(relativePath, written, availableAtMs, true) });
     let version = -1;

@@ -28,10 +28,18 @@ export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promi
   if (state.id !== epoch.streamId) return 'recreated';
   if (state.lastSequence < epoch.position) return 'shortened';
   if (state.firstSequence > epoch.position + 1) return 'gap';
-  if (epoch.anchorHash === undefined) return undefined;
+  if (epoch.anchorHash === undefined) return findStartFault(reader, epoch);
   const anchor = await reader.findMessage(epoch.position);
   if (anchor === undefined) return 'anchor_gone';
   return hashMessage(anchor.payload) === epoch.anchorHash ? undefined : 'replaced';
+}
+
+/** The same for an epoch of which nothing is in the lake yet: the message that it begins with must still be the same. */
+async function findStartFault(reader: StreamReader, { position, nextHash }: Epoch): Promise<StreamFault | undefined> {
+  if (nextHash === undefined) return undefined;
+  const next = await reader.findMessage(position + 1);
+  if (next === undefined) return 'gap';
+  return hashMessage(next.payload) === nextHash ? undefined : 'replaced';
 }
 
 /**
@@ -67,13 +75,14 @@ function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): stri
 /** Begins an epoch after `from`, or at the start of what the stream has. */
 async function startEpoch({ table, reader, writer }: FollowDependencies, fault: StreamFault | undefined, from?: number): Promise<Epoch> {
   const stream = await reader.state();
+  const position = from ?? Math.max(0, stream.firstSequence - 1);
+  const next = await reader.findMessage(position + 1);
   let epoch: Epoch | undefined;
   await table.commit((state, lake) => {
     assertOwner(lake, writer);
-    const position = from ?? Math.max(0, stream.firstSequence - 1);
     // What the stream holds now may be in the lake already, under other numbers. An empty lake has nothing to look up.
     const dedupeThrough = lake.totals.stored === 0 ? 0 : stream.lastSequence;
-    epoch = { appId: nextAppId(stream, state.txns), streamId: stream.id, position, dedupeThrough };
+    epoch = { appId: nextAppId(stream, state.txns), streamId: stream.id, position, ...(next === undefined ? {} : { nextHash: hashMessage(next.payload) }), dedupeThrough };
     return { cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: position } }], epoch, metrics: { fault: fault ?? 'none' } };
   });
   if (epoch === undefined) throw new AppError('commit_conflict', 'the epoch was not committed');

@@ -14,9 +14,10 @@ import { listSettledFiles, readFailedFile, type FailedEvent, type FailureReason 
 import { carryOut, openStaging, recoverIntents } from '../lake/intent.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { pruneFiles } from '../lake/prune.ts';
-import { youngFolder, type DataFile } from '../lake/snapshot.ts';
+import type { DataFile } from '../lake/snapshot.ts';
 import type { Change, Table } from '../lake/table.ts';
 import { assertFilesWhole } from '../lake/verify-files.ts';
+import { youngFolder } from '../lake/young-folder.ts';
 import { requestKeySql } from '../model/event-id.ts';
 import { convertSpool, type Converted } from './convert.ts';
 import { createDedupeTables, dedupeWindowMs, forgetLookUps, judgeBatch, lookUpEvents, readKeyedHours, readKeysSql, type Verdict } from './dedupe.ts';

@@ -4,7 +4,7 @@ import { eventColumns } from '../model/event-fields.ts';
 import { writeDataFile, type WrittenFile } from '../lake/data-file.ts';
 import type { Duckdb } from '../lake/duckdb.ts';
 import { engineBudget, type EngineBudget } from '../lake/row-memory.ts';
-import { youngFolder } from '../lake/snapshot.ts';
+import { youngFolder } from '../lake/young-folder.ts';
 import { keyOf, type Group } from './due.ts';
 import { cutIntoSlices, groupsSql, sliceSql, type Part, type Slice } from './seal-slices.ts';
 

@@ -9,9 +9,10 @@ import { toAdd } from '../lake/data-file.ts';
 import { sqlList, type Duckdb } from '../lake/duckdb.ts';
 import { carryOut, openStaging, type Intent } from '../lake/intent.ts';
 import { engineBudget, type EngineBudget } from '../lake/row-memory.ts';
-import { youngFolder, type DataFile } from '../lake/snapshot.ts';
+import type { DataFile } from '../lake/snapshot.ts';
 import type { Table } from '../lake/table.ts';
 import { findFileDamage } from '../lake/verify-files.ts';
+import { isYoungPath } from '../lake/young-folder.ts';
 import { keyOf, type DueRows, type Group } from './due.ts';
 import { writeOutputs, type Output } from './seal-outputs.ts';
 import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';
@@ -229,7 +230,7 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     }
     if (staged === undefined) return undefined;
     const { outputs, taken } = staged;
-    const sealed = outputs.filter((output) => !output.path.startsWith(youngFolder));
+    const sealed = outputs.filter((output) => !isYoungPath(output.path));
     const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
     if (countRows(outputs) !== rowsIn) {
       throw new AppError('corrupt', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: 'Run tributary lake check.' });

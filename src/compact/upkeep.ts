@@ -12,6 +12,7 @@ import { checkpointWhenDue, listLeftovers, mustForget, sweep, trimLog, vacuum, t
 import { openDuckdb } from '../lake/duckdb.ts';
 import { recoverIntents } from '../lake/intent.ts';
 import type { lakePaths } from '../lake/lake.ts';
+import { createSnapshotFile } from '../lake/snapshot-file.ts';
 import { listDueSwaps, swapDue } from '../lake/swap.ts';
 import type { Table } from '../lake/table.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
@@ -128,6 +129,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     sweep: createUpkeepTask('what a crash has left behind is not swept', dependencies),
     clean: createUpkeepTask('replaced files and old entries of the log are not removed', dependencies),
   };
+  const snapshotFile = createSnapshotFile({ file: paths.snapshotSql, root: paths.root, clock, retentionMs: options.retentionMs });
   const leftOut = createLeftOut(clock);
   const measured: MeasuredParts = new Map();
   const dueRows = createDueRows(options);
@@ -178,9 +180,15 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     for (const file of measured.keys()) if (!kept.has(file)) measured.delete(file);
   }
 
+  /** Where it fails, the file of the commit before is as good for everybody but the reader of a copy. */
+  async function renewSnapshotFile(): Promise<void> {
+    await snapshotFile.renew(table.state().version).catch((error: unknown) => logger.debug({ error: describeError(error) }, 'snapshot.sql was not renewed, will retry'));
+  }
+
   /** One turn: maybe seal, maybe checkpoint, maybe clean. Each fails by itself. */
   async function turn(): Promise<void> {
     dependencies.assertFolder();
+    await renewSnapshotFile();
     if (isSealTime()) await attempt(tasks.seal, sealTurn);
     else if (!table.snapshot().files.some((file) => file.young)) noteLeftOut(new Map());
     await attempt(tasks.checkpoint, async () => void (await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery)));

@@ -41,7 +41,7 @@ function quoteName(name: string): string {
  * An array literal of a list of texts: quotes, backslashes and line breaks escaped by a backslash (clients.md). Lists
  * without any of them, nearly all, are joined as they are, which takes half the time.
  */
-function arrayLiteral(list: string): string {
+export function arrayLiteral(list: string): string {
   const escaped = String.raw`replace(replace(replace(replace(item, '\', '\\'), '''', '\'''), chr(10), '\n'), chr(13), '\r')`;
   const special = String.raw`regexp_matches(array_to_string(${list}, ''), '[\\''\n\r]')`;
   return `CASE WHEN coalesce(len(${list}), 0) = 0 THEN '[]'

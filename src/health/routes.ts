@@ -1,5 +1,8 @@
 import type { FastifyInstance } from 'fastify';
 
+/** A server of a public port, whatever else it serves. */
+export type PublicServer = FastifyInstance;
+
 /** What the supervisor last told a process that serves a public port. */
 export interface ServiceView {
   readonly ready: boolean;
@@ -25,7 +28,7 @@ export function createReadiness(): { update(view: ServiceView): void; isReady():
  * Adds to a public port `GET /healthz` (200 while this process answers) and `GET /readyz` (200 or 503, without a reason).
  * Neither needs authorization, for load balancers have none; what is wrong, and for whom, is told on the operator's address only.
  */
-export function addHealthRoutes(server: FastifyInstance, isReady: () => boolean): void {
+export function addHealthRoutes(server: PublicServer, isReady: () => boolean): void {
   server.get('/healthz', async () => ({ alive: true }));
   server.get('/readyz', async (_request, reply) => {
     const ready = isReady();

@@ -1,9 +1,8 @@
 import type { AddressInfo } from 'node:net';
-import type { FastifyInstance } from 'fastify';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { answerOf, renderDetail } from './refusal.ts';
-import { createServer, defaultServerLimits } from './server.ts';
+import { createServer, defaultServerLimits, type ImportServer } from './server.ts';
 
 const retryAfterSeconds = 5;
 
@@ -13,7 +12,7 @@ const retryAfterSeconds = 5;
  */
 export async function startClosedIngest(
   { host, port }: { readonly host: string; readonly port: number },
-  addRoutes: (server: FastifyInstance) => void,
+  addRoutes: (server: ImportServer) => void,
   logger: Logger,
 ): Promise<Stoppable & { readonly port: number }> {
   const { status, body } = answerOf('unavailable');

@@ -1,5 +1,4 @@
 import type { AddressInfo } from 'node:net';
-import type { FastifyInstance } from 'fastify';
 import type { AccessReader } from '../access/access.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -13,7 +12,7 @@ import { createIngestMetrics } from './ingest-metrics.ts';
 import { createRefusalLog } from './refusal-log.ts';
 import { answerOf, renderDetail } from './refusal.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
-import { createServer, defaultServerLimits, type ServerLimits } from './server.ts';
+import { createServer, defaultServerLimits, type ImportServer, type ServerLimits } from './server.ts';
 import { createTrouble } from './trouble.ts';
 
 /**
@@ -35,7 +34,7 @@ export interface IngestDependencies {
   /** Says that the stream's disk has come down to its reserve: events are then refused. Absent: somebody else watches it. */
   readonly isDiskLow?: () => boolean;
   /** Adds routes of the composition's own: health. */
-  readonly addRoutes?: (server: FastifyInstance) => void;
+  readonly addRoutes?: (server: ImportServer) => void;
 }
 
 export interface IngestOptions {

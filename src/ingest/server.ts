@@ -6,6 +6,9 @@ import { followExchanges } from '../runtime/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
+/** The HTTP server of the import port. */
+export type ImportServer = FastifyInstance;
+
 /** Limits of the import port. Bodies are small, so a client that takes longer than these is slow on purpose or broken. */
 export interface ServerLimits {
   /** Most simultaneous connections; further ones are closed at once. */
@@ -50,7 +53,7 @@ export interface ServerHandlers {
 }
 
 /** Creates the import area's Fastify: no body parser and no error format of its own, limits on everything; not listening. */
-export function createServer(limits: ServerLimits, handlers: ServerHandlers, logger: Logger): FastifyInstance {
+export function createServer(limits: ServerLimits, handlers: ServerHandlers, logger: Logger): ImportServer {
   const server = fastify({
     logger: false,
     // Bodies are read by ourselves (read-body.ts), which has the real limit; this one is only the framework's.

@@ -11,10 +11,11 @@ import { isCompactorRunning, lakePaths } from './lake.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { isForeignFile } from './repair.ts';
 import { checkpointName, commitName, listLog, readCommit } from './log-files.ts';
-import { loadOwnState, loadTableState, toSnapshot, youngFolder, type DataFile, type Snapshot } from './snapshot.ts';
-import { rewrittenFolder } from './swap.ts';
+import { loadOwnState, loadTableState, toSnapshot, type DataFile, type Snapshot } from './snapshot.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './table-state.ts';
+import { listDataFiles } from './data-files.ts';
+import { isYoungPath } from './young-folder.ts';
 
 /** How long a flush or a seal may take from the file in its place to the commit that names it, milliseconds. */
 const commitMs = 5000;
@@ -153,7 +154,7 @@ async function checkEmptyFile(duckdb: Duckdb, { emptyFile, schemaString }: Snaps
 
 function orphanDetail(name: string): string {
   const kept = 'no commit names it: a leftover, unless the newest log entries are gone';
-  return name.startsWith(`${youngFolder}${path.sep}`) ? `${kept}; the next start of the compactor removes it when the stream agrees with the log` : kept;
+  return isYoungPath(name) ? `${kept}; the next start of the compactor removes it when the stream agrees with the log` : kept;
 }
 
 const putAsideDetail = 'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it';
@@ -172,7 +173,7 @@ async function listPutAside(lakeDir: string): Promise<Problem[]> {
 async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]> {
   const deadline = performance.now() + commitMs;
   for (;;) {
-    const names = (await readdir(tableDir, { recursive: true })).filter((name) => name.endsWith('.parquet') && (!name.startsWith('_') || path.dirname(name) === rewrittenFolder));
+    const names = await listDataFiles(tableDir);
     // Read after the folders: what a commit has named meanwhile was on its way.
     const { files, tombstones } = await loadTableState(tableDir);
     const found = names.filter((name) => !files.has(encodeURI(name)) && !tombstones.has(encodeURI(name)));

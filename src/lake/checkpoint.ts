@@ -7,6 +7,7 @@ import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Action } from './actions.ts';
 import { sqlText, type Duckdb } from './duckdb.ts';
 import { hashFile } from './file-checks.ts';
+import { tableFileMode } from './group-access.ts';
 import { checkpointHashName, checkpointName, logFolder, parseActions } from './log-files.ts';
 import type { TableState } from './table-state.ts';
 
@@ -75,13 +76,13 @@ export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: R
     await crashPoint('checkpoint-written');
     // Before the checkpoint: one without its hash would be believed as those of version 0.1.0 are.
     const sha256 = await hashFile(temporary);
-    await writeFileDurably(path.join(logFolder(tableDir), checkpointHashName(state.version)), `${sha256}\n`);
+    await writeFileDurably(path.join(logFolder(tableDir), checkpointHashName(state.version)), `${sha256}\n`, tableFileMode);
     await rename(temporary, final);
     await syncFolder(logFolder(tableDir));
     await crashPoint('checkpoint-renamed');
     // Spark keeps a checksum of what it has written under this name, and would refuse ours by it.
     await removeFile(path.join(logFolder(tableDir), '._last_checkpoint.crc'));
-    await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size, sha256 }));
+    await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size, sha256 }), tableFileMode);
   } finally {
     await removeFile(temporary);
     await removeFile(spool);

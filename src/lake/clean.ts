@@ -1,6 +1,6 @@
 import { readdir, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeFile, syncFolder } from '../runtime/durable-file.ts';
+import { ensureFolder, removeEmptyFolder, removeFile, syncFolder, syncFolders } from '../runtime/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { decodePath } from './actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './checkpoint.ts';
@@ -9,10 +9,10 @@ import type { Duckdb } from './duckdb.ts';
 import { oldestPendingBase } from './failed-events.ts';
 import { findLakeState } from './lake-state.ts';
 import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log-files.ts';
-import { youngFolder } from './snapshot.ts';
 import { listSwaps } from './swap.ts';
 import type { Table } from './table.ts';
 import { copyTableState } from './table-state.ts';
+import { formerYoungFolder, listYoungPaths, youngFolder } from './young-folder.ts';
 
 /** The steps of clean-up at which a crash is tested. */
 export const cleanSteps = ['vacuumed', 'trimmed', 'swept'] as const;
@@ -124,7 +124,7 @@ export async function trimLog(table: Table, failedDir: string, options: CleanOpt
 /** What crashes may have left in the table's folders: temporaries, and young files to be looked up in the log. */
 export interface Leftovers {
   readonly temporaries: readonly string[];
-  /** Names in the young folder. */
+  /** What lies in the folders of young files, relative to the table's. */
   readonly young: readonly string[];
 }
 
@@ -138,7 +138,7 @@ export async function listLeftovers(table: Table): Promise<Leftovers> {
     const names = await readdir(folder);
     temporaries.push(...names.filter((name) => name.endsWith('.tmp')).map((name) => path.join(folder, name)));
   }
-  return { temporaries, young: await readdir(path.join(table.dir, youngFolder)) };
+  return { temporaries, young: await listYoungPaths(table.dir) };
 }
 
 /**
@@ -150,17 +150,17 @@ export async function listLeftovers(table: Table): Promise<Leftovers> {
 export async function sweep(table: Table, { temporaries, young }: Leftovers, crashPoint: CrashPoint, putAside?: string): Promise<number> {
   const { files, tombstones } = table.state();
   const known = new Set([...files.keys(), ...tombstones.keys()].map(decodePath));
-  const unnamed = young.filter((name) => !known.has(`${youngFolder}/${name}`));
-  const folder = path.join(table.dir, youngFolder);
+  const unnamed = young.filter((name) => !known.has(name)).map((name) => path.join(table.dir, name));
   if (putAside !== undefined && unnamed.length > 0) {
     await ensureFolder(putAside);
-    for (const name of unnamed) await rename(path.join(folder, name), path.join(putAside, name));
+    for (const file of unnamed) await rename(file, path.join(putAside, path.basename(file)));
     await syncFolder(putAside);
   } else {
-    for (const name of unnamed) await removeFile(path.join(folder, name));
+    for (const file of unnamed) await removeFile(file);
   }
   for (const file of temporaries) await removeFile(file);
-  await syncFolder(folder);
+  await syncFolders([path.join(table.dir, youngFolder), ...unnamed.map((file) => path.dirname(file))]);
+  await removeEmptyFolder(path.join(table.dir, formerYoungFolder));
   await crashPoint('swept');
   return unnamed.length + temporaries.length;
 }

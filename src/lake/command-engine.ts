@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from './duckdb.ts';
+import { followGroupAccess } from './group-access.ts';
 import { lakePaths } from './lake.ts';
 
 /** An engine for one command that changes the lake. */
@@ -16,6 +17,7 @@ export interface CommandEngine {
  * where the next holder of the maintenance lock removes what a killed command has left. Errors: those of `openDuckdb`.
  */
 export async function openCommandEngine(lakeDir: string, limits: Pick<DuckdbOptions, 'memoryMb' | 'threads'>): Promise<CommandEngine> {
+  await followGroupAccess(lakePaths(lakeDir).root);
   const tempDir = path.join(lakePaths(lakeDir).staging, `spill-${randomUUID()}`);
   const duckdb = await openDuckdb({ ...limits, tempDir });
   return {

@@ -1,5 +1,6 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
+import { formerYoungFolder, youngFolder } from './young-folder.ts';
 
 /** Lists a folder; nothing where there is none, or it cannot be read. */
 function listNames(folder: string): readonly string[] {
@@ -13,7 +14,6 @@ function listNames(folder: string): readonly string[] {
 /** Says whether events were ever written to a lake, by its folders alone: cheap, and true also where its log is damaged. */
 export function holdsEvents(lakeDir: string): boolean {
   const table = path.join(lakeDir, 'events');
-  // snapshot.ts has the name of the young folder, and brings the SQL engine along, which an ingest worker does without.
-  const folders = [path.join(table, 'fresh'), path.join(lakeDir, 'failed'), path.join(lakeDir, 'orphans')];
+  const folders = [path.join(table, youngFolder), path.join(table, formerYoungFolder), path.join(lakeDir, 'failed'), path.join(lakeDir, 'orphans')];
   return folders.some((folder) => listNames(folder).length > 0) || listNames(table).some((name) => name.startsWith('kind='));
 }

@@ -5,6 +5,7 @@ import { AppError } from '../runtime/errors.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { isCommitted } from './failed-events.ts';
 import { exists } from './file-checks.ts';
+import { tableFolderMode } from './group-access.ts';
 import { assertInsideLake, parseIntent, renderIntent } from './intent-file.ts';
 import type { BuildChange, Change, Table } from './table.ts';
 
@@ -81,7 +82,7 @@ async function assertInPlace({ moves }: Intent): Promise<void> {
 
 async function moveStaged(folder: string, moves: readonly Move[], crashPoint: CrashPoint): Promise<void> {
   const targets = moves.map(({ to }) => path.dirname(to));
-  await ensureFolders(targets);
+  await ensureFolders(targets, tableFolderMode);
   for (const { name, to } of moves) {
     const from = path.join(folder, name);
     if (!(await exists(from))) continue;

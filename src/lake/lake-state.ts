@@ -25,6 +25,8 @@ export interface Epoch {
   readonly position: number;
   /** SHA-256 (hex) of the message at `position`; absent at the start of an epoch. */
   readonly anchorHash?: string;
+  /** SHA-256 (hex) of the message after `position`, where the epoch began: while there is no anchor, it is known by this whether numbers were used again. */
+  readonly nextHash?: string;
   /** Events up to this sequence may already be in the lake under another epoch: each is looked up by its id. */
   readonly dedupeThrough: number;
 }

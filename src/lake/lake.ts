@@ -11,9 +11,9 @@
  * snapshot.sql. The lake's folder and the table's are locked themselves (lakePaths).
  */
 import { randomUUID } from 'node:crypto';
-import { link, readdir, rename } from 'node:fs/promises';
+import { link, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { ensureFolder, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -22,15 +22,18 @@ import { retry } from '../runtime/retry.ts';
 import { eventColumns, type Column } from '../model/event-fields.ts';
 import { writeCheckpoint } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
+import { followGroupAccess, tableFolderMode } from './group-access.ts';
 import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './lake-state.ts';
 import { listLog, logFolder } from './log-files.ts';
 import { isOwnProtocol, tableProtocol } from './protocol.ts';
-import { emptyFilePath, loadTableState, youngFolder } from './snapshot.ts';
-import { snapshotSql } from './snapshot-sql.ts';
+import { emptyFilePath, loadTableState } from './snapshot.ts';
+import { ensureSnapshotFile } from './snapshot-file.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './table.ts';
 import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
+import { listDataFiles } from './data-files.ts';
 import { exists } from './file-checks.ts';
+import { youngFolder } from './young-folder.ts';
 
 /** Where things lie below the lake's folder. */
 export function lakePaths(lakeDir: string) {
@@ -116,8 +119,7 @@ async function createTable(tableDir: string, id: string, columns: readonly Colum
 
 /** Refuses to begin a log beside files that another log must have named: they would be swept as leftovers. */
 async function assertNoFiles(tableDir: string): Promise<void> {
-  const names = await readdir(tableDir, { recursive: true });
-  const found = names.filter((name) => name.endsWith('.parquet') && !name.startsWith('_'));
+  const found = await listDataFiles(tableDir);
   if (found.length === 0) return;
   // Another process may have begun the log meanwhile, and the files are its own.
   if ((await listLog(tableDir)).commits.length > 0) return;
@@ -146,7 +148,10 @@ export async function ensureLake(lakeDir: string, options: LakeOptions): Promise
 
 async function completeLake(lakeDir: string, options: LakeOptions): Promise<void> {
   const paths = lakePaths(lakeDir);
-  for (const folder of [logFolder(paths.table), paths.young, paths.failed, paths.staging]) await ensureFolder(folder);
+  await ensureFolder(paths.root);
+  await followGroupAccess(paths.root);
+  for (const folder of [logFolder(paths.table), paths.young]) await ensureFolder(folder, tableFolderMode);
+  for (const folder of [paths.failed, paths.staging]) await ensureFolder(folder);
   if (!(await isComplete(paths.table))) {
     await assertHardLinks(logFolder(paths.table));
     const { commits, checkpoints } = await listLog(paths.table);
@@ -163,8 +168,7 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
       duckdb.close();
     }
   }
-  const sql = snapshotSql(paths.table);
-  if ((await findTextFile(paths.snapshotSql)) !== sql) await writeFileDurably(paths.snapshotSql, sql);
+  await ensureSnapshotFile({ ...options, file: paths.snapshotSql, root: paths.root });
 }
 
 /** Says whether a compactor runs on the lake: it holds its lock. */

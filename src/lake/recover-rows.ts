@@ -10,10 +10,11 @@ import { carryOut, openStaging, type Move } from './intent.ts';
 import type { MissingFile } from './missing-files.ts';
 import { pruneFiles } from './prune.ts';
 import { toWaiting, type RewriteDependencies } from './rewrite.ts';
-import { youngFolder, type DataFile } from './snapshot.ts';
+import type { DataFile } from './snapshot.ts';
 import { rewrittenFolder } from './swap.ts';
 import type { Change } from './table.ts';
 import { parseSchemaString } from './table-schema.ts';
+import { youngFolder } from './young-folder.ts';
 
 /** SQL that is true for a row that one of the missing files may have had, by what the log says of it. */
 function boundsSql(missing: readonly DataFile[]): string {

@@ -16,9 +16,10 @@ import type { Action, AddAction } from './actions.ts';
 import { toAdd, writeDataFile } from './data-file.ts';
 import { sqlList, type Duckdb } from './duckdb.ts';
 import { carryOut, openStaging, type Move } from './intent.ts';
-import { youngFolder, type DataFile } from './snapshot.ts';
+import type { DataFile } from './snapshot.ts';
 import { rewrittenFolder } from './swap.ts';
 import type { Change, Table } from './table.ts';
+import { youngFolder } from './young-folder.ts';
 
 export interface RewriteDependencies {
   readonly table: Table;

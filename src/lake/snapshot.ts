@@ -9,6 +9,7 @@ import { findLakeState, type LakeState } from './lake-state.ts';
 import { listLog, logFolder, readCommit, checkpointName } from './log-files.ts';
 import { assertProtocol } from './protocol.ts';
 import { applyActions, createTableState, replayCommit, type TableState } from './table-state.ts';
+import { isYoungPath } from './young-folder.ts';
 
 /** One live Parquet file of the table. */
 export interface DataFile {
@@ -23,7 +24,7 @@ export interface DataFile {
   readonly maxValues: Readonly<Record<string, unknown>>;
   /** Hash of its bytes, hex; undefined when another engine wrote it. */
   readonly sha256: string | undefined;
-  /** The file is a flush of its own, not sealed yet: it lies in `fresh/`, outside the documented glob. */
+  /** The file is a flush of its own, not sealed yet: it lies in the young folder, outside the documented glob. */
   readonly young: boolean;
   /** The sealed file, by its path, whose rows this file has, with other values or without the erased ones, and whose place it takes in time; see swap.ts. */
   readonly replaces?: string | undefined;
@@ -50,13 +51,13 @@ export interface Snapshot {
   readonly schemaString: string | undefined;
 }
 
-/** The empty Parquet file of a table; the leading underscore hides it from other engines' own clean-up. */
-export function emptyFilePath(tableDir: string): string {
-  return path.join(tableDir, '_columns.parquet');
-}
+/** Name of the empty Parquet file; the leading underscore hides it from readers of folders and other engines' clean-up. */
+export const emptyFileName = '_columns.parquet';
 
-/** Folder of young files, relative to the table's. */
-export const youngFolder = 'fresh';
+/** The empty Parquet file of a table. */
+export function emptyFilePath(tableDir: string): string {
+  return path.join(tableDir, emptyFileName);
+}
 
 function toDataFile(tableDir: string, add: AddAction): DataFile {
   const relative = decodePath(add.path);
@@ -73,7 +74,7 @@ function toDataFile(tableDir: string, add: AddAction): DataFile {
     minValues: stats.minValues ?? {},
     maxValues: stats.maxValues ?? {},
     sha256: add.tags?.['sha256'],
-    young: relative.startsWith(`${youngFolder}/`),
+    young: isYoungPath(relative),
     replaces: findReplaced(add),
   };
 }

@@ -14,6 +14,7 @@ import { ensureFolders, syncFolders } from '../runtime/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { decodePath, type Action, type AddAction } from './actions.ts';
+import { tableFolderMode } from './group-access.ts';
 import { openStaging } from './intent.ts';
 import type { Table } from './table.ts';
 import type { TableState } from './table-state.ts';
@@ -99,7 +100,7 @@ async function carryOutSwaps(table: Table, due: readonly Swap[], { nowMs, stagin
     for (const [index, swap] of due.entries()) await link(absolute(swap.rewrite.path), path.join(folder, `${index}.parquet`));
     await crashPoint('swap-linked');
     const folders = due.map((swap) => path.dirname(absolute(swap.path)));
-    await ensureFolders(folders);
+    await ensureFolders(folders, tableFolderMode);
     // Where a crash came after this, both are names of one file already, and rename(2) does nothing.
     for (const [index, swap] of due.entries()) await rename(path.join(folder, `${index}.parquet`), absolute(swap.path));
     await syncFolders(folders);

@@ -8,6 +8,7 @@ import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
 import { exists } from './file-checks.ts';
+import { tableFileMode } from './group-access.ts';
 import { commitName, hashCommit, logFolder, readCommit, renderCommit, type Commit } from './log-files.ts';
 import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
 import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
@@ -78,7 +79,7 @@ export async function linkCommit(tableDir: string, version: number, actions: rea
   const final = path.join(folder, commitName(version));
   const temporary = path.join(folder, `.${commitName(version)}.${randomUUID()}.tmp`);
   try {
-    const handle = await open(temporary, 'wx', 0o600);
+    const handle = await open(temporary, 'wx', tableFileMode);
     try {
       await handle.writeFile(renderCommit(actions));
       await handle.sync();

@@ -1,5 +1,5 @@
 import { constants } from 'node:fs';
-import { mkdir, open, readFile, rename, unlink } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from './errors.ts';
@@ -25,9 +25,9 @@ export async function syncFile(file: string): Promise<void> {
   }
 }
 
-/** Creates a folder with its parents, mode 0700, and syncs the parent so that the folder itself is durable. */
-export async function ensureFolder(folder: string): Promise<void> {
-  await ensureFolders([folder]);
+/** Creates a folder with its parents, mode 0700 unless another is given, and syncs the parent so that the folder itself is durable. */
+export async function ensureFolder(folder: string, mode = 0o700): Promise<void> {
+  await ensureFolders([folder], mode);
 }
 
 /** How many folders are synced at a time: together they cost little more than one. */
@@ -54,11 +54,11 @@ async function syncFolderIfOurs(folder: string): Promise<void> {
  * Creates many folders with their parents, as `ensureFolder` does, and syncs each parent once: also those of folders that
  * are there already, since a process that was killed may have created them and not got as far as the sync.
  */
-export async function ensureFolders(folders: Iterable<string>): Promise<void> {
+export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Promise<void> {
   const created = new Set<string>();
   const doubted = new Set<string>();
   for (const folder of new Set(folders)) {
-    const first = await mkdir(folder, { recursive: true, mode: 0o700 });
+    const first = await mkdir(folder, { recursive: true, mode });
     for (let [parent, level] = [path.dirname(folder), 1]; ; [parent, level] = [path.dirname(parent), level + 1]) {
       const isNew = first !== undefined && parent.length >= path.dirname(first).length;
       if (!isNew && level > doubtedLevels) break;
@@ -72,12 +72,12 @@ export async function ensureFolders(folders: Iterable<string>): Promise<void> {
 
 /**
  * Writes a whole file so that a reader, or a restart after a power cut, sees the old bytes or the new ones and never
- * a mixture: temporary file in the same folder, fsync, rename, fsync of the folder. Mode 0600.
+ * a mixture: temporary file in the same folder, fsync, rename, fsync of the folder. Mode 0600 unless another is given.
  */
-export async function writeFileDurably(file: string, data: string | Uint8Array): Promise<void> {
+export async function writeFileDurably(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const temporary = `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
   try {
-    const handle = await open(temporary, 'wx', 0o600);
+    const handle = await open(temporary, 'wx', mode);
     try {
       await handle.writeFile(data);
       await handle.sync();
@@ -108,5 +108,14 @@ export async function removeFile(file: string): Promise<void> {
     await unlink(file);
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;
+  }
+}
+
+/** Removes a folder that is empty; one that is not, or is not there, stays as it is. */
+export async function removeEmptyFolder(folder: string): Promise<void> {
+  try {
+    await rmdir(folder);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT', 'ENOTEMPTY', 'EEXIST')) throw error;
   }
 }

@@ -52,6 +52,8 @@ export interface NatsServer extends RunningChild {
  * the server alone holds them.
  */
 const launcher = `
+export ${supervisorVariable}="$1"
+shift
 (exec 4>&- 5>&- >/dev/null 2>&1; read -r line <&3 || kill -9 $$) &
 exec 3<&-
 exec "$@"
@@ -142,10 +144,9 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   });
 
   // Its own process group: Ctrl-C in a terminal must reach the service only, which drains before it stops the server.
-  const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', path.resolve(options.binary), '-c', path.resolve(configFile)], {
+  const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', describeSupervisor(), path.resolve(options.binary), '-c', path.resolve(configFile)], {
     detached: true,
     cwd: options.folder,
-    env: { ...process.env, [supervisorVariable]: describeSupervisor() },
     stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFds ?? [])],
   });
   const exited = watchExit(child);

@@ -77,7 +77,7 @@ async function writeYoungLake(target: string, source: readonly string[], youngFi
   );
   const plan: FilePlan = Array.from({ length: youngFiles }, (_, index) => {
     const [from, to] = [index, index + 1].map((part) => Math.floor((rows * part) / youngFiles));
-    return [`fresh/${String(index).padStart(6, '0')}.parquet`, `SELECT ${columnList} FROM numbered WHERE n >= ${from} AND n < ${to}`];
+    return [`_young/${String(index).padStart(6, '0')}.parquet`, `SELECT ${columnList} FROM numbered WHERE n >= ${from} AND n < ${to}`];
   });
   await addDataFiles(await openBenchLake(target), duckdb, plan);
   duckdb.close();

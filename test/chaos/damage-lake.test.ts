@@ -109,7 +109,7 @@ const kinds: Readonly<Record<string, { readonly files: RegExp; /** Whether `lake
   'checkpoints': { files: /checkpoint\.parquet$/, found: true },
   'hashes of checkpoints, and the pointer to the last': { files: /(checkpoint\.sha256|_last_checkpoint)$/, found: false },
   'sealed Parquet files': { files: /kind=.*\.parquet$/, found: true },
-  'young Parquet files': { files: /fresh\/.*\.parquet$/, found: true },
+  'young Parquet files': { files: /_young\/.*\.parquet$/, found: true },
   'the empty Parquet file': { files: /_columns\.parquet$/, found: false },
 };
 
@@ -119,7 +119,7 @@ test.for(Object.entries(kinds))('damaged %s give a right answer or a loud error'
     original,
     copy: path.join(folder, 'copy'),
     // Of the data files those that are live: nobody reads the others, until they are removed.
-    listFiles: (copy) => listLake(copy, files).filter((file) => !file.includes('fresh/') || liveFiles.has(path.basename(file))),
+    listFiles: (copy) => listLake(copy, files).filter((file) => !file.includes('_young/') || liveFiles.has(path.basename(file))),
     random: createRandom(seed),
     offsets,
     async judge(copy, file) {

@@ -102,7 +102,7 @@ describe('a used service', () => {
   it('has put no file where the name of an event, a user or a parameter says', () => {
     const names = walk(dataDir).map((name) => path.relative(dataDir, name));
     expect(names.filter((name) => /escaped|cron|DROP|exe$|con$|[^\w.=$/%-]/.test(name))).toEqual([]);
-    for (const name of names.filter((one) => one.startsWith('lake/events/') && one.endsWith('.parquet'))) expect(name).toMatch(/^lake\/events\/(kind=(registration|login|custom_event)\/date=\d{4}-\d\d-\d\d|fresh|_delta_log|empty)?\/?[\w.-]+\.parquet$/);
+    for (const name of names.filter((one) => one.startsWith('lake/events/') && one.endsWith('.parquet'))) expect(name).toMatch(/^lake\/events\/(kind=(registration|login|custom_event)\/date=\d{4}-\d\d-\d\d|_young|_delta_log|empty)?\/?[\w.-]+\.parquet$/);
     expect(existsSync('/tmp/escaped')).toBe(false);
   });
 

@@ -40,11 +40,11 @@ function assertAcknowledgedAfterSync(steps: readonly Step[]): void {
 /** The rows were written and synced, then their file's name, then the commit, then its link, then the name of that; only then was the stream purged. */
 function assertPurgedAfterCommit(steps: readonly Step[]): void {
   const purge = stepAt(findSteps(steps, /^writev?\(.*PUB \$JS\.API\.STREAM\.PURGE\./), 0, 'the purge of the stream');
-  const rows = stepAt(findSteps(steps, /^p?write(64)?\(\d+<\/\S*\/events\/fresh\/\S*\.parquet>/).filter((step) => step.begun < purge.begun), -1, 'the write of a young file');
+  const rows = stepAt(findSteps(steps, /^p?write(64)?\(\d+<\/\S*\/events\/_young\/\S*\.parquet>/).filter((step) => step.begun < purge.begun), -1, 'the write of a young file');
   const commit = stepAt(findSteps(steps, /^p?write(64)?\(\d+<\/\S*\/_delta_log\/\S*\.tmp>.*\\"operation\\":\\"FLUSH\\"/), 0, 'the write of the commit');
   const link = stepAt(findSteps(steps, /^link(at)?\(.*_delta_log\/\d{20}\.json"/).filter((step) => step.begun < purge.begun), -1, 'the link of the commit');
-  expect(happenedBetween(steps, rows, /^f(data)?sync\(\d+<\/\S*\/events\/fresh\/\S*\.parquet>/, commit), 'the rows are synced before the commit is written').toBe(true);
-  expect(happenedBetween(steps, rows, /^f(data)?sync\(\d+<\/\S*\/events\/fresh>/, commit), "the file's name is synced before the commit is written").toBe(true);
+  expect(happenedBetween(steps, rows, /^f(data)?sync\(\d+<\/\S*\/events\/_young\/\S*\.parquet>/, commit), 'the rows are synced before the commit is written').toBe(true);
+  expect(happenedBetween(steps, rows, /^f(data)?sync\(\d+<\/\S*\/events\/_young>/, commit), "the file's name is synced before the commit is written").toBe(true);
   expect(happenedBetween(steps, commit, /^f(data)?sync\(\d+<\/\S*\/_delta_log\/\S*\.tmp>/, link), 'the commit is synced before it is linked').toBe(true);
   expect(happenedBetween(steps, link, /^f(data)?sync\(\d+<\/\S*\/_delta_log>/, purge), "the commit's name is synced before the stream is purged").toBe(true);
 }

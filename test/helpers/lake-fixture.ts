@@ -1,7 +1,8 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { openDuckdb, sqlText } from '../../src/lake/duckdb.ts';
-import { emptyFilePath, youngFolder } from '../../src/lake/snapshot.ts';
+import { emptyFilePath } from '../../src/lake/snapshot.ts';
+import { youngFolder } from '../../src/lake/young-folder.ts';
 import { toSchemaString } from '../../src/lake/table-schema.ts';
 import { eventColumns } from '../../src/model/event-fields.ts';
 import type { EventKind } from '../../src/model/event-kinds.ts';

@@ -71,7 +71,7 @@ export function createMoments({ service, client, random, acknowledged, requests 
         return nothingMore;
       },
     },
-    { name: 'a flush writes its file', reach: duringChangesOf('events', 'fresh') },
+    { name: 'a flush writes its file', reach: duringChangesOf('events', '_young') },
     { name: 'a commit, or a checkpoint, is in the log', reach: duringChangesOf('events', '_delta_log') },
     { name: 'a seal stages its files', reach: duringChangesOf('staging') },
     {

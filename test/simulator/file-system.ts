@@ -140,6 +140,13 @@ async function rm(file: string, options: { recursive?: boolean; force?: boolean 
   });
 }
 
+async function rmdir(folder: string): Promise<void> {
+  await call('rmdir', folder, ['EIO'], (disk) => {
+    fs.rmdirSync(folder);
+    disk?.removing(folder);
+  });
+}
+
 async function mkdir(folder: string, options: { recursive?: boolean; mode?: number } = {}): Promise<string | undefined> {
   return call('mkdir', folder, writeErrors, (disk) => {
     const made = fs.mkdirSync(folder, options);
@@ -175,6 +182,7 @@ export const fileSystem = {
   readdir,
   unlink,
   rm,
+  rmdir,
   mkdir,
   rename,
   link,

@@ -112,7 +112,7 @@ describe('exported files', () => {
   it('have as many rows as DuckDB counts in the files of the lake', async () => {
     const rows = await exportRows(`event=customEvents&selectors=eventId&${may}`);
     const [counted] = await duckdb.rows(
-      `SELECT count(*) AS rows FROM read_parquet(${sqlText(`${area.tableDir}/fresh/*.parquet`)}) WHERE kind = 'custom_event' AND id_app < 90 AND date BETWEEN '2025-05-01' AND '2025-05-11'`,
+      `SELECT count(*) AS rows FROM read_parquet(${sqlText(`${area.tableDir}/_young/*.parquet`)}) WHERE kind = 'custom_event' AND id_app < 90 AND date BETWEEN '2025-05-01' AND '2025-05-11'`,
     );
     expect(rows.length - 1).toBe(Number(counted?.['rows']));
   });

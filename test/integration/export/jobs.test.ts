@@ -123,7 +123,7 @@ describe('export requests', () => {
 
   it('are tried a bounded number of times, then have failed, and others go on', async () => {
     await writeLake(area.tableDir, [events]);
-    const file = path.join(area.tableDir, 'fresh', '000000.parquet');
+    const file = path.join(area.tableDir, '_young', '000000.parquet');
     writeFileSync(file, 'not a Parquet file');
     running = await area.start({ exportTimeoutMs: 30_000 });
     const [bad, empty] = [await running.create(user, query), await running.create(user, query.replace('customEvents', 'hits'))];
@@ -134,13 +134,13 @@ describe('export requests', () => {
 
   it('read the next snapshot when an erasure took a file of theirs away', async () => {
     await writeLake(area.tableDir, [events.slice(0, 600), events.slice(600)]);
-    rmSync(path.join(area.tableDir, 'fresh', '000000.parquet'));
+    rmSync(path.join(area.tableDir, '_young', '000000.parquet'));
     running = await area.start();
     const stage = running;
     const id = await stage.create(user, query);
     const attempts = (): number => (JSON.parse(readFileSync(path.join(area.reportsDir, id, 'job.json'), 'utf8')) as { attempts: number }).attempts;
     await waitFor('an attempt has failed for want of the file', () => attempts() > 1);
-    const commit = [{ remove: { path: 'fresh/000000.parquet', deletionTimestamp: Date.now(), dataChange: true } }, { commitInfo: { operation: 'DELETE' } }];
+    const commit = [{ remove: { path: '_young/000000.parquet', deletionTimestamp: Date.now(), dataChange: true } }, { commitInfo: { operation: 'DELETE' } }];
     writeFileSync(path.join(area.tableDir, '_delta_log', `${'1'.padStart(20, '0')}.json`), commit.map((action) => `${JSON.stringify(action)}\n`).join(''));
     expect(await stage.waitForEnd(user, id)).toMatchObject({ status: 'Success!', files: [{ rows: 400 }] });
   });

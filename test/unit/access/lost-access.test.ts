@@ -46,7 +46,7 @@ describe('access data that is gone', () => {
     reader.close();
   });
 
-  it.each(['fresh', 'kind=login'])('is a problem beside a lake with events (%s), also without the keys', (name) => {
+  it.each(['_young', 'fresh', 'kind=login'])('is a problem beside a lake with events (%s), also without the keys', (name) => {
     const paths = newPaths();
     const lake = path.join(path.dirname(paths.access), 'lake');
     mkdirSync(path.join(lake, 'events', name), { recursive: true });

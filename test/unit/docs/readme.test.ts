@@ -1,6 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { arrayLiteral } from '../../../src/export/query.ts';
+import { openDuckdb, sqlList } from '../../../src/lake/duckdb.ts';
 import { packageRoot } from '../../../src/runtime/package-files.ts';
 
 const readme = readFileSync(path.join(packageRoot, 'README.md'), 'utf8');
@@ -12,6 +14,18 @@ describe('the README', () => {
     const setup = ['TRIBUTARY_CACHE_DIR'];
     const listed = readme.split('\n').filter((line) => line.startsWith('| `TRIBUTARY_')).flatMap((line) => line.split('|')[1]?.match(/TRIBUTARY_[A-Z0-9_]+/g) ?? []);
     expect(listed.toSorted()).toEqual([...settings, ...setup].toSorted());
+  });
+
+  it('has an expression by which DuckDB reads the array literals of a report as they were sent', async () => {
+    const expression = /^`(replace\(.*::VARCHAR\[\])`\.$/m.exec(readme)?.[1] ?? '';
+    const texts = ['a\nb\n\nc', "it's", 'back\\slash', '\\n', '\\\n', '\r', ',]', 'plain', ''];
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    try {
+      const [row] = await duckdb.rows(`SELECT to_json(${expression})::VARCHAR AS list FROM (SELECT ${arrayLiteral(sqlList(texts))} AS cell)`);
+      expect(JSON.parse(String(row?.['list']))).toEqual(texts);
+    } finally {
+      duckdb.close();
+    }
   });
 
   it('names only files and make targets that exist', () => {

@@ -33,7 +33,7 @@ const addOf = (name: string) => ({ add: { path: name, partitionValues: {}, size:
 test('writers that commit at once all get in, one after the other, each with its own version', async () => {
   const { table } = await newLake();
   const writers = await Promise.all(Array.from({ length: 4 }, () => openTable(table, options)));
-  await Promise.all(writers.flatMap((writer, w) => Array.from({ length: 10 }, (_, n) => writer.commit(() => ({ cause: 'flush', actions: [addOf(`fresh/${w}-${n}.parquet`)], totals: { stored: 1 } })))));
+  await Promise.all(writers.flatMap((writer, w) => Array.from({ length: 10 }, (_, n) => writer.commit(() => ({ cause: 'flush', actions: [addOf(`_young/${w}-${n}.parquet`)], totals: { stored: 1 } })))));
   const { files, lake, version } = await readSnapshot(table);
   expect([files.length, lake?.totals.stored, version]).toEqual([40, 40, 40]);
 });
@@ -56,7 +56,7 @@ test('a checkpoint says the same as the log, with the older log removed, and old
   for (let n = 0; n < checkpointEvery + 5; n += 1) {
     await writer.commit(() => ({
       cause: 'flush',
-      actions: [addOf(`fresh/${n} ü%.parquet`.replaceAll(' ', '%20').replace('%.', '%25.')), { txn: { appId: 's', version: n } }, ...(n === 3 ? [{ remove: { path: 'fresh/1%20ü%25.parquet', deletionTimestamp: 5, dataChange: true } }] : [])],
+      actions: [addOf(`_young/${n} ü%.parquet`.replaceAll(' ', '%20').replace('%.', '%25.')), { txn: { appId: 's', version: n } }, ...(n === 3 ? [{ remove: { path: '_young/1%20ü%25.parquet', deletionTimestamp: 5, dataChange: true } }] : [])],
     }));
   }
   const before = await loadTableState(table);
@@ -67,8 +67,8 @@ test('a checkpoint says the same as the log, with the older log removed, and old
   for (const name of (await readdir(log)).filter((candidate) => /^0+\d\.|^0+[1-9]\d\.json/.test(candidate))) await rm(path.join(log, name));
   const after = await loadTableState(table);
   expect([after.version, [...after.files.keys()], [...after.tombstones.keys()], [...after.txns]]).toEqual([before.version, [...before.files.keys()], [...before.tombstones.keys()], [...before.txns]]);
-  expect((await readSnapshot(table)).files.some((file) => file.path === 'fresh/0 ü%.parquet')).toBe(true);
-  await writer.commit(() => ({ cause: 'flush', actions: [addOf('fresh/last.parquet')] }));
+  expect((await readSnapshot(table)).files.some((file) => file.path === '_young/0 ü%.parquet')).toBe(true);
+  await writer.commit(() => ({ cause: 'flush', actions: [addOf('_young/last.parquet')] }));
   expect((await loadTableState(table, before.version)).files.size).toBe(before.files.size);
 });
 
@@ -79,8 +79,8 @@ test('the log is trimmed, and removed files are unlinked, only after the retenti
   const writer = await openTable(table, { ...options, clock: { nowMs: () => nowMs } });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   await writeFile(path.join(paths.young, 'a.parquet'), 'x');
-  await writer.commit(() => ({ cause: 'flush', actions: [addOf('fresh/a.parquet')] }));
-  await writer.commit(() => ({ cause: 'seal', actions: [{ remove: { path: 'fresh/a.parquet', deletionTimestamp: nowMs, dataChange: false } }] }));
+  await writer.commit(() => ({ cause: 'flush', actions: [addOf('_young/a.parquet')] }));
+  await writer.commit(() => ({ cause: 'seal', actions: [{ remove: { path: '_young/a.parquet', deletionTimestamp: nowMs, dataChange: false } }] }));
   for (let n = 0; n < checkpointEvery; n += 1) await writer.commit(() => ({ cause: 'flush', actions: [] }));
   await checkpointWhenDue(duckdb, writer, noCrashPoint);
   duckdb.close();

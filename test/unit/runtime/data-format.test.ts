@@ -39,10 +39,10 @@ describe('a data folder', () => {
 
   it('that is not there is not made by asking', () => {
     const folder = path.join(testFolder(), 'none');
-    resolveConfig({}, { TRIBUTARY_DATA_DIR: folder });
+    resolveConfig({}, { TRIBUTARY_DATA_DIR: folder }, 'any');
     expect(existsSync(folder)).toBe(false);
     mkdirSync(folder);
     writeFileSync(path.join(folder, 'file'), '');
-    resolveConfig({}, { TRIBUTARY_DATA_DIR: path.join(folder, 'file') });
+    resolveConfig({}, { TRIBUTARY_DATA_DIR: path.join(folder, 'file') }, 'any');
   });
 });

@@ -1,0 +1,57 @@
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { checkLake } from '../../../src/lake/check.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { packageRoot } from '../../../src/runtime/package-files.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { findPythonEngines } from '../../helpers/python-engines.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const linesOf = (part: string): string[] => part.split('\n').slice(1).filter((line) => line !== '');
+
+/** The README's lines for Python: those of the log first, then those of the sealed folders. */
+function findReadmeLines(): { log: string[]; sealed: string[] } {
+  const [, block = ''] = /```python\n([\s\S]*?)```/.exec(readFileSync(path.join(packageRoot, 'README.md'), 'utf8')) ?? [];
+  const [, log = '', sealed = ''] = block.split(/^# /m);
+  return { log: linesOf(log), sealed: linesOf(sealed) };
+}
+
+/** Runs each line below the data folder's parent; answers the rows of its table, and how many different events they are. */
+const script = `
+import json, sys
+import pandas, polars, pyarrow.dataset
+from deltalake import DeltaTable
+def count(line):
+  table = eval(line)
+  ids = list(table['event_id'].to_pylist() if hasattr(table['event_id'], 'to_pylist') else table['event_id'])
+  return [len(ids), len(set(ids))]
+print(json.dumps([count(line) for line in json.loads(sys.argv[1])]))
+`;
+
+test("each of the README's lines for Python reads every row once, young or sealed, as it says", async ({ skip }) => {
+  const python = (await findPythonEngines()) ?? skip('there is no Python with its packages here');
+  const folder = testFolder();
+  const data = path.join(folder, 'data');
+  const { table } = lakePaths(path.join(data, 'lake'));
+  const stream = createMemoryStream();
+  // A seal and the next flush, while the sealed young files wait for the retention.
+  const sealer = await startTestCompact(data, stream, { sealAgeMs: 10 });
+  stream.publish([1, 2, 3].map((age) => eventLine({ age })));
+  await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
+  await sealer.stop();
+  const compact = await startTestCompact(data, stream);
+  stream.publish([eventLine(), eventLine({ kind: 'custom_event', custom_event_name: 'n', custom_event_params: { a: 'b' } })]);
+  await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
+  await compact.stop();
+
+  const { log, sealed } = findReadmeLines();
+  expect([log.length, sealed.length]).toEqual([2, 3]);
+  const counts = JSON.parse(execFileSync(python, ['-c', script, JSON.stringify([...log, ...sealed])], { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] })) as unknown[];
+  expect(counts).toEqual([...log.map(() => [5, 5]), ...sealed.map(() => [3, 3])]);
+  expect((await checkLake(path.join(data, 'lake'))).problems).toEqual([]);
+}, 600_000);

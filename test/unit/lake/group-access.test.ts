@@ -1,0 +1,143 @@
+import { spawnSync } from 'node:child_process';
+import { chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { closeToGroup, followGroupAccess, openToGroup, resolveLakeGroup } from '../../../src/lake/group-access.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const isRoot = process.geteuid?.() === 0;
+
+/** A group that this process may give files to, other than its own where there is one: name and number. */
+function findOtherGroup(): { name: string; groupId: number } {
+  const groups = readFileSync('/etc/group', 'utf8').split('\n').map((line) => line.split(':')).map(([name = '', , number]) => ({ name, groupId: Number(number) }));
+  const other = groups.find(({ groupId }) => groupId > 0 && groupId !== process.getegid?.() && (isRoot || process.getgroups?.().includes(groupId)));
+  return other ?? { name: String(process.getegid?.()), groupId: process.getegid?.() ?? 0 };
+}
+
+const { name: group, groupId } = findOtherGroup();
+/** Somebody who owns nothing here and is in no other group. */
+const stranger = 54_321;
+
+function walk(folder: string): string[] {
+  return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+    const name = path.join(folder, entry.name);
+    return entry.isDirectory() ? [name, ...walk(name)] : [name];
+  });
+}
+
+/** Says whether a program with these words works for somebody of a group; where that cannot be tried, it is as `otherwise`. */
+function worksFor(gid: number, words: readonly [string, ...string[]], otherwise: boolean): boolean {
+  const [program, ...rest] = words;
+  return isRoot ? spawnSync(program, rest, { uid: stranger, gid, stdio: 'ignore' }).status === 0 : otherwise;
+}
+
+function hasGroupBit(name: string, bit: number): boolean {
+  const { gid, mode } = lstatSync(name);
+  return gid === groupId && (mode & bit) !== 0;
+}
+
+/** The files below a folder that a member of the group can read: told by the system where this runs as root, else by the modes. */
+function readableFiles(folder: string): string[] {
+  const files = walk(folder).filter((name) => lstatSync(name).isFile());
+  const canReach = (name: string): boolean => name === path.dirname(folder) || (hasGroupBit(name, 0o010) && canReach(path.dirname(name)));
+  return files.filter((file) => worksFor(groupId, ['cat', file], hasGroupBit(file, 0o040) && canReach(path.dirname(file)))).map((file) => path.relative(folder, file));
+}
+
+/** Every file of the table, and snapshot.sql, relative to the data folder. */
+function tableFiles(data: string): string[] {
+  return walk(lakePaths(path.join(data, 'lake')).table).filter((name) => lstatSync(name).isFile() && path.basename(name) !== '.lock').map((file) => path.relative(data, file)).concat('lake/snapshot.sql');
+}
+
+async function addEvents(data: string, stream: MemoryStream, sealAgeMs: number): Promise<void> {
+  const { table } = lakePaths(path.join(data, 'lake'));
+  const before = await readSnapshot(table);
+  const compact = await startTestCompact(data, stream, { sealAgeMs, checkpointEvery: 2 });
+  stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
+  await waitFor('stored', async () => {
+    const { files, lake } = await readSnapshot(table);
+    return lake?.totals.stored === (before.lake?.totals.stored ?? 0) + 2 && files.every((file) => !file.young || sealAgeMs > 1000);
+  });
+  await compact.stop();
+}
+
+/** A data folder as a service leaves it: a lake with young and sealed files, failed events and files put aside; keys and access. */
+async function newDataFolder(): Promise<{ data: string; lake: string; stream: MemoryStream }> {
+  const umask = process.umask(0o077);
+  onTestFinished(() => void process.umask(umask));
+  const parent = testFolder();
+  chmodSync(parent, 0o711);
+  const data = path.join(parent, 'data');
+  mkdirSync(data, { mode: 0o700 });
+  const stream = createMemoryStream();
+  await addEvents(data, stream, 10);
+  await addEvents(data, stream, 3_600_000);
+  const lake = path.join(data, 'lake');
+  for (const folder of ['keys', 'nats', 'reports', 'lake/orphans']) {
+    mkdirSync(path.join(data, folder), { mode: 0o700 });
+    writeFileSync(path.join(data, folder, 'secret'), 'x');
+  }
+  writeFileSync(path.join(lake, 'failed', 'a.ndjson'), '');
+  writeFileSync(path.join(data, 'access.json'), 'x');
+  return { data, lake, stream };
+}
+
+test('a group reads the tables and snapshot.sql, those of before and those made later, and nothing else of the data folder', async () => {
+  const { data, lake, stream } = await newDataFolder();
+  expect(readableFiles(data)).toEqual([]);
+  await openToGroup(data, lake, groupId);
+  expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
+  const before = new Set(tableFiles(data));
+  // A command of another shell, a restarted compactor: both follow the folder.
+  await addEvents(data, stream, 10);
+  await addEvents(data, stream, 3_600_000);
+  expect(tableFiles(data).filter((file) => !before.has(file)).length).toBeGreaterThan(5);
+  expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
+  // Whoever could list these could lock them.
+  for (const folder of [data, lake]) expect([folder, lstatSync(folder).mode & 0o077]).toEqual([folder, 0o010]);
+  expect(worksFor(groupId, ['ls', lake], false)).toBe(false);
+  expect(worksFor(stranger, ['cat', path.join(data, tableFiles(data)[0] ?? '')], false)).toBe(false);
+});
+
+test('a lake that is open already is not gone through again; one that was being opened, or was closed meanwhile, is', async () => {
+  const { data, lake, stream } = await newDataFolder();
+  const { table } = lakePaths(lake);
+  await openToGroup(data, lake, groupId);
+  const [file = ''] = tableFiles(data);
+  chmodSync(path.join(data, file), 0o600);
+  await openToGroup(data, lake, groupId);
+  expect(readableFiles(data)).not.toContain(file);
+  // As a start that was killed leaves it: the folder gets its mode last.
+  chmodSync(table, 0o2700);
+  await openToGroup(data, lake, groupId);
+  expect(readableFiles(data)).toContain(file);
+
+  expect(await closeToGroup(data, lake)).toBe(true);
+  expect(await closeToGroup(data, lake)).toBe(false);
+  expect(readableFiles(data)).toEqual([]);
+  expect([data, lake].map((folder) => lstatSync(folder).mode & 0o077)).toEqual([0, 0]);
+  await followGroupAccess(lake);
+  const before = new Set(walk(lake));
+  await addEvents(data, stream, 10);
+  const later = walk(lake).filter((name) => !before.has(name));
+  expect(later.length).toBeGreaterThan(3);
+  expect(later.filter((name) => (lstatSync(name).mode & 0o077) !== 0)).toEqual([]);
+  await openToGroup(data, lake, groupId);
+  expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
+});
+
+test('a group that there is not, or that the process is no member of, is refused in one sentence', async () => {
+  await expect(resolveLakeGroup('no-such-group')).rejects.toMatchObject({ code: 'config_invalid', message: "TRIBUTARY_LAKE_GROUP names 'no-such-group', and there is no such group" });
+  expect([await resolveLakeGroup(group), await resolveLakeGroup(String(groupId))]).toEqual([groupId, groupId]);
+  const foreign = readFileSync('/etc/group', 'utf8').split('\n').map((line) => line.split(':')).find(([, , number]) => number !== undefined && number !== '0' && !process.getgroups?.().includes(Number(number)))?.[0];
+  if (foreign === undefined) return;
+  if (isRoot) {
+    process.seteuid?.(stranger);
+    onTestFinished(() => process.seteuid?.(0));
+  }
+  await expect(resolveLakeGroup(foreign)).rejects.toMatchObject({ code: 'config_invalid', message: `TRIBUTARY_LAKE_GROUP names '${foreign}', and this process is no member of that group` });
+});
