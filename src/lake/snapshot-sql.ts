@@ -18,7 +18,7 @@ export interface SnapshotSqlOptions {
   readonly retentionMs: number;
   /**
    * For the file in the lake's own folder: when it was written, Unix milliseconds. The text then only works while that file, at
-   * `root`, is not newer by more than a moment: a copy of it says so. Undefined: the text may be kept, and reads `root` for ever.
+   * `root`, is not newer by more than a minute: a copy of it says so. Undefined: the text may be kept, and reads `root` for ever.
    */
   readonly writtenAtMs?: number;
 }
@@ -26,8 +26,11 @@ export interface SnapshotSqlOptions {
 /** Tells the texts of one file apart: the time follows. */
 const writtenMark = '-- Written at ';
 
-/** How much older than the file a text may be that was read from it, milliseconds: it is run as soon as it is read, and the file written at every commit. */
-const currentForMs = 1000;
+/**
+ * How much older than the file a text may be that was read from it, milliseconds: the file is written at every commit, and
+ * between its reading and its running a busy machine, or a person, takes a while. Until then a copy's text reads the original.
+ */
+const currentForMs = 60_000;
 
 /** When a text was written that lies in a lake, Unix milliseconds; undefined: it does not say. */
 export function findWrittenAt(text: string): number | undefined {

@@ -167,7 +167,7 @@ describe('a backup', () => {
     // Parquet compresses values: a file is looked into by its rows
     const storedUsers = async (): Promise<unknown[]> => {
       const manifest = await findManifest(dir);
-      const files = manifest?.files.filter((file) => /\/(kind=|_rewritten|fresh).*\.parquet$/.test(file.path)).map(({ sha256 }) => `'${path.join(dir, 'files', sha256.slice(0, 2), sha256)}'`);
+      const files = manifest?.files.filter((file) => /\/(kind=|_rewritten|_young|fresh).*\.parquet$/.test(file.path)).map(({ sha256 }) => `'${path.join(dir, 'files', sha256.slice(0, 2), sha256)}'`);
       return (await query(`SELECT DISTINCT custom_user_id AS id FROM read_parquet([${files?.join(', ')}], hive_partitioning = false) ORDER BY id`)).map((row) => row['id']);
     };
     expect(await storedUsers()).toEqual(['planted', 'somebody']);
@@ -310,7 +310,7 @@ describe('a damaged backup', () => {
     publish(1);
     await backUp(data, dir, stream);
     const { files = [], tail } = (await findManifest(dir)) ?? {};
-    const young = files.find((file) => file.path.includes('/fresh/'));
+    const young = files.find((file) => file.path.includes('/_young/'));
     for (const { sha256 = '', path: name } of [young, { ...tail, path: 'the tail of the stream' }].map((one) => one ?? { path: '' }) as { sha256?: string; path: string }[]) {
       const file = path.join(dir, 'files', sha256.slice(0, 2), sha256);
       const bytes = readFileSync(file);
