@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { createInterface } from 'node:readline/promises';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import type { Command, CommandContext } from './cli/command.ts';
@@ -65,6 +66,21 @@ async function help(name: string | undefined): Promise<string> {
   return renderCommands(await Promise.all(Object.values(commands).map((load) => load())));
 }
 
+/** Asks on the terminal; anything but yes is no. */
+async function confirm(question: string): Promise<boolean> {
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const given = new AbortController();
+  // Ctrl-C and the end of the input are no answer.
+  terminal.on('close', () => given.abort()).on('SIGINT', () => given.abort());
+  try {
+    return /^y(es)?$/i.test((await terminal.question(`${question} (yes/no) `, { signal: given.signal })).trim());
+  } catch {
+    return false;
+  } finally {
+    terminal.close();
+  }
+}
+
 async function main([name, ...args]: readonly string[]): Promise<number> {
   const isHelp = name === undefined || ['help', '--help', '-h'].includes(name);
   if (isHelp || asksForHelp(args)) {
@@ -79,6 +95,7 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
     answer: (value) => void process.stdout.write(`${JSON.stringify(value)}\n`),
     print: (line) => void process.stdout.write(`${line}\n`),
     note: (line) => void process.stderr.write(`${line}\n`),
+    ...(process.stdin.isTTY && process.stderr.isTTY ? { confirm } : {}),
     ...signals,
   };
   return (await command.run(args, context)) ?? 0;

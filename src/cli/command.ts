@@ -15,6 +15,8 @@ export interface CommandContext {
   readonly print: (line: string) => void;
   /** Writes one line for a person, on standard error. */
   readonly note: (line: string) => void;
+  /** Asks a person at the terminal; absent where there is none. */
+  readonly confirm?: (question: string) => Promise<boolean>;
   /** Aborted by the first SIGTERM or SIGINT. */
   readonly stop: AbortSignal;
   /** Aborted by the second. */

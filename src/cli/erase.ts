@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
-import { eraseEvents } from '../compact/erase.ts';
+import { listApps } from '../access/listing.ts';
+import { eraseEvents, surveyErasure, type ErasureSurvey } from '../compact/erase.ts';
 import type { ErasureTarget } from '../compact/erase-target.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
 import { ensureLake, isCompactorRunning, lakePaths } from '../lake/lake.ts';
@@ -16,44 +16,24 @@ import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
-import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
-
-const usage = 'tributary erase [--user ID] [--device ID] [--file FILE [--as user|device]] [--app ID] [--now] [--data DIR]';
-const options = { user: { type: 'string' }, device: { type: 'string' }, app: { type: 'string' }, file: { type: 'string' }, as: { type: 'string' }, now: { type: 'boolean' } } as const;
-
-interface Words {
-  readonly user?: string;
-  readonly device?: string;
-  readonly app?: string;
-  readonly file?: string;
-  readonly as?: string;
-}
-
-/** Reads a file of ids, one a line; a line's end is no part of an id, anything else is. */
-async function readIds(file: string): Promise<string[]> {
-  const text = await readFile(file, 'utf8').catch((error: unknown) => {
-    throw new AppError('usage', `cannot read ${file}`, { cause: error });
-  });
-  return [...new Set(text.split(/\r?\n/).filter((line) => line !== ''))];
-}
-
-function refuse(reason: string): never {
-  throw new AppError('usage', reason, { hint: `Usage: ${usage}` });
-}
-
-async function parseTarget({ user, device, app, file, as = 'user' }: Words): Promise<ErasureTarget> {
-  if (as !== 'user' && as !== 'device') refuse(`--as must be user or device, not '${as}'`);
-  if (file !== undefined && (as === 'user' ? user : device) !== undefined) refuse(`--${as} and --file name the same kind of id: put them into the file`);
-  const ids = file === undefined ? undefined : await readIds(file);
-  const users = ids !== undefined && as === 'user' ? ids : user === undefined ? undefined : [user];
-  const devices = ids !== undefined && as === 'device' ? ids : device === undefined ? undefined : [device];
-  if (users === undefined && devices === undefined && app === undefined) refuse("'erase' needs --user, --device, --file or --app");
-  return { ...(users === undefined ? {} : { users }), ...(devices === undefined ? {} : { devices }), ...(app === undefined ? {} : { app: parseId(app, '--app') }) };
-}
+import { parseWords, resolveConfig, type Command } from './command.ts';
+import { assertOneMeaning, eraseOptions, eraseUsage as usage, parseErasure } from './erase-words.ts';
 
 /** The engine's part of the memory that the setting allows the process: the rest is for the program and what the engine does not count. */
 function engineLimits({ duckdbMemoryMb }: Config): { memoryMb: number; threads: number } {
   return { memoryMb: Math.max(128, Math.ceil(duckdbMemoryMb / 2)), threads: duckdbMemoryMb < 1024 ? 1 : 2 };
+}
+
+/** Looks what would be erased of what the lake has. */
+async function lookThrough(config: Config, target: ErasureTarget): Promise<ErasureSurvey> {
+  const { lake: lakeDir } = dataPaths(config.dataDir);
+  const engine = await openCommandEngine(lakeDir, engineLimits(config));
+  try {
+    const table = await openTable(lakePaths(lakeDir).table, { clock: createClock(config.clockOffsetSeconds), crashPoint: noCrashPoint });
+    return await surveyErasure({ table, lakeDir, duckdb: engine.duckdb, crashPoint: noCrashPoint }, target);
+  } finally {
+    await engine.close();
+  }
 }
 
 /**
@@ -64,15 +44,27 @@ export const eraseCommand: Command = {
   name: 'erase',
   usage,
   summary: 'remove the events of users, devices or an app for good',
-  async run(args, { environment, entry, answer, stop }) {
-    const { values } = parseWords(args, [], options, usage);
-    const target = await parseTarget(values);
+  async run(args, { environment, entry, answer, note, confirm, stop }) {
+    const { values } = parseWords(args, [], eraseOptions, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-    const { claim, lake: lakeDir, run, nats } = dataPaths(config.dataDir);
+    const paths = dataPaths(config.dataDir);
+    const { claim, lake: lakeDir, run, nats } = paths;
+    const listAllApps = () => [...listApps(paths), ...listApps(paths, true)];
+    const target = await parseErasure(values, listAllApps);
     const { retentionMs } = config;
     const clock = createClock(config.clockOffsetSeconds);
     const logger = createLogger(config.logLevel, { role: 'erase' });
     await ensureLake(lakeDir, { clock, retentionMs });
+    const isDry = values['dry-run'] === true;
+    if (isDry || (values.yes !== true && confirm !== undefined)) {
+      const survey = await lookThrough(config, target);
+      assertOneMeaning(survey.meanings, target, listAllApps);
+      const { rows, failedEvents, filesToRewrite } = survey;
+      if (isDry) return answer({ dryRun: true, rows, failedEvents, filesToRewrite });
+      const history = values.now === true ? 'now, and whoever still reads ends with an error' : `at ${new Date(clock.nowMs() + retentionMs).toISOString()}`;
+      note(`${rows} events in ${filesToRewrite} files and ${failedEvents} failed events match, and what still waits in the stream. They are removed for good; the lake's history before this moment goes with them, ${history}.`);
+      if (!(await confirm?.('Erase them?'))) throw new AppError('usage', 'nothing was erased', { hint: 'Answer yes, or pass --yes.' });
+    }
 
     const closers = await buildWithClosers(logger, async (opened) => {
       // A compactor that was killed comes back by itself.
@@ -93,7 +85,7 @@ export const eraseCommand: Command = {
       const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
       const storeDir = config.natsUrl === undefined ? { storeDir: path.join(nats, 'store') } : {};
       const dependencies = { table, lakeDir, duckdb: engine.duckdb, publisher: openPublisher(connection, guard), clock, crashPoint: noCrashPoint, signal: stop, ...storeDir };
-      const erased = await eraseEvents(dependencies, target, { retentionMs, now: values.now === true });
+      const erased = await eraseEvents(dependencies, target, { retentionMs, now: values.now === true, assertMeant: (found) => assertOneMeaning(found, target, listAllApps) });
       // An export may have begun to read just before.
       const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();
       answer({ ...erased, reportsEndBy });

@@ -23,6 +23,13 @@ export interface EraseAsideDependencies {
   readonly crashPoint: CrashPoint;
 }
 
+/** Counts the failed events to erase. */
+export async function countFailedHits(lakeDir: string, target: ErasureTarget): Promise<number> {
+  let hits = 0;
+  for (const file of await listSettledFiles(lakePaths(lakeDir).failed)) hits += (await readFailedFile(file)).filter((event) => matchesFailed(event, target)).length;
+  return hits;
+}
+
 /** Erases failed events, by one commit, which counts them. Returns how many. */
 export async function eraseFailed({ table, lakeDir, crashPoint }: EraseAsideDependencies, target: ErasureTarget): Promise<number> {
   const paths = lakePaths(lakeDir);

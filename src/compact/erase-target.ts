@@ -4,13 +4,20 @@ import { parseJsonInteger } from '../model/json-number.ts';
 import { sqlText } from '../lake/duckdb.ts';
 import type { FailedEvent } from '../lake/failed-events.ts';
 
+/** What a user id can be: the client's own, its platform's, or the game's. */
+export const userKinds = ['custom', 'platform', 'game'] as const;
+export type UserKind = (typeof userKinds)[number];
+
 /** Whose events to erase: those that match every member given, at least one. Of a list of ids, any. */
 export interface ErasureTarget {
   /** User ids: customUserId, customPlatformUserId or sezamUserId. */
   readonly users?: readonly string[];
+  /** Which kind of user id they are; absent: any of the three. */
+  readonly userKind?: UserKind;
   /** Device ids: any of the seven, or hwid. */
   readonly devices?: readonly string[];
-  readonly app?: number;
+  /** Only events of these apps. */
+  readonly apps?: readonly number[];
 }
 
 /** Ids that one erasure takes: each query names all of them. */
@@ -29,11 +36,11 @@ interface TargetPart {
   readonly ids: readonly string[];
 }
 
-const userColumns: readonly IdColumn[] = [
-  { name: 'custom_user_id' },
-  { name: 'custom_platform_user_id' },
-  { name: 'sezam_user_id', max: 2n ** 63n - 1n, type: 'BIGINT' },
-];
+const userColumns: Readonly<Record<UserKind, IdColumn>> = {
+  custom: { name: 'custom_user_id' },
+  platform: { name: 'custom_platform_user_id' },
+  game: { name: 'sezam_user_id', max: 2n ** 63n - 1n, type: 'BIGINT' },
+};
 const deviceColumns: readonly IdColumn[] = [
   ...eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => ({ name: field.schema['x-column'] })),
   { name: 'hwid', max: 2n ** 64n - 1n, type: 'DECIMAL(20,0)' },
@@ -41,11 +48,11 @@ const deviceColumns: readonly IdColumn[] = [
 const appColumns: readonly IdColumn[] = [{ name: 'id_app', max: 2n ** 63n - 1n, type: 'BIGINT' }];
 
 /** Checks a target and takes it apart. Errors: `usage`. */
-export function targetParts({ users, devices, app }: ErasureTarget): readonly TargetPart[] {
+export function targetParts({ users, userKind, devices, apps }: ErasureTarget): readonly TargetPart[] {
   const parts: TargetPart[] = [
-    ...(users === undefined ? [] : [{ columns: userColumns, ids: users }]),
+    ...(users === undefined ? [] : [{ columns: userKind === undefined ? Object.values(userColumns) : [userColumns[userKind]], ids: users }]),
     ...(devices === undefined ? [] : [{ columns: deviceColumns, ids: devices }]),
-    ...(app === undefined ? [] : [{ columns: appColumns, ids: [String(app)] }]),
+    ...(apps === undefined ? [] : [{ columns: appColumns, ids: apps.map(String) }]),
   ];
   if (parts.length === 0) throw new AppError('usage', 'an erasure needs a user, a device or an app');
   for (const { ids } of parts) {
@@ -73,6 +80,16 @@ export function matchSql(target: ErasureTarget): string {
       return `(${tests.join(' OR ') || 'false'})`;
     })
     .join(' AND ');
+}
+
+/** SQL of the user ids that rows match a target by, with kind and app: `id`, `kind`, `id_app`, `n` rows each. */
+export function userMeaningsSql(target: ErasureTarget & Required<Pick<ErasureTarget, 'users'>>, source: string): string {
+  const selects = userKinds.map((kind) => {
+    const column = userColumns[kind];
+    const values = literals(column, target.users);
+    return `SELECT ${column.name}::VARCHAR AS id, '${kind}' AS kind, id_app, count(*) AS n FROM ${source} WHERE ${values.length === 0 ? 'false' : `${column.name} IN (${values.join(', ')})`} AND ${matchSql(target)} GROUP BY ALL`;
+  });
+  return selects.join(' UNION ALL ');
 }
 
 /** The tokens of a valid JSON text that matter here: a string, which is passed over, or a number. */

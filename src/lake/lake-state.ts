@@ -40,6 +40,8 @@ export interface LakeState {
   readonly previous?: string;
   /** Versions before this one tell of erased rows: they are dropped, with the files that only they name, at `forgetAtMs`. */
   readonly forgetBefore?: number;
+  /** An erasure has taken rows out and has not said yet which versions are to be dropped for it. */
+  readonly erasing?: true;
   /** When the retention of the newest erasure is over, Unix milliseconds; absent: at once, whoever still reads. */
   readonly forgetAtMs?: number;
   readonly totals: Totals;

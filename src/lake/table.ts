@@ -120,6 +120,8 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
+  // The commits of an erasure that take rows out come before the one that says which versions go.
+  const erasing = change.forgetBefore === undefined && (change.cause === 'erase' || before.erasing === true);
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
   // Once the stream was read, the two are together again.
   const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
@@ -127,6 +129,7 @@ export function toCommitInfo(before: LakeState, change: Change, { commitId, nowM
     commitId,
     cause: change.cause,
     ...(previous === undefined ? {} : { previous }),
+    ...(erasing ? { erasing } : {}),
     ...(forgetBefore === undefined ? {} : { forgetBefore }),
     ...(forgetAtMs === undefined ? {} : { forgetAtMs }),
     totals,

@@ -98,7 +98,7 @@ test(
       const list = path.join(folder, 'ids');
       writeFileSync(list, `${id}\nvictim-unknown\n`);
       const words = n % 2 === 0 ? ['--user', id] : ['--file', list];
-      expect(await service.command('erase', ...words)).toMatchObject({ finishesAt: expect.any(String) });
+      expect(await service.command('erase', ...words)).toMatchObject({ rows: expect.any(Number), reportsEndBy: expect.any(String) });
     }
     // what was erased in the stated time is gone while the service runs, and stays so
     await waitFor('no file has a person who was erased', async () => (await findFilesWith(dataDir, ...ids)).length === 0, 120_000);

@@ -69,7 +69,8 @@ test('an erased user is in no file, no failed event and no message, and everyone
   expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(new Set(['bob', 'carol']));
   expect(await findFilesWith(lakeDir, 'alice')).toEqual([]);
   expect(await stream.findMessage(stream.sequences[0] ?? 0)).toMatchObject({ payload: Buffer.from('\n') });
-  expect((await listLog(table)).commits[0]).toBeGreaterThanOrEqual(report.historyFrom);
+  expect((await listLog(table)).commits[0]).toBeGreaterThanOrEqual(report.historyFrom ?? 0);
+  expect(report.historyFrom).toBeGreaterThan(0);
   expect(await erase(folder, stream, { users: ['alice'] })).toMatchObject({ rows: 0, failedEvents: 0, filesRewritten: 0 });
 
   stream.publish([eventLine({ custom_user_id: 'dave' })]);
@@ -91,11 +92,11 @@ test('an erasure finds a user of every kind, a device of every kind, and an app'
     eventLine({ id_app: 5 }),
     eventLine({ id_app: 6 }),
   ]);
-  expect(await erase(folder, stream, { users: ['77'], app: 1 })).toMatchObject({ rows: 2 });
+  expect(await erase(folder, stream, { users: ['77'], apps: [1] })).toMatchObject({ rows: 2 });
   expect(await erase(folder, stream, { users: ['77'] })).toMatchObject({ rows: 1 });
   expect(await erase(folder, stream, { devices: ['d1'] })).toMatchObject({ rows: 1 });
   expect(await erase(folder, stream, { devices: ['123'] })).toMatchObject({ rows: 1 });
-  expect(await erase(folder, stream, { app: 5 })).toMatchObject({ rows: 1 });
+  expect(await erase(folder, stream, { apps: [5] })).toMatchObject({ rows: 1 });
   await expect(erase(folder, stream, {})).rejects.toMatchObject({ code: 'usage' });
   expect((await readRows(folder, 'event_id, id_app')).map((row) => row['id_app'])).toEqual([6n]);
   await compact.stop();
