@@ -58,8 +58,10 @@ async function startLimited(denied: Denied): Promise<Account> {
     async deny(other) {
       write(other);
       server.kill('SIGHUP');
-      const probe = await connect('service');
-      const isDenied = async (subject: string): Promise<boolean> => await probe.nats.request(subject, '', { timeout: 500 }).then(() => false, (error: unknown) => /permission/i.test(String(error)));
+      // for a moment it knows nobody
+      let probe: StreamConnection | undefined;
+      await waitFor('the broker lets the service in', () => connect('service').then((connection) => Boolean((probe = connection)), () => false));
+      const isDenied = async (subject: string): Promise<boolean> => (await probe?.nats.request(subject, '', { timeout: 500 }).then(() => false, (error: unknown) => /permission/i.test(String(error)))) === true;
       for (const subject of other.publish ?? []) await waitFor(`${subject} is denied`, () => isDenied(subject.replace('>', 'NONE')));
     },
   };
