@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { linkSync } from 'node:fs';
 import { link, open } from 'node:fs/promises';
 import path from 'node:path';
 import { removeFile, syncFolder } from '../runtime/durable-file.ts';
@@ -87,12 +86,8 @@ export async function linkCommit(tableDir: string, version: number, actions: rea
       await handle.close();
     }
     await crashPoint('commit-written');
-    if (mayLink === undefined) await link(temporary, final);
-    else {
-      mayLink();
-      // At once: what was just asked must not grow old in a queue of calls.
-      linkSync(temporary, final);
-    }
+    mayLink?.();
+    await link(temporary, final);
     await crashPoint('commit-linked');
   } catch (error) {
     // ENOENT: another compactor's start swept our temporary; the caller tries again.

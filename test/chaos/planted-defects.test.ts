@@ -30,8 +30,8 @@ const defects: Readonly<Record<string, Defect>> = {
   'a shortened stream is followed in silence': {
     seed: 403,
     file: 'src/compact/follow.ts',
-    from: 'if (fault === undefined) return epoch;',
-    to: "if (fault === undefined || fault === 'shortened' || fault === 'replaced') return epoch;",
+    from: 'if (found === undefined) return epoch;',
+    to: "if (found === undefined || found === 'shortened' || found === 'replaced') return epoch;",
   },
   'an export request ends before its end is written': {
     file: 'src/reports/store.ts',

@@ -3,6 +3,8 @@ import { cpSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { openCommandEngine } from '../../../src/lake/command-engine.ts';
+import { ensureLake } from '../../../src/lake/lake.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -12,6 +14,7 @@ test('rows that a command spills lie where the compactor sweeps them when the co
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const staging = path.join(lakeDir, 'staging');
+  await ensureLake(lakeDir, { clock: createClock(0), retentionMs: 86_400_000 });
   const engine = await openCommandEngine(lakeDir, { memoryMb: 64, threads: 1 });
   await engine.duckdb.run('CREATE TEMP TABLE many AS SELECT md5(range::VARCHAR) AS one, md5((range + 1)::VARCHAR) AS two FROM range(2000000)');
   const [spill = ''] = readdirSync(staging);
