@@ -17,6 +17,7 @@ const readiness = { $ref: '#/components/schemas/Readiness' };
 /** The part of the API reference on the service itself: its health, its metrics, and the reference. None needs authorization. */
 export function describeHealth(): OpenApiPart {
   return {
+    area: 'export',
     paths: {
       '/healthz': describeRoute('Whether the process that serves this area answers.', { 200: answer('It does.', 'application/json', object({ alive: { const: true } })) }),
       '/readyz': describeRoute('Whether the whole service works; if not, what is wrong and what to do.', {
