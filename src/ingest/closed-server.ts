@@ -12,7 +12,7 @@ const retryAfterSeconds = 5;
  */
 export async function startClosedIngest({ host, port }: { readonly host: string; readonly port: number }, logger: Logger): Promise<Stoppable & { readonly port: number }> {
   const { status, body } = answerOf('unavailable');
-  const headers = { 'content-type': 'application/json; charset=utf-8', 'retry-after': String(retryAfterSeconds), 'x-error-detail': renderDetail('not stored: the service has lost its data folder') };
+  const headers = { 'content-type': 'application/json; charset=utf-8', 'content-length': String(body.length), 'retry-after': String(retryAfterSeconds), 'x-error-detail': renderDetail('not stored: the service has lost its data folder') };
   const server = createServer(defaultServerLimits, { onProtocolError: () => undefined, onBadUrl: (_path, _request, response) => void response.writeHead(status, headers).end(body) }, logger);
   server.addHook('onRequest', (_request, reply, done) => {
     void reply.code(status).headers(headers).send(body);

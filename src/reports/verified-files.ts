@@ -24,8 +24,8 @@ export interface PublishedFile {
 export interface VerifiedFiles {
   /** Opens a file whose size, and SHA-256, are those of job.json. The caller closes the handle. */
   open(published: PublishedFile): Promise<FileHandle | FileFault>;
-  /** Looks at a file's size only, which costs next to nothing; undefined: it is right. */
-  findFault(published: PublishedFile): Promise<FileFault | undefined>;
+  /** Looks at a file without keeping it open: wholly, or at its size only, which costs next to nothing. Undefined: it is right. */
+  findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined>;
   /** The faults found so far, of each file the newest. A file that was put back is none once it is asked for again. */
   faults(): readonly FileFault[];
 }
@@ -61,9 +61,8 @@ async function findHandle(path: string): Promise<FileHandle | undefined> {
 }
 
 /**
- * Creates the opener. A file is read whole once for its checksum, about a second for a gigabyte, and then again when it was
- * written to since: a range of a large file costs what it did. Reading it is left to the one who sends, so that a file that
- * rots between the two is not seen.
+ * Creates the opener. A file is read whole once for its checksum, about a second for a gigabyte, and then only when it was
+ * written to since, so that a range of a large file stays cheap. A file that rots after that, unwritten, is not seen.
  */
 export function createVerifiedFiles(logger: Logger): VerifiedFiles {
   const faults = new Map<string, FileFault>();
@@ -114,8 +113,8 @@ export function createVerifiedFiles(logger: Logger): VerifiedFiles {
 
   return {
     open: (published) => openChecked(published, true),
-    async findFault(published) {
-      const opened = await openChecked(published, false);
+    async findFault(published, look) {
+      const opened = await openChecked(published, look === 'wholly');
       if (isFault(opened)) return opened;
       await opened.close();
       return undefined;

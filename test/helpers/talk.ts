@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net';
-import { waitFor } from './wait.ts';
+import { within } from './wait.ts';
 
 /** An answer read off a connection's bytes. */
 export interface TalkAnswer {
@@ -25,13 +25,12 @@ export function readAnswers(text: string): TalkAnswer[] {
 }
 
 /** Sends bytes on a connection of its own, ends the sending half as `nc -N` does, and returns all that came back until the server closed. */
-export async function talk(port: number, text: string): Promise<string> {
+export function talk(port: number, text: string): Promise<string> {
   let received = '';
   const socket: Socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
   socket.on('data', (data) => void (received += data.toString('latin1')));
   socket.on('error', () => undefined);
   socket.once('end', () => socket.destroy());
   socket.end(text, 'latin1');
-  await waitFor(`the server has closed after ${text.slice(0, 100)}`, () => socket.destroyed);
-  return received;
+  return within(`the server has closed after ${text.slice(0, 100)}`, new Promise((resolve) => socket.once('close', () => resolve(received))));
 }

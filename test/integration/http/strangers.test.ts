@@ -11,7 +11,7 @@ import { readAnswers, talk, type TalkAnswer } from '../../helpers/talk.ts';
 /** What strangers, who have no token, no user and no link, can make either area do. */
 
 const seed = chaosSeed();
-const runs = 600;
+const runs = 300;
 
 const targets = [
   '/', '*', '/v1/login/', '/v1/login/?idApp=1', '/v1/loginBatch?idApp=3', '/v1/version', '/v1/test-app-access/?idApp=1', '/v2/login/', '/v1/%zz', '/%', '/%00', '/v1/login%2f..%2f', '//', '/v1//login', '/__proto__', '/constructor?__proto__=1', 'http://other.example/v1/login/?idApp=1',
@@ -24,9 +24,11 @@ const headers = [
 ];
 const bodies = ['', '{}', '{"customUserId":"u"}', 'event=installs&selectors=idApp', '\u0000\u00ff'];
 
-function requestOf(method: string, target: string, header: string, body: string): string {
+function requestOf(method: string, target: string, header: string, given: string): string {
+  // What stands behind a length of its own would be another request.
+  const body = /^content-length/i.test(header) ? '' : given;
   const isChunked = /^transfer-encoding/i.test(header);
-  const length = body === '' || /^content-length/i.test(header) || isChunked ? '' : `Content-Length: ${body.length}\r\n`;
+  const length = body === '' || isChunked ? '' : `Content-Length: ${body.length}\r\n`;
   return `${method} ${target} HTTP/1.1\r\nHost: a\r\n${length}${header === '' ? '' : `${header}\r\n`}\r\n${isChunked ? `${body.length.toString(16)}\r\n${body}\r\n${body === '' ? '' : '0\r\n\r\n'}` : body}`;
 }
 
