@@ -5,6 +5,7 @@ import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
 import type { PublicServer, ServiceView } from './health/routes.ts';
 import { holdsEvents } from './lake/holds-events.ts';
+import type { OpenApiServer } from './model/openapi.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { isSameDisk, startDiskWatch } from './runtime/disk-watch.ts';
@@ -16,6 +17,7 @@ import type { Metrics } from './runtime/metrics.ts';
 import { readPackageJson } from './runtime/package-files.ts';
 import { httpAddress } from './runtime/ports.ts';
 import type { Problem } from './runtime/problem.ts';
+import { addressOf } from './runtime/request-head.ts';
 import type { Stage } from './runtime/role-process.ts';
 import type { Role } from './service.ts';
 import { openConnection, type StreamConnection } from './stream/connection.ts';
@@ -174,8 +176,18 @@ async function openHealth() {
   };
 }
 
-/** The API reference: each area's part, made from what it validates with. */
-async function describeApi(config: Config): Promise<object> {
+/** Where import is served, as a client of the export area would have to address it. */
+function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl: string): OpenApiServer {
+  const description = 'Import';
+  if (publicS2sUrl !== undefined) return { url: publicS2sUrl, description };
+  if (s2sPort === 0) return { url: 'http://{s2s}', description: 'Import: set TRIBUTARY_PUBLIC_S2S_URL to have its address here.', variables: { s2s: { default: 'localhost:8080', description: 'Host and port of the import area.' } } };
+  // One that listens everywhere is found where the export area was.
+  const [, askedHost = ''] = /^https?:\/\/\[?([^\]/]*?)\]?(?::\d*)?(?:\/|$)/.exec(exportUrl) ?? [];
+  return { url: httpAddress(['0.0.0.0', '::'].includes(host) && askedHost !== '' ? askedHost : host, s2sPort), description };
+}
+
+/** The API reference: each area's part, made from what it validates with. `exportUrl` is the address that it is asked for under. */
+async function describeApi(config: Config): Promise<(exportUrl: string) => object> {
   const [{ assembleOpenApi }, { describeExportApi }, { describeHealth }, { describeImport }] = await Promise.all([
     import('./model/openapi.ts'),
     import('./export/openapi.ts'),
@@ -183,8 +195,8 @@ async function describeApi(config: Config): Promise<object> {
     import('./ingest/openapi.ts'),
   ]);
   const { version } = readPackageJson('package.json') as { version: string };
-  const importUrl = config.publicS2sUrl ?? (config.s2sPort === 0 ? undefined : httpAddress(config.host, config.s2sPort));
-  return assembleOpenApi(version, [describeImport(importUrl), describeExportApi(), describeHealth()]);
+  const parts = [describeImport(), describeExportApi(), describeHealth()];
+  return (exportUrl) => assembleOpenApi(version, { import: describeImportServer(config, exportUrl), export: { url: exportUrl, description: 'Export' } }, parts);
 }
 
 async function startExportStage(parts: Parts): Promise<Stage> {
@@ -196,7 +208,7 @@ async function startExportStage(parts: Parts): Promise<Stage> {
   closers.add('access', () => access.close());
   const health = await openHealth();
   const stage = await startExport(
-    { access, clock, metrics, logger, extraRoutes: [health.addRoutes, (server) => void server.get('/openapi.json', () => reference)] },
+    { access, clock, metrics, logger, extraRoutes: [health.addRoutes, (server) => void server.get('/openapi.json', (request) => reference(config.publicApiUrl ?? addressOf(request.raw)))] },
     {
       ...config,
       port: config.apiPort,

@@ -7,7 +7,7 @@ export interface Envelope {
 
 /** Why a request is refused: a value, not an exception; becomes an answer in `refuse`. */
 export interface Refusal {
-  readonly code: 400 | 403 | 404 | 429 | 500 | 503;
+  readonly code: 400 | 403 | 404 | 417 | 429 | 500 | 503;
   /** A sentence for the caller that names the argument, the value and what is allowed. */
   readonly detail?: string;
   /** Goes into data.error.info. */
@@ -20,6 +20,7 @@ const messages: Readonly<Record<Refusal['code'], string>> = {
   400: 'Bad Request',
   403: 'Access denied',
   404: 'Not Found',
+  417: 'Expectation Failed',
   429: 'Too Many Requests',
   500: 'Internal Server Error',
   503: 'Service Unavailable',

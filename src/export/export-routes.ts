@@ -1,6 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, User } from '../access/access.ts';
 import { dictionaries, dictionaryNames } from '../model/dictionaries.ts';
+import { addressOf } from '../runtime/request-head.ts';
 import type { Answers } from './answers.ts';
 import { parseArguments, type Arguments } from './arguments.ts';
 import { findCaller } from './authorization.ts';
@@ -25,7 +26,14 @@ export interface ExportRouteOptions {
 
 /** What an authorized call answers: data for the envelope, or a refusal. */
 type Answer = { readonly data: unknown } | Refusal;
-type Method = (user: User, given: Arguments, baseUrl: string) => Promise<Answer> | Answer;
+/** What a method knows of its call beside user and arguments. */
+interface CallContext {
+  /** The address for links, without a slash at its end. */
+  readonly baseUrl: string;
+  /** Says that the client has broken the connection off: no answer reaches it. */
+  isGone(): boolean;
+}
+type Method = (user: User, given: Arguments, call: CallContext) => Promise<Answer> | Answer;
 
 const retryAfterSeconds = 5;
 const reportNotFound: Refusal = { code: 404, detail: 'File report request is not found' };
@@ -53,7 +61,8 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
     const overUser = throttle.ofUser(user.idUser);
     if (overUser !== undefined) return overUser;
     const given = parseArguments(target, body);
-    const result = isRefusal(given) ? given : await method(user, given, options.publicUrl ?? `http://${host ?? ''}`);
+    const call = { baseUrl: options.publicUrl ?? addressOf(request.raw), isGone: () => request.raw.socket.destroyed };
+    const result = isRefusal(given) ? given : await method(user, given, call);
     return isRefusal(result) ? (throttle.ofMistake(user.idUser) ?? result) : result;
   }
 
@@ -67,12 +76,12 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
     server.route({ method: methods, url, handler });
   }
 
-  addMethod(['GET', 'POST'], '/api/raw/v1/export/create.json', 'create', async (user, given) => {
-    const job = await exports.create(user, given);
+  addMethod(['GET', 'POST'], '/api/raw/v1/export/create.json', 'create', async (user, given, { isGone }) => {
+    const job = await exports.create(user, given, isGone);
     return isRefusal(job) ? job : { data: { idRawExport: String(job.id) } };
   });
 
-  addMethod(['GET', 'POST'], '/api/raw/v1/export/get.json', 'raw_get', (user, given, baseUrl) => {
+  addMethod(['GET', 'POST'], '/api/raw/v1/export/get.json', 'raw_get', (user, given, { baseUrl }) => {
     const job = exports.find(user, single(given, 'idRawExport'));
     return job === undefined ? rawNotFound : { data: answers.raw(job, user, baseUrl) };
   });
@@ -84,7 +93,7 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
     return { data: { idRawExport: String(job.id), info: 'Canceled' } };
   });
 
-  addMethod(['GET', 'POST'], '/api/report/v1/file/get.json', 'report_get', (user, given, baseUrl) => {
+  addMethod(['GET', 'POST'], '/api/report/v1/file/get.json', 'report_get', (user, given, { baseUrl }) => {
     const job = exports.find(user, single(given, 'idReportFile'));
     return job === undefined ? reportNotFound : { data: answers.report(job, user, baseUrl) };
   });

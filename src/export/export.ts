@@ -6,6 +6,7 @@ import { addDownloadRoutes } from '../reports/download-routes.ts';
 import { openSigningKeys } from '../reports/signing-keys.ts';
 import { openReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
+import { createVerifiedFiles, type FileFault } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { buildWithClosers, type Stoppable } from '../runtime/lifecycle.ts';
@@ -88,9 +89,10 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
 const newestDamages = 10;
 
 /** What an operator should look at: damage that an export has met, and requests that cannot be read. */
-function describeDamage(damages: ReadonlySet<string>, requests: readonly string[]) {
+function describeDamage(damages: ReadonlySet<string>, requests: readonly string[], files: readonly FileFault[]) {
   return [
     ...[...damages].slice(-newestDamages).map((damage) => ({ what: `an export failed on damage: ${damage}`, todo: "Run 'tributary lake check', and restore what it names from a copy." })),
+    ...files.slice(-newestDamages).map(({ idReport, detail }) => ({ what: `a report file of export request ${idReport} cannot be downloaded: ${detail}`, todo: 'Restore it from a backup, or have its user create the export again.' })),
     ...requests.slice(0, newestDamages).map((damage) => ({ what: `an export request cannot be read and is not served: ${damage}`, todo: 'Start the export role again after that.' })),
   ];
 }
@@ -113,6 +115,7 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     const seconds = metrics.histogram('export_request_seconds', 'Time from the creation of an export request to its end.', secondsBuckets);
     const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', ['method', 'status']);
     const damages = new Set<string>();
+    const files = createVerifiedFiles(logger);
     const runner = startJobRunner(
       { store, access, clock, logger, onEnd: (job, took) => (ended.inc({ state: job.state }), seconds.observe(took)), onDamage: (error) => void damages.add(error) },
       {
@@ -136,7 +139,7 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     const answers = createAnswers(keys, (job) => exports.progress(job));
     const onAnswer = (method: string, status: number): void => answered.inc({ method, status: String(status) });
     addExportRoutes(server, { access, exports, answers, throttle: createThrottle(options), onAnswer }, { publicUrl: options.publicUrl });
-    addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger });
+    addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files });
     for (const add of dependencies.extraRoutes ?? []) add(server);
     closers.add('api server', () => server.close());
     const port = await listen(server, options.host, options.port);
@@ -148,7 +151,7 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
         exportsRunning: runner.running(),
         exportsInProgress: store.list().filter((job) => job.state === 'queued' || job.state === 'running').length,
         reports: store.list().length,
-        notices: describeDamage(damages, store.damaged),
+        notices: describeDamage(damages, store.damaged, files.faults().filter(({ idReport }) => store.find(idReport) !== undefined)),
       }),
     };
   });

@@ -10,7 +10,11 @@ import type { ZoneDays } from './zone-days.ts';
 
 /** What a user can do with export requests. A request belongs to the user's account: to every other account it does not exist. */
 export interface Exports {
-  create(user: User, given: Arguments): Promise<ReportJob | Refusal>;
+  /**
+   * Creates a request. A client that has gone (`isGone`) before it can be told gets none: nobody would know its id, and it
+   * would count towards the limit. One that goes later finds it in the list.
+   */
+  create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal>;
   /** The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired. */
   find(user: User, id: string | undefined): ReportJob | undefined;
   /** The user's own requests, newest first. */
@@ -26,6 +30,8 @@ export interface ExportsDependencies {
   readonly zoneDays: ZoneDays;
   readonly clock: Clock;
 }
+
+const gone: Refusal = { code: 400, detail: 'The client has gone' };
 
 function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
   if (jobs.length < limit) return undefined;
@@ -44,12 +50,17 @@ export function createExports({ store, runner, zoneDays, clock }: ExportsDepende
     return refuseOver(ofAccount, options.maxExports) ?? (user.maxExports === undefined ? undefined : refuseOver(ofUser, user.maxExports));
   }
 
-  async function createNow(user: User, given: Arguments): Promise<ReportJob | Refusal> {
+  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
     const request = await parseExportRequest(given, clock.nowMs(), zoneDays);
     if (isRefusal(request)) return request;
     const turn = lastCreate.then(async () => {
+      if (isGone()) return gone;
       const refusal = refuseOverLimit(user);
-      return refusal ?? store.create({ idUser: user.idUser, idAccount: user.idAccount, event: request.event, request });
+      if (refusal !== undefined) return refusal;
+      const created = await store.create({ idUser: user.idUser, idAccount: user.idAccount, event: request.event, request });
+      if (!isGone()) return created;
+      await store.remove(created.id);
+      return gone;
     });
     lastCreate = turn.catch(() => undefined);
     const job = await turn;
@@ -58,9 +69,9 @@ export function createExports({ store, runner, zoneDays, clock }: ExportsDepende
   }
 
   return {
-    async create(user, given) {
+    async create(user, given, isGone) {
       if (!user.canExport) return badRequest('The account lacks export permissions');
-      return createNow(user, given);
+      return createNow(user, given, isGone);
     },
     find(user, id) {
       if (id === undefined || !/^[1-9]\d{0,14}$/.test(id)) return undefined;

@@ -24,10 +24,13 @@ function json(description: string, schema: Schema): Schema {
   return { description, content: { 'application/json': { schema } } };
 }
 
+const retryAfter = { 'Retry-After': { description: 'Seconds to wait.', schema: count } };
+const overQuota = { ...json('A quota is used up.', reference('ExportRefusal')), headers: retryAfter };
 const refusals = {
   400: json('Something is wrong with the arguments; data.error.detail names what.', reference('ExportRefusal')),
   403: json('Authorization is missing or wrong.', reference('AccessDenied')),
-  429: { ...json('A quota is used up.', reference('ExportRefusal')), headers: { 'Retry-After': { description: 'Seconds to wait.', schema: count } } },
+  429: overQuota,
+  500: { ...json('The service cannot do it now.', reference('Failed')), headers: retryAfter },
 };
 const notFound = { 404: json('The request does not exist, is not of the caller\'s account, or its links have ended.', reference('ExportRefusal')) };
 
@@ -75,6 +78,7 @@ const schemas: Readonly<Record<string, Schema>> = {
     message: text,
     data: object({ error: object({ detail: text, info: object({ exports: { type: 'array', items: object({ idRawExport: text }) } }) }, ['detail']) }),
   }),
+  Failed: object({ code: { const: 500 }, message: text, data: { type: ['object', 'null'] } }),
   ReportFile: object(
     { idReportFile: text, status: { enum: ['In progress', 'Error occurred', 'Success!'] }, progress, files, archive: object(link) },
     ['idReportFile', 'status'],
@@ -118,7 +122,7 @@ const download = {
     { name: 'id', in: 'path', required: true, schema: text },
     { name: 'name', in: 'path', required: true, schema: text },
     ...['expires', 'kid', 'user', 'signature'].map((name) => ({ name, in: 'query', required: name !== 'user', schema: text })),
-    { name: 'Range', in: 'header', required: false, schema: text },
+    ...['Range', 'If-Range', 'If-Match', 'If-None-Match'].map((name) => ({ name, in: 'header', required: false, schema: text })),
   ],
   responses: {
     200: { description: 'The file: text/csv, application/gzip or application/zip.' },
@@ -126,12 +130,14 @@ const download = {
     304: { description: 'The file is the one of If-None-Match.' },
     403: json('The link was not signed here, or it has ended, or the user whom it was given to was removed or has a new secret.', reference('AccessDenied')),
     404: json('The request is gone.', reference('ExportRefusal')),
+    412: json('The file is none of those that If-Match names.', reference('ExportRefusal')),
     416: { description: 'Range lies beyond the file.' },
+    500: json('The file is damaged on the disk of the service: create the export again.', reference('Failed')),
   },
 };
 
 function describeDictionary(name: string): Schema {
-  return { summary: `The ${name} dictionary.`, tags: ['Dictionaries'], security: [], responses: { 200: json('Done.', envelope({})) } };
+  return { summary: `The ${name} dictionary.`, tags: ['Dictionaries'], security: [], responses: { 200: json('Done.', envelope({})), 429: overQuota } };
 }
 
 /** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
@@ -152,6 +158,7 @@ export function describeExportApi(): OpenApiPart {
   const getReport = method('State and files of a report file.', [idParameter('idReportFile')], reference('ReportFile'), notFound);
   const list = object({ reports: { type: 'array', items: reference('ReportSummary') } });
   return {
+    area: 'export',
     paths: {
       '/api/raw/v1/export/create.json': { get: create, post: { ...create, ...formBody } },
       '/api/raw/v1/export/get.json': { get: getRaw, post: getRaw },

@@ -60,6 +60,9 @@ const eventNameRule: ValueRule = {
   },
 };
 
+/** service.md 2.4 has the id of an available segment, and no segment can be made yet. */
+const segmentRule: ValueRule = { allowed: 'the id of an available segment, and there is none', accept: () => undefined };
+
 function oneOf(names: Iterable<string>): ValueRule {
   const known = new Set(names);
   return { allowed: [...known].join(', '), accept: (value) => (known.has(value) ? value : undefined) };
@@ -104,7 +107,7 @@ export const parameters: readonly Parameter[] = [
   { name: 'eventNameInvert', meaning: '1: the named custom events are left out. 0 by default.', shape: 'one', rule: oneOf(['0', '1']), events: customEvents },
   { name: 'rooted', meaning: 'Jailbreak or root access.', shape: 'one', rule: idOf(rooted) },
   { name: 'idAdMediator', meaning: 'Ad mediator.', shape: 'one', rule: idOf(adMediators), events: adMonetizationEvents },
-  { name: 'idSegment', meaning: 'Segment.', shape: 'one', rule: idRule, events: ['hits', 'installs'] },
+  { name: 'idSegment', meaning: 'Segment.', shape: 'one', rule: segmentRule, events: ['hits', 'installs'] },
 ];
 
 /** The parameters by name. */

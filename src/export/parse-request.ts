@@ -11,7 +11,7 @@ type Values = ReadonlyMap<string, readonly string[]>;
 const availabilityLagSeconds = 3 * 3600;
 const defaultTimezone = 'Europe/Moscow';
 /** Filters on values that no imported event has. */
-const unknowableNames = ['idAd', 'idCampaign', 'idCountry', 'idPartner', 'isVerified', 'idPurchaseType', 'rooted', 'idAdMediator', 'idSegment'];
+const unknowableNames = ['idAd', 'idCampaign', 'idCountry', 'idPartner', 'isVerified', 'idPurchaseType', 'rooted', 'idAdMediator'];
 
 function refuseValue(parameter: Parameter, value: string): Refusal {
   const { name, rule } = parameter;
@@ -44,12 +44,12 @@ function parseEach(given: Arguments): Values | Refusal {
     const required = parameter.name === 'event' || parameter.name === 'selectors';
     if (required && (texts === undefined || texts.every((text) => text === ''))) return badRequest(`Argument ${parameter.name} is expected but not set`);
     if (texts === undefined) continue;
-    const parsed = parseValues(parameter, texts);
-    if (isRefusal(parsed)) return parsed;
     const event = values.get('event')?.[0] ?? '';
     if (parameter.events !== undefined && !parameter.events.includes(event)) {
       return badRequest(`Argument ${parameter.name} does not suit event ${event}; it is only for ${parameter.events.join(', ')}`);
     }
+    const parsed = parseValues(parameter, texts);
+    if (isRefusal(parsed)) return parsed;
     values.set(parameter.name, parsed);
   }
   return values;
@@ -82,16 +82,22 @@ function toSpan({ from, to }: Bounds): SecondsSpan {
   return { ...(from === undefined ? {} : { fromSeconds: from }), ...(to === undefined ? {} : { beforeSeconds: to + 1 }) };
 }
 
-async function parseDays(values: Values, zone: string, nowMs: number, days: ZoneDays): Promise<SecondsSpan | Refusal> {
+/** The days of a request: a span that holds them, and the dates themselves where the span holds moments of others. */
+type Days = Pick<ExportRequest, 'eventTime' | 'localDates'>;
+
+async function parseDays(values: Values, zone: string, nowMs: number, days: ZoneDays): Promise<Days | Refusal> {
   const from = values.get('dateFrom')?.[0];
   const to = values.get('dateTo')?.[0];
-  if (from === undefined || to === undefined) return {};
+  if (from === undefined || to === undefined) return { eventTime: {} };
   const today = await days.currentDate(zone, nowMs);
   for (const [name, date] of [['dateFrom', from], ['dateTo', to]] as const) {
     if (date > today) return badRequest(`Argument ${name} is invalid: ${quote(date)} must not be after the current date, ${today} in ${zone}`);
   }
   if (from > to) return badRequest(`Argument dateFrom is invalid: ${quote(from)} must not be after dateTo ${quote(to)}`);
-  return { fromSeconds: await days.firstInstant(zone, from), beforeSeconds: await days.firstInstant(zone, days.nextDay(to)) };
+  const [begin, end] = [await days.beginOf(zone, from), await days.beginOf(zone, days.nextDay(to))];
+  const eventTime = { fromSeconds: begin.firstSeconds, beforeSeconds: end.settledSeconds };
+  const isExact = begin.firstSeconds === begin.settledSeconds && end.firstSeconds === end.settledSeconds;
+  return isExact ? { eventTime } : { eventTime, localDates: { from, to } };
 }
 
 function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
@@ -137,7 +143,8 @@ export async function parseExportRequest(given: Arguments, nowMs: number, days: 
     event: values.get('event')?.[0] ?? '',
     selectors: values.get('selectors') ?? [],
     timezone,
-    eventTime: intersect(dates, toSpan(timestamps)),
+    eventTime: intersect(dates.eventTime, toSpan(timestamps)),
+    ...(dates.localDates === undefined ? {} : { localDates: dates.localDates }),
     availableAt: toSpan(availability),
     ...set('idApp'),
     ...set('SDKKey'),

@@ -73,13 +73,18 @@ function appExpression(fact: AppFact, { apps, inline }: Plan, values: Record<str
   return cases.length === 0 ? 'NULL' : `CASE events.id_app ${cases.join(' ')} END`;
 }
 
+/** The date of a moment in the request's time zone, which binds as `$timezone`. */
+function zoneDate(column: string): string {
+  return `CAST(timezone($timezone, events.${column}) AS DATE)`;
+}
+
 function sourceExpression({ source }: Selector, plan: Plan, timezone: string, values: Record<string, BoundValue>): string {
   if (source === null) return 'NULL';
   if ('column' in source) return source.titles === undefined ? `events.${source.column}` : titleOf(source.column, source.titles);
   if ('seconds' in source) return `epoch_us(events.${source.seconds}) // 1000000`;
   if ('zoneDate' in source) {
     values['timezone'] = timezone;
-    return `CAST(timezone($timezone, events.${source.zoneDate}) AS DATE)`;
+    return zoneDate(source.zoneDate);
   }
   if ('mapKeys' in source) return arrayLiteral(`map_keys(events.${source.mapKeys})`);
   if ('mapValues' in source) return arrayLiteral(`map_values(events.${source.mapValues})`);
@@ -108,7 +113,8 @@ function inSet(column: string, prefix: string, values: readonly string[]): { con
 const deviceColumns = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.schema['x-column']);
 
 function requirement(event: ExportEvent): string[] {
-  if (event.requires === 'user') return ['events.custom_user_id IS NOT NULL'];
+  // An empty id is no user; earlier versions stored it as it came.
+  if (event.requires === 'user') return ["events.custom_user_id <> ''"];
   if (event.requires === 'device') return [`(${deviceColumns.map((column) => `events.${column} IS NOT NULL`).join(' OR ')})`];
   return [];
 }
@@ -147,6 +153,13 @@ function spanConditions(column: string, prefix: string, { fromSeconds, beforeSec
   return [...bound('From', '>=', fromSeconds), ...bound('Before', '<', beforeSeconds)];
 }
 
+/** The condition on the local date, where the span alone would let rows of another day in. It is the selector's own expression. */
+function dayConditions({ localDates, timezone }: ExportRequest, values: Record<string, BoundValue>): string[] {
+  if (localDates === undefined) return [];
+  Object.assign(values, { timezone, dateFrom: localDates.from, dateTo: localDates.to });
+  return [`${zoneDate('event_time')} BETWEEN CAST($dateFrom AS DATE) AND CAST($dateTo AS DATE)`];
+}
+
 /**
  * Builds the query of a request whose event reads the `events` table; throws on any other, which `isEmptyResult` tells. `lean`: without
  * the sort, whatever the size of the sets: slower, and needs the memory of a few thousand rows instead of 122,880.
@@ -161,6 +174,7 @@ export function buildQuery(request: ExportRequest, apps: readonly ExportApp[], l
     ...requirement(event),
     ...spanConditions('event_time', 'event', request.eventTime, filterValues),
     ...spanConditions('available_at', 'available', request.availableAt, filterValues),
+    ...dayConditions(request, filterValues),
     ...(inline ? [`events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`] : []),
   ];
   if (request.eventName !== undefined) {

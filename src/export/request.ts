@@ -16,6 +16,11 @@ export interface ExportRequest {
   readonly timezone: string;
   readonly eventTime: SecondsSpan;
   readonly availableAt: SecondsSpan;
+  /**
+   * First and last local date in the zone, `YYYY-MM-DD`: only where clocks that go back over midnight make the span of
+   * those days hold moments of other days too.
+   */
+  readonly localDates?: { readonly from: string; readonly to: string };
   readonly idApp?: readonly string[];
   readonly SDKKey?: readonly string[];
   readonly idAccount?: readonly string[];

@@ -1,9 +1,11 @@
 import type { Socket } from 'node:net';
 import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
+import { createBoundedLog, failureBound, type BoundedLog } from '../runtime/bounded-log.ts';
 import { limitConnections } from '../runtime/connection-limit.ts';
-import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { describeError } from '../runtime/errors.ts';
 import { followExchanges } from '../runtime/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { findHeadFault, takeOverHeads } from '../runtime/request-head.ts';
 import { maxBodyBytes } from './arguments.ts';
 import { badRequest, refusalEnvelope, type Refusal } from './envelope.ts';
 
@@ -47,27 +49,31 @@ export function refuse(reply: FastifyReply, refusal: Refusal): FastifyReply {
   return reply.code(refusal.code).type('application/json; charset=utf-8').send(refusalEnvelope(refusal));
 }
 
-function refusalOf(error: unknown, logger: Logger, path: string): Refusal {
+/** What an error in a handler is answered with. Every 500 may be asked again: what failed is the service, and somebody mends it. */
+function refusalOf(error: unknown, failures: BoundedLog, path: string): Refusal {
   const { statusCode, code } = error as Partial<FastifyError>;
   if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return badRequest(`The body is larger than ${maxBodyBytes} bytes`);
   if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) return badRequest('The request is malformed');
-  logger.error({ path, error: describeError(error) }, 'request failed');
-  const passing = isAppError(error) ? error.retryable : isSystemError(error, 'ENOSPC', 'EDQUOT', 'EMFILE');
-  return passing ? { code: 500, retryAfterSeconds } : { code: 500 };
+  failures.add({ path: path.slice(0, 200), error: describeError(error) });
+  return { code: 500, retryAfterSeconds };
 }
+
+const malformed = badRequest('The request is malformed');
+/** Refusals of what never became a request, by the code of its error. */
+const brokenOff: Readonly<Record<string, Refusal>> = {
+  HPE_HEADER_OVERFLOW: badRequest(`The head of the request is larger than ${maxHeadBytes} bytes`),
+  ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request came too slowly'),
+};
 
 /**
  * Answers what never became a request: bytes that are no HTTP, a head that is too large, a request that came too slowly.
  * Where the client would take this answer for that of another request, the connection is just closed.
  */
-function answerOnSocket(code: string | undefined, socket: Socket, mayAnswer: boolean): void {
+function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): void {
   if (!socket.writable || !mayAnswer) return void socket.destroy();
-  const why: Readonly<Record<string, string>> = {
-    HPE_HEADER_OVERFLOW: `The head of the request is larger than ${maxHeadBytes} bytes`,
-    ERR_HTTP_REQUEST_TIMEOUT: 'The request came too slowly',
-  };
-  const body = JSON.stringify(refusalEnvelope(badRequest(why[code ?? ''] ?? 'The request is malformed')));
-  const head = `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close`;
+  const envelope = refusalEnvelope(refusal);
+  const body = JSON.stringify(envelope);
+  const head = `HTTP/1.1 ${envelope.code} ${envelope.message}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close`;
   socket.end(`${head}\r\n\r\n${body}`);
 }
 
@@ -87,18 +93,37 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger, noRoute
     // Requests already on a kept connection are still answered while the server closes, in the envelope that clients know.
     return503OnClosing: false,
     routerOptions: { maxParamLength: 500 },
-    http: { maxHeaderSize: maxHeadBytes, headersTimeout: limits.headersTimeoutMs, connectionsCheckingInterval: limits.checkIntervalMs },
-    clientErrorHandler: (error, socket) => answerOnSocket(error.code, socket, exchanges.mayAnswer(socket)),
+    http: { maxHeaderSize: maxHeadBytes, requireHostHeader: false, headersTimeout: limits.headersTimeoutMs, connectionsCheckingInterval: limits.checkIntervalMs },
+    clientErrorHandler: (error, socket) => answerOnSocket(brokenOff[error.code] ?? malformed, socket, exchanges.mayAnswer(socket)),
     // A malformed request target is refused like any other malformed request.
-    frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, badRequest('The request is malformed')),
+    frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, malformed),
   });
   const exchanges = followExchanges(server.server);
   // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should guess.
   server.server.prependListener('request', (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'));
   limitConnections(server.server, limits.maxConnections, logger);
+  takeOverHeads(server.server);
+  // Node hands CONNECT over as a bare connection, which nobody reads any more: its client's end would not be seen.
+  server.server.on('connect', (_request, socket: Socket) => {
+    socket.on('error', () => socket.destroy());
+    answerOnSocket(noRoute, socket, exchanges.mayAnswer(socket));
+    socket.destroySoon();
+  });
+  // Only POST has a body that is read; of other methods the framework would refuse what it finds wrong with it before any route.
+  for (const method of server.supportedMethods) if (method !== 'POST') server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
-  server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, logger, (request.raw.url ?? '').split('?')[0] ?? '')));
+  server.addHook('onRequest', (request, reply, done) => {
+    // The framework would refuse a Content-Type it cannot read; here it says nothing, so it is not looked at.
+    delete request.raw.headers['content-type'];
+    const fault = findHeadFault(request.raw);
+    if (fault === undefined) return done();
+    // Whether a body follows is not known: a client that expects something may be waiting with it.
+    if (fault.status === 417) void reply.header('connection', 'close');
+    refuse(reply, { code: fault.status, detail: `${fault.detail.charAt(0).toUpperCase()}${fault.detail.slice(1)}` });
+  });
+  const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
+  server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, failures, (request.raw.url ?? '').split('?')[0] ?? '')));
   server.setNotFoundHandler((_request, reply) => refuse(reply, noRoute));
   return server;
 }

@@ -17,6 +17,7 @@ const readiness = { $ref: '#/components/schemas/Readiness' };
 /** The part of the API reference on the service itself: its health, which every public port tells, and the reference. None needs authorization. */
 export function describeHealth(): OpenApiPart {
   return {
+    area: 'export',
     paths: {
       '/healthz': describeRoute('Whether the process that serves this area answers.', { 200: answer('It does.', 'application/json', object({ alive: { const: true } })) }),
       '/readyz': describeRoute('Whether the whole service works. What is wrong is told to its operator, on an address of his own.', {

@@ -16,7 +16,7 @@ export async function startClosedIngest(
   logger: Logger,
 ): Promise<Stoppable & { readonly port: number }> {
   const { status, body } = answerOf('unavailable');
-  const headers = { 'content-type': 'application/json; charset=utf-8', 'retry-after': String(retryAfterSeconds), 'x-error-detail': renderDetail('not stored: the service has lost its data folder') };
+  const headers = { 'content-type': 'application/json; charset=utf-8', 'content-length': String(body.length), 'retry-after': String(retryAfterSeconds), 'x-error-detail': renderDetail('not stored: the service has lost its data folder') };
   const server = createServer(defaultServerLimits, { onProtocolError: () => undefined, onBadUrl: (_path, _request, response) => void response.writeHead(status, headers).end(body) }, logger);
   addRoutes(server);
   server.addHook('onRequest', (request, reply, done) => {

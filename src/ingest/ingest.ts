@@ -79,7 +79,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
         const refusal = refusePath(path);
         const { status, body } = answerOf(refusal.reason);
         metrics.refused(refusal.reason);
-        response.writeHead(status, { 'content-type': 'application/json; charset=utf-8', 'x-error-detail': renderDetail(refusal.detail) }).end(body);
+        response.writeHead(status, { 'content-type': 'application/json; charset=utf-8', 'content-length': body.length, 'x-error-detail': renderDetail(refusal.detail) }).end(body);
       },
     },
     logger,

@@ -98,11 +98,11 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
  * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths work
  * with and without the trailing slash.
  */
-export function describeImport(serverUrl: string | undefined): OpenApiPart {
+export function describeImport(): OpenApiPart {
   const { '403': forbidden, '500': failed } = describeRefusals();
   const version = { description: 'The version of the service.', content: { 'application/json': { schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } } } } };
   return {
-    serverUrl,
+    area: 'import',
     paths: {
       ...Object.fromEntries(Object.entries(importMethods).map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }])),
       '/v1/version': { post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } } },

@@ -1,7 +1,6 @@
+import { createBoundedLog } from '../runtime/bounded-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Refusal } from './refusal.ts';
-
-const maxLinesPerSecond = 20;
 
 /** Logs refused requests, so many a second and no more: a client that does everything wrong must not fill the disk. */
 export interface RefusalLog {
@@ -10,23 +9,6 @@ export interface RefusalLog {
 
 /** Creates the log; what it leaves out is counted in the next line. */
 export function createRefusalLog(logger: Logger): RefusalLog {
-  let second = 0;
-  let lines = 0;
-  let leftOut = 0;
-  return {
-    add({ reason, detail }, request) {
-      const now = Math.floor(performance.now() / 1000);
-      if (now !== second) {
-        second = now;
-        lines = 0;
-      }
-      lines += 1;
-      if (lines > maxLinesPerSecond) {
-        leftOut += 1;
-        return;
-      }
-      logger.info({ ...request, reason, detail, ...(leftOut === 0 ? {} : { leftOut }) }, 'request refused');
-      leftOut = 0;
-    },
-  };
+  const log = createBoundedLog((fields) => logger.info(fields, 'request refused'), { maxLines: 20, windowMs: 1000 });
+  return { add: ({ reason, detail }, request) => log.add({ ...request, reason, detail }) };
 }

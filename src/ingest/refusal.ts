@@ -13,6 +13,8 @@ const answers = {
   rules: { status: 400, error: 'Bad Request' },
   /** The bytes were no HTTP request, or came too slowly. */
   protocol: { status: 400, error: 'Bad Request' },
+  /** An Expect header that asks for something else than 100-continue. */
+  expectation: { status: 417, error: 'Bad Request' },
   /** Not stored: the waiting room or the stream is full, the broker is away, or the service is stopping. */
   unavailable: { status: 500, error: 'Internal Server Error' },
   /** No answer from the broker in time: the events may be stored. */

@@ -10,6 +10,8 @@ interface PlannedField {
   /** Label and value of an event whose client does not say; empty without a default. */
   readonly fallback: string;
   readonly isSixtyFourBit: boolean;
+  /** It names a user: an empty text names nobody, and is as good as absent. */
+  readonly isUserId: boolean;
 }
 
 /** What goes into a line for a kind on a platform. service.md's defaults: the common ones always, a platform's own only there. */
@@ -24,9 +26,13 @@ function planFields(kind: EventKind, platform: Platform): readonly PlannedField[
         label,
         fallback: hasDefault ? `${label}${schema.default}` : '',
         isSixtyFourBit: schema['x-column-type'] === 'BIGINT' || schema['x-column-type'] === 'DECIMAL(20,0)',
+        isUserId: userIds.includes(name),
       };
     });
 }
+
+/** The text fields that say which user an event is about. A device's have a length of their own, and are never empty. */
+const userIds = ['customUserId', 'customPlatformUserId'];
 
 const plans = new Map(eventKinds.map((kind) => [kind, new Map(platforms.map((platform) => [platform, planFields(kind, platform)]))]));
 
@@ -58,7 +64,7 @@ export function renderGiven(kind: EventKind, platform: Platform, fields: GivenFi
 
 /**
  * Renders one validated event as its line of NDJSON (EventLine), with the newline: known fields only, under their column
- * names, in the schema's order, defaults filled in. A line is made anew from the values and never holds the client's own
+ * names, in the schema's order, defaults filled in, an empty user id left out. A line is made anew from the values and never holds the client's own
  * bytes. It is put together as text: building an object first, of keys not known beforehand, takes a quarter longer.
  */
 export function renderLine(context: LineContext, fields: GivenFields, index: number): string {
@@ -69,7 +75,8 @@ export function renderLine(context: LineContext, fields: GivenFields, index: num
   let line = `{"event_id":"${eventId}","kind":"${kind}","id_app":${idApp},"event_time":${eventTime},"received_at":${receivedAtMs}`;
   for (const field of plan) {
     const value = fields[field.name];
-    line += value === undefined ? field.fallback : field.label + JSON.stringify(storedValue(value, field));
+    const isAbsent = value === undefined || (value === '' && field.isUserId);
+    line += isAbsent ? field.fallback : field.label + JSON.stringify(storedValue(value, field));
   }
   return `${line}}\n`;
 }

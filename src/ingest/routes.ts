@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, App } from '../access/access.ts';
 import { importMethods, type ImportMethod } from '../model/event-kinds.ts';
+import { createBoundedLog, failureBound } from '../runtime/bounded-log.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -54,6 +55,10 @@ function findApp(access: AccessReader, request: FastifyRequest): App | Refusal {
 function chooseIds(request: FastifyRequest, method: ImportMethod, app: App, { kind, events }: ParsedEvents, receivedAtMs: number): EventIds | Refusal {
   const key = request.headers['idempotency-key'];
   if (key === undefined) return plainEventIds(receivedAtMs);
+  // Node joins the values of several headers, which would make a third key of two.
+  if (typeof key === 'string' && key.includes(',') && (request.raw.headersDistinct['idempotency-key']?.length ?? 0) > 1) {
+    return { reason: 'rules', detail: 'Idempotency-Key must be given once' };
+  }
   if (typeof key !== 'string' || key === '' || key.length > maxKeyLength) {
     return { reason: 'rules', detail: `Idempotency-Key must have 1 to ${maxKeyLength} characters` };
   }
@@ -63,6 +68,7 @@ function chooseIds(request: FastifyRequest, method: ImportMethod, app: App, { ki
 /** Adds the import area's routes and error answers to a server. Checks run in the order of the README's list. */
 export function addImportRoutes(server: FastifyInstance, dependencies: RouteDependencies, version: string): void {
   const { access, groupCommit, clock, metrics, refusals, logger } = dependencies;
+  const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
 
   function refuse(reply: FastifyReply, refusal: Refusal, method?: ImportMethod): FastifyReply {
     const { status, body } = answerOf(refusal.reason);
@@ -109,14 +115,6 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
     }
   }
 
-  // The framework would refuse a Content-Type it cannot read; here it says nothing, so it is not looked at.
-  server.addHook('onRequest', (request, _, done) => {
-    delete request.raw.headers['content-type'];
-    done();
-  });
-  server.removeAllContentTypeParsers();
-  server.addContentTypeParser('*', (_request, _payload, done) => done(null, undefined));
-
   for (const method of Object.keys(importMethods) as ImportMethod[]) {
     server.post(`/v1/${method}`, async (request, reply) => {
       const startedMs = performance.now();
@@ -138,7 +136,7 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
   server.setNotFoundHandler((request, reply) => refuse(reply, refusePath(request.url)));
   server.setErrorHandler((error, request, reply) => {
     if (request.raw.destroyed && !request.raw.complete) return reply.send();
-    logger.error({ error: describeError(error), url: request.url.slice(0, 200) }, 'request failed');
+    failures.add({ error: describeError(error), method: request.method, path: request.url.split('?')[0]?.slice(0, 200) });
     return refuse(reply, { reason: 'internal', detail: 'internal error' });
   });
 }

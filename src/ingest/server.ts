@@ -4,6 +4,7 @@ import { fastify, type FastifyInstance } from 'fastify';
 import { limitConnections } from '../runtime/connection-limit.ts';
 import { followExchanges } from '../runtime/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { findHeadFault, takeOverHeads } from '../runtime/request-head.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
 /** The HTTP server of the import port. */
@@ -38,15 +39,15 @@ const maxHeaderBytes = 16_384;
 
 /** Answers on the bare socket, and ends it: what came was no request that the server could give to a handler. */
 function answerOnSocket(socket: Socket, refusal: Refusal): void {
-  const { body } = answerOf(refusal.reason);
+  const { status, error, body } = answerOf(refusal.reason);
   socket.end(
-    `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${body.length}\r\n` +
+    `HTTP/1.1 ${status} ${error}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${body.length}\r\n` +
       `X-Error-Detail: ${renderDetail(refusal.detail)}\r\nConnection: close\r\n\r\n${body}`,
   );
 }
 
 export interface ServerHandlers {
-  /** A request whose bytes are no HTTP, or that came too slowly. */
+  /** A request that is refused before any handler: its bytes are no HTTP, it came too slowly, or its head is not allowed. */
   readonly onProtocolError: (refusal: Refusal) => void;
   /** A path that cannot be decoded. */
   readonly onBadUrl: (path: string, request: IncomingMessage, response: ServerResponse) => void;
@@ -63,6 +64,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     maxRequestsPerSocket: limits.maxRequestsPerSocket,
     http: {
       maxHeaderSize: maxHeaderBytes,
+      requireHostHeader: false,
       headersTimeout: limits.headersTimeoutMs,
       connectionsCheckingInterval: limits.checkIntervalMs,
     },
@@ -75,12 +77,36 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     clientErrorHandler(error, socket) {
       if (error.code === 'ECONNRESET' || socket.destroyed) return;
       const refusal: Refusal = { reason: 'protocol', detail: error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 'the request came too slowly' : 'not a valid HTTP request' };
-      handlers.onProtocolError(refusal);
-      if (socket.writable && exchanges.mayAnswer(socket)) answerOnSocket(socket, refusal);
-      else socket.destroy();
+      refuseOnSocket(socket, refusal);
     },
   });
   const exchanges = followExchanges(server.server);
+  function refuseOnSocket(socket: Socket, refusal: Refusal): void {
+    handlers.onProtocolError(refusal);
+    if (socket.writable && exchanges.mayAnswer(socket)) answerOnSocket(socket, refusal);
+    else socket.destroy();
+  }
+
+  takeOverHeads(server.server);
+  // Node hands CONNECT over as a bare connection.
+  server.server.on('connect', (_request, socket: Socket) => {
+    socket.on('error', () => socket.destroy());
+    refuseOnSocket(socket, { reason: 'method', detail: 'no such method' });
+    // Nobody reads it any more, so that its client's end would not be seen.
+    socket.destroySoon();
+  });
+  // No method's body is the framework's to read: it would answer what it finds wrong with it before any route, QUERY above all.
+  for (const method of server.supportedMethods) server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
+  server.addHook('onRequest', (request, reply, done) => {
+    const fault = findHeadFault(request.raw);
+    if (fault === undefined) return done();
+    const refusal: Refusal = { reason: fault.status === 417 ? 'expectation' : 'protocol', detail: fault.detail };
+    handlers.onProtocolError(refusal);
+    const { status, body } = answerOf(refusal.reason);
+    // Whether a body follows is not known: a client that expects something may be waiting with it.
+    if (status === 417) void reply.header('connection', 'close');
+    void reply.code(status).headers({ 'content-type': 'application/json; charset=utf-8', 'x-error-detail': renderDetail(refusal.detail) }).send(body);
+  });
   // A connection kept after its last answer would hold the stop up until it is idle for too long.
   let closing = false;
   server.addHook('preClose', (done) => {

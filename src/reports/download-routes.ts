@@ -1,17 +1,17 @@
-import { constants } from 'node:fs';
-import { open, type FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { ZipArchive } from 'archiver';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../runtime/clock.ts';
-import { isSystemError } from '../runtime/errors.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseRange } from './byte-range.ts';
+import { applicableRange, checkPreconditions } from './preconditions.ts';
 import { archiveName, isExpired, type ReportFile, type ReportJob } from './reports.ts';
 import { createOpenDownloads } from './open-downloads.ts';
 import { findNamedUser, parseLink, type LinkHolder } from './signed-links.ts';
 import type { SigningKeys } from './signing-keys.ts';
 import type { ReportStore } from './store.ts';
+import { isFault, type FileFault, type VerifiedFiles } from './verified-files.ts';
 
 export interface DownloadDependencies {
   readonly store: ReportStore;
@@ -19,6 +19,7 @@ export interface DownloadDependencies {
   readonly holders: LinkHolders;
   readonly clock: Clock;
   readonly logger: Logger;
+  readonly files: VerifiedFiles;
 }
 
 /** The users, as far as their links need them. */
@@ -31,39 +32,32 @@ export interface LinkHolders {
   onChange(listener: () => void): () => void;
 }
 
+/** An archive of at most so many bytes is verified before it is begun, which takes a second or so. */
+const verifiedAheadBytes = 1024 ** 3;
 const accessDenied = { code: 403, message: 'Access denied', data: null };
 const unavailable = { code: 500, message: 'Internal Server Error', data: null };
 const retryAfterSeconds = 5;
 const notFound = { code: 404, message: 'Not Found', data: { error: { detail: 'The file is not found' } } };
+const preconditionFailed = { code: 412, message: 'Precondition Failed', data: { error: { detail: 'The file is not the one that If-Match names' } } };
+const damaged = { code: 500, message: 'Internal Server Error', data: { error: { detail: 'The report file is damaged on the disk of the service: create the export again' } } };
 
-/** Opens a part. A symbolic link in its place is none of ours: what it leads to is not given out. */
-async function findOpenFile(path: string): Promise<FileHandle | undefined> {
-  try {
-    return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ELOOP')) return undefined;
-    throw error;
-  }
+function refuseFault(reply: FastifyReply, state: FileFault['state']): FastifyReply {
+  for (const name of ['etag', 'accept-ranges', 'content-disposition']) reply.removeHeader(name);
+  reply.type('application/json; charset=utf-8');
+  return state === 'missing' ? reply.code(404).send(notFound) : reply.code(500).send(damaged);
 }
 
-/** Whether the client's copy is still the file, by If-None-Match (RFC 9110, 13.1.2). */
-function isUnchanged(request: FastifyRequest, etag: string): boolean {
-  const header = request.headers['if-none-match'];
-  return header !== undefined && header.split(',').some((tag) => tag.trim() === '*' || tag.trim().replace(/^W\//, '') === etag);
-}
-
-async function sendFile(request: FastifyRequest, reply: FastifyReply, path: string, file: ReportFile): Promise<FastifyReply> {
+async function sendFile(request: FastifyRequest, reply: FastifyReply, job: ReportJob, file: ReportFile, { store, files }: DownloadDependencies): Promise<FastifyReply> {
   const etag = `"${file.sha256}"`;
   reply.header('etag', etag).header('accept-ranges', 'bytes');
-  if (isUnchanged(request, etag)) return reply.code(304).send();
-  // If-Range: a part is only of use to a client whose other parts are of this very file.
-  const ifRange = request.headers['if-range'];
-  const header = request.method === 'GET' && (ifRange === undefined || ifRange === etag) ? request.headers.range : undefined;
-  const range = parseRange(header, file.bytes);
+  const condition = checkPreconditions(request.headers, etag);
+  if (condition === 'failed') return reply.code(412).send(preconditionFailed);
+  if (condition === 'not_modified') return reply.code(304).send();
+  const range = parseRange(request.method === 'GET' ? applicableRange(request.headers, etag) : undefined, file.bytes);
   if (range.kind === 'unsatisfiable') return reply.code(416).header('content-range', `bytes */${file.bytes}`).send();
 
-  const handle = await findOpenFile(path);
-  if (handle === undefined) return reply.code(404).send(notFound);
+  const opened = await files.open({ idReport: job.id, path: store.filePath(job.id, file.name), file });
+  if (isFault(opened)) return refuseFault(reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
   if (range.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${file.bytes}`);
   reply
@@ -71,46 +65,63 @@ async function sendFile(request: FastifyRequest, reply: FastifyReply, path: stri
     .header('content-disposition', `attachment; filename="${file.name}"`)
     .header('content-length', last - first + 1);
   if (request.method === 'HEAD' || last < first) {
-    await handle.close();
+    await opened.close();
     return reply.send();
   }
-  return reply.send(handle.createReadStream({ start: first, end: last }));
+  const source = opened.createReadStream({ start: first, end: last });
+  // Cut short while it is sent: the connection ends, for the client would wait for the rest for ever.
+  source.once('end', () => void (source.bytesRead < last - first + 1 && reply.raw.destroy()));
+  return reply.send(source);
 }
 
-/** Streams one zip of all files. The parts are compressed already, so they are only stored; nothing is written to disk. */
-async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: ReportJob, { store, logger }: DownloadDependencies): Promise<FastifyReply> {
-  const name = archiveName(job);
-  reply.type('application/zip').header('content-disposition', `attachment; filename="${name}"`);
+/**
+ * Streams one zip of all files. The parts are compressed already, so they are only stored; nothing is written to disk.
+ * The parts are looked at before the first byte; of a large archive only their sizes, since to read them all could take
+ * minutes, and the checksum of each before its own bytes. One that is damaged then ends the connection, so that no client
+ * takes the zip for a whole one.
+ */
+async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: ReportJob, { store, files, logger }: DownloadDependencies): Promise<FastifyReply> {
+  const parts = (job.files ?? []).map((file) => ({ idReport: job.id, path: store.filePath(job.id, file.name), file }));
+  const condition = checkPreconditions(request.headers, undefined);
+  if (condition === 'failed') return reply.code(412).send(preconditionFailed);
+  if (condition === 'not_modified') return reply.code(304).send();
+  const bytes = parts.reduce((sum, { file }) => sum + file.bytes, 0);
+  for (const part of parts) {
+    // One part that is gone is no reason to say that the archive is not there.
+    if ((await files.findFault(part, bytes > verifiedAheadBytes ? 'size' : 'wholly')) !== undefined) return refuseFault(reply, 'damaged');
+  }
+  reply.type('application/zip').header('content-disposition', `attachment; filename="${archiveName(job)}"`).header('accept-ranges', 'none');
   if (request.method === 'HEAD') return reply.send();
-  const archive = new ZipArchive({ store: true, forceZip64: (job.files ?? []).some((file) => file.bytes > 0xffff_0000), forceUTC: true });
+  const archive = new ZipArchive({ store: true, forceZip64: parts.some(({ file }) => file.bytes > 0xffff_0000), forceUTC: true });
   let reading: Readable | undefined;
   // A client that goes away leaves the archive unread: the file must be closed all the same.
   archive.once('close', () => reading?.destroy());
   async function fill(): Promise<void> {
-    for (const file of job.files ?? []) {
-      const handle = await findOpenFile(store.filePath(job.id, file.name));
-      if (handle === undefined) throw new Error(`${file.name} is gone`);
-      const source = handle.createReadStream();
+    for (const part of parts) {
+      const opened = await files.open(part);
+      if (isFault(opened)) throw new Error(opened.detail);
+      const source = opened.createReadStream();
       const ended = new Promise<void>((resolve) => source.once('close', resolve));
       reading = source;
       if (archive.destroyed) source.destroy();
-      archive.append(source, { name: file.name, date: new Date(job.finishedMs ?? 0), mode: 0o644 });
+      archive.append(source, { name: part.file.name, date: new Date(job.finishedMs ?? 0), mode: 0o644 });
       await ended;
       if (archive.destroyed) return;
     }
     await archive.finalize();
   }
   fill().catch((error: unknown) => {
-    logger.error({ idReport: job.id, error: String(error) }, 'archive of a report cannot be streamed');
+    logger.warn({ idReport: job.id, error: describeError(error) }, 'archive of a report was not sent to its end');
     archive.destroy(error instanceof Error ? error : new Error(String(error)));
   });
   return reply.send(archive);
 }
 
 /**
- * Adds the download routes: GET and HEAD of `/files/...` under a signed link, with Range, If-Range and ETag. No other
- * authorization is asked for, and none is looked at. A link that was not signed here, that has ended, or whose holder has,
- * answers 403; a request that is gone although its link has not ended, 404. A download under way ends with its holder.
+ * Adds the download routes: GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of RFC
+ * 9110. No other authorization is asked for, and none is looked at. A link that was not signed here, that has ended, or whose
+ * holder has, answers 403; a request that is gone although its link has not ended, 404; a file that is not what was written,
+ * 500 before its first byte. A download under way ends with its holder.
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
   const { store, keys, clock, holders } = dependencies;
@@ -141,7 +152,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       if (holder === undefined) return refuse(reply, job.idUser);
       downloads.add(holder, reply.raw);
       const file = job.files?.find((candidate) => candidate.name === target.name);
-      if (file !== undefined) return sendFile(request, reply, store.filePath(job.id, file.name), file);
+      if (file !== undefined) return sendFile(request, reply, job, file, dependencies);
       if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
       return reply.code(404).send(notFound);
     },

@@ -16,7 +16,7 @@ export type AttemptEnd = 'failure' | 'interruption' | 'nothing';
 
 /** The export requests of a data folder. One process owns them: it holds them in memory and writes every change through. */
 export interface ReportStore {
-  /** Makes a request durable and gives it the next id. */
+  /** Makes a request durable and gives it the next id. When that fails nothing of it stays. */
   create(report: NewReport): Promise<ReportJob>;
   find(id: number): ReportJob | undefined;
   /** Every request, oldest first. */
@@ -145,7 +145,13 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   return {
     async create(report) {
       const id = await allocateId();
-      return save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce: randomBytes(16).toString('hex') });
+      try {
+        return await save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce: randomBytes(16).toString('hex') });
+      } catch (error) {
+        // Nobody was told of it: it must neither begin at the next start nor leave a folder behind at each try.
+        await rm(folderOf(id), { recursive: true, force: true }).catch(() => undefined);
+        throw error;
+      }
     },
     find: (id) => jobs.get(id),
     list: () => [...jobs.values()],

@@ -50,6 +50,9 @@ function lakeValue(type: string, value: unknown): unknown {
   }
 }
 
+/** Empty, these name nobody, and are stored as absent. */
+const userIds = ['customUserId', 'customPlatformUserId'];
+
 /** The row that an accepted event has to be in the lake. */
 function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
   const { kind } = importMethods[method];
@@ -57,7 +60,7 @@ function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
   for (const { name, kinds, schema } of eventFields) {
     const value = kinds.includes(kind) && Object.hasOwn(event, name) ? event[name] : undefined;
     if (name === 'eventTimestamp') row['event_time'] = value === undefined ? undefined : Number(value);
-    else row[schema['x-column']] = value === undefined ? (row[schema['x-column']] ?? null) : lakeValue(schema['x-column-type'], value);
+    else row[schema['x-column']] = value === undefined || (value === '' && userIds.includes(name)) ? (row[schema['x-column']] ?? null) : lakeValue(schema['x-column-type'], value);
   }
   return row;
 }

@@ -8,7 +8,7 @@ import { addApp, addUser, type NewApp, type NewUser } from '../../src/access/com
 import { openAccessReader } from '../../src/access/store.ts';
 import { startExport, type ExportOptions, type ExportStage } from '../../src/export/export.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { createLogger } from '../../src/runtime/logger.ts';
+import { createLogger, type Logger } from '../../src/runtime/logger.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { waitFor, within } from './wait.ts';
 
@@ -99,7 +99,7 @@ export interface ExportArea {
   readonly keysDir: string;
   addApp(app: NewApp): Promise<void>;
   addUser(user: Partial<NewUser>): Promise<Credentials>;
-  start(options?: Partial<ExportOptions> & { readonly clockOffsetSeconds?: number }): Promise<RunningArea>;
+  start(options?: Partial<ExportOptions> & { readonly clockOffsetSeconds?: number; readonly logger?: Logger }): Promise<RunningArea>;
   /** Starts the stage in a process of its own, from `dist`. */
   startProcess(options?: Partial<ExportOptions>): Promise<ProcessArea>;
 }
@@ -207,8 +207,7 @@ export function createExportArea(dataDir: string): ExportArea {
     addApp: async (app) => void (await addApp(paths, app, Date.now())),
     addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {
-      const { clockOffsetSeconds = 0, ...given } = options;
-      const logger = createLogger('silent');
+      const { clockOffsetSeconds = 0, logger = createLogger('silent'), ...given } = options;
       const access = openAccessReader(paths, logger);
       const stage = await startExport(
         { access, clock: createClock(clockOffsetSeconds), metrics: createMetrics(), logger },

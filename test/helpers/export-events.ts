@@ -182,8 +182,14 @@ function daylightEvents(): ImportedEvent[] {
   });
 }
 
+/** An event as versions before this one stored it: of a device, and of a user whose id is empty. */
+function eventOfNobody(): ImportedEvent {
+  const eventTimestamp = Date.parse('2025-05-20T10:00:00Z') / 1000;
+  return { eventId: 'of-nobody', kind: 'custom_event', idApp: 13, eventTimestamp, available: eventTimestamp + 5, fields: { customUserId: '', lvid: 'l'.repeat(32), customEventName: 'level_up' } };
+}
+
 /** Every event of the export tests, in the order of the lake. */
-export const importedEvents: readonly ImportedEvent[] = [...mixedEvents(), ...hostileEvents(), ...daylightEvents()];
+export const importedEvents: readonly ImportedEvent[] = [...mixedEvents(), ...hostileEvents(), ...daylightEvents(), eventOfNobody()];
 
 const columnName = (field: string): string => field.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 

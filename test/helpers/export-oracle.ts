@@ -37,10 +37,6 @@ export function firstInstant(zone: string, date: string): number {
   throw new Error(`${zone} has no ${date}`);
 }
 
-function nextDay(date: string): string {
-  return new Date(Date.parse(`${date}T00:00:00Z`) + 86_400_000).toISOString().slice(0, 10);
-}
-
 function escapeItem(value: string): string {
   return value.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\r', '\\r');
 }
@@ -105,27 +101,27 @@ function passesFilters(request: OracleRequest, event: ImportedEvent, app: Oracle
   return byApp && account && project && name && unknowable && rooted;
 }
 
-/** The first and the last second a request covers, by its timestamps and by its days. */
-function timeBounds(request: OracleRequest, zone: string): { from: number; to: number } {
+/** Whether a moment is within a request's timestamps, and its date in the zone within the request's days. */
+function isInTime(request: OracleRequest, zone: string, seconds: number): boolean {
   const { dateFrom, dateTo, tsFrom, tsTo } = request as Readonly<Record<string, string | undefined>>;
-  const days = dateFrom === undefined || dateTo === undefined ? undefined : { from: firstInstant(zone, dateFrom), to: firstInstant(zone, nextDay(dateTo)) - 1 };
-  return { from: Math.max(Number(tsFrom ?? -Infinity), days?.from ?? -Infinity), to: Math.min(Number(tsTo ?? Infinity), days?.to ?? Infinity) };
+  if (seconds < Number(tsFrom ?? -Infinity) || seconds > Number(tsTo ?? Infinity)) return false;
+  const date = dateInZone(zone, seconds);
+  return dateFrom === undefined || dateTo === undefined || (date >= dateFrom && date <= dateTo);
 }
 
 /** The rows that a user of account 1 must get, header first, as text cells: computed from the imported events alone. */
 export function expectedRows(request: OracleRequest, events: readonly ImportedEvent[]): string[][] {
   const zone = (request['timezone'] as string | undefined) ?? 'Europe/Moscow';
   const rows: string[][] = [[...request.selectors]];
-  const { from, to } = timeBounds(request, zone);
   const availableFrom = Number(request['availabilityTsFrom'] ?? -Infinity);
   const availableTo = Number(request['availabilityTsTo'] ?? Infinity);
   for (const event of events) {
     const app = oracleApps.find((candidate) => candidate.idApp === event.idApp && candidate.idAccount === 1);
     if (app === undefined || event.kind !== kinds[request.event]) continue;
-    if (request.event === 'userCustomEvents' && event.fields['customUserId'] === undefined) continue;
+    if (request.event === 'userCustomEvents' && (event.fields['customUserId'] ?? '') === '') continue;
     if (request.event.startsWith('device') && !deviceFields.some((field) => event.fields[field] !== undefined)) continue;
     const available = Math.floor(event.available);
-    if (event.eventTimestamp < from || event.eventTimestamp > to || available < availableFrom || available > availableTo) continue;
+    if (!isInTime(request, zone, event.eventTimestamp) || available < availableFrom || available > availableTo) continue;
     if (!passesFilters(request, event, app)) continue;
     rows.push(request.selectors.map((selector) => String(cell(selector, event, app, zone) ?? '')));
   }

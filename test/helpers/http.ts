@@ -4,7 +4,8 @@ import { request, type Agent, type IncomingHttpHeaders } from 'node:http';
 export interface RawRequest {
   readonly verb: string;
   readonly path: string;
-  readonly headers: Readonly<Record<string, string>>;
+  /** A list is sent as so many headers of the name. */
+  readonly headers: Readonly<Record<string, string | string[]>>;
   readonly body: Uint8Array;
   /** Sent in pieces, without a length. */
   readonly chunked?: boolean;

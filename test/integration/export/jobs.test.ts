@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ExportOptions } from '../../../src/export/export.ts';
@@ -51,6 +51,18 @@ describe('export requests', () => {
       expect(refused.json?.data?.error?.info?.exports).toEqual(accepted);
     }
     for (const { idRawExport } of accepted) await stage.waitForEnd(user, idRawExport);
+    expect((await stage.call(user, create, { method: 'POST', body: query })).status).toBe(200);
+  });
+
+  it('that cannot be written to the disk are refused with Retry-After, and can be made once the disk is well', async () => {
+    const stage = await begin();
+    const away = `${area.reportsDir}.away`;
+    renameSync(area.reportsDir, away);
+    writeFileSync(area.reportsDir, '');
+    const refused = await stage.call(user, create, { method: 'POST', body: query });
+    expect([refused.status, refused.json, Number(refused.headers['retry-after']) > 0]).toEqual([500, { code: 500, message: 'Internal Server Error', data: null }, true]);
+    rmSync(area.reportsDir);
+    renameSync(away, area.reportsDir);
     expect((await stage.call(user, create, { method: 'POST', body: query })).status).toBe(200);
   });
 

@@ -1,4 +1,4 @@
-import { existsSync, rmSync, symlinkSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { createHash } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
@@ -89,6 +89,67 @@ describe('links', () => {
     const beyond = await send(running.port, linkOf(), { headers: { range: `bytes=${whole.body.length}-` } });
     expect([beyond.status, beyond.headers['content-range']]).toEqual([416, `bytes */${whole.body.length}`]);
     expect((await send(running.port, linkOf(), { method: 'POST' })).status).toBe(404);
+  });
+
+  it('answer 412 to a client whose copy is of another file, which If-Match names', async () => {
+    await begin();
+    const etag = `"${data.files?.[0]?.sha256}"`;
+    const ask = async (link: string, headers: Record<string, string>, method = 'GET'): Promise<unknown[]> => {
+      const answer = await send(running.port, link, { method, headers });
+      return [answer.status, answer.json?.code];
+    };
+    expect(await ask(linkOf(), { 'if-match': etag, range: 'bytes=0-0' })).toEqual([206, undefined]);
+    expect(await ask(linkOf(), { 'if-match': '"other"', range: 'bytes=0-0' })).toEqual([412, 412]);
+    expect(await ask(linkOf(), { 'if-match': `W/${etag}` })).toEqual([412, 412]);
+    expect(await ask(linkOf(), { 'if-match': '"other"' }, 'HEAD')).toEqual([412, undefined]);
+    expect(await ask(linkOf(), { 'if-none-match': `"x,y", W/${etag}`, range: 'bytes=0-0' })).toEqual([304, undefined]);
+    expect(await ask(linkOf(), { range: 'bytes=0-0', 'if-range': `W/${etag}` })).toEqual([200, undefined]);
+    const archive = targetOf(data.archive?.link ?? '');
+    expect([await ask(archive, { 'if-match': '*' }), await ask(archive, { 'if-match': etag })]).toEqual([[200, undefined], [412, 412]]);
+  });
+
+  it.each([
+    ['cut short', (file: string) => truncateSync(file, 20)],
+    ['empty', (file: string) => truncateSync(file, 0)],
+    ['longer', (file: string) => writeFileSync(file, 'x', { flag: 'a' })],
+    ['of the same size, with a byte that has flipped', (file: string) => {
+      const bytes = readFileSync(file);
+      bytes[30] = (bytes[30] ?? 0) ^ 1;
+      writeFileSync(file, bytes);
+    }],
+  ])('answer 500 before the first byte for a file that is %s, say so to the operator, and work again once it is put back', async (_what, damage) => {
+    const id = await begin();
+    const file = path.join(area.reportsDir, id, 'parts', linkOf().split('?')[0]?.split('/').at(-1) ?? '');
+    const whole = readFileSync(file);
+    expect((await send(running.port, linkOf())).status).toBe(200);
+    damage(file);
+    for (const call of [{}, { headers: { range: 'bytes=0-9' } }, { headers: { 'if-match': '*' } }]) {
+      const answer = await send(running.port, linkOf(), call);
+      expect([answer.status, answer.json?.code, answer.json?.data?.error?.detail]).toEqual([500, 500, 'The report file is damaged on the disk of the service: create the export again']);
+      expect([answer.headers['etag'], answer.headers['content-disposition'], answer.headers['content-type']]).toEqual([undefined, undefined, 'application/json; charset=utf-8']);
+    }
+    expect((await send(running.port, linkOf(), { method: 'HEAD' })).status).toBe(500);
+    expect((await send(running.port, linkOf(1))).status).toBe(200);
+    expect(JSON.stringify(running.stage.facts()['notices'])).toContain(file);
+    const archive = await send(running.port, targetOf(data.archive?.link ?? ''));
+    expect([archive.status, archive.json?.data?.error?.detail]).toEqual([500, 'The report file is damaged on the disk of the service: create the export again']);
+    writeFileSync(file, whole);
+    const again = await send(running.port, linkOf());
+    expect([again.status, again.body.equals(whole)]).toEqual([200, true]);
+    expect(running.stage.facts()['notices']).toEqual([]);
+  });
+
+  it('stand under the Host that the client used when there is no public address, and never under what is no host', async () => {
+    const id = await begin();
+    const target = `/api/report/v1/file/get.json?idReportFile=${id}`;
+    const linkUnder = async (host: string): Promise<string | undefined> => (await running.call(user, target, { headers: { host } })).json?.data?.files?.[0]?.link.replace(/\/files\/.*/, '');
+    expect(await linkUnder('export.example:8443')).toBe('http://export.example:8443');
+    expect(await linkUnder('[::1]:80')).toBe('http://[::1]:80');
+    expect(await linkUnder('')).toBe(`http://127.0.0.1:${running.port}`);
+    for (const host of ['evil.example/x?', 'a b', 'user@evil.example', '"><script>', 'a:b']) {
+      const answer = await running.call(user, target, { headers: { host } });
+      expect([answer.status, answer.body.includes('/files/')], host).toEqual([400, false]);
+    }
   });
 
   it('of a file end to the second: then 403, the request 404, and the files are deleted', async () => {

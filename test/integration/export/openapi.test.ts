@@ -72,6 +72,18 @@ describe('the API reference', () => {
     }
   });
 
+  it('gives each path the servers of its area, under the address it was asked for', async () => {
+    const { paths } = (await send(port, '/openapi.json', { headers: { host: 'api.example:1234' } })).json as unknown as { paths: Readonly<Record<string, { servers?: { url: string }[] }>> };
+    const urls = (isImport: boolean): (string | undefined)[] => [...new Set(Object.entries(paths).filter(([path]) => path.startsWith('/v1/') === isImport).map(([, { servers }]) => servers?.[0]?.url))];
+    expect([urls(true), urls(false)]).toEqual([['http://127.0.0.1:8080'], ['http://api.example:1234']]);
+  });
+
+  it('has the answer to too many calls wherever one is counted', () => {
+    const counted = Object.keys(reference.paths).filter((path) => path.startsWith('/api/'));
+    expect(counted.length).toBeGreaterThan(12);
+    for (const path of counted) for (const operation of Object.values(reference.paths[path] ?? {}).filter((one) => !Array.isArray(one))) expect((operation as { responses: object }).responses, path).toHaveProperty('429');
+  });
+
   it('refers only to schemas that it has', () => {
     const names = [...JSON.stringify(reference).matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name);
     for (const name of names) expect(Object.keys(reference.components.schemas)).toContain(name);

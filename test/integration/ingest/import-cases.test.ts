@@ -17,7 +17,7 @@ interface ImportCase {
   readonly text?: string;
   readonly base64?: string;
   readonly chunked?: boolean;
-  readonly headers?: Readonly<Record<string, string | null>>;
+  readonly headers?: Readonly<Record<string, string | string[] | null>>;
   readonly status: number;
   readonly error?: string;
   readonly detail?: string;
@@ -52,9 +52,9 @@ function bodyOf({ body, text, base64 }: ImportCase): Buffer {
   return body === undefined ? Buffer.alloc(0) : Buffer.from(JSON.stringify(expand(body)));
 }
 
-function headersOf({ app = 'web', headers = {} }: ImportCase): Record<string, string> {
+function headersOf({ app = 'web', headers = {} }: ImportCase): Record<string, string | string[]> {
   const all = { authorization: service.tokens[app], ...headers };
-  return Object.fromEntries(Object.entries(all).flatMap(([name, value]) => (value === null ? [] : [[name, String(expand(value))]])));
+  return Object.fromEntries(Object.entries(all).flatMap(([name, value]) => (value === null ? [] : [[name, expand(value) as string | string[]]])));
 }
 
 const matchers: Readonly<Record<string, () => unknown>> = {

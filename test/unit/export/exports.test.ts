@@ -55,7 +55,23 @@ test('requests of another account leave room in this one, those of a colleague t
   const ann = userOf('1', 1);
   const wanted = new Map([['event', ['customEvents']], ['selectors', ['eventId']], ['dateFrom', ['2026-01-01']], ['dateTo', ['2026-01-02']], ['timezone', ['UTC']]]);
   for (let n = 0; n < 3; n += 1) await store.create(reportOf(userOf('9', 2)));
-  expect(await exports.create(ann, wanted)).toMatchObject({ state: 'queued', idAccount: 1 });
+  expect(await exports.create(ann, wanted, () => false)).toMatchObject({ state: 'queued', idAccount: 1 });
   await store.create(reportOf(userOf('2', 1)));
-  expect(await exports.create(ann, wanted)).toMatchObject({ code: 400 });
+  expect(await exports.create(ann, wanted, () => false)).toMatchObject({ code: 400 });
+});
+
+test('a client that has gone before it can be told its id leaves no request behind, and takes no room', async () => {
+  const { exports, store } = await openExports();
+  const ann = userOf('1', 1);
+  const wanted = new Map([['event', ['customEvents']], ['selectors', ['eventId']], ['dateFrom', ['2026-01-01']], ['dateTo', ['2026-01-02']], ['timezone', ['UTC']]]);
+  let asked = 0;
+  // gone while its request was being made durable, and gone before that
+  for (const isGone of [() => (asked += 1) > 1, () => true]) {
+    for (let n = 0; n < 3; n += 1) {
+      asked = 0;
+      await exports.create(ann, wanted, isGone);
+    }
+  }
+  expect(store.list()).toEqual([]);
+  for (const id of [4, 5]) expect(await exports.create(ann, wanted, () => false)).toMatchObject({ id, state: 'queued' });
 });

@@ -8,7 +8,8 @@ import { eventFields } from '../../../src/model/event-fields.ts';
 import { assembleOpenApi } from '../../../src/model/openapi.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 
-const reference = assembleOpenApi('1.2.3', [describeImport('http://s2s.example')]) as {
+const servers = { import: { url: 'http://s2s.example', description: 'Import' }, export: { url: 'http://api.example', description: 'Export' } };
+const reference = assembleOpenApi('1.2.3', servers, [describeImport()]) as {
   paths: Record<string, { servers: unknown; post?: { requestBody?: { content: Record<string, { schema: object }> } } }>;
   components: { schemas: Record<string, { properties: Record<string, object> }> };
 };
@@ -41,15 +42,16 @@ describe('the API reference of import', () => {
   });
 
   it('says where import is served', () => {
-    expect(reference.paths['/v1/login/']?.servers).toEqual([{ url: 'http://s2s.example' }]);
+    for (const [path, { servers: own }] of Object.entries(reference.paths)) expect(own, path).toEqual([servers.import]);
   });
 
   it('joins with the reference of export', () => {
-    const whole = assembleOpenApi('1', [describeImport(undefined), describeExportApi()]) as { paths: object };
-    expect(Object.keys(whole.paths)).toEqual(expect.arrayContaining(['/v1/login/', '/api/raw/v1/export/create.json']));
+    const whole = assembleOpenApi('1', servers, [describeImport(), describeExportApi()]) as { paths: Record<string, { servers: unknown }> };
+    expect(whole.paths['/v1/login/']?.servers).toEqual([servers.import]);
+    expect(whole.paths['/api/raw/v1/export/create.json']?.servers).toEqual([servers.export]);
   });
 
   it('refuses two areas that describe the same thing', () => {
-    expect(() => assembleOpenApi('1', [describeImport(undefined), describeImport(undefined)])).toThrow('two areas describe /v1/registration/');
+    expect(() => assembleOpenApi('1', servers, [describeImport(), describeImport()])).toThrow('two areas describe /v1/registration/');
   });
 });

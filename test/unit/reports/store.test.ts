@@ -31,6 +31,15 @@ describe('the report store', () => {
     expect((await second.create(report)).id).toBe(4);
   });
 
+  it('leaves nothing of a request that it could not make durable', async () => {
+    const folder = testFolder();
+    // A path so long that a request's folder can be made, and the temporary file in it cannot.
+    const deep = (length: number): string => path.join(folder, ...Array.from({ length: 100 }, () => 'd'.repeat(99))).slice(0, length).replace(/\/$/, 'd');
+    const store = await open(deep(4080));
+    await expect(store.create(report)).rejects.toMatchObject({ code: 'ENAMETOOLONG' });
+    expect([readdirSync(deep(4080)), store.list()]).toEqual([[], []]);
+  });
+
   it('keeps requests over a restart, with their state', async () => {
     const folder = testFolder();
     const first = await open(folder);

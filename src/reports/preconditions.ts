@@ -1,0 +1,43 @@
+/** The header fields of a request that ask for something only under a condition, as Node has them. */
+export interface ConditionalHeaders {
+  readonly 'if-match'?: string | undefined;
+  readonly 'if-none-match'?: string | undefined;
+  readonly 'if-range'?: string | undefined;
+  readonly range?: string | undefined;
+}
+
+const tagPattern = /^(W\/)?("[\x21\x23-\x7e\x80-\xff]*")$/;
+
+/** The entity tags of a list, in their order; undefined when the text is no such list. A comma may stand inside a tag. */
+function parseTags(list: string): string[] | undefined {
+  const parts = list.match(/(?:W\/)?"[^"]*"|[^\s,]+/g) ?? [];
+  return parts.every((part) => tagPattern.test(part)) ? parts : undefined;
+}
+
+function isStrongMatch(list: string, etag: string | undefined): boolean {
+  return list.trim() === '*' || (etag !== undefined && parseTags(list)?.includes(etag) === true);
+}
+
+function isWeakMatch(list: string, etag: string | undefined): boolean {
+  return list.trim() === '*' || (etag !== undefined && parseTags(list)?.some((tag) => tag.replace(/^W\//, '') === etag) === true);
+}
+
+/**
+ * Evaluates the conditions of a GET or HEAD of a file that is there, in the order of RFC 9110, 13.2.2. If-Match compares
+ * strongly, If-None-Match weakly. Conditions on a date are ignored, as the RFC has it where no date of a change is told.
+ * `etag`: the file's strong entity tag, quotes included; undefined: it has none.
+ */
+export function checkPreconditions(headers: ConditionalHeaders, etag: string | undefined): 'proceed' | 'not_modified' | 'failed' {
+  const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch } = headers;
+  if (ifMatch !== undefined && !isStrongMatch(ifMatch, etag)) return 'failed';
+  return ifNoneMatch !== undefined && isWeakMatch(ifNoneMatch, etag) ? 'not_modified' : 'proceed';
+}
+
+/**
+ * The Range header that counts for a GET (RFC 9110, 13.1.5): none where If-Range names another file, by a strong
+ * comparison, or a date. A part is only of use to a client whose other parts are of this very file.
+ */
+export function applicableRange(headers: ConditionalHeaders, etag: string): string | undefined {
+  const ifRange = headers['if-range']?.trim();
+  return ifRange === undefined || ifRange === etag ? headers.range : undefined;
+}

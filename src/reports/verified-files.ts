@@ -1,0 +1,124 @@
+import { createHash } from 'node:crypto';
+import { constants } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
+import { describeError, isSystemError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { ReportFile } from './reports.ts';
+
+/** Why a report file is not sent: it is not there, or it is not what was written. */
+export interface FileFault {
+  readonly idReport: number;
+  readonly state: 'missing' | 'damaged';
+  /** Names the file, and what is wrong with it. */
+  readonly detail: string;
+}
+
+/** A published file of an export request: where it lies, and what job.json says of it. */
+export interface PublishedFile {
+  readonly idReport: number;
+  readonly path: string;
+  readonly file: ReportFile;
+}
+
+/** Opens report files for downloads, and looks at each before its first byte is sent. */
+export interface VerifiedFiles {
+  /** Opens a file whose size, and SHA-256, are those of job.json. The caller closes the handle. */
+  open(published: PublishedFile): Promise<FileHandle | FileFault>;
+  /** Looks at a file without keeping it open: wholly, or at its size only, which costs next to nothing. Undefined: it is right. */
+  findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined>;
+  /** The faults found so far, of each file the newest. A file that was put back is none once it is asked for again. */
+  faults(): readonly FileFault[];
+}
+
+/** Whether an opened file is none. */
+export function isFault(opened: FileHandle | FileFault): opened is FileFault {
+  return 'detail' in opened;
+}
+
+const blockBytes = 1024 * 1024;
+/** Versions of files remembered as verified; the oldest makes room. */
+const rememberedVersions = 10_000;
+
+async function hashFile(handle: FileHandle): Promise<string> {
+  const hash = createHash('sha256');
+  const block = Buffer.allocUnsafe(blockBytes);
+  for (let position = 0; ; ) {
+    const { bytesRead } = await handle.read(block, 0, blockBytes, position);
+    if (bytesRead === 0) return hash.digest('hex');
+    hash.update(block.subarray(0, bytesRead));
+    position += bytesRead;
+  }
+}
+
+/** Opens a file. A symbolic link in its place is none of ours: what it leads to is not given out. */
+async function findHandle(path: string): Promise<FileHandle | undefined> {
+  try {
+    return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ELOOP')) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * Creates the opener. A file is read whole once for its checksum, about a second for a gigabyte, and then only when it was
+ * written to since, so that a range of a large file stays cheap. A file that rots after that, unwritten, is not seen.
+ */
+export function createVerifiedFiles(logger: Logger): VerifiedFiles {
+  const faults = new Map<string, FileFault>();
+  /** SHA-256 by version of a file: being computed, or done. */
+  const hashes = new Map<string, Promise<string>>();
+
+  async function hashOnce(path: string, handle: FileHandle): Promise<string> {
+    const { dev, ino, size, mtimeNs, ctimeNs } = await handle.stat({ bigint: true });
+    const version = [path, dev, ino, size, mtimeNs, ctimeNs].join(':');
+    const known = hashes.get(version);
+    if (known !== undefined) return known;
+    if (hashes.size >= rememberedVersions) hashes.delete(hashes.keys().next().value ?? '');
+    const hash = hashFile(handle);
+    hashes.set(version, hash);
+    hash.catch(() => hashes.delete(version));
+    return hash;
+  }
+
+  async function check(path: string, file: ReportFile, handle: FileHandle, wholly: boolean): Promise<string | undefined> {
+    try {
+      const { size } = await handle.stat();
+      if (size !== file.bytes) return `it has ${size} bytes, ${file.bytes} were written`;
+      if (wholly && (await hashOnce(path, handle)) !== file.sha256) return 'its checksum is not the one that was written';
+      return undefined;
+    } catch (error) {
+      return `it cannot be read: ${describeError(error)}`;
+    }
+  }
+
+  /** Remembers a fault, and logs it once, however often the file is asked for. */
+  function report(path: string, fault: FileFault): FileFault {
+    if (faults.get(path)?.detail !== fault.detail) logger.error({ idReport: fault.idReport, error: fault.detail }, 'a report file is damaged');
+    faults.set(path, fault);
+    return fault;
+  }
+
+  async function openChecked({ idReport, path, file }: PublishedFile, wholly: boolean): Promise<FileHandle | FileFault> {
+    const handle = await findHandle(path);
+    if (handle === undefined) return report(path, { idReport, state: 'missing', detail: `${path} is gone` });
+    const wrong = await check(path, file, handle, wholly);
+    if (wrong === undefined) {
+      if (wholly) faults.delete(path);
+      return handle;
+    }
+    await handle.close();
+    return report(path, { idReport, state: 'damaged', detail: `${path} is damaged: ${wrong}` });
+  }
+
+  return {
+    open: (published) => openChecked(published, true),
+    async findFault(published, look) {
+      const opened = await openChecked(published, look === 'wholly');
+      if (isFault(opened)) return opened;
+      await opened.close();
+      return undefined;
+    },
+    faults: () => [...faults.values()],
+  };
+}

@@ -1,0 +1,67 @@
+import type { IncomingMessage, Server } from 'node:http';
+import { isIPv6 } from 'node:net';
+import { httpAddress } from './ports.ts';
+
+/** Why a request is refused by its head alone: 417 for an expectation (RFC 9110, 10.1.1), 400 for everything else. */
+export interface HeadFault {
+  readonly status: 400 | 417;
+  /** One sentence for the client's developer; it repeats nothing of the request. */
+  readonly detail: string;
+}
+
+/** Most header lines of a request. Node passes no more of them on and reports nothing: a key or a Host could be among the rest. */
+const maxHeaderLines = 2000;
+
+/** RFC 3986, 3.2.2 without brackets: unreserved, percent-encoded and sub-delims; then a port of RFC 9110's http URI. */
+const namePattern = /^(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){0,255}(?::(\d{0,5}))?$/;
+const literalPattern = /^\[(?:([0-9A-Fa-f:.]+)|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\](?::(\d{0,5}))?$/i;
+
+/** Says whether a text is what a Host header may hold (RFC 9110, 7.2): a name or an address, and a port where there is one. */
+export function isHost(text: string): boolean {
+  const literal = literalPattern.exec(text);
+  const port = (literal === null ? namePattern.exec(text)?.[1] : literal[2]) ?? '';
+  if (Number(port) > 65_535) return false;
+  return literal === null ? namePattern.test(text) : literal[1] === undefined || isIPv6(literal[1]);
+}
+
+function countHosts(rawHeaders: readonly string[]): number {
+  let hosts = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index];
+    if (name?.length === 4 && name.toLowerCase() === 'host') hosts += 1;
+  }
+  return hosts;
+}
+
+/**
+ * Sets up what Node's HTTP server would otherwise do by itself, without a body and unseen by the handlers: a request
+ * with an expectation, with too many headers or without a Host reaches them as any other, and `findHeadFault` refuses it.
+ * A client that ends its sending half after its request gets the answer. The server is made with `requireHostHeader: false`.
+ */
+export function takeOverHeads(server: Server): void {
+  server.maxHeadersCount = maxHeaderLines;
+  server.on('checkExpectation', (request, response) => void server.emit('request', request, response));
+  // Without it the server closes a connection as soon as its client has nothing more to send, whatever is still to be answered.
+  (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
+}
+
+/** Finds what is wrong with the head of a request: what RFC 9110 and 9112 (3.2) leave no server a choice about. */
+export function findHeadFault(request: IncomingMessage): HeadFault | undefined {
+  const { rawHeaders, headers } = request;
+  if (rawHeaders.length > 2 * maxHeaderLines) return { status: 400, detail: `the request has more than ${maxHeaderLines} headers` };
+  const hosts = countHosts(rawHeaders);
+  if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1')) return { status: 400, detail: 'the request must have one Host header' };
+  if (headers.host !== undefined && !isHost(headers.host)) return { status: 400, detail: 'the Host header must be a host, and a port where there is one' };
+  if (headers.expect !== undefined && headers.expect.toLowerCase() !== '100-continue') return { status: 417, detail: 'the only expectation that is met is 100-continue' };
+  return undefined;
+}
+
+/**
+ * The http address that a request was sent to, without a slash at its end: of its Host, which `findHeadFault` has looked
+ * at; without one, of the socket that it came in by.
+ */
+export function addressOf({ headers, socket }: IncomingMessage): string {
+  if (headers.host !== undefined && headers.host !== '') return `http://${headers.host}`;
+  const { localAddress = '127.0.0.1', localPort = 80 } = socket;
+  return httpAddress(localAddress.replace(/^::ffff:(?=\d+\.)/, '').replace(/%.*$/, ''), localPort);
+}

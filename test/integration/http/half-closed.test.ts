@@ -1,0 +1,80 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { basic, createExportArea, targetOf, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
+import { temporaryFolder } from '../../helpers/folder.ts';
+import { startTestIngest, testApps, type TestIngest } from '../../helpers/ingest.ts';
+import { writeLake } from '../../helpers/lake-fixture.ts';
+import { readAnswers, talk } from '../../helpers/talk.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+describe('a client that ends its sending half after its request', () => {
+  const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
+  let service: TestIngest;
+  let area: RunningArea;
+  let user: Credentials;
+  beforeAll(async () => {
+    service = await startTestIngest(temporaryFolder());
+    const exportArea = createExportArea(temporaryFolder());
+    await exportArea.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
+    user = await exportArea.addUser({});
+    await writeLake(exportArea.tableDir, [[{ event_id: 'e', kind: 'custom_event', id_app: 7, event_time: time, available_at: time, custom_event_name: 'n' }]]);
+    area = await exportArea.start({ maxExports: 1 });
+  });
+  afterAll(async () => {
+    await area.stop();
+    await service.stop();
+  });
+
+  function login(customUserId: string): string {
+    const body = JSON.stringify({ customUserId });
+    return `POST /v1/login/?idApp=${testApps.web} HTTP/1.1\r\nHost: a\r\nAuthorization: ${service.tokens.web}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  }
+  const statuses = async (port: number, text: string): Promise<number[]> => readAnswers(await talk(port, text)).map(({ status }) => status);
+  const stored = async (): Promise<unknown[]> => (await service.newLines()).map((line) => line['custom_user_id']);
+
+  it('gets the answer of import once its event is stored, and of each of several on one connection', async () => {
+    expect(await statuses(service.ingest.port, login('alone'))).toEqual([200]);
+    expect(await statuses(service.ingest.port, login('first') + login('second') + login('third'))).toEqual([200, 200, 200]);
+    expect(await stored()).toEqual(['alone', 'first', 'second', 'third']);
+  });
+
+  it('gets it also when it ends while the event is being stored', async () => {
+    const received = (): Promise<number> => service.metric('tributary_ingest_events_received_total{kind="login"}');
+    const before = await received();
+    service.nats.signal('SIGSTOP');
+    const socket = connect({ port: service.ingest.port, host: '127.0.0.1', allowHalfOpen: true });
+    let text = '';
+    socket.on('data', (data) => void (text += data.toString()));
+    await once(socket, 'connect');
+    socket.write(login('slow'));
+    await waitFor('the event waits for the broker', async () => (await received()) > before);
+    socket.end();
+    service.nats.signal('SIGCONT');
+    await once(socket, 'end');
+    // Either it was in time or it was not; what it says is true.
+    const [answer] = readAnswers(text);
+    expect([200, 500]).toContain(answer?.status);
+    if (answer?.status === 200) expect(await stored()).toEqual(['slow']);
+  });
+
+  it('and whose last request breaks off is told so, and nothing of it is stored', async () => {
+    await service.newLines();
+    expect(await statuses(service.ingest.port, login('whole').slice(0, -3))).toEqual([400]);
+    expect(await stored()).toEqual([]);
+  });
+
+  it('is closed when it has asked for nothing', async () => {
+    for (const port of [service.ingest.port, area.port]) expect(await talk(port, '')).toBe('');
+  });
+
+  it('gets the id of the export it has made, the state of it, and the whole file', async () => {
+    const call = (target: string): string => `GET ${target} HTTP/1.1\r\nHost: 127.0.0.1:${area.port}\r\nAuthorization: ${basic(user)}\r\n\r\n`;
+    const create = '/api/raw/v1/export/create.json?event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
+    const [created] = readAnswers(await talk(area.port, call(create)));
+    expect(JSON.parse(created?.body ?? '')).toEqual({ code: 200, message: 'Ok', data: { idRawExport: '1' } });
+    const { files } = await area.waitForEnd(user, '1');
+    const [file] = readAnswers(await talk(area.port, call(targetOf(files?.[0]?.link ?? ''))));
+    expect([file?.status, file?.body]).toEqual([200, 'eventId\ne\n']);
+  });
+});

@@ -1,0 +1,105 @@
+import { METHODS } from 'node:http';
+import * as fc from 'fast-check';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { chaosSeed } from '../../helpers/chaos.ts';
+import { createExportArea, type RunningArea } from '../../helpers/export-area.ts';
+import { temporaryFolder } from '../../helpers/folder.ts';
+import { startTestIngest, type TestIngest } from '../../helpers/ingest.ts';
+import { readAnswers, talk, type TalkAnswer } from '../../helpers/talk.ts';
+
+/** What strangers, who have no token, no user and no link, can make either area do. */
+
+const seed = chaosSeed();
+const runs = 300;
+
+const targets = [
+  '/', '*', '/v1/login/', '/v1/login/?idApp=1', '/v1/loginBatch?idApp=3', '/v1/version', '/v1/test-app-access/?idApp=1', '/v2/login/', '/v1/%zz', '/%', '/%00', '/v1/login%2f..%2f', '//', '/v1//login', '/__proto__', '/constructor?__proto__=1', 'http://other.example/v1/login/?idApp=1',
+  '/api/raw/v1/export/create.json', '/api/raw/v1/export/create.json?event=installs&selectors=%ff', '/api/raw/v1/export/get.json?idRawExport=1', '/api/report/v1/file/get.json?idReportFile=x', '/api/report/v1/file/list.json', '/api/dictionary/v1/rooted.json', '/api/dictionary/v1/toString.json',
+  '/files/', '/files/1/x?expires=1&kid=00000000&signature=0', '/healthz/', `/${'a'.repeat(3000)}`,
+];
+const headers = [
+  '', 'Content-Type: ', 'Content-Type: x', 'Content-Type: application/json', 'Content-Type: application/json; charset="', 'Content-Type: multipart/form-data', 'Content-Encoding: gzip', 'Content-Encoding: br', 'Transfer-Encoding: chunked', 'Expect: 100-continue', 'Expect: 200-maybe', 'Upgrade: h2c\r\nConnection: Upgrade', 'Upgrade: websocket\r\nConnection: Upgrade', 'Connection: keep-alive, close',
+  'Accept-Version: 9', 'Accept: text/html', 'Origin: http://evil.example', 'Authorization: ', 'Authorization: wrong', 'Authorization: Basic !', 'Authorization: Basic MTp4', 'Authorization: AuthHMAC 1:AAAAAAAAAAAAAAAAAAAAAAAAAAA=', 'Authorization: a\r\nAuthorization: b', 'Idempotency-Key: a\r\nIdempotency-Key: b', 'Range: bytes=0-', 'If-Match: *', 'Host: two.example', `X: ${'y'.repeat(5000)}`, 'X: 1\r\n'.repeat(2100).trimEnd(), 'Trailer: x', 'Content-Length: 0', 'X: \u00ff', 'Cookie: a=b', 'X-HTTP-Method-Override: POST', 'X-Forwarded-Host: evil.example', 'Forwarded: for=1',
+];
+const bodies = ['', '{}', '{"customUserId":"u"}', 'event=installs&selectors=idApp', '\u0000\u00ff'];
+
+function requestOf(method: string, target: string, header: string, given: string): string {
+  // What stands behind a length of its own would be another request.
+  const body = /^content-length/i.test(header) ? '' : given;
+  const isChunked = /^transfer-encoding/i.test(header);
+  const length = body === '' || isChunked ? '' : `Content-Length: ${body.length}\r\n`;
+  return `${method} ${target} HTTP/1.1\r\nHost: a\r\n${length}${header === '' ? '' : `${header}\r\n`}\r\n${isChunked ? `${body.length.toString(16)}\r\n${body}\r\n${body === '' ? '' : '0\r\n\r\n'}` : body}`;
+}
+
+describe(`a stranger (seed ${seed})`, () => {
+  const lines: string[] = [];
+  const logger = pino({ level: 'trace' }, { write: (line) => void lines.push(line) });
+  let service: TestIngest;
+  let area: RunningArea;
+  beforeAll(async () => {
+    service = await startTestIngest(temporaryFolder(), { logger });
+    area = await createExportArea(temporaryFolder()).start({ logger });
+  });
+  afterAll(async () => {
+    await area.stop();
+    await service.stop();
+  });
+
+  const alarms = (): string[] => lines.filter((line) => Number((JSON.parse(line) as { level: number }).level) >= 40);
+
+  /** Sends a request to both areas; each must answer it, once, in its own form, and not as a failure of the service. */
+  async function sendBoth(method: string, target: string, header: string, body: string): Promise<TalkAnswer[]> {
+    const text = requestOf(method, target, header, body);
+    const answers = await Promise.all([service.ingest.port, area.port].map(async (port) => readAnswers(await talk(port, text)).filter(({ status }) => status !== 100)));
+    const what = `${method} ${target.slice(0, 60)} ${header.slice(0, 40)} ${JSON.stringify(body)}`;
+    for (const [index, own] of answers.entries()) {
+      expect(own.map(({ status }) => status < 500), what).toEqual([true]);
+      if (method === 'HEAD' || own[0]?.body === undefined) continue;
+      const parsed = JSON.parse(own[0].body) as { error?: string; message?: string; code?: number };
+      if (own[0].status === 200) continue;
+      if (index === 0) expect(Object.keys(parsed), what).toEqual(['error']);
+      else expect([parsed.code, typeof parsed.message], what).toEqual([own[0].status, 'string']);
+    }
+    return answers.flat();
+  }
+
+  it('is told by every method of HTTP that there is none such, as by any other', async () => {
+    for (const method of METHODS.filter((one) => !['POST', 'HEAD'].includes(one))) {
+      const [imported, exported] = await sendBoth(method, method === 'CONNECT' ? 'a:80' : '/v1/login/?idApp=1', '', method === 'GET' ? '' : '{}');
+      expect([imported?.status, imported?.body, exported?.status], method).toEqual([404, '{"error":"Method not found"}', 404]);
+    }
+    expect(alarms()).toEqual([]);
+  });
+
+  it('gets a refusal in the area\'s own form for an expectation, too many headers, and a Host that is missing, repeated or none', async () => {
+    const login = 'POST /v1/login/?idApp=1 HTTP/1.1\r\n';
+    const cases = [
+      [417, `${login}Host: a\r\nExpect: 200-maybe\r\n\r\n`],
+      [400, `${login}${'X: y\r\n'.repeat(2100)}Host: a\r\n\r\n`],
+      [400, `${login}Host: a\r\n${'X: y\r\n'.repeat(2000)}\r\n`],
+      [400, `${login}\r\n`],
+      [400, `${login}Host: a\r\nHost: a\r\n\r\n`],
+      ...['a/b', 'a@b', 'a b', 'a?b', 'a"b', '[::1', '[::g]', 'a:b', 'a:99999', '<a>', 'a\\b', '\u00e4'].map((host) => [400, `${login}Host: ${host}\r\n\r\n`] as const),
+    ] as const;
+    for (const [status, text] of cases) {
+      for (const port of [service.ingest.port, area.port]) {
+        const [answer, ...more] = readAnswers(await talk(port, text));
+        expect([answer?.status, more], text.slice(0, 100)).toEqual([status, []]);
+        const body = JSON.parse(answer?.body ?? '') as unknown;
+        if (port === area.port) expect(body).toMatchObject({ code: status, data: { error: { detail: expect.stringMatching(/Host|headers|expectation/) as unknown } } });
+        else expect([body, answer?.head]).toEqual([{ error: 'Bad Request' }, expect.stringContaining('x-error-detail: the ')]);
+      }
+    }
+    expect(alarms()).toEqual([]);
+  });
+
+  it('makes neither a failure nor a line of alarm by any method, target, header and body', { timeout: 60_000 }, async () => {
+    const methods = METHODS.filter((one) => one !== 'CONNECT');
+    await fc.assert(
+      fc.asyncProperty(fc.constantFrom(...methods, 'POST', 'GET'), fc.constantFrom(...targets), fc.constantFrom(...headers), fc.constantFrom(...bodies), async (...request) => void (await sendBoth(...request))),
+      { seed, numRuns: runs },
+    );
+    expect(alarms()).toEqual([]);
+  });
+});
