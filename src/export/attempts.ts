@@ -115,7 +115,7 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
   async function run(id: number, signal: AbortSignal): Promise<void> {
     for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, longestRetryMs)) {
       try {
-        const job = store.find(id);
+        const job = await store.find(id);
         const interruptions = job?.interruptions ?? 0;
         if (interruptions >= maxInterruptions) return await finish(id, { state: 'failed', error: `the export was interrupted ${interruptions} times` });
         // The process may have been killed between the last attempt's failure and the request's end.

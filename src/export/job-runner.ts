@@ -57,7 +57,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
 
   function wake(): void {
     while (!stopping.signal.aborted && running.size < options.workers) {
-      const next = chooseNext(store.list().filter((job) => isInProgress(job) && !running.has(job.id)), running);
+      const next = chooseNext(store.inProgress().filter((job) => !running.has(job.id)), running);
       if (next === undefined) return;
       start(next);
     }
@@ -67,13 +67,13 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   return {
     wake,
     async cancel(id) {
-      const before = store.find(id);
+      const before = await store.find(id);
       if (before === undefined || !isInProgress(before)) return undefined;
       await attempts.finish(id, { state: 'canceled' });
       const current = running.get(id);
       current?.abort.abort();
       await current?.done;
-      const after = store.find(id);
+      const after = await store.find(id);
       return after?.state === 'canceled' ? after : undefined;
     },
     progress(id) {

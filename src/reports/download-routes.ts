@@ -107,7 +107,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       reply.header('cache-control', 'private, no-store');
       const target = parseLink(keys, request.raw.url ?? '', clock.nowMs());
       if (target === undefined) return reply.code(403).send(accessDenied);
-      const job = store.find(target.id);
+      const job = await store.find(target.id);
       if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return reply.code(404).send(notFound);
       const file = job.files?.find((candidate) => candidate.name === target.name);
       if (file !== undefined) return sendFile(request, reply, store.filePath(job.id, file.name), file);

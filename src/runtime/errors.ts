@@ -12,6 +12,8 @@ const table = {
   folder_lost: { retryable: true },
   corrupt: { retryable: false },
   broker_away: { retryable: true },
+  /** The broker is there and does not let the service do it: a right, storage or JetStream is missing. */
+  broker_refused: { retryable: true },
   broker_unsafe: { retryable: false },
   broker_missing: { retryable: false },
   stream_full: { retryable: true },
