@@ -11,7 +11,7 @@ import { createClock } from './runtime/clock.ts';
 import { ensureDataFolder } from './runtime/data-folder.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { ensureFolder } from './runtime/durable-file.ts';
-import { AppError, describeError } from './runtime/errors.ts';
+import { AppError, describeError, isAppError } from './runtime/errors.ts';
 import { startKeeper, type Keeper } from './runtime/keeper.ts';
 import { findFolderPlace } from './runtime/folder-place.ts';
 import { buildWithClosers, type Closers, type Stoppable } from './runtime/lifecycle.ts';
@@ -109,7 +109,9 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
-    const lock = await takeOverLock(locked, 'the tributary service', { waitMs: storeLockMs, signal, assertFree: folders.assertAlone });
+    const lock = await takeOverLock(locked, 'the tributary service', { waitMs: storeLockMs, signal, assertFree: folders.assertAlone }).catch((error: unknown) => {
+      throw isAppError(error, 'locked') ? new AppError('locked', error.message, { cause: error, hint: describeWayOut(config, options.roles) }) : error;
+    });
     locks.push(lock);
     closers.add('broker lock', () => lock.release());
   }

@@ -148,7 +148,7 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     });
 
     const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
-    const exports = createExports({ store, runner, zoneDays: createZoneDays(engine), clock }, { maxExports: options.maxExports });
+    const exports = createExports({ store, runner, zoneDays: createZoneDays(engine), clock, loaded: load }, { maxExports: options.maxExports });
     const answers = createAnswers(keys, (job) => exports.progress(job));
     const onAnswer = (method: string, status: number): void => answered.inc({ method, status: String(status) });
     addExportRoutes(server, { access, exports, answers, throttle: createThrottle(options), onAnswer }, { publicUrl: options.publicUrl });

@@ -10,7 +10,7 @@ import { parseExportRequest } from './parse-request.ts';
 import type { ZoneDays } from './zone-days.ts';
 
 /** How long a list waits, after a start, for the requests of earlier processes to be read. */
-const loadWaitMs = 5000;
+const defaultLoadWaitMs = 5000;
 const retryAfterSeconds = 5;
 
 /** What a user can do with export requests. A request belongs to the user's account: to every other account it does not exist. */
@@ -30,6 +30,8 @@ export interface ExportsDependencies {
   readonly runner: JobRunner;
   readonly zoneDays: ZoneDays;
   readonly clock: Clock;
+  /** Settles when the requests of earlier processes have been read. */
+  readonly loaded: Promise<void>;
 }
 
 function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
@@ -39,7 +41,7 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
 }
 
 /** Creates the rules of the export area over its stores. */
-export function createExports({ store, runner, zoneDays, clock }: ExportsDependencies, options: { readonly maxExports: number }): Exports {
+export function createExports({ store, runner, zoneDays, clock, loaded }: ExportsDependencies, options: { readonly maxExports: number; readonly loadWaitMs?: number }): Exports {
   /** Creates run one after the other, so that the limit holds however many come at once. */
   let lastCreate: Promise<unknown> = Promise.resolve();
 
@@ -65,8 +67,8 @@ export function createExports({ store, runner, zoneDays, clock }: ExportsDepende
   /** Waits a little for the requests of earlier processes. */
   async function isHistoryRead(): Promise<boolean> {
     const settled = new AbortController();
-    const late = pause(loadWaitMs, settled.signal).then(() => false);
-    return await Promise.race([store.loaded.then(() => true), late]).finally(() => settled.abort());
+    const late = pause(options.loadWaitMs ?? defaultLoadWaitMs, settled.signal).then(() => false);
+    return await Promise.race([loaded.then(() => true), late]).finally(() => settled.abort());
   }
 
   return {

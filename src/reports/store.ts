@@ -35,10 +35,8 @@ export interface ReportStore {
   inProgress(): readonly ReportJob[];
   /** How many requests there are, read or not. */
   count(): number;
-  /** Reads the requests that are left to read, slowly, until the signal aborts; calls `onInProgress` for each that waits or ran. To be called once. */
+  /** Reads the requests that are left to read, slowly, until the signal aborts; calls `onInProgress` for each that waits or ran. */
   load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
-  /** Settles when every request has been read, or could not be. */
-  readonly loaded: Promise<void>;
   /** Requests that could not be read, one sentence each: to their users they do not exist. */
   damaged(): readonly string[];
   /**
@@ -115,7 +113,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   const damages = new Map<number, string>();
   /** Requests as an earlier process has left them: one that was killed may not have got as far as the sync of the newest state. */
   const unsynced = new Set<number>();
-  let onFound: () => void = () => undefined;
+  let onFound: (() => void) | undefined;
 
   const folderOf = (id: number): string => path.join(reportsDir, String(id));
 
@@ -140,7 +138,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
       }
       jobs.unread.delete(id);
       damages.delete(id);
-      if (job !== undefined && isInProgress(job)) onFound();
+      if (job !== undefined && isInProgress(job)) onFound?.();
     } catch (error) {
       const damage = describeError(error);
       if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'export request cannot be read');
@@ -161,11 +159,6 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
 
   const readInTurn = (id: number): Promise<void> => turns.take(id, () => read(id));
   await inParallel(ids.slice(0, readFirst), width, (id) => readInTurn(id).catch(() => undefined));
-  let finishLoading: () => void = () => undefined;
-  const loaded = new Promise<void>((resolve) => {
-    finishLoading = resolve;
-  });
-  if (ids.length <= readFirst) finishLoading();
 
   async function save(job: ReportJob): Promise<ReportJob> {
     await writeJobFile(folderOf(job.id), job);
@@ -214,12 +207,10 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     list: () => jobs.list(),
     inProgress: () => jobs.inProgress(),
     count: () => jobs.count(),
-    async load(signal, onInProgress = () => undefined) {
+    async load(signal, onInProgress) {
       onFound = onInProgress;
       await runAtHalfPace([...jobs.unread], width, (id) => readInTurn(id).catch(() => undefined), signal);
-      finishLoading();
     },
-    loaded,
     damaged: () => [...damages.values()],
     beginAttempt: (id) =>
       turns.take(id, async () => {

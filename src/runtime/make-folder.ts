@@ -45,26 +45,36 @@ export function describeKind(entry: Pick<Stats, 'isFile' | 'isFIFO' | 'isSocket'
 
 /** Makes a folder with its parents, mode 0700. Returns the first one that was made; undefined when all were there. Errors: system errors, in words. */
 export async function makeFolder(folder: string): Promise<string | undefined> {
-  const look = async (error: unknown): Promise<void> => assertThere(folder, error, await stat(folder).catch(() => undefined));
-  const made = await mkdir(folder, { mode }).then(() => true, async (error: unknown) => {
-    if (isSystemError(error, 'ENOENT') && folder !== path.dirname(folder)) return undefined;
-    await look(error);
-    return false;
-  });
-  if (made !== undefined) return made ? folder : undefined;
+  try {
+    await mkdir(folder, { mode });
+    return folder;
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT') || folder === path.dirname(folder)) {
+      assertThere(folder, error, await findStats(folder));
+      return undefined;
+    }
+  }
   const first = await makeFolder(path.dirname(folder));
   try {
     await mkdir(folder, { mode });
     return first ?? folder;
   } catch (error) {
-    await look(error);
+    assertThere(folder, error, await findStats(folder));
     return first;
   }
 }
 
-function findStats(file: string): Stats | undefined {
+async function findStats(folder: string): Promise<Stats | undefined> {
   try {
-    return statSync(file);
+    return await stat(folder);
+  } catch {
+    return undefined;
+  }
+}
+
+function findStatsSync(folder: string): Stats | undefined {
+  try {
+    return statSync(folder);
   } catch {
     return undefined;
   }
@@ -77,7 +87,7 @@ export function makeFolderSync(folder: string): string | undefined {
     return folder;
   } catch (error) {
     if (!isSystemError(error, 'ENOENT') || folder === path.dirname(folder)) {
-      assertThere(folder, error, findStats(folder));
+      assertThere(folder, error, findStatsSync(folder));
       return undefined;
     }
   }
@@ -86,7 +96,7 @@ export function makeFolderSync(folder: string): string | undefined {
     mkdirSync(folder, { mode });
     return first ?? folder;
   } catch (error) {
-    assertThere(folder, error, findStats(folder));
+    assertThere(folder, error, findStatsSync(folder));
     return first;
   }
 }

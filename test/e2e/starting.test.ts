@@ -82,8 +82,8 @@ describe('roles apart', () => {
     expect(existsSync(path.join(dataDir, 'nats'))).toBe(false);
     const others = await start(dataDir, '--role', 'ingest,compact');
     const { token } = await others.command('app', 'add', '1', '--platform', 'web');
-    const answer = await fetch(`${others.s2s}/v1/login/?idApp=1`, { method: 'POST', headers: { authorization: String(token) }, body: '{"customUserId":"u"}' });
-    expect(answer.status).toBe(200);
+    const post = () => fetch(`${others.s2s}/v1/login/?idApp=1`, { method: 'POST', headers: { authorization: String(token) }, body: '{"customUserId":"u"}' });
+    await waitFor('the app is known', async () => (await post()).status === 200);
     await waitFor('the event is in the lake', async () => (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored === 1);
     expect(await others.command('status')).toMatchObject({ running: true, stream: { lagMessages: 0 }, problems: [] });
     expect((await fetch(`${exporter.api}/readyz`)).status).toBe(200);

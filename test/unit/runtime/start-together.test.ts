@@ -5,6 +5,10 @@ import { startTogether } from '../../../src/runtime/start-together.ts';
 
 const never = new AbortController().signal;
 
+async function fail(): Promise<void> {
+  throw new AppError('corrupt', 'the reason');
+}
+
 test('starts wait for no other', async () => {
   const begun = new AbortController();
   const steps: string[] = [];
@@ -31,10 +35,7 @@ test('a start that fails ends the others, and is what is told when they have end
     ended.push('abandoned');
     throw new AppError('stopping', 'told to stop');
   };
-  const failing = async (): Promise<void> => {
-    throw new AppError('corrupt', 'the reason');
-  };
-  await expect(startTogether([abandoned, failing, async () => void ended.push('started')], never)).rejects.toMatchObject({ code: 'corrupt', message: 'the reason' });
+  await expect(startTogether([abandoned, fail, async () => void ended.push('started')], never)).rejects.toMatchObject({ code: 'corrupt', message: 'the reason' });
   expect(ended.toSorted()).toEqual(['abandoned', 'started']);
 });
 
