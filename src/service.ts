@@ -280,6 +280,9 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     for (const { name } of wantedRoles) closers.add(name, () => kept.get(name)?.stop(graceMs));
     await startTogether(wantedRoles.map(({ name, role }) => (unwanted) => keepRole(name, role, unwanted)), signal);
     const exporter = kept.get('export');
+    // However they came up: told in this order.
+    const order = wantedRoles.map(({ name }) => name);
+    keepers.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));
     if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
 
     const problemLog = createProblemLog(logger);

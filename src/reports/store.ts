@@ -162,8 +162,8 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
 
   async function save(job: ReportJob): Promise<ReportJob> {
     await writeJobFile(folderOf(job.id), job);
-    unsynced.delete(job.id);
     jobs.keep(job);
+    unsynced.delete(job.id);
     return job;
   }
 
