@@ -23,6 +23,7 @@ import type { Role } from './service.ts';
 import { openConnection, type StreamConnection } from './stream/connection.ts';
 import { openGuard, type OpenGuard } from './stream/guard.ts';
 import { openPublisher } from './stream/publisher.ts';
+import { startPublishProbe } from './stream/publish-probe.ts';
 import { startPulse } from './stream/pulse.ts';
 import { openReader } from './stream/reader.ts';
 import type { StreamPublisher } from './stream/stream.ts';
@@ -136,6 +137,8 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
   closers.add('disk watch', () => disk?.stop());
   const { connection, guard, findProblems } = await openStream(parts, 'ingest');
+  const probe = startPublishProbe(connection, { streamName: config.streamName, claimFile: paths.claim });
+  closers.add('publish probe', () => probe.stop());
   const publisher = publishToOwnFolders(openPublisher(connection, guard), parts.folders ?? {}, paths.nats);
   const { addRoutes, onService } = await openHealth();
   const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes }, { host: config.host, port: config.s2sPort });

@@ -11,9 +11,10 @@ import { ensureLakeId, findFollowedStream } from './lake/identity.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/child.ts';
 import { createClock } from './runtime/clock.ts';
 import { raiseDataFormat } from './runtime/data-format.ts';
+import { ensureDataFolder } from './runtime/data-folder.ts';
 import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
 import { ensureFolder } from './runtime/durable-file.ts';
-import { AppError, describeError } from './runtime/errors.ts';
+import { AppError, describeError, isAppError } from './runtime/errors.ts';
 import { startKeeper, type Keeper } from './runtime/keeper.ts';
 import { findFolderPlace } from './runtime/folder-place.ts';
 import { buildWithClosers, type Closers, type Stoppable } from './runtime/lifecycle.ts';
@@ -25,6 +26,7 @@ import { httpAddress, resolveHost, settlePorts } from './runtime/ports.ts';
 import { findProcessStart } from './runtime/process-identity.ts';
 import { createSilenceWatch } from './runtime/silence-watch.ts';
 import { findRival, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
+import { startTogether } from './runtime/start-together.ts';
 import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from './stream/broker-watch.ts';
 import { openConnection } from './stream/connection.ts';
@@ -32,6 +34,7 @@ import { endLeftOverServers } from './stream/left-over-servers.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from './stream/nats-server.ts';
 import { createStoreWatch } from './stream/store-files.ts';
 import { ownStream, type StreamOwner } from './stream/owner.ts';
+import { assertMayPublish } from './stream/publish-probe.ts';
 
 /**
  * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
@@ -95,6 +98,17 @@ interface FolderChecks {
   readonly assertOwn: () => void;
 }
 
+/** Says whether these roles work on the stream: to export, no broker is needed. */
+function needStream(own: readonly Role[]): boolean {
+  // None: a command wants the folder's own broker for a while.
+  return own.length === 0 || own.some((role) => role !== 'export');
+}
+
+/** Says whether a service of these roles runs a nats-server of its own, in its data folder. */
+function runsBroker(config: Config, own: readonly Role[]): boolean {
+  return config.natsUrl === undefined && needStream(own);
+}
+
 /** Runs nats-server, and heals it, unless an external one is named. */
 async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal, folders: FolderChecks): Promise<Broker> {
   const { config, environment, logger } = options;
@@ -108,7 +122,9 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
   // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
-    const lock = await takeOverLock(locked, 'the tributary service', { waitMs: storeLockMs, signal, assertFree: folders.assertAlone });
+    const lock = await takeOverLock(locked, 'the tributary service', { waitMs: storeLockMs, signal, assertFree: folders.assertAlone }).catch((error: unknown) => {
+      throw isAppError(error, 'locked') ? new AppError('locked', error.message, { cause: error, hint: describeWayOut(config, options.roles) }) : error;
+    });
     locks.push(lock);
     closers.add('broker lock', () => lock.release());
   }
@@ -140,7 +156,7 @@ async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers
 }
 
 /** Claims the stream for this data folder, and keeps it claimed and safe while the service runs. */
-async function keepStream({ config, logger }: ServiceOptions, broker: Broker, closers: Closers, signal: AbortSignal): Promise<StreamOwner> {
+async function keepStream({ config, logger, roles: own }: ServiceOptions, broker: Broker, closers: Closers, signal: AbortSignal): Promise<StreamOwner> {
   const paths = dataPaths(config.dataDir);
   const connection = await openConnection({ url: broker.url, name: 'tributary-owner', logger });
   closers.add('stream owner connection', () => connection.close());
@@ -156,16 +172,15 @@ async function keepStream({ config, logger }: ServiceOptions, broker: Broker, cl
     signal,
   });
   closers.add('stream owner', () => owner.stop());
+  if (own.includes('ingest')) await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
+  // There from the first moment on, so that each role is told which they are.
+  await ensureFolder(logFolderOf(config));
   return owner;
 }
 
-/** Makes the data folder; says in one sentence why it cannot be one. */
-async function ensureDataFolder(dataDir: string): Promise<void> {
-  try {
-    await ensureFolder(dataDir);
-  } catch (error) {
-    throw new AppError('disk', `the data folder ${dataDir} cannot be used`, { cause: error, hint: 'Name another by --data, or make it writable.', retryable: false });
-  }
+/** The lake's folder that lies deepest: where the log is. */
+function logFolderOf({ dataDir }: Config): string {
+  return path.join(dataPaths(dataDir).lake, 'events', '_delta_log');
 }
 
 /** Opens the lake to the group of the settings, or takes it back from one. */
@@ -180,16 +195,22 @@ async function setLakeAccess({ config, logger }: ServiceOptions, groupId: number
 }
 
 /** Refuses a data folder on which another service runs one of these processes, however its lock was lost. */
-function assertAlone(config: Config, processes: readonly string[]): void {
+function assertAlone(config: Config, own: readonly Role[], processes: readonly string[]): void {
   const rival = findRival(dataPaths(config.dataDir).run, processes);
-  if (rival !== undefined) throw new AppError('locked', `${config.dataDir} is in use by ${rival}`, { hint: 'Stop that one first, or use another data folder.' });
+  if (rival !== undefined) throw new AppError('locked', `${config.dataDir} is in use by ${rival}`, { hint: describeWayOut(config, own) });
+}
+
+/** What to do where another service runs on the data folder: some roles may run beside it, others only with a broker of their own. */
+function describeWayOut(config: Config, own: readonly Role[]): string {
+  if (!runsBroker(config, own) || own.length === roles.length) return 'Stop that one first, or use another data folder.';
+  return 'Stop that one first. To run ingest and compact in services of their own, name to each the same NATS server by TRIBUTARY_NATS_URL; a service of --role export alone runs beside any other without one.';
 }
 
 /** Holds the folders that the service works in; the report files' are the export role's own matter. */
-function pinFolders(config: Config): FolderPins {
+function pinFolders(config: Config, own: readonly Role[]): FolderPins {
   const { nats, lake } = dataPaths(config.dataDir);
-  const store = config.natsUrl === undefined ? [nats, path.join(nats, 'store'), path.join(nats, 'store', 'jetstream')] : [];
-  return openFolderPins([config.dataDir, ...store, lake, path.join(lake, 'events'), path.join(lake, 'events', '_delta_log')]);
+  const store = runsBroker(config, own) ? [nats, path.join(nats, 'store'), path.join(nats, 'store', 'jetstream')] : [];
+  return openFolderPins([config.dataDir, ...store, lake, path.join(lake, 'events'), logFolderOf(config)]);
 }
 
 /** What a role's process last told, and when, by the monotonic clock. */
@@ -209,13 +230,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   return buildWithClosers(logger, async (closers) => {
     const lakeGroupId = config.lakeGroup === undefined ? undefined : await resolveLakeGroup(config.lakeGroup);
-    await ensureDataFolder(config.dataDir);
-    const processes = [...(config.natsUrl === undefined ? ['nats-server'] : []), ...options.roles];
-    assertAlone(config, processes);
+    await ensureDataFolder(config.dataDir, [paths.run]);
+    const ownsBroker = runsBroker(config, options.roles);
+    const processes = [...(ownsBroker ? ['nats-server'] : []), ...options.roles];
+    const assertNoRival = (): void => assertAlone(config, options.roles, processes);
+    assertNoRival();
     await raiseDataFormat(config.dataDir);
     sweepServiceStates(paths.run);
     await keepAccessRevision(paths);
-    const pins = pinFolders(config);
+    const pins = pinFolders(config, options.roles);
     closers.add('folders', () => pins.close());
     let opsView: OpsView | undefined;
     const ops = options.withOps === true ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => opsView) : undefined;
@@ -246,11 +269,11 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       const loss = watch.findLoss();
       if (loss !== undefined) throw new AppError('folder_lost', loss.what, { hint: loss.todo });
     };
-    broker = await keepNatsServer(options, closers, keepers, signal, { assertAlone: () => assertAlone(config, processes), assertOwn: assertFolders });
-    const natsUrl = broker.url;
+    broker = needStream(options.roles) ? await keepNatsServer(options, closers, keepers, signal, { assertAlone: assertNoRival, assertOwn: assertFolders }) : undefined;
+    const natsUrl = broker?.url;
     if (options.setsLakeAccess === true && has('compact')) await setLakeAccess(options, lakeGroupId);
-    const streamOwner = has('ingest') || has('compact') ? await keepStream(options, broker, closers, signal) : undefined;
-    const brokerWatch = broker.watch;
+    const streamOwner = broker === undefined || !(has('ingest') || has('compact')) ? undefined : await keepStream(options, broker, closers, signal);
+    const brokerWatch = broker?.watch;
     const reports = new Map<string, Report>();
     const roleKeepers: Keeper<RoleChild>[] = [];
     const silence = createSilenceWatch(logger);
@@ -264,7 +287,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       ...(s2sPort === undefined ? {} : { TRIBUTARY_S2S_PORT: String(s2sPort) }),
       ...(apiPort === undefined ? {} : { TRIBUTARY_API_PORT: String(apiPort) }),
     };
-    const keepRole = async (name: string, role: Role): Promise<Keeper<RoleChild>> => {
+    const kept = new Map<string, Keeper<RoleChild>>();
+    const keepRole = async (name: string, role: Role, starting: AbortSignal): Promise<void> => {
       const onReport = (report: Omit<Report, 'atMs'>): void => void reports.set(name, { ...report, atMs: performance.now() });
       const start = async (unwanted: AbortSignal): Promise<RoleChild> => {
         pins.pin();
@@ -282,25 +306,22 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         onReport({ metrics: [], facts: {} });
         return child;
       };
-      const keeper = await startKeeper(name, start, logger, signal);
+      const keeper = await startKeeper(name, start, logger, starting);
+      kept.set(name, keeper);
       keepers.push(keeper);
       roleKeepers.push(keeper);
-      closers.add(name, () => keeper.stop(graceMs));
-      return keeper;
     };
 
-    // Started in this order, stopped in the reverse: first no new events, then the last flush, then nobody reads.
-    const served: Keeper<RoleChild>[] = [];
-    if (has('export')) served.push(await keepRole('export', 'export'));
-    if (has('compact')) await keepRole('compact', 'compact');
-    if (has('ingest')) {
-      const workers = Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`);
-      // All are awaited: when one fails, those that started have to be known to whoever stops them.
-      const starts = await Promise.allSettled(workers.map((name) => keepRole(name, 'ingest')));
-      served.push(...starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : [])));
-      const failed = starts.find((start) => start.status === 'rejected');
-      if (failed !== undefined) throw failed.reason;
-    }
+    // Started side by side: what the others have to tidy does not keep import waiting. Stopped one after the other, in the reverse
+    // of this order: first no new events, then the last flush, then nobody reads.
+    const workers = (role: Role): readonly string[] => (role === 'ingest' ? Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`) : [role]);
+    const wantedRoles = (['export', 'compact', 'ingest'] as const).filter(has).flatMap((role) => workers(role).map((name) => ({ name, role })));
+    for (const { name } of wantedRoles) closers.add(name, () => kept.get(name)?.stop(graceMs));
+    await startTogether(wantedRoles.map(({ name, role }) => (unwanted) => keepRole(name, role, unwanted)), signal);
+    const served = roleKeepers.filter((keeper) => keeper.state().name !== 'compact');
+    // However they came up: told in this order.
+    const order = wantedRoles.map(({ name }) => name);
+    keepers.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));
     if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
 
     const problemLog = createProblemLog(logger);

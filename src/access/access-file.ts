@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { platforms, type Platform } from '../model/event-kinds.ts';
 import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
-import { ensureFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { ensureDataFolder } from '../runtime/data-folder.ts';
+import { writeFileDurably } from '../runtime/durable-file.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/lock.ts';
 import { findRevision, keepRevision, revisionPath } from './revision.ts';
@@ -159,7 +160,7 @@ export async function keepAccessRevision(paths: AccessPaths): Promise<void> {
 export async function changeAccessFile<T>(paths: AccessPaths, change: (access: AccessFile) => { access: AccessFile; answer: T }): Promise<T> {
   // What fails on an empty file is to create nothing.
   if (findAccessFile(paths) === undefined && !hadAccessFile(paths)) change(empty);
-  await ensureFolder(path.dirname(paths.access));
+  await ensureDataFolder(path.dirname(paths.access), [paths.keys]);
   const lock = await waitForLock(paths.keys, 'an access command', 10_000);
   try {
     const before = readAccessFile(paths);

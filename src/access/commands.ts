@@ -1,6 +1,8 @@
 import { randomInt } from 'node:crypto';
+import path from 'node:path';
 import type { Platform } from '../model/event-kinds.ts';
 import { isSdkKey, sdkKeyRule } from '../model/sdk-key.ts';
+import { ensureDataFolder } from '../runtime/data-folder.ts';
 import { AppError } from '../runtime/errors.ts';
 import { changeAccessFile, readAccessFile, type AccessFile, type AccessPaths, type AppRecord, type TokenRecord } from './access-file.ts';
 import { createToken, ensureSecretsKey, getSecretsKey, hashToken, openSecret, sealSecret, tokenPrefixLength } from './secrets.ts';
@@ -104,6 +106,7 @@ export async function revokeAppToken(paths: AccessPaths, idApp: number, prefix: 
  * name. `corrupt`: the key that the other users' secrets rest under is damaged or gone.
  */
 export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUser: string; secret: string }> {
+  await ensureDataFolder(path.dirname(paths.access));
   const { users } = readAccessFile(paths);
   // A new key beside users of a lost one would lock those out for good; and a damaged one would lock this user out once it is restored.
   const key = users.length > 0 ? getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);

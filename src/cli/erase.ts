@@ -73,7 +73,7 @@ export const eraseCommand: Command = {
         const service = await startService({ config, roles: ['compact'], entry, environment, logger });
         opened.add('service', () => service.stop());
       }
-      const [running] = readServiceStates(run);
+      const running = readServiceStates(run).find((state) => state.natsUrl !== undefined);
       const url = config.natsUrl ?? running?.natsUrl;
       if (url === undefined) throw new AppError('broker_away', 'cannot find the broker of the running service', { hint: 'Name it by TRIBUTARY_NATS_URL.' });
       const connection = await openConnection({ url, name: 'tributary erase', logger });

@@ -17,10 +17,10 @@ export const roleCommand: Command = {
     const role = roles.find((known) => known === name);
     if (role === undefined) throw new AppError('usage', `'role' takes ${roles.join(', ')}, not '${name ?? ''}'`);
     const config = parseConfig(environment);
-    if (config.natsUrl === undefined) throw new AppError('usage', "'role' is what the service runs its processes with", { hint: "Use 'tributary start --role ROLE'." });
+    if (environment['TRIBUTARY_FOLDERS'] === undefined) throw new AppError('usage', "'role' is what the service runs its processes with", { hint: "Use 'tributary start --role ROLE'." });
     const logger = createLogger(config.logLevel, { role });
     const metrics = createMetrics();
-    const folders = JSON.parse(environment['TRIBUTARY_FOLDERS'] ?? '{}') as FolderIds;
+    const folders = JSON.parse(environment['TRIBUTARY_FOLDERS']) as FolderIds;
     const closed = environment['TRIBUTARY_CLOSED'];
     return runRoleProcess(() => startStage(role, { config, entry, logger, metrics, folders, closed }), metrics, logger);
   },

@@ -21,7 +21,7 @@ async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): P
     return await startService({ ...options, signal: stop });
   } catch (error) {
     // Ctrl-C reaches the children as well: what they then say of their start is of no interest.
-    if (!stop.aborted) throw error;
+    if (!stop.aborted) throw isAppError(error) ? error : new AppError('start_failed', `the service did not start: ${describeError(error)}`, { cause: error, hint: `See whether ${options.config.dataDir} can be read and written, and whether its disk has room.` });
     options.logger.info({ reason: isAppError(error, 'stopping') ? undefined : describeError(error) }, 'service stopped while it started');
     return undefined;
   }

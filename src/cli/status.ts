@@ -95,11 +95,12 @@ export const statusCommand: Command = {
     }
 
     // An external broker keeps events while the service is stopped.
-    const natsUrl = services[0]?.natsUrl ?? config.natsUrl;
+    const onStream = services.find((service) => service.natsUrl !== undefined);
+    const natsUrl = onStream?.natsUrl ?? config.natsUrl;
     const todo = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
       ? 'Wait a moment: nats-server is restarted by itself.'
       : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
-    const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', todo, () => readStream(natsUrl, services[0]?.streamName ?? config.streamName));
+    const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', todo, () => readStream(natsUrl, onStream?.streamName ?? config.streamName));
     const readOut = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () => readLake(paths.lake, nowMs));
     const lake = readOut?.answer;
     // A running compactor reports the same, with figures of its own.

@@ -170,7 +170,7 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
       const lastedMs = loop.trouble.note(error);
       // A broker that is away or a full disk is waited for, want of memory is met by smaller batches; anything else that lasts may go better in a new process.
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
-      const passing = fullDisk || (isAppError(error) && (['disk', 'memory', 'broker_away', 'foreign_commit', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs)));
+      const passing = fullDisk || (isAppError(error) && (['disk', 'memory', 'broker_away', 'broker_refused', 'foreign_commit', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs)));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
       loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');

@@ -142,7 +142,7 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
   async function run(id: number, signal: AbortSignal): Promise<void> {
     for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, longestRetryMs)) {
       try {
-        const job = store.find(id);
+        const job = await store.find(id);
         const interruptions = job?.interruptions ?? 0;
         const standing = job === undefined ? 'live' : standingOf(access, job.idUser);
         if (standing === 'unknown') return;

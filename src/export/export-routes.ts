@@ -81,24 +81,27 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
     return isRefusal(job) ? job : { data: { idRawExport: String(job.id) } };
   });
 
-  addMethod(['GET', 'POST'], '/api/raw/v1/export/get.json', 'raw_get', (user, given, { baseUrl }) => {
-    const job = exports.find(user, single(given, 'idRawExport'));
+  addMethod(['GET', 'POST'], '/api/raw/v1/export/get.json', 'raw_get', async (user, given, { baseUrl }) => {
+    const job = await exports.find(user, single(given, 'idRawExport'));
     return job === undefined ? rawNotFound : { data: answers.raw(job, user, baseUrl) };
   });
 
   addMethod(['GET', 'POST'], '/api/raw/v1/export/cancel.json', 'cancel', async (user, given) => {
-    const job = exports.find(user, single(given, 'idRawExport'));
+    const job = await exports.find(user, single(given, 'idRawExport'));
     if (job === undefined) return rawNotFound;
     if ((await exports.cancel(job)) === undefined) return badRequest(`Raw export request ${job.id} is already completed`);
     return { data: { idRawExport: String(job.id), info: 'Canceled' } };
   });
 
-  addMethod(['GET', 'POST'], '/api/report/v1/file/get.json', 'report_get', (user, given, { baseUrl }) => {
-    const job = exports.find(user, single(given, 'idReportFile'));
+  addMethod(['GET', 'POST'], '/api/report/v1/file/get.json', 'report_get', async (user, given, { baseUrl }) => {
+    const job = await exports.find(user, single(given, 'idReportFile'));
     return job === undefined ? reportNotFound : { data: answers.report(job, user, baseUrl) };
   });
 
-  addMethod(['GET'], '/api/report/v1/file/list.json', 'report_list', (user) => ({ data: { reports: exports.list(user).map((job) => answers.summary(job)) } }));
+  addMethod(['GET'], '/api/report/v1/file/list.json', 'report_list', async (user) => {
+    const jobs = await exports.list(user);
+    return isRefusal(jobs) ? jobs : { data: { reports: jobs.map((job) => answers.summary(job)) } };
+  });
 
   for (const name of dictionaryNames) {
     server.get(`/api/dictionary/v1/${name}.json`, async (request, reply) => {

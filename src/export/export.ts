@@ -3,11 +3,13 @@ import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
 import { openDuckdb } from '../lake/duckdb.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
-import { openSigningKeys } from '../reports/signing-keys.ts';
-import { openReportStore } from '../reports/store.ts';
+import { openSigningKeys, signingKeysPath } from '../reports/signing-keys.ts';
+import { isExpired } from '../reports/reports.ts';
+import { openReportStore, type ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
 import { createVerifiedFiles, type FileFault } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { findTextFile } from '../runtime/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { buildWithClosers, type Stoppable } from '../runtime/lifecycle.ts';
 import { waitForLock } from '../runtime/lock.ts';
@@ -97,13 +99,22 @@ function describeDamage(damages: ReadonlySet<string>, requests: readonly string[
   ];
 }
 
+/** What an operator is told when the keys were made anew, and a request that had links is found only afterwards, among the older ones. */
+function describeLostKeys(store: ReportStore, keysDir: string, startedMs: number, clock: Clock) {
+  const hasLinks = store.list().some((job) => job.state === 'success' && (job.finishedMs ?? 0) < startedMs && !isExpired(job, clock.nowMs()));
+  if (!hasLinks) return [];
+  return [{ what: `${signingKeysPath(keysDir)} was gone at the start and was made anew: links given out before are refused`, todo: 'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.' }];
+}
+
 /** Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports, `start_failed`, `corrupt`. */
 export async function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
   const { access, clock, metrics, logger } = dependencies;
+  const startedMs = clock.nowMs();
   return buildWithClosers(logger, async (closers) => {
     const lock = await waitForLock(options.reportsDir, 'the export role', lockWaitMs);
     closers.add('reports lock', () => lock.release());
     const store = await openReportStore(clock, logger, { reportsDir: options.reportsDir, linkTtlSeconds: options.linkTtlSeconds });
+    const hadKeys = (await findTextFile(signingKeysPath(options.keysDir))) !== undefined;
     const keys = await openSigningKeys(options.keysDir, clock, logger, store.list().some((job) => job.state === 'success'));
     closers.add('link keys', () => keys.close());
     const sweeper = startSweeper(store, clock, logger);
@@ -133,9 +144,15 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
       },
     );
     closers.add('export workers', () => runner.stop());
+    const loading = new AbortController();
+    const load = store.load(loading.signal, () => runner.wake());
+    closers.add('earlier requests', async () => {
+      loading.abort();
+      await load;
+    });
 
     const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
-    const exports = createExports({ store, runner, zoneDays: createZoneDays(engine), clock }, { maxExports: options.maxExports });
+    const exports = createExports({ store, runner, zoneDays: createZoneDays(engine), clock, loaded: load }, { maxExports: options.maxExports });
     const answers = createAnswers(keys, (job) => exports.progress(job));
     const onAnswer = (method: string, status: number): void => answered.inc({ method, status: String(status) });
     addExportRoutes(server, { access, exports, answers, throttle: createThrottle(options), onAnswer }, { publicUrl: options.publicUrl });
@@ -149,9 +166,9 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
       stop: () => closers.stop(),
       facts: () => ({
         exportsRunning: runner.running(),
-        exportsInProgress: store.list().filter((job) => job.state === 'queued' || job.state === 'running').length,
-        reports: store.list().length,
-        notices: describeDamage(damages, store.damaged, files.faults().filter(({ idReport }) => store.find(idReport) !== undefined)),
+        exportsInProgress: store.inProgress().length,
+        reports: store.count(),
+        notices: [...describeDamage(damages, store.damaged(), files.faults().filter(({ idReport }) => store.knows(idReport))), ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock))],
       }),
     };
   });

@@ -1,12 +1,17 @@
 import type { User } from '../access/access.ts';
-import { isExpired, isInProgress, type ReportJob } from '../reports/reports.ts';
+import { isExpired, type ReportJob } from '../reports/reports.ts';
 import type { ReportStore } from '../reports/store.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { pause } from '../runtime/retry.ts';
 import type { Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import type { JobRunner } from './job-runner.ts';
 import { parseExportRequest } from './parse-request.ts';
 import type { ZoneDays } from './zone-days.ts';
+
+/** How long a list waits, after a start, for the requests of earlier processes to be read. */
+const defaultLoadWaitMs = 5000;
+const retryAfterSeconds = 5;
 
 /** What a user can do with export requests. A request belongs to the user's account: to every other account it does not exist. */
 export interface Exports {
@@ -16,9 +21,9 @@ export interface Exports {
    */
   create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal>;
   /** The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired. */
-  find(user: User, id: string | undefined): ReportJob | undefined;
-  /** The user's own requests, newest first. */
-  list(user: User): readonly ReportJob[];
+  find(user: User, id: string | undefined): Promise<ReportJob | undefined>;
+  /** The user's own requests, newest first. Refused for now while those of earlier processes are still being read. */
+  list(user: User): Promise<readonly ReportJob[] | Refusal>;
   /** Cancels a request; undefined when it has ended already. */
   cancel(job: ReportJob): Promise<ReportJob | undefined>;
   progress(job: ReportJob): number;
@@ -29,6 +34,8 @@ export interface ExportsDependencies {
   readonly runner: JobRunner;
   readonly zoneDays: ZoneDays;
   readonly clock: Clock;
+  /** Settles when the requests of earlier processes have been read. */
+  readonly loaded: Promise<void>;
 }
 
 const gone: Refusal = { code: 400, detail: 'The client has gone' };
@@ -40,12 +47,12 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
 }
 
 /** Creates the rules of the export area over its stores. */
-export function createExports({ store, runner, zoneDays, clock }: ExportsDependencies, options: { readonly maxExports: number }): Exports {
+export function createExports({ store, runner, zoneDays, clock, loaded }: ExportsDependencies, options: { readonly maxExports: number; readonly loadWaitMs?: number }): Exports {
   /** Creates run one after the other, so that the limit holds however many come at once. */
   let lastCreate: Promise<unknown> = Promise.resolve();
 
   function refuseOverLimit(user: User): Refusal | undefined {
-    const ofAccount = store.list().filter((job) => job.idAccount === user.idAccount && isInProgress(job));
+    const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
     const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
     return refuseOver(ofAccount, options.maxExports) ?? (user.maxExports === undefined ? undefined : refuseOver(ofUser, user.maxExports));
   }
@@ -68,21 +75,28 @@ export function createExports({ store, runner, zoneDays, clock }: ExportsDepende
     return job;
   }
 
+  /** Waits a little for the requests of earlier processes. */
+  async function isHistoryRead(): Promise<boolean> {
+    const settled = new AbortController();
+    const late = pause(options.loadWaitMs ?? defaultLoadWaitMs, settled.signal).then(() => false);
+    return await Promise.race([loaded.then(() => true), late]).finally(() => settled.abort());
+  }
+
   return {
     async create(user, given, isGone) {
       if (!user.canExport) return badRequest('The account lacks export permissions');
       return createNow(user, given, isGone);
     },
-    find(user, id) {
+    async find(user, id) {
       if (id === undefined || !/^[1-9]\d{0,14}$/.test(id)) return undefined;
-      const job = store.find(Number(id));
+      const job = await store.find(Number(id));
       return job === undefined || job.idAccount !== user.idAccount || isExpired(job, clock.nowMs()) ? undefined : job;
     },
-    list: (user) =>
-      store
-        .list()
-        .filter((job) => job.idUser === user.idUser && job.idAccount === user.idAccount && !isExpired(job, clock.nowMs()))
-        .toSorted((a, b) => b.id - a.id),
+    async list(user) {
+      if (!(await isHistoryRead())) return { code: 500, retryAfterSeconds };
+      const jobs = await store.select((job) => job.idUser === user.idUser && job.idAccount === user.idAccount && !isExpired(job, clock.nowMs()));
+      return jobs.toSorted((a, b) => b.id - a.id);
+    },
     cancel: (job) => runner.cancel(job.id),
     progress: (job) => runner.progress(job.id),
   };

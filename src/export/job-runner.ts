@@ -62,20 +62,20 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
 
   function wake(): void {
     while (!stopping.signal.aborted && running.size < options.workers) {
-      const next = chooseNext(store.list().filter((job) => isInProgress(job) && !running.has(job.id) && !ending.has(job.id) && standingOf(access, job.idUser) !== 'unknown'), running);
+      const next = chooseNext(store.inProgress().filter((job) => !running.has(job.id) && !ending.has(job.id) && standingOf(access, job.idUser) !== 'unknown'), running);
       if (next === undefined) return;
       start(next);
     }
   }
 
   async function cancel(id: number): Promise<ReportJob | undefined> {
-    const before = store.find(id);
+    const before = await store.find(id);
     if (before === undefined || !isInProgress(before)) return undefined;
     await attempts.finish(id, { state: 'canceled' });
     const current = running.get(id);
     current?.abort.abort();
     await current?.done;
-    const after = store.find(id);
+    const after = await store.find(id);
     return after?.state === 'canceled' ? after : undefined;
   }
 
@@ -93,7 +93,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   /** Ends what works for whom access was taken from. A request that runs is canceled by its own next look. */
   function endTakenBack(): void {
     attempts.dropTakenBack();
-    const waiting = store.list().filter((job) => isInProgress(job) && !running.has(job.id) && !ending.has(job.id));
+    const waiting = store.inProgress().filter((job) => !running.has(job.id) && !ending.has(job.id));
     for (const job of waiting) if (standingOf(access, job.idUser) === 'removed') ending.set(job.id, cancelWaiting(job.id));
     wake();
   }

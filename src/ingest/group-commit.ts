@@ -126,13 +126,18 @@ export function createGroupCommit(
       // What keeps the stream shut is told by its guard.
       const shut = isAppError(error, 'stream_shut');
       const away = shut || isAppError(error, 'broker_away');
-      stalled = !full;
-      if (!shut) trouble.note(full ? 'full' : away ? 'away' : 'unconfirmed');
+      // What the broker does not allow is told by the pulse of the connection; trying again at once would not help.
+      const refused = isAppError(error, 'broker_refused');
+      stalled = !full && !refused;
+      if (!shut && !refused) trouble.note(full ? 'full' : away ? 'away' : 'unconfirmed');
       logger[confirmed ? 'warn' : 'debug']({ appends: group.length, bytes: payload.length, error: describeError(error) }, 'group not confirmed');
       confirmed = false;
       // Surely not stored, so it may be tried again while its time lasts.
       if (away) return putBack(group);
-      const outcome: AppendOutcome = full ? { state: 'refused', detail: 'not stored: the stream is full' } : { state: 'unknown', detail: 'unknown: the broker did not answer in time' };
+      const outcome: AppendOutcome =
+        full || refused
+          ? { state: 'refused', detail: full ? 'not stored: the stream is full' : 'not stored: the broker refuses it' }
+          : { state: 'unknown', detail: 'unknown: the broker did not answer in time' };
       for (const entry of group) entry.settle(outcome);
       return;
     }

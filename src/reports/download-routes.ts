@@ -145,7 +145,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       const url = request.raw.url ?? '';
       const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findMark(idUser));
       if (target === undefined) return refuse(reply, findNamedUser(url));
-      const job = store.find(target.id);
+      const job = await store.find(target.id);
       if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return reply.code(404).send(notFound);
       const mark = holders.findMark(job.idUser);
       const holder: LinkHolder | undefined = target.holder ?? (mark === undefined ? undefined : { idUser: job.idUser, mark });

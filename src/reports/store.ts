@@ -3,26 +3,44 @@ import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
 import { ensureFolder, removeFile, syncFolder } from '../runtime/durable-file.ts';
-import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
+import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { inParallel } from '../runtime/in-parallel.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { findJobFile, jobPath, writeJobFile } from './job-file.ts';
+import { runAtHalfPace } from '../runtime/pace.ts';
+import { jobPath, writeJobFile } from './job-file.ts';
+import { createJobTable } from './job-table.ts';
 import { readHighestId, writeHighestId } from './highest-id.ts';
-import { createProgressNotes, progressName } from './progress-notes.ts';
-import { endedAttempts, isInProgress, partsFolder, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
+import { createProgressNotes } from './progress-notes.ts';
+import { attemptPrefix, partsFolder, recoverJob } from './recover-job.ts';
+import { endedAttempts, isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
 import { createTurns } from './turns.ts';
 
 /** What an attempt without a result counts as: the request's own failure, an interruption from outside, or nothing. */
 export type AttemptEnd = 'failure' | 'interruption' | 'nothing';
 
-/** The export requests of a data folder. One process owns them: it holds them in memory and writes every change through. */
+/**
+ * The export requests of a data folder. One process owns them: it holds them in memory and writes every change through. What
+ * earlier processes have left is read by and by, the newest first: a start does not wait for the history.
+ */
 export interface ReportStore {
   /** Makes a request durable and gives it the next id. When that fails nothing of it stays. */
   create(report: NewReport): Promise<ReportJob>;
-  find(id: number): ReportJob | undefined;
-  /** Every request, oldest first. */
+  /** Finds a request, by its file if it has not been read yet. What this returns is durable: clients may be told of it. */
+  find(id: number): Promise<ReportJob | undefined>;
+  /** The requests that match, of those read so far, durable as those of `find`. */
+  select(wanted: (job: ReportJob) => boolean): Promise<readonly ReportJob[]>;
+  /** The requests read so far, in no order. */
   list(): readonly ReportJob[];
-  /** Requests that could not be read at the start, one sentence each: to their users they do not exist. */
-  readonly damaged: readonly string[];
+  /** Those of them that wait or run, oldest first. */
+  inProgress(): readonly ReportJob[];
+  /** How many requests there are, read or not. */
+  count(): number;
+  /** Says whether a request is here, and was read. */
+  knows(id: number): boolean;
+  /** Reads the requests that are left to read, slowly, until the signal aborts; calls `onInProgress` for each that waits or ran. */
+  load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
+  /** Requests that could not be read, one sentence each: to their users they do not exist. */
+  damaged(): readonly string[];
   /**
    * Records the begin of an attempt, durably, and makes its empty folder; returns both. One that had begun and was never
    * released has been interrupted. Throws `conflict` on a request that has ended.
@@ -50,39 +68,20 @@ export interface ReportStoreOptions {
   readonly reportsDir: string;
   /** How long the links of a finished request live. */
   readonly linkTtlSeconds: number;
+  /** How many requests are read before the store is open, the newest; fewer in tests. */
+  readonly readFirst?: number;
 }
 
-const attemptPrefix = 'attempt-';
+/** Requests that are read before a store is open: those in progress are among the newest, and count for the limits of the next. */
+const defaultReadFirst = 256;
+/** Requests read, or folders synced, at a time. */
+const width = 4;
 
-/** Loads every request; removes what a crash left: folders without a job.json, attempts and unpublished parts. */
-async function recover(reportsDir: string, logger: Logger): Promise<{ jobs: Map<number, ReportJob>; lastId: number; damaged: string[] }> {
+/** The ids of the requests in a folder, newest first; temporaries of an earlier process are removed. */
+async function listIds(reportsDir: string): Promise<readonly number[]> {
   const names = await readdir(reportsDir);
   for (const name of names.filter((entry) => entry.endsWith('.tmp'))) await rm(path.join(reportsDir, name), { force: true });
-  const ids = names.filter((name) => /^[1-9]\d{0,14}$/.test(name)).map(Number).toSorted((a, b) => a - b);
-  const jobs = new Map<number, ReportJob>();
-  const damaged: string[] = [];
-  const lastId = Math.max(await readHighestId(reportsDir), ...ids.slice(-1));
-  for (const id of ids) {
-    const folder = path.join(reportsDir, String(id));
-    try {
-      const job = await findJobFile(folder, id);
-      if (job === undefined) {
-        await writeHighestId(reportsDir, lastId);
-        await rm(folder, { recursive: true, force: true });
-        continue;
-      }
-      // A process that was killed after the rename may not have got as far as the sync; from here on clients are told of it.
-      await syncFolder(folder);
-      jobs.set(id, job);
-      const leftovers = (await readdir(folder)).filter((name) => name.startsWith(attemptPrefix) || name.endsWith('.tmp') || (name === partsFolder && job.state !== 'success') || (name === progressName && !isInProgress(job)));
-      for (const name of leftovers) await rm(path.join(folder, name), { recursive: true, force: true });
-    } catch (error) {
-      // One damaged request must not keep the others from being served: it is left as it is, for the operator to look at.
-      logger.error({ idReport: id, error: describeError(error) }, 'export request cannot be read');
-      damaged.push(describeError(error));
-    }
-  }
-  return { jobs, lastId, damaged };
+  return names.filter((name) => /^[1-9]\d{0,14}$/.test(name)).map(Number).toSorted((a, b) => b - a);
 }
 
 /** The request with the attempt under way, if one is, counted as interrupted. */
@@ -105,24 +104,73 @@ async function publish(folder: string, attemptFolder: string): Promise<void> {
 
 /** Opens the requests of a folder, and creates the folder. The caller holds the lock that makes it their only owner. */
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions): Promise<ReportStore> {
-  const { reportsDir, linkTtlSeconds } = options;
+  const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
-  const { jobs, lastId: recoveredId, damaged } = await recover(reportsDir, logger);
-  let lastId = recoveredId;
+  const ids = await listIds(reportsDir);
+  const jobs = createJobTable(ids);
   let highWater = await readHighestId(reportsDir);
+  let lastId = Math.max(highWater, ids[0] ?? 0);
   const turns = createTurns();
   const progress = createProgressNotes(reportsDir, logger);
+  const damages = new Map<number, string>();
+  /** Requests as an earlier process has left them: one that was killed may not have got as far as the sync of the newest state. */
+  const unsynced = new Set<number>();
+  let onFound: (() => void) | undefined;
 
   const folderOf = (id: number): string => path.join(reportsDir, String(id));
 
+  /** Makes sure that no id up to the last one is given out again, before the folder of one goes. */
+  async function keepHighestId(id: number): Promise<void> {
+    if (highWater >= id) return;
+    await writeHighestId(reportsDir, lastId);
+    highWater = lastId;
+  }
+
+  /** Takes in a request of an earlier process, in its turn. A damaged one is left as it is, for the operator to look at, and keeps no other from being served. */
+  async function read(id: number): Promise<void> {
+    if (!jobs.unread.has(id)) return;
+    try {
+      const job = await recoverJob(folderOf(id), id);
+      if (job === undefined) {
+        await keepHighestId(id);
+        await rm(folderOf(id), { recursive: true, force: true });
+      } else {
+        unsynced.add(id);
+        jobs.keep(job);
+      }
+      jobs.unread.delete(id);
+      damages.delete(id);
+      if (job !== undefined && isInProgress(job)) onFound?.();
+    } catch (error) {
+      const damage = describeError(error);
+      if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'export request cannot be read');
+      damages.set(id, damage);
+      if (!isAppError(error, 'corrupt')) throw error;
+      jobs.unread.delete(id);
+    }
+  }
+
+  /** Makes what an earlier process has written of a request durable, once. */
+  async function settle({ id }: ReportJob): Promise<void> {
+    if (!unsynced.has(id)) return;
+    await syncFolder(folderOf(id)).catch((error: unknown) => {
+      if (!isSystemError(error, 'ENOENT') || jobs.find(id) !== undefined) throw error;
+    });
+    unsynced.delete(id);
+  }
+
+  const readInTurn = (id: number): Promise<void> => turns.take(id, () => read(id));
+  await inParallel(ids.slice(0, readFirst), width, (id) => readInTurn(id).catch(() => undefined));
+
   async function save(job: ReportJob): Promise<ReportJob> {
     await writeJobFile(folderOf(job.id), job);
-    jobs.set(job.id, job);
+    jobs.keep(job);
+    unsynced.delete(job.id);
     return job;
   }
 
   function getOpen(id: number): ReportJob {
-    const job = jobs.get(id);
+    const job = jobs.find(id);
     if (job === undefined || !isInProgress(job)) throw new AppError('conflict', `export request ${id} has ended`);
     return job;
   }
@@ -153,9 +201,26 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
         throw error;
       }
     },
-    find: (id) => jobs.get(id),
-    list: () => [...jobs.values()],
-    damaged,
+    async find(id) {
+      if (jobs.unread.has(id)) await readInTurn(id);
+      const job = jobs.find(id);
+      if (job !== undefined) await settle(job);
+      return jobs.find(id);
+    },
+    async select(wanted) {
+      const found = jobs.list().filter(wanted);
+      await inParallel(found, width, settle);
+      return found;
+    },
+    list: () => jobs.list(),
+    inProgress: () => jobs.inProgress(),
+    count: () => jobs.count(),
+    knows: (id) => jobs.find(id) !== undefined,
+    async load(signal, onInProgress) {
+      onFound = onInProgress;
+      await runAtHalfPace([...jobs.unread], width, (id) => readInTurn(id).catch(() => undefined), signal);
+    },
+    damaged: () => [...damages.values()],
     beginAttempt: (id) =>
       turns.take(id, async () => {
         const open = getOpen(id);
@@ -167,7 +232,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
       }),
     end: (id, end, attemptFolder) =>
       turns.take(id, async () => {
-        const job = jobs.get(id);
+        const job = jobs.find(id);
         if (job === undefined) throw new AppError('not_found', `there is no export request ${id}`);
         if (!isInProgress(job)) {
           if (attemptFolder !== undefined) await rm(attemptFolder, { recursive: true, force: true });
@@ -182,29 +247,27 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     releaseAttempt: (id, folder, as) =>
       turns.take(id, async () => {
         await rm(folder, { recursive: true, force: true });
-        const job = jobs.get(id);
+        const job = jobs.find(id);
         if (job?.state !== 'running') return;
         if (as === 'failure') await save({ ...job, state: 'queued' });
         else await save({ ...(as === 'interruption' ? countInterruption(job) : job), state: 'queued', attempts: endedAttempts(job) });
       }),
     noteProgress(id, percent) {
-      const job = jobs.get(id);
+      const job = jobs.find(id);
       if (job !== undefined && isInProgress(job)) progress.note(id, percent);
     },
     toldProgress: (id) => progress.told(id),
     remove: (id) =>
       turns.take(id, async () => {
-        if (highWater < id) {
-          await writeHighestId(reportsDir, lastId);
-          highWater = lastId;
-        }
+        await keepHighestId(id);
         // Its record goes first: half deleted, and the clock set back, it would be a success without files.
         await removeFile(jobPath(folderOf(id)));
         await syncFolder(folderOf(id)).catch((error: unknown) => {
           if (!isSystemError(error, 'ENOENT')) throw error;
         });
         await rm(folderOf(id), { recursive: true, force: true });
-        jobs.delete(id);
+        jobs.drop(id);
+        unsynced.delete(id);
       }),
     filePath: (id, name) => path.join(folderOf(id), partsFolder, name),
   };

@@ -2,8 +2,9 @@ import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { runAtHalfPace } from '../runtime/pace.ts';
 import { pause } from '../runtime/retry.ts';
-import { isExpired } from './reports.ts';
+import { isExpired, type ReportJob } from './reports.ts';
 import type { ReportStore } from './store.ts';
 
 const sweepEveryMs = 1000;
@@ -15,17 +16,20 @@ const sweepEveryMs = 1000;
 export function startSweeper(store: ReportStore, clock: Clock, logger: Logger): Stoppable {
   const stopping = new AbortController();
 
-  async function sweep(): Promise<void> {
-    for (const job of store.list()) {
-      if (stopping.signal.aborted) return;
-      if (!isExpired(job, clock.nowMs())) continue;
-      try {
-        await store.remove(job.id);
-        logger.info({ idReport: job.id, files: job.files?.length ?? 0 }, 'report files deleted after their links ended');
-      } catch (error) {
-        logger.error({ idReport: job.id, error: describeError(error) }, 'report files cannot be deleted');
-      }
+  async function remove(job: ReportJob): Promise<void> {
+    // The clock may have been set back since.
+    if (!isExpired(job, clock.nowMs())) return;
+    try {
+      await store.remove(job.id);
+      logger.info({ idReport: job.id, files: job.files?.length ?? 0 }, 'report files deleted after their links ended');
+    } catch (error) {
+      logger.error({ idReport: job.id, error: describeError(error) }, 'report files cannot be deleted');
     }
+  }
+
+  async function sweep(): Promise<void> {
+    const expired = store.list().filter((job) => isExpired(job, clock.nowMs()));
+    await runAtHalfPace(expired, 1, remove, stopping.signal);
   }
 
   async function run(): Promise<void> {

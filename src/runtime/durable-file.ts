@@ -1,9 +1,10 @@
 import { constants } from 'node:fs';
-import { mkdir, open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
+import { open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from './errors.ts';
 import { inParallel } from './in-parallel.ts';
+import { makeFolder } from './make-folder.ts';
 
 /** Makes a folder's entries (names created, renamed or removed in it) survive a power cut. */
 export async function syncFolder(folder: string): Promise<void> {
@@ -58,7 +59,7 @@ export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Pr
   const created = new Set<string>();
   const doubted = new Set<string>();
   for (const folder of new Set(folders)) {
-    const first = await mkdir(folder, { recursive: true, mode });
+    const first = await makeFolder(folder, mode);
     for (let [parent, level] = [path.dirname(folder), 1]; ; [parent, level] = [path.dirname(parent), level + 1]) {
       const isNew = first !== undefined && parent.length >= path.dirname(first).length;
       if (!isNew && level > doubtedLevels) break;

@@ -14,6 +14,8 @@ const table = {
   /** The data folder, or a backup, is of a newer version, or an unfinished restore. */
   data_format: { retryable: false },
   broker_away: { retryable: true },
+  /** The broker is there and does not let the service do it: a right, storage or JetStream is missing. */
+  broker_refused: { retryable: true },
   broker_unsafe: { retryable: false },
   broker_missing: { retryable: false },
   stream_full: { retryable: true },

@@ -1,12 +1,15 @@
 import { spawnSync } from 'node:child_process';
-import { closeSync, constants, fstatSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { AppError, describeError, isAppError } from './errors.ts';
 import { findFolderId, folderIdOf } from './folder-id.ts';
+import { makeFolderSync } from './make-folder.ts';
 import { findProcessStart, isSameProcess } from './process-identity.ts';
 import { retry } from './retry.ts';
 
 const retryEveryMs = 100;
+/** How long the helper may take: some network file systems answer when their server does. */
+const helperMs = 10_000;
 /** The folder may be replaced between its opening and its locking: then the one that is there now is tried. */
 const openings = 10;
 
@@ -50,7 +53,7 @@ function writeHolder(folder: string, holder: string): void {
 
 /** Locks a descriptor of a folder; false when another holds the lock. */
 function lockDescriptor(fd: number, folder: string): boolean {
-  const result = spawnSync('flock', ['-x', '-n', '3'], { stdio: ['ignore', 'ignore', 'pipe', fd] });
+  const result = spawnSync('flock', ['-x', '-n', '3'], { stdio: ['ignore', 'ignore', 'pipe', fd], timeout: helperMs, killSignal: 'SIGKILL' });
   if (result.status === 0 || result.status === 1) return result.status === 0;
   throw new AppError('start_failed', `cannot lock the folder ${folder}: ${result.error === undefined ? String(result.stderr).trim() : describeError(result.error)}`, {
     hint: 'Install util-linux (it has the flock command), and keep the data on a local file system: network file systems do not lock folders.',
@@ -61,7 +64,7 @@ function lockDescriptor(fd: number, folder: string): boolean {
 /** Opens and locks the folder that is at the path when this returns; undefined when another holds its lock. */
 function openLocked(folder: string): number | undefined {
   for (let opening = 0; opening < openings; opening += 1) {
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    makeFolderSync(folder);
     const fd = openSync(folder, constants.O_RDONLY | constants.O_DIRECTORY);
     let isOurs = false;
     try {

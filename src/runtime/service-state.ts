@@ -1,8 +1,9 @@
-import { closeSync, fstatSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { isSystemError } from './errors.ts';
 import { findFolderId, folderIdOf } from './folder-id.ts';
 import type { KeeperState } from './keeper.ts';
+import { makeFolderSync } from './make-folder.ts';
 import { isSameProcess } from './process-identity.ts';
 
 /** What a supervisor knows of the service it runs; renewed about once a second. */
@@ -16,8 +17,8 @@ export interface ServiceState {
   readonly writtenAt: string;
   readonly s2s: string | undefined;
   readonly api: string | undefined;
-  /** The broker's address with its credentials, for the commands of the same operator; the file has mode 0600. */
-  readonly natsUrl: string;
+  /** The broker's address with its credentials, for the commands of the same operator; the file has mode 0600. Absent where no role needs a broker. */
+  readonly natsUrl?: string | undefined;
   /** Absent in the state of an earlier version. */
   readonly streamName?: string;
   readonly processes: readonly KeeperState[];
@@ -37,7 +38,7 @@ const stateFile = (runFolder: string, pid: number): string => path.join(runFolde
 
 /** Writes the state for the commands to read. Not durable on purpose: it means nothing after the process. */
 export function writeServiceState(runFolder: string, state: ServiceState): void {
-  mkdirSync(runFolder, { recursive: true, mode: 0o700 });
+  makeFolderSync(runFolder);
   const file = stateFile(runFolder, state.pid);
   const fd = openSync(`${file}.tmp`, 'w', 0o600);
   try {

@@ -1,9 +1,10 @@
 import { execFile } from 'node:child_process';
-import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { AppError, describeError } from '../runtime/errors.ts';
+import { makeFolder } from '../runtime/make-folder.ts';
 import type { AptMirror } from './apt-sources.ts';
 
 const run = promisify(execFile);
@@ -49,7 +50,7 @@ async function download(work: string, mirror: AptMirror, fetch: AptFetch): Promi
   const packages = path.join(work, 'packages');
   const cache = path.join(work, 'cache');
   const tree = path.join(work, 'tree');
-  for (const folder of [path.join(lists, 'partial'), path.join(cache, 'archives', 'partial'), packages, tree]) await mkdir(folder, { recursive: true });
+  for (const folder of [path.join(lists, 'partial'), path.join(cache, 'archives', 'partial'), packages, tree]) await makeFolder(folder);
   // whatever the umask is: apt runs its downloads as the user _apt, who has to reach them
   for (const folder of [work, lists, cache, path.join(cache, 'archives')]) await chmod(folder, 0o755);
   const { stdout: architecture } = await run('dpkg', ['--print-architecture']);

@@ -7,10 +7,11 @@
  * the user's cache folder, so it survives checkouts, and is checked by the same version run as any other.
  * Crash: the cache holds a whole server or none (a file renamed into place); leftovers lie in the temporary folder.
  */
-import { chmod, copyFile, mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
+import { chmod, copyFile, mkdtemp, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Environment } from '../config.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
+import { makeFolder } from '../runtime/make-folder.ts';
 import { fetchWithApt } from './apt-fetch.ts';
 import { readAptMirrors } from './apt-sources.ts';
 import { cacheFolder, cachedServersFolder, compareVersions, findNatsServer, findVersion, minimumNatsVersion, type NatsServer } from './find-nats-server.ts';
@@ -59,7 +60,7 @@ export async function ensureNatsServer(environment: Environment, options: Ensure
 /** Copies the server out of an unpacked package into the cache, after running it from there. */
 async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
   const servers = cachedServersFolder(cache);
-  await mkdir(servers, { recursive: true });
+  await makeFolder(servers);
   const staging = await mkdtemp(path.join(servers, '.new-'));
   try {
     const staged = path.join(staging, 'nats-server');
@@ -71,7 +72,7 @@ async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
 
     // the rename replaces a broken server of this name, and does no harm when another set-up was faster
     const binary = path.join(servers, version, 'nats-server');
-    await mkdir(path.dirname(binary), { recursive: true });
+    await makeFolder(path.dirname(binary));
     await rename(staged, binary);
     return { binary, version };
   } finally {

@@ -1,25 +1,76 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
-import { errors } from '@nats-io/transport-node';
-import { AppError } from '../runtime/errors.ts';
+import { errors, RequestError } from '@nats-io/transport-node';
+import { AppError, isAppError } from '../runtime/errors.ts';
+import type { Problem } from '../runtime/problem.ts';
 
-/** nats-server's error codes that mean "there is no room": store limits reached, or the disk refused the write. */
+/** nats-server's error codes that mean "there is no room": limits of the account or the server reached, or the disk refused the write. */
 const noRoomCodes: ReadonlySet<number> = new Set([
+  10_002, // resource limits exceeded for account
   10_023, // insufficient resources
-  10_028, // account resources limits exceeded
+  10_027, // maximum number of streams reached
+  10_028, // insufficient memory resources available
   10_047, // insufficient storage resources available
   10_077, // maximum bytes or messages exceeded, or the store failed
+  10_122, // stream max bytes exceeds account limit
 ]);
 
-/** Turns an error of the NATS libraries, caught at the edge of the stream, into one of the service's own. */
+/** The rights that the service's user needs, as the operator's next step. */
+export const rightsTodo =
+  'Let the user of the service publish to $JS.API.> and tributary.>, and subscribe to _INBOX.>, tributary.> and $JS.EVENT.ADVISORY.STREAM.>, in the configuration of the broker: a running service then goes on by itself.';
+export const credentialsTodo = 'See that TRIBUTARY_NATS_URL has the user and password, or the token, that the broker knows.';
+const roomTodo = 'Give the account more storage for JetStream, or lower TRIBUTARY_STREAM_MAX_BYTES, which the broker sets aside for the stream.';
+const jetStreamTodo = 'Enable JetStream for the account in the configuration of the broker, or name a user of another account in TRIBUTARY_NATS_URL.';
+
+/** What the broker itself said: the error, or what caused it. */
+function findCause<T>(error: unknown, kind: new (...args: never[]) => T): T | undefined {
+  if (error instanceof kind) return error;
+  const cause = error instanceof Error ? error.cause : undefined;
+  return cause instanceof kind ? cause : undefined;
+}
+
+/** The broker's own words when it knows the service and does not let it do something; undefined for every other error. */
+export function findRefusal(error: unknown): { readonly words: string; readonly todo: string } | undefined {
+  const violation = findCause(error, errors.PermissionViolationError);
+  if (violation !== undefined) return { words: violation.message, todo: rightsTodo };
+  const stranger = findCause(error, errors.AuthorizationError) ?? findCause(error, errors.UserAuthenticationExpiredError);
+  return stranger === undefined ? undefined : { words: stranger.message, todo: credentialsTodo };
+}
+
+/** Says whether a publish was not stored because there is no room for it. */
+export function isNoRoom(error: unknown): error is JetStreamApiError {
+  return error instanceof JetStreamApiError && noRoomCodes.has(error.code);
+}
+
+/** The library exports no class for it. */
+function isJetStreamMissing(error: unknown): error is Error {
+  return error instanceof Error && error.name === 'JetStreamNotEnabled';
+}
+
+/** Says whether nobody took a message: its stream has no leader at the moment, or is gone. */
+export function isNobodyThere(error: unknown): boolean {
+  return isJetStreamMissing(error) && error.cause instanceof RequestError;
+}
+
+/**
+ * Turns an error of the NATS libraries, caught at the edge of the stream, into one of the service's own. `broker_refused`: the
+ * broker is there and will not do it, for the reason in its own words. `broker_away`: it does not answer, or not now.
+ */
 export function wrapBrokerError(error: unknown, doing: string): AppError {
   if (error instanceof AppError) return error;
+  const refusal = findRefusal(error);
+  if (refusal !== undefined) return new AppError('broker_refused', `${doing}: the broker refuses it: ${refusal.words}`, { cause: error, hint: refusal.todo });
+  if (isJetStreamMissing(error)) return new AppError('broker_refused', `${doing}: the account has no JetStream: ${error.message}`, { cause: error, hint: jetStreamTodo });
+  if (isNoRoom(error)) return new AppError('broker_refused', `${doing}: the broker has no room: ${error.message} (${error.code})`, { cause: error, hint: roomTodo });
   if (error instanceof JetStreamApiError) {
-    if (noRoomCodes.has(error.code)) return new AppError('stream_full', `${doing}: the stream is full`, { cause: error });
-    return new AppError('broker_away', `${doing}: the broker refused with ${error.code} ${error.message}`, { cause: error });
-  }
-  if (error instanceof errors.PermissionViolationError || (error instanceof Error && error.cause instanceof errors.PermissionViolationError)) {
-    return new AppError('broker_away', `${doing}: the account may not do it`, { cause: error, hint: 'Give the account leave for $JS.API.>, $JS.EVENT.ADVISORY.STREAM.>, tributary.> and _INBOX.>.' });
+    const code = error.status < 500 ? 'broker_refused' : 'broker_away';
+    return new AppError(code, `${doing}: the broker refuses it: ${error.message} (${error.code})`, { cause: error, ...(code === 'broker_refused' ? { hint: 'See what the broker and its log say about the stream and the account.' } : {}) });
   }
   if (error instanceof errors.TimeoutError) return new AppError('broker_away', `${doing}: no answer from the broker`, { cause: error });
   return new AppError('broker_away', `${doing}: the broker is away`, { cause: error });
+}
+
+/** What an operator is told of work that the broker refuses again and again; undefined for an error of another kind. */
+export function describeRefused(error: unknown, doing: string): Problem | undefined {
+  const wrapped = wrapBrokerError(error, doing);
+  return isAppError(wrapped, 'broker_refused') ? { what: wrapped.message, todo: wrapped.hint ?? '' } : undefined;
 }

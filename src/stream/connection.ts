@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
+import { connect, errors, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseServerAddresses } from '../runtime/server-addresses.ts';
-import { wrapBrokerError } from './broker-errors.ts';
+import { findRefusal, wrapBrokerError } from './broker-errors.ts';
 import { guardClientSockets, guardConnectionSocket } from './socket-guard.ts';
 
 /** Where the broker is and who we are to it. */
@@ -17,6 +17,12 @@ export interface ConnectionOptions {
   readonly logger: Logger;
 }
 
+/** Something that the broker refuses, in its own words, and what its operator can do. */
+export interface Refusal {
+  readonly words: string;
+  readonly todo: string;
+}
+
 /** A connection that renews itself for as long as it is open. Only the files of this folder use `nats`. */
 export interface StreamConnection {
   readonly nats: NatsConnection;
@@ -24,6 +30,8 @@ export interface StreamConnection {
   isConnected(): boolean;
   /** Calls `listener` each time the connection is lost; gives the function that takes it off again. */
   onDisconnect(listener: () => void): () => void;
+  /** What the broker has lately refused to this connection, a right that it lacks or its credentials, in the broker's own words. */
+  refusal(): Refusal | undefined;
   /** Round trip to the broker; throws `broker_away` when it does not answer in time. */
   ping(timeoutMs: number): Promise<void>;
   close(): Promise<void>;
@@ -33,6 +41,8 @@ const connectTimeoutMs = 2000;
 const reconnectWaitMs = 100;
 /** A broker that answers no ping for two intervals is taken for gone, and the connection is made anew. */
 const pingIntervalMs = 10_000;
+/** How long a refusal is told after it was last seen, milliseconds: whatever the service may not do, it tries more often than that. */
+const refusalHoldsMs = 15_000;
 
 /** Splits the address into the servers, which may be shown, and the credentials, which may not. */
 function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
@@ -79,7 +89,21 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
 
   guardConnectionSocket(nats);
   let connected = true;
+  let refused: { readonly refusal: Refusal; readonly atMs: number } | undefined;
   const listeners = new Set<() => void>();
+  function findFreshRefusal(): Refusal | undefined {
+    return refused !== undefined && performance.now() - refused.atMs < refusalHoldsMs ? refused.refusal : undefined;
+  }
+
+  function noteError(error: Error): void {
+    const refusal = findRefusal(error);
+    const told = findFreshRefusal()?.words === error.message;
+    // What may not be subscribed to fails where it is needed, and is done without where it is not.
+    const isSubscription = error instanceof errors.PermissionViolationError && error.operation === 'subscription';
+    if (refusal !== undefined && !isSubscription) refused = { refusal, atMs: performance.now() };
+    logger[told ? 'debug' : 'warn']({ error: error.message }, 'broker reported an error');
+  }
+
   async function watch(): Promise<void> {
     for await (const status of nats.status()) {
       switch (status.type) {
@@ -91,10 +115,11 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
         case 'reconnect':
           connected = true;
           guardConnectionSocket(nats);
+          refused = undefined;
           logger.info({ server: status.server }, 'broker connection is back');
           break;
         case 'error':
-          logger.warn({ error: status.error.message }, 'broker reported an error');
+          noteError(status.error);
           break;
         default:
           break;
@@ -123,6 +148,7 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
   return {
     nats,
     isConnected,
+    refusal: findFreshRefusal,
     ping,
     onDisconnect(listener) {
       listeners.add(listener);

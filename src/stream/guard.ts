@@ -4,7 +4,7 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/problem.ts';
 import { pause } from '../runtime/retry.ts';
-import { wrapBrokerError } from './broker-errors.ts';
+import { describeRefused, wrapBrokerError } from './broker-errors.ts';
 import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem } from './claim.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 import { hearChanges } from './stream-changes.ts';
@@ -79,6 +79,8 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
   });
   let state: State = { kind: 'unknown' };
   let changes = 0;
+  /** What keeps the stream from being looked at, time and again. */
+  let refused: Problem | undefined;
   const stopping = new AbortController();
   let waiting = new AbortController();
   const wake = (): void => waiting.abort();
@@ -115,7 +117,10 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
       try {
         await look();
         failing = false;
+        refused = undefined;
       } catch (error) {
+        // One failure alone is no finding: JetStream comes up a moment after its server.
+        refused = failing ? describeRefused(error, `look at the stream ${streamName}`) : undefined;
         // Once: it is looked again at once, and the pings report a broker that is away.
         if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
         failing = true;
@@ -154,7 +159,11 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
       const problem = takenProblem(streamName, found);
       throw new AppError('stream_shut', problem.what, { hint: problem.todo });
     },
-    problems: () => (state.kind === 'shut' ? [state.problem] : []),
+    problems() {
+      if (state.kind === 'shut') return [state.problem];
+      // A right that is missing is told by whoever watches the connection.
+      return refused === undefined || connection.refusal() !== undefined ? [] : [refused];
+    },
     async stop() {
       stopping.abort();
       wake();

@@ -5,7 +5,7 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/problem.ts';
 import { pause } from '../runtime/retry.ts';
-import { wrapBrokerError } from './broker-errors.ts';
+import { describeRefused, wrapBrokerError } from './broker-errors.ts';
 import { claimedSubject, createToken, findClaim, findKeptClaim, foreignStream, judgeClaim, keepClaim, renderMetadata, takenProblem, type Claim, type PlacedClaim } from './claim.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 import { missingProblem, unsafeProblem } from './guard.ts';
@@ -253,6 +253,8 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
       } catch (error) {
         // The pings tell of a broker that is away.
         if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
+        const refused = failing ? describeRefused(error, `look at the stream ${streamName}`) : undefined;
+        if (refused !== undefined) problems = [refused];
         failing = true;
       }
       if (asOf !== changes && problems.length === 0) continue;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { jetstream } from '@nats-io/jetstream';
 import { errors, RequestError } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
-import { wrapBrokerError } from './broker-errors.ts';
+import { findRefusal, isNobodyThere, isNoRoom, wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { noGuard, type StreamGuard } from './guard.ts';
 import { maxMessageBytes, type PublishAck, type StreamPublisher } from './stream.ts';
@@ -10,6 +10,16 @@ import { maxMessageBytes, type PublishAck, type StreamPublisher } from './stream
 /** Says whether the library gave up waiting: the message may have been stored all the same. */
 function isNoAnswer(error: unknown): boolean {
   return error instanceof errors.TimeoutError || (error instanceof RequestError && !error.isNoResponders());
+}
+
+/** What a publish that failed says: the message is not stored, or that is not known (`publish_unknown`). */
+function wrapPublishError(error: unknown, timeoutMs: number): AppError {
+  // Before the others, to which it looks like a request without an answer: the broker has thrown the message away.
+  if (findRefusal(error) !== undefined) return wrapBrokerError(error, 'publish');
+  if (isNoAnswer(error)) return new AppError('publish_unknown', `publish: no answer within ${Math.round(timeoutMs)} ms`, { cause: error });
+  if (isNoRoom(error)) return new AppError('stream_full', `publish: the stream is full: ${error.message} (${error.code})`, { cause: error });
+  if (isNobodyThere(error)) return new AppError('broker_away', 'publish: nobody takes messages for the stream at the moment', { cause: error });
+  return wrapBrokerError(error, 'publish');
 }
 
 /**
@@ -36,9 +46,8 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
       if (!(await Promise.race([guard.holds(leave), lost]))) throw new AppError('publish_unknown', 'publish: the stream was changed before the answer');
       return { stream: ack.stream, sequence: ack.seq };
     } catch (error) {
-      if (isNoAnswer(error)) throw new AppError('publish_unknown', `publish: no answer within ${Math.round(timeoutMs)} ms`, { cause: error });
       if (error instanceof assert.AssertionError) throw error;
-      throw wrapBrokerError(error, 'publish');
+      throw wrapPublishError(error, timeoutMs);
     } finally {
       forget?.();
     }

@@ -1,9 +1,9 @@
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Problem } from '../runtime/problem.ts';
 import { pause } from '../runtime/retry.ts';
-import type { StreamConnection } from './connection.ts';
+import type { Refusal, StreamConnection } from './connection.ts';
 
-/** Knows whether the broker answers, also while nobody sends or reads: an idle service must not be the last to find out. */
+/** Knows whether the broker answers, also while nobody sends or reads, and what it refuses: an idle service must not be the last to find out. */
 export interface Pulse extends Stoppable {
   problems(): readonly Problem[];
 }
@@ -18,6 +18,11 @@ export const brokerSilent: Problem = {
   todo: 'Nothing, if it is restarting or stalled for a moment: it goes on by itself. Otherwise look at its log lines and its disk; of an external one, at the cluster that TRIBUTARY_NATS_URL names.',
 };
 
+/** What is told of something that the broker refuses to this process. */
+function refusalProblem({ words, todo }: Refusal): Problem {
+  return { what: `the broker refuses what the service asks of it: ${words}`, todo };
+}
+
 /** Starts to ping the broker once a second. */
 export function startPulse(connection: StreamConnection): Pulse {
   const stopping = new AbortController();
@@ -30,7 +35,10 @@ export function startPulse(connection: StreamConnection): Pulse {
   }
   void beat();
   return {
-    problems: () => (answers ? [] : [brokerSilent]),
+    problems() {
+      const refusal = connection.refusal();
+      return [...(answers ? [] : [brokerSilent]), ...(refusal === undefined ? [] : [refusalProblem(refusal)])];
+    },
     stop: async () => stopping.abort(),
   };
 }

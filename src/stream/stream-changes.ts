@@ -1,5 +1,7 @@
 import type { StreamConnection } from './connection.ts';
 
+const answerMs = 5000;
+
 /** Hears of every change of a stream as the broker makes it. */
 export interface StreamChanges {
   /** False where the account may not hear the broker's advisories: then one has to look. */
@@ -25,7 +27,7 @@ export async function hearChanges(connection: StreamConnection, streamName: stri
     },
   });
   const forget = connection.onDisconnect(onChange);
-  await connection.nats.flush();
+  await connection.ping(answerMs);
   return {
     heard: () => heard && !subscription.isClosed(),
     stop() {

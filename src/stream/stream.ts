@@ -21,7 +21,7 @@ export interface PublishAck {
   readonly sequence: number;
 }
 
-/** Writes messages to the stream. Errors: `publish_unknown` (no answer: may be stored), `stream_full`, `stream_shut` and `broker_away` (not stored). */
+/** Writes messages to the stream. Errors: `publish_unknown` (no answer: may be stored), `stream_full`, `stream_shut`, `broker_refused` and `broker_away` (not stored). */
 export interface StreamPublisher {
   publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck>;
   /** Round trip to the broker; throws `broker_away` when it does not answer in time. */

@@ -57,9 +57,9 @@ async function readKeys(data: string): Promise<Reading> {
 async function readReports(data: string): Promise<Reading> {
   const { logger, errors } = countErrors();
   const store = await openReportStore(clock, logger, { reportsDir: path.join(data, 'reports'), linkTtlSeconds: 3600 });
-  const jobs = store.list();
+  const jobs = store.list().toSorted((a, b) => a.id - b.id);
   const next = await store.create({ idUser: '1', idAccount: 1, event: 'customEvents', request: {} });
-  return { answer: [jobs, next.id], errors: errors() + store.damaged.length };
+  return { answer: [jobs, next.id], errors: errors() + store.damaged().length };
 }
 
 beforeAll(async () => {

@@ -35,8 +35,8 @@ const defects: Readonly<Record<string, Defect>> = {
   },
   'an export request ends before its end is written': {
     file: 'src/reports/store.ts',
-    from: 'await writeJobFile(folderOf(job.id), job);\n    jobs.set(job.id, job);',
-    to: 'jobs.set(job.id, job); await writeJobFile(folderOf(job.id), job);',
+    from: 'await writeJobFile(folderOf(job.id), job);\n    jobs.keep(job);',
+    to: 'jobs.keep(job); await writeJobFile(folderOf(job.id), job);',
     part: 'export requests',
   },
 };

@@ -115,6 +115,7 @@ function checkText(path: string, text: string): string[] {
     ...(/^\s*export\s+default\b/m.test(code) ? ['has a default export'] : []),
     ...(/^\s*export\s+\*/m.test(code) ? ['re-exports everything of another file'] : []),
     ...(/^\s*(export\s+)?(const\s+)?enum\s/m.test(code) ? ['has an enum'] : []),
+    ...(/\bmkdir(Sync)?\([^;]*\brecursive:/.test(code) ? ['makes folders by the recursion of mkdir, which never ends below /proc: runtime/make-folder.ts does'] : []),
     ...(!['main.ts', 'runtime/role-process.ts'].includes(path) && /\bprocess\.(argv|exit|exitCode|env|stdout|stderr|stdin|cwd|chdir)\b/.test(code) ? ['touches the process, which only main.ts and a role’s entry do'] : []),
   ];
 }

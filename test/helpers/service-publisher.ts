@@ -9,7 +9,7 @@ import { silentLogger } from './nats.ts';
 /** Opens the stream of the service that runs on a data folder, to publish to it as its import does. `close` ends the connection. */
 export async function openServicePublisher(dataDir: string, name: string): Promise<StreamPublisher> {
   const [state] = readServiceStates(dataPaths(dataDir).run);
-  if (state === undefined) throw new Error(`no service runs on ${dataDir}`);
+  if (state?.natsUrl === undefined) throw new Error(`no service with a broker runs on ${dataDir}`);
   const connection = await openConnection({ url: state.natsUrl, name, logger: silentLogger });
   const guard = await openGuard(connection, { streamName, claimFile: dataPaths(dataDir).claim, logger: silentLogger });
   return {

@@ -14,6 +14,8 @@ import type { Process, World } from './world.ts';
 interface ExportProcess {
   readonly process: Process;
   open: { readonly store: ReportStore; readonly runner: JobRunner } | undefined;
+  /** Every request of earlier processes was read, or could not be. */
+  isRead: boolean;
 }
 
 interface Play {
@@ -44,18 +46,20 @@ function start(play: Play): void {
   play.starts += 1;
   const process = world.start(`export ${play.starts}`, async () => {
     try {
-      const store = await openReportStore(world.clock, logger, { reportsDir, linkTtlSeconds });
+      const store = await openReportStore(world.clock, logger, { reportsDir, linkTtlSeconds, readFirst: 2 });
       const access = { current: () => ({ appsOfAccount: () => [], findApp: () => undefined, findAppByToken: () => undefined, findUser: (idUser: string) => ({ idUser, name: idUser, idAccount: 1, secret: 's', canExport: true, maxExports: undefined }) }), mayLackApps: () => false, mayLackUsers: () => false, problems: () => [], onChange: () => () => undefined, close: () => undefined };
       const runner = startJobRunner({ store, access, clock: world.clock, logger, onEnd: () => undefined, onDamage: () => undefined }, { workers: 2, timeoutMs: 600_000, tableDir: reportsDir, limits });
       startSweeper(store, world.clock, logger);
       opened.open = { store, runner };
+      await store.load(new AbortController().signal, () => runner.wake());
+      opened.isRead = true;
     } catch (error) {
       world.note(`${process.name} ends: ${describeError(error)}`);
       if (process.faults === 0) play.violation ??= error;
       end(play);
     }
   });
-  const opened: ExportProcess = { process, open: undefined };
+  const opened: ExportProcess = { process, open: undefined, isRead: false };
   play.current = opened;
 }
 
@@ -81,13 +85,14 @@ function ask(play: Play): void {
 }
 
 /** Every answered request is there, ended at most once, and a result is whole. */
-function look({ world, reportsDir, created, current, latestMs }: Play): void {
+async function look({ world, reportsDir, created, current, latestMs }: Play): Promise<void> {
   if (current?.open === undefined) return;
   const { store } = current.open;
+  const read = new Set(store.list().map(({ id }) => id));
   for (const [id, known] of created) {
-    const job = store.find(id);
-    // One that could not be read at the start is left for the next: it is there, and the log tells.
-    if (job === undefined && current.process.faults > 0 && existsSync(path.join(reportsDir, String(id), 'job.json'))) continue;
+    // Asking makes it durable, as it does for a client. One that could not be read is left for later: it is there, and the log tells.
+    const job = read.has(id) ? await store.find(id) : undefined;
+    if (job === undefined && (!current.isRead || current.process.faults > 0) && existsSync(path.join(reportsDir, String(id), 'job.json'))) continue;
     if (job === undefined) {
       // It may have ended and been deleted between two looks.
       assert(latestMs >= known.earliestMs + linkTtlSeconds * 1000 - 1000, `request ${id} was answered and is gone`);
@@ -107,7 +112,7 @@ function look({ world, reportsDir, created, current, latestMs }: Play): void {
   }
 }
 
-function disturb(play: Play, rate: number): void {
+async function disturb(play: Play, rate: number): Promise<void> {
   const { world } = play;
   const { random } = world;
   if (random.chance(0.03 * Math.sign(rate))) ask(play);
@@ -129,7 +134,7 @@ function disturb(play: Play, rate: number): void {
   const nowMs = world.clock.nowMs();
   play.latestMs = Math.max(play.latestMs, nowMs);
   for (const known of play.created.values()) known.earliestMs = Math.min(known.earliestMs, nowMs);
-  if (random.chance(0.05)) look(play);
+  if (random.chance(0.05)) await look(play);
   // A worker whose parent is gone ends when it notices.
   for (const [worker, parent] of workers) if (parent?.dead === true && random.chance(0.05)) world.kill(worker);
   if (play.current === undefined) start(play);
@@ -137,7 +142,7 @@ function disturb(play: Play, rate: number): void {
 
 async function run(play: Play, rate: number, isDone: () => boolean, steps: number): Promise<boolean> {
   for (let step = 0; step < steps && !isDone(); step += 1) {
-    disturb(play, rate);
+    await disturb(play, rate);
     await play.world.step();
     if (play.violation !== undefined) throw play.violation;
   }
@@ -163,16 +168,16 @@ export async function playJobs(world: World, steps: number): Promise<Readonly<Re
   world.note('no more faults');
   world.faultRate = 0;
   end(play);
-  const isOver = (): boolean => play.current?.open?.store.list().every((job) => !isInProgress(job)) === true && workers.size === 0;
+  const isOver = (): boolean => play.current?.isRead === true && play.current.open?.store.list().every((job) => !isInProgress(job)) === true && workers.size === 0;
   assert(await run(play, 0, isOver, settleSteps), 'requests stay in progress');
-  look(play);
+  await look(play);
   // One more start: what ends of processes have left has to be gone then.
   end(play);
   assert(await run(play, 0, () => isOver(), settleSteps), 'requests stay in progress');
-  look(play);
+  await look(play);
   assertTidy(play);
   world.stepClock(2 * linkTtlSeconds * 1000);
-  const isEmpty = (): boolean => play.current?.open?.store.list().length === 0;
+  const isEmpty = (): boolean => play.current?.isRead === true && play.current.open?.store.count() === 0;
   assert(await run(play, 0, isEmpty, settleSteps), 'ended requests are not deleted');
   const left = readdirSync(play.reportsDir).filter((name) => name !== 'highest-id');
   assert(left.length === 0, `left over after the links ended: ${left.join(', ')}`);

@@ -47,6 +47,7 @@ describe('the check itself', () => {
     ['a default export', 'lake/log.ts', 'export default function log() {}'],
     ['an enum', 'model/kinds.ts', 'export enum Kind { login }'],
     ['a long file', 'lake/log.ts', 'a();\n'.repeat(401)],
+    ['folders made by the recursion of mkdir', 'lake/log.ts', 'await mkdir(folder, { recursive: true, mode: 0o700 });'],
     ['the process outside main', 'cli/start.ts', 'process.exit(1);'],
   ])('finds %s', (_what, file, text) => {
     expect(findBreaches([{ path: file, text }])).toHaveLength(1);

@@ -4,10 +4,13 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { isAppError } from '../../../src/runtime/errors.ts';
 import { settlePorts } from '../../../src/runtime/ports.ts';
 import { openConnection, type StreamConnection } from '../../../src/stream/connection.ts';
 import { openGuard } from '../../../src/stream/guard.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
+import { assertMayPublish, startPublishProbe } from '../../../src/stream/publish-probe.ts';
+import { startPulse } from '../../../src/stream/pulse.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { natsBinary, silentLogger, type TestNats } from '../../helpers/nats.ts';
 import { claimFor, findLost, startPublishing } from '../../helpers/owned-stream.ts';
@@ -26,8 +29,14 @@ interface Denied {
   readonly subscribe?: readonly string[];
 }
 
+interface Limits {
+  readonly storeBytes?: number;
+  /** The service's user is of an account of its own, which has no JetStream. */
+  readonly apart?: boolean;
+}
+
 /** Starts a broker whose operator may do everything, and whose service may not use some subjects. */
-async function startLimited(denied: Denied): Promise<Account> {
+async function startLimited(denied: Denied, { storeBytes = 268_435_456, apart = false }: Limits = {}): Promise<Account> {
   const folder = testFolder();
   const [port] = await settlePorts('127.0.0.1', [{ port: 0, what: 'broker port' }]);
   const config = path.join(folder, 'nats.conf');
@@ -35,8 +44,10 @@ async function startLimited(denied: Denied): Promise<Account> {
     const permissions = `permissions: { publish: { deny: ${JSON.stringify(publish)} }, subscribe: { deny: ${JSON.stringify(subscribe)} } }`;
     const lines = [
       `listen: "127.0.0.1:${port}"`,
-      `jetstream { store_dir: ${JSON.stringify(path.join(folder, 'store'))}, max_file_store: 268435456, sync_interval: always }`,
-      `authorization { users: [ { user: operator, password: o }, { user: service, password: s, ${permissions} } ] }`,
+      `jetstream { store_dir: ${JSON.stringify(path.join(folder, 'store'))}, max_file_store: ${storeBytes}, sync_interval: always }`,
+      apart
+        ? 'accounts { OPERATOR { jetstream: enabled, users: [ { user: operator, password: o } ] }, SERVICE { users: [ { user: service, password: s } ] } }'
+        : `authorization { users: [ { user: operator, password: o }, { user: service, password: s, ${permissions} } ] }`,
     ];
     writeFileSync(config, lines.join('\n'));
   };
@@ -95,6 +106,60 @@ describe('an account that may not do everything', () => {
     await operator.streams.update('SHARED', { max_age: 0 });
     await waitFor('the end of the problem', () => owner.problems().length === 0);
     await owner.stop();
-    await expect(claimFor(nats as TestNats, folder)).rejects.toMatchObject({ message: 'claim the stream SHARED: the account may not do it' });
+    await expect(claimFor(nats as TestNats, folder)).rejects.toMatchObject({
+      code: 'broker_refused',
+      message: expect.stringMatching(/^claim the stream SHARED: the broker refuses it: Permissions Violation for Publish to "\$JS\.API\.STREAM\.UPDATE\.SHARED"/) as string,
+    });
+  });
+
+  it('may not use the API of JetStream: a start says so in the words of the broker, and what the user needs', async () => {
+    const { nats } = await startLimited({ publish: ['$JS.API.>'] });
+    await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({
+      code: 'broker_refused',
+      message: expect.stringMatching(/Permissions Violation for Publish to "\$JS\.API\./) as string,
+      hint: expect.stringContaining('$JS.API.> and tributary.>') as string,
+    });
+  });
+
+  it('has no JetStream: a start says so', async () => {
+    const { nats } = await startLimited({}, { apart: true });
+    await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({ message: expect.stringMatching(/JetStream/) as string, hint: expect.stringContaining('JetStream') as string });
+    await expect(claimFor(nats as TestNats, testFolder())).rejects.not.toMatchObject({ code: 'broker_away' });
+  });
+
+  it('has too little storage: a start names the shortage, not a full stream, and the setting', async () => {
+    const { nats } = await startLimited({}, { storeBytes: 1_048_576 });
+    await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({
+      code: 'broker_refused',
+      message: expect.stringMatching(/has no room: insufficient storage resources available/) as string,
+      hint: expect.stringContaining('TRIBUTARY_STREAM_MAX_BYTES') as string,
+    });
+  });
+
+  it('may not publish events: known without a client, at the start and while it runs, and over when the right is given', async () => {
+    const { operator, nats, deny } = await startLimited({});
+    const folder = testFolder();
+    const stream = { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json') };
+    await (await claimFor(nats as TestNats, folder)).stop();
+    const connection = await nats.connect();
+    await assertMayPublish(connection, stream);
+    const pulse = startPulse(connection);
+    const probe = startPublishProbe(connection, stream);
+    onTestFinished(() => Promise.all([pulse.stop(), probe.stop()]).then(() => undefined));
+    expect(pulse.problems()).toEqual([]);
+
+    await deny({ publish: ['tributary.>'] });
+    const guard = await openGuard(await nats.connect(), { ...stream, logger: silentLogger });
+    onTestFinished(() => guard.stop());
+    let told: unknown;
+    await waitFor('a start is refused', () => assertMayPublish(connection, stream).then(() => false, (error: unknown) => ((told = error), true)));
+    expect(told).toMatchObject({ code: 'broker_refused', message: expect.stringContaining('Permissions Violation for Publish to "tributary.SHARED.events.') as string });
+    await waitFor('a publish is refused', () => openPublisher(connection, guard).publish(Buffer.from('x'), 1000).then(() => false, (error: unknown) => isAppError(error, 'broker_refused')));
+    expect(pulse.problems()).toMatchObject([{ what: expect.stringContaining('the broker refuses what the service asks of it: Permissions Violation') as string, todo: expect.stringContaining('tributary.>') as string }]);
+
+    await deny({});
+    await waitFor('events are taken', () => openPublisher(connection, guard).publish(Buffer.from('x'), 1000).then(() => true, () => false));
+    // The tries themselves are in no stream.
+    expect((await operator.streams.info('SHARED')).state.messages).toBe(1);
   });
 });

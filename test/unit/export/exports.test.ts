@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { User } from '../../../src/access/access.ts';
@@ -19,7 +20,7 @@ const userOf = (idUser: string, idAccount: number): User => ({ idUser, name: idU
 const reportOf = (user: User): NewReport => ({ idUser: user.idUser, idAccount: user.idAccount, event: 'customEvents', request: {} });
 
 /** The rules of the export area over a store of their own; no request is ever run. */
-async function openExports(): Promise<{ readonly exports: Exports; readonly store: ReportStore }> {
+async function openExports(loaded: Promise<void> = Promise.resolve()): Promise<{ readonly exports: Exports; readonly store: ReportStore }> {
   const folder = testFolder();
   const store = await openReportStore(clock, logger, { reportsDir: path.join(folder, 'reports'), linkTtlSeconds: 60 });
   const access = openAccessReader({ access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') }, logger);
@@ -29,16 +30,16 @@ async function openExports(): Promise<{ readonly exports: Exports; readonly stor
   const limits = { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 128, threads: 1 };
   const runner = startJobRunner({ store, access, clock, logger, onEnd: () => undefined, onDamage: () => undefined }, { workers: 0, timeoutMs: 1000, tableDir: folder, limits });
   onTestFinished(() => runner.stop());
-  return { exports: createExports({ store, runner, zoneDays: createZoneDays(duckdb), clock }, { maxExports: 2 }), store };
+  return { exports: createExports({ store, runner, zoneDays: createZoneDays(duckdb), clock, loaded }, { maxExports: 2, loadWaitMs: 10 }), store };
 }
 
 test('a request is found by every user of its account, and does not exist for those of another', async () => {
   const { exports, store } = await openExports();
   const [ann, bea, eve] = [userOf('1', 1), userOf('2', 1), userOf('3', 2)];
   const { id } = await store.create(reportOf(ann));
-  expect(exports.find(ann, String(id))?.id).toBe(id);
-  expect(exports.find(bea, String(id))?.id).toBe(id);
-  expect(exports.find(eve, String(id))).toBeUndefined();
+  expect((await exports.find(ann, String(id)))?.id).toBe(id);
+  expect((await exports.find(bea, String(id)))?.id).toBe(id);
+  expect(await exports.find(eve, String(id))).toBeUndefined();
 });
 
 test('a list has the requests of its user, not those of a colleague, nor those made when the user was of another account', async () => {
@@ -47,7 +48,18 @@ test('a list has the requests of its user, not those of a colleague, nor those m
   const own = await store.create(reportOf(ann));
   await store.create(reportOf(userOf('2', 1)));
   await store.create(reportOf(userOf('1', 2)));
-  expect(exports.list(ann).map((job) => job.id)).toEqual([own.id]);
+  expect(await exports.list(ann)).toMatchObject([{ id: own.id }]);
+});
+
+test('a list is refused for now, and not cut short, while the requests of earlier processes are being read', async () => {
+  const reading = new AbortController();
+  const { exports, store } = await openExports(once(reading.signal, 'abort').then(() => undefined));
+  const ann = userOf('1', 1);
+  const own = await store.create(reportOf(ann));
+  expect(await exports.list(ann)).toEqual({ code: 500, retryAfterSeconds: 5 });
+  expect((await exports.find(ann, String(own.id)))?.id).toBe(own.id);
+  reading.abort();
+  expect(await exports.list(ann)).toMatchObject([{ id: own.id }]);
 });
 
 test('requests of another account leave room in this one, those of a colleague take it', async () => {

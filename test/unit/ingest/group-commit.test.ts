@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { expect, test } from 'vitest';
 import { createGroupCommit, type GroupCommit } from '../../../src/ingest/group-commit.ts';
 import { createTrouble } from '../../../src/ingest/trouble.ts';
+import { AppError } from '../../../src/runtime/errors.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { maxMessageBytes } from '../../../src/stream/stream.ts';
 
@@ -57,5 +58,25 @@ test('what would not fit into the waiting room is refused at once, and what wait
   release();
   expect(new Set((await Promise.all([first, ...waiting])).map(({ state }) => state))).toEqual(new Set(['stored']));
   expect(published.reduce((sum, { length }) => sum + length, 0)).toBe(839 * 10_001);
+  await groups.drain();
+});
+
+test('what the broker does not allow is refused at once, and taken as soon as it is allowed', async () => {
+  let isAllowed = false;
+  const publisher = {
+    publish: async () => {
+      if (!isAllowed) throw new AppError('broker_refused', 'publish: the broker refuses it');
+      return { stream: 'TEST', sequence: 1 };
+    },
+    ping: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+  };
+  const trouble = createTrouble(() => false);
+  const groups = createGroupCommit({ publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, trouble }, { maxWaitingBytes: 1024, answerWithinMs: 3_600_000 });
+  expect(await groups.append(Buffer.from('a\n'))).toEqual({ state: 'refused', detail: 'not stored: the broker refuses it' });
+  // The connection tells it, in the broker's words.
+  expect(trouble.problems()).toEqual([]);
+  isAllowed = true;
+  expect(await groups.append(Buffer.from('a\n'))).toEqual({ state: 'stored' });
   await groups.drain();
 });

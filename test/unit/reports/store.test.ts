@@ -48,8 +48,8 @@ describe('the report store', () => {
     await first.create(report);
     await first.end(2, { state: 'failed', error: 'why' });
     const second = await open(folder);
-    expect(second.find(id)).toMatchObject({ state: 'running', attempts: 1 });
-    expect(second.find(2)).toMatchObject({ state: 'failed', error: 'why', finishedMs: nowMs, expiresSeconds: 1_700_000_060 });
+    expect(await second.find(id)).toMatchObject({ state: 'running', attempts: 1 });
+    expect(await second.find(2)).toMatchObject({ state: 'failed', error: 'why', finishedMs: nowMs, expiresSeconds: 1_700_000_060 });
   });
 
   it('publishes the folder of the attempt that succeeded, and removes those that did not', async () => {
@@ -97,8 +97,8 @@ describe('the report store', () => {
     await first.create(report);
     writeFileSync(path.join(folder, '1', 'job.json'), '{"version":1,');
     const second = await open(folder);
-    expect(second.find(1)).toBeUndefined();
-    expect(second.find(2)).toMatchObject({ state: 'queued' });
+    expect(await second.find(1)).toBeUndefined();
+    expect(await second.find(2)).toMatchObject({ state: 'queued' });
     expect((await second.create(report)).id).toBe(3);
   });
 
@@ -107,10 +107,10 @@ describe('the report store', () => {
     const { id } = await store.create(report);
     const first = await store.beginAttempt(id);
     await store.releaseAttempt(id, first.folder, 'nothing');
-    expect(store.find(id)).toMatchObject({ state: 'queued', attempts: 0 });
+    expect(await store.find(id)).toMatchObject({ state: 'queued', attempts: 0 });
     const second = await store.beginAttempt(id);
     await store.releaseAttempt(id, second.folder, 'failure');
-    expect(store.find(id)).toMatchObject({ state: 'queued', attempts: 1 });
+    expect(await store.find(id)).toMatchObject({ state: 'queued', attempts: 1 });
   });
 
   it('tells an interrupted attempt, of a worker or of the process that ran it, from one that failed', async () => {
@@ -118,11 +118,11 @@ describe('the report store', () => {
     const store = await open(folder);
     const { id } = await store.create(report);
     await store.releaseAttempt(id, (await store.beginAttempt(id)).folder, 'interruption');
-    expect(store.find(id)).toMatchObject({ state: 'queued', attempts: 0, interruptions: 1 });
+    expect(await store.find(id)).toMatchObject({ state: 'queued', attempts: 0, interruptions: 1 });
     await store.beginAttempt(id);
     const after = await open(folder);
     await after.releaseAttempt(id, (await after.beginAttempt(id)).folder, 'failure');
-    expect(after.find(id)).toMatchObject({ state: 'queued', attempts: 1, interruptions: 2 });
+    expect(await after.find(id)).toMatchObject({ state: 'queued', attempts: 1, interruptions: 2 });
   });
 
   it('remembers the progress that was told, over a crash', async () => {

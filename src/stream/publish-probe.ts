@@ -1,0 +1,49 @@
+import { jetstream } from '@nats-io/jetstream';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import { pause } from '../runtime/retry.ts';
+import { findRefusal, wrapBrokerError } from './broker-errors.ts';
+import { claimedSubject, findKeptClaim } from './claim.ts';
+import type { StreamConnection } from './connection.ts';
+
+export interface ProbedStream {
+  readonly streamName: string;
+  /** The file of the claim that the service of this data folder holds: it names the subject. */
+  readonly claimFile: string;
+}
+
+const probeEveryMs = 5000;
+const answerMs = 2000;
+/** No stream has this name: blanks are not allowed in one. */
+const noStream = 'no stream';
+
+/**
+ * Throws `broker_refused` when the broker does not let this user publish events. Tried by a message that asks for another stream
+ * than the one it reaches: the broker looks at the user's rights first, then refuses the message, and stores nothing.
+ */
+export async function assertMayPublish(connection: StreamConnection, { streamName, claimFile }: ProbedStream): Promise<void> {
+  const claim = await findKeptClaim(claimFile).catch(() => undefined);
+  if (claim === undefined || !connection.isConnected()) return;
+  try {
+    await jetstream(connection.nats).publish(claimedSubject(streamName, claim.token), '', { timeout: answerMs, expect: { streamName: noStream } });
+  } catch (error) {
+    // Any other answer says nothing of rights. What else may be wrong is told by the guard and the pings.
+    if (findRefusal(error) !== undefined) throw wrapBrokerError(error, `publish to the stream ${streamName}`);
+  }
+}
+
+/**
+ * Tries every few seconds whether the broker lets this process publish: an idle service must not learn it from its first
+ * client. The connection keeps what it is refused, and its pulse tells of it.
+ */
+export function startPublishProbe(connection: StreamConnection, stream: ProbedStream): Stoppable {
+  const stopping = new AbortController();
+  async function run(): Promise<void> {
+    while (!stopping.signal.aborted) {
+      await assertMayPublish(connection, stream).catch(() => undefined);
+      await pause(probeEveryMs, stopping.signal);
+    }
+  }
+  void run();
+  // Not waited for: the answer may be that of a stalled broker.
+  return { stop: async () => stopping.abort() };
+}

@@ -1,0 +1,101 @@
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { settlePorts } from '../../src/runtime/ports.ts';
+import { temporaryFolder, testFolder } from '../helpers/folder.ts';
+import { listServiceProcesses, listTree, isAlive, signalProcess } from '../helpers/processes.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
+import { waitFor, within } from '../helpers/wait.ts';
+
+/** Every start ends in one sentence, or runs; and what runs waits for nothing that it does not need. */
+
+const program = path.resolve(import.meta.dirname, '../../dist/main.js');
+const root = temporaryFolder();
+const services: TestService[] = [];
+
+async function start(dataDir: string, ...words: readonly string[]): Promise<TestService> {
+  const service = await startTestService({ dataDir, words });
+  services.push(service);
+  return service;
+}
+
+afterEach(async () => {
+  for (const service of services.splice(0)) await service.destroy();
+});
+
+/** Runs the program and returns what it wrote on standard error, once it has failed. One that does not end is killed. */
+async function fail(...words: readonly string[]): Promise<string> {
+  return await promisify(execFile)(process.execPath, [program, ...words], { timeout: 50_000, killSignal: 'SIGKILL' }).then(
+    () => 'it did not fail',
+    ({ killed, stderr }: { killed: boolean; stderr: string }) => (killed ? `it did not end: ${stderr}` : stderr),
+  );
+}
+
+describe('a start', () => {
+  it('on a data folder that cannot be made ends with one sentence', async () => {
+    expect(await fail('start', '--data', '/proc/tributary', '--s2s-port', '0', '--api-port', '0')).toMatch(/^tributary: the data folder \/proc\/tributary cannot be used .*Name another by --data.*\n$/);
+    expect(await fail('app', 'add', '1', '--platform', 'web', '--data', '/proc/tributary')).toMatch(/^tributary: the data folder \/proc\/tributary cannot be used .*\n$/);
+  });
+
+  it('on a data folder in which a named pipe stands for a file ends with one sentence', async () => {
+    const dataDir = testFolder();
+    execFileSync('mkfifo', [path.join(dataDir, 'access.json')]);
+    expect(await fail('start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0')).toMatch(/^tributary: .*access\.json is a named pipe.*\n$/);
+  });
+
+  it('takes events before the other roles are ready, and is ready when all are', async () => {
+    const dataDir = path.join(root, 'side-by-side');
+    mkdirSync(dataDir);
+    const [port] = await settlePorts('127.0.0.1', [{ port: 0, what: 'import port' }]);
+    const child = spawn(process.execPath, [program, 'start', '--data', dataDir, '--s2s-port', String(port), '--api-port', '0'], { stdio: ['ignore', 'pipe', 'ignore'] });
+    const pid = child.pid ?? 0;
+    onTestFinished(() => listTree(pid).forEach((each) => void signalProcess(each, 'SIGKILL')));
+    let isReady = false;
+    const ready = once(createInterface({ input: child.stdout }), 'line').then(() => (isReady = true));
+    // Held as if it had much to read.
+    const stopped = new Map<string, number>();
+    await waitFor('the export and the compact role run', () => {
+      for (const { role, pid: found } of listServiceProcesses(pid)) if (['export', 'compact'].includes(role) && !stopped.has(role) && signalProcess(found, 'SIGSTOP')) stopped.set(role, found);
+      return stopped.size === 2;
+    });
+    await waitFor('import answers', () => fetch(`http://127.0.0.1:${port}/v1/login/`, { method: 'POST' }).then(({ status }) => status === 403, () => false), 40_000);
+    expect(isReady).toBe(false);
+    for (const held of stopped.values()) signalProcess(held, 'SIGCONT');
+    await within('the service is ready', ready);
+    const tree = listTree(pid);
+    child.kill('SIGTERM');
+    expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
+    await waitFor('every process is gone', () => !tree.some(isAlive));
+  });
+});
+
+describe('roles apart', () => {
+  it('export runs alone without a broker, and beside a service of the other roles on the same folder', async () => {
+    const dataDir = path.join(root, 'apart');
+    const exporter = await start(dataDir, '--role', 'export');
+    expect(exporter.processes().map(({ role }) => role).toSorted()).toEqual(['export', 'supervisor']);
+    expect(existsSync(path.join(dataDir, 'nats'))).toBe(false);
+    const others = await start(dataDir, '--role', 'ingest,compact');
+    const { token } = await others.command('app', 'add', '1', '--platform', 'web');
+    const post = () => fetch(`${others.s2s}/v1/login/?idApp=1`, { method: 'POST', headers: { authorization: String(token) }, body: '{"customUserId":"u"}' });
+    await waitFor('the app is known', async () => (await post()).status === 200);
+    await waitFor('the event is in the lake', async () => (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored === 1);
+    expect(await others.command('status')).toMatchObject({ running: true, stream: { lagMessages: 0 }, problems: [] });
+    expect((await fetch(`${exporter.api}/readyz`)).status).toBe(200);
+    await others.stop();
+    await exporter.stop();
+  });
+
+  it('import beside a compactor that has a broker of its own is refused, with what to set', async () => {
+    const dataDir = path.join(root, 'split');
+    const first = await start(dataDir, '--role', 'compact');
+    const said = await fail('start', '--role', 'ingest', '--data', dataDir, '--s2s-port', '0');
+    expect(said).toMatch(new RegExp(`^tributary: ${dataDir} is in use by the tributary service \\(pid ${first.pid}\\)\\. .*name to each the same NATS server by TRIBUTARY_NATS_URL.*\\n$`));
+    await first.stop();
+  });
+});
