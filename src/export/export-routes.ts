@@ -31,7 +31,7 @@ interface CallContext {
   /** The address for links, without a slash at its end. */
   readonly baseUrl: string;
   /** Says that the client has broken the connection off: no answer reaches it. */
-  isGone(): boolean;
+  readonly isGone: () => boolean;
 }
 type Method = (user: User, given: Arguments, call: CallContext) => Promise<Answer> | Answer;
 

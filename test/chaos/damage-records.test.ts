@@ -1,4 +1,5 @@
-import { cpSync, rmSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { cpSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pino } from 'pino';
 import { beforeAll, expect, test } from 'vitest';
@@ -7,13 +8,14 @@ import { openAccessReader } from '../../src/access/store.ts';
 import { createRandom } from '../../src/cli/demo/random.ts';
 import { openSigningKeys, rotateSigningKey, signingKeysPath } from '../../src/reports/signing-keys.ts';
 import { openReportStore } from '../../src/reports/store.ts';
+import { createVerifiedFiles, isFault } from '../../src/reports/verified-files.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordDamage, runDamages } from '../helpers/damage.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 
-/** The records of the service: who may do what, the keys, the export requests. Each is read as its stage reads it at a start. */
+/** The records of the service: who may do what, the keys, the export requests, and their files. Each is read as its stage reads it. */
 
 const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 10, long: 200 });
 const seed = chaosSeed();
@@ -62,6 +64,26 @@ async function readReports(data: string): Promise<Reading> {
   return { answer: [jobs, next.id], errors: errors() + store.damaged().length };
 }
 
+/** The files of the requests, as a download reads them. */
+async function readReportFiles(data: string): Promise<Reading> {
+  const { logger, errors } = countErrors();
+  const store = await openReportStore(clock, logger, { reportsDir: path.join(data, 'reports'), linkTtlSeconds: 3600 });
+  const files = createVerifiedFiles(logger);
+  const texts: (string | undefined)[] = [];
+  for (const { id, files: parts = [] } of store.list()) {
+    for (const file of parts) {
+      const opened = await files.open({ idReport: id, path: store.filePath(id, file.name), file });
+      if (isFault(opened)) continue;
+      texts.push(await opened.readFile('utf8'));
+      await opened.close();
+    }
+  }
+  return { answer: texts, errors: errors() };
+}
+
+const reportName = '2.customEvents.csv';
+const reportText = `eventName\n${Array.from({ length: 300 }, (_, row) => `name ${row}`).join('\n')}\n`;
+
 beforeAll(async () => {
   const paths = accessPaths(original);
   const given = [await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, 0), await addApp(paths, { idApp: 2, platform: 'game', idAccount: 2, idProject: 7 }, 0), await addAppToken(paths, 1, 0)];
@@ -75,7 +97,8 @@ beforeAll(async () => {
   const request = { event: 'customEvents', selectors: ['eventName'], timezone: 'UTC', idApp: ['1'] };
   for (let n = 0; n < 5; n += 1) await store.create({ idUser: '1', idAccount: 1 + (n % 2), event: 'customEvents', request });
   const { folder: attempt } = await store.beginAttempt(2);
-  await store.end(2, { state: 'success', files: [{ name: '2.customEvents.csv', rows: 3, bytes: 100, sha256: 'a'.repeat(64) }] }, attempt);
+  writeFileSync(path.join(attempt, reportName), reportText);
+  await store.end(2, { state: 'success', files: [{ name: reportName, rows: 300, bytes: reportText.length, sha256: createHash('sha256').update(reportText).digest('hex') }] }, attempt);
   await store.end(3, { state: 'canceled' });
   await store.remove(5);
 });
@@ -85,6 +108,7 @@ const kinds: Readonly<Record<string, { readonly file: (data: string, pick: numbe
   'the key of the secrets': { file: (data) => path.join(data, 'keys', 'secrets.key'), read: readAccess },
   'the signing keys': { file: (data) => signingKeysPath(path.join(data, 'keys')), read: readKeys },
   'export requests': { file: (data, pick) => path.join(data, 'reports', String(pick), 'job.json'), read: readReports },
+  'report files': { file: (data) => path.join(data, 'reports', '2', 'parts', reportName), read: readReportFiles },
   'the highest request id': { file: (data) => path.join(data, 'reports', 'highest-id'), read: readReports },
 };
 

@@ -21,6 +21,12 @@ describe('links', () => {
   let running: RunningArea;
   let data: AnswerData;
 
+  /** Asks for a link under conditions; gives the status, and the envelope's code where there is one. */
+  async function ask(link: string, headers: Record<string, string>, method = 'GET'): Promise<unknown[]> {
+    const answer = await send(running.port, link, { method, headers });
+    return [answer.status, answer.json?.code];
+  }
+
   const linkOf = (index = 0): string => targetOf(data.files?.[index]?.link ?? '');
 
   async function begin(options: Parameters<ExportArea['start']>[0] = {}): Promise<string> {
@@ -94,10 +100,6 @@ describe('links', () => {
   it('answer 412 to a client whose copy is of another file, which If-Match names', async () => {
     await begin();
     const etag = `"${data.files?.[0]?.sha256}"`;
-    const ask = async (link: string, headers: Record<string, string>, method = 'GET'): Promise<unknown[]> => {
-      const answer = await send(running.port, link, { method, headers });
-      return [answer.status, answer.json?.code];
-    };
     expect(await ask(linkOf(), { 'if-match': etag, range: 'bytes=0-0' })).toEqual([206, undefined]);
     expect(await ask(linkOf(), { 'if-match': '"other"', range: 'bytes=0-0' })).toEqual([412, 412]);
     expect(await ask(linkOf(), { 'if-match': `W/${etag}` })).toEqual([412, 412]);
