@@ -9,10 +9,11 @@
  * `tableFolderMode`, follows them by its umask (followGroupAccess), and leaves the group to the set-group-id bits of the folders.
  * Crash: a table's folder, and last the lake's, get their mode when all below have theirs; the next start does what is missing.
  */
-import { chmod, chown, lstat, mkdir, readdir, realpath, stat } from 'node:fs/promises';
+import { chmod, chown, lstat, readdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { AppError, isSystemError } from '../runtime/errors.ts';
+import { makeFolder } from '../runtime/make-folder.ts';
 import { findGroupId, mayGiveTo } from '../runtime/groups.ts';
 import { inParallel } from '../runtime/in-parallel.ts';
 
@@ -87,7 +88,7 @@ async function listTables(root: string): Promise<string[]> {
  */
 export async function openToGroup(dataDir: string, lakeDir: string, groupId: number): Promise<void> {
   try {
-    await mkdir(lakeDir, { recursive: true, mode: 0o700 });
+    await makeFolder(lakeDir);
     const root = await realpath(lakeDir);
     const stats = await lstat(root);
     const isDone = async (folder: string): Promise<boolean> => {

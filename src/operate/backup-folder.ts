@@ -3,6 +3,7 @@ import { link, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolder, removeFile, syncFile, syncFolders } from '../runtime/durable-file.ts';
 import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { makeFolder } from '../runtime/make-folder.ts';
 import { acquireLock, type Lock } from '../runtime/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { findManifest, writeManifest, type BackupManifest } from './backup-manifest.ts';
@@ -129,7 +130,7 @@ export async function openBackupFolder(dir: string, { spareLock, logger }: Backu
   async function keep(temporary: string, stored: StoredBytes): Promise<StoredBytes> {
     if (await isKept(stored)) return stored;
     const file = storedPath(dir, stored.sha256);
-    if ((await mkdir(path.dirname(file), { recursive: true, mode: 0o700 })) !== undefined) changed.add(path.join(dir, 'files'));
+    if ((await makeFolder(path.dirname(file))) !== undefined) changed.add(path.join(dir, 'files'));
     await rename(temporary, file);
     changed.add(path.dirname(file));
     whole.add(stored.sha256);

@@ -1,4 +1,4 @@
-import { mkdir, readdir } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { writeCheckpoint } from '../lake/checkpoint.ts';
 import { openDuckdb } from '../lake/duckdb.ts';
@@ -13,6 +13,7 @@ import { openTable, type Table } from '../lake/table.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { makeFolder } from '../runtime/make-folder.ts';
 import { acquireLock } from '../runtime/lock.ts';
 import { retry } from '../runtime/retry.ts';
 import type { BackupFolder } from './backup-folder.ts';
@@ -89,7 +90,7 @@ export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): 
 async function copyLog(table: Table, target: BackupFolder, { lakeDir }: LakeCopyOptions): Promise<BackupFile[]> {
   const state = table.state();
   const folder = target.workPath('table');
-  await mkdir(logFolder(folder), { recursive: true, mode: 0o700 });
+  await makeFolder(logFolder(folder));
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
     // Files that the version no longer names are not in the backup, so nobody can travel to where they were.
