@@ -37,12 +37,29 @@ type Options = NonNullable<ParseArgsConfig['options']>;
 const commonOptions = { data: { type: 'string' } } as const satisfies Options;
 
 /**
+ * Joins an option and its value where the value begins with one dash: a token's prefix and a client's id may, and no option of
+ * ours does.
+ */
+function joinDashedValues(args: readonly string[], options: Options): string[] {
+  const joined: string[] = [];
+  const end = args.indexOf('--');
+  args.forEach((word, index) => {
+    const before = joined.at(-1);
+    const isValue = /^-[^-]/.test(word) && (end === -1 || index < end) && before?.startsWith('--') === true && options[before.slice(2)]?.type === 'string';
+    if (isValue) joined[joined.length - 1] = `${before}=${word}`;
+    else joined.push(word);
+  });
+  return joined;
+}
+
+/**
  * Parses a command's words: `--name value`, `--name=value`, flags, and exactly the positional words named in `words`.
  * Anything else is a `usage` error that shows the command's usage. `--data` is in every command.
  */
 export function parseWords<O extends Options>(args: readonly string[], words: readonly string[], options: O, usage: string) {
   try {
-    const parsed = parseArgs({ args: [...args], options: { ...commonOptions, ...options }, allowPositionals: true, strict: true });
+    const known = { ...commonOptions, ...options };
+    const parsed = parseArgs({ args: joinDashedValues(args, known), options: known, allowPositionals: true, strict: true });
     if (parsed.positionals.length !== words.length) {
       throw new Error(words.length === 0 ? `unexpected word '${parsed.positionals[0]}'` : `expected ${words.join(' ')}`);
     }

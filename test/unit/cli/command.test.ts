@@ -1,0 +1,26 @@
+import { describe, expect, it } from 'vitest';
+import { parseWords } from '../../../src/cli/command.ts';
+
+const options = { revoke: { type: 'string' }, user: { type: 'string', multiple: true }, yes: { type: 'boolean' } } as const;
+const parse = (...args: string[]) => parseWords(args, ['ID'], options, 'tributary x ID');
+
+describe("a command's words", () => {
+  it('take a value that begins with a dash, as a token and a client id may', () => {
+    expect(parse('7', '--revoke', '-P6ZC3XZ').values.revoke).toBe('-P6ZC3XZ');
+    expect(parse('--revoke=-P6ZC3XZ', '7').values.revoke).toBe('-P6ZC3XZ');
+    expect(parse('7', '--user', '-5', '--user', '-6', '--yes').values).toMatchObject({ user: ['-5', '-6'], yes: true });
+  });
+
+  it.each([
+    ['an option in the place of a value', ['7', '--revoke', '--yes']],
+    ['a value that is left out', ['7', '--revoke']],
+    ['an option that there is not', ['7', '-P6ZC3XZ']],
+    ['a dash after a flag', ['7', '--yes', '-P6ZC3XZ']],
+  ])('refuse %s', (_what, args) => {
+    expect(() => parse(...args)).toThrow(expect.objectContaining({ code: 'usage' }));
+  });
+
+  it('leave words behind -- as they are', () => {
+    expect(parse('--', '-7').positionals).toEqual(['-7']);
+  });
+});
