@@ -6,21 +6,21 @@ import { isSystemError } from '../runtime/errors.ts';
 import { lakePaths } from './lake.ts';
 import { logFolder } from './log-files.ts';
 
-/** A temporary like any other: readers of the log skip it, and the sweep of a start removes what a crash has left. */
+/** In the lake's own folder, where no reader looks. A temporary like any other: the sweep of a start removes what a crash has left. */
 const fileName = '.write-probe.tmp';
 /** A whole block: a few bytes may find room in the inode on a disk that is full. */
 const bytes = Buffer.alloc(4096);
 
 /**
- * Tries whether the lake can be written, as a flush would: a file beside the commits is written, fsynced and removed, and the other
- * folders are asked for the right. A few system calls and one fsync. `assertFolder` throws when the lake's folder is another's by now:
+ * Tries whether the lake can be written, as a flush would: a file beside the table is written, fsynced and removed, and the folders
+ * are asked for the right. A few system calls and one fsync. `assertFolder` throws when the lake's folder is another's by now:
  * nothing is written then. Errors: the file system's, which name the folder.
  */
 export async function tryWrite(lakeDir: string, assertFolder: () => void): Promise<void> {
   const { root, table, young, failed, staging } = lakePaths(lakeDir);
   assertFolder();
-  for (const folder of [root, table, young, failed, staging]) await access(folder, constants.W_OK | constants.X_OK);
-  const file = path.join(logFolder(table), fileName);
+  for (const folder of [root, table, logFolder(table), young, failed, staging]) await access(folder, constants.W_OK | constants.X_OK);
+  const file = path.join(root, fileName);
   assertFolder();
   const handle = await open(file, 'w', 0o600);
   try {

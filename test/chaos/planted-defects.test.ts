@@ -21,7 +21,7 @@ interface Defect {
 /** Planted in every run. */
 const defects: Readonly<Record<string, Defect>> = {
   'messages are purged before the commit': {
-    seed: 102,
+    seed: 106,
     file: 'src/compact/compact.ts',
     from: 'const flushed = await flushBatch(',
     to: 'await reader.purgeBelow(batch.lastSequence); const flushed = await flushBatch(',

@@ -9,6 +9,10 @@ export interface ReadOnlyFolder {
   undo(): void;
 }
 
+function mount(...words: readonly string[]): void {
+  execFileSync('mount', words, { stdio: 'ignore' });
+}
+
 function listFolders(folder: string): string[] {
   return [folder, ...readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isDirectory()).flatMap(({ name }) => listFolders(path.join(folder, name)))];
 }
@@ -23,7 +27,6 @@ export function makeReadOnly(folder: string): ReadOnlyFolder | undefined {
     if (!isOver) undo();
     isOver = true;
   };
-  const mount = (...words: readonly string[]): void => void execFileSync('mount', [...words], { stdio: 'ignore' });
   let undo: () => void;
   if (process.geteuid?.() === 0) {
     try {

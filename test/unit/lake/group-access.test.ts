@@ -137,10 +137,11 @@ test('a restored lake is read by the group, and by snapshot.sql, before a servic
   const { data, stream } = await newDataFolder();
   const [dir, closed, open] = ['backup', 'closed', 'open'].map((name) => path.join(path.dirname(data), name)) as [string, string, string];
   await backUp(data, dir, stream);
+  const { signal } = new AbortController();
+  const said: unknown[] = [];
+  const say = (words: unknown): void => void said.push(words);
   const restore = async (folder: string, environment: Record<string, string>): Promise<void> => {
-    const { signal } = new AbortController();
-    const ignore = (): void => undefined;
-    await restoreCommand.run([dir, '--data', folder], { environment: { ...environment, TRIBUTARY_LOG_LEVEL: 'silent' }, entry: '', answer: ignore, print: ignore, note: ignore, stop: signal, force: signal });
+    await restoreCommand.run([dir, '--data', folder], { environment: { ...environment, TRIBUTARY_LOG_LEVEL: 'silent' }, entry: '', answer: say, print: say, note: say, stop: signal, force: signal });
   };
   await restore(closed, {});
   expect(readableFiles(closed)).toEqual([]);
