@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { completeRestore } from '../compact/complete-restore.ts';
 import { dataPaths, parseConfig } from '../config.ts';
+import { openToGroup, resolveLakeGroup } from '../lake/group-access.ts';
 import { restoreBackup } from '../operate/restore.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -24,12 +25,17 @@ export const restoreCommand: Command = {
     const paths = dataPaths(dataDir);
     const logger = createLogger(config.logLevel, { role: 'restore' });
     const clock = createClock(config.clockOffsetSeconds);
+    // Before anything is copied: a restore may take hours.
+    const groupId = config.lakeGroup === undefined ? undefined : await resolveLakeGroup(config.lakeGroup);
     const { flushMaxBytes, flushMaxRows, sealMaxBytes, retentionMs, duckdbMemoryMb } = config;
     const options = { lakeDir: paths.lake, spoolDir: path.join(paths.spool, 'restore'), flushMaxBytes, flushMaxRows, sealMaxBytes, retentionMs, duckdbMemoryMb };
     answer(
       await restoreBackup(path.resolve(positionals[0] ?? ''), dataDir, {
         completeLake: async ({ lakeVersion, madeAt }, tail) => {
-          if (lakeVersion >= 0 || tail !== undefined) await completeRestore({ clock, logger, signal: stop }, tail, madeAt, options);
+          if (lakeVersion < 0 && tail === undefined) return;
+          await completeRestore({ clock, logger, signal: stop }, tail, madeAt, options);
+          // Readers need not wait for the first start.
+          if (groupId !== undefined) await openToGroup(dataDir, paths.lake, groupId);
         },
         signal: stop,
         logger,

@@ -28,6 +28,7 @@ import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Epoch } from '../lake/lake-state.ts';
 import { engineBudget } from '../lake/row-memory.ts';
 import type { Table } from '../lake/table.ts';
+import { refusesWrites, tryWrite } from '../lake/try-write.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import { startWhenRepaired } from './await-repair.ts';
 import { createBatchBound, type BatchBound } from './batch-bound.ts';
@@ -40,6 +41,7 @@ import { gatherBatch } from './gather.ts';
 import { openRecentKeys, type RecentKeys } from './recent-keys.ts';
 import { watchStreamEnd, type StreamEnd } from './stream-end.ts';
 import { engineMemoryMb, startUpkeep, type Upkeep } from './upkeep.ts';
+import { startWriteProbe } from './write-probe.ts';
 
 export interface CompactDependencies {
   readonly reader: StreamReader;
@@ -159,7 +161,7 @@ async function purge(reader: StreamReader, epoch: Epoch): Promise<void> {
   if ((await findStreamFault(reader, epoch)) === undefined) await reader.purgeBelow(epoch.position);
 }
 
-/** Runs the flush loop until the signal aborts. A passing trouble (broker away, disk full) is waited out; others throw. */
+/** Runs the flush loop until the signal aborts. A passing trouble (broker away, disk full or read-only) is waited out; others throw. */
 async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
@@ -168,9 +170,10 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
     } catch (error) {
       if (signal.aborted) return;
       const lastedMs = loop.trouble.note(error);
-      // A broker that is away or a full disk is waited for, want of memory is met by smaller batches; anything else that lasts may go better in a new process.
+      // A broker that is away or a full disk is waited for, want of memory is met by smaller batches; anything else that lasts may go better in a
+      // new process, but not while the lake refuses to be written, whatever the error says.
       const fullDisk = isSystemError(error, 'ENOSPC', 'EDQUOT');
-      const passing = fullDisk || (isAppError(error) && (['disk', 'memory', 'broker_away', 'broker_refused', 'foreign_commit', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs)));
+      const passing = fullDisk || (isAppError(error) && (['disk', 'memory', 'broker_away', 'broker_refused', 'foreign_commit', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs))) || (await refusesWrites(loop.options.lakeDir, loop.assertFolder));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
       loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');
@@ -207,6 +210,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   closers.add('duckdb', () => duckdb.close());
   const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, assertFolder }, options);
   closers.add('upkeep', () => upkeep.stop());
+  const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(options.lakeDir, assertFolder), clock, logger });
+  closers.add('write probe', () => writeProbe.stop());
 
   const faults: SeenFault[] = [];
   const damages: string[] = [];
@@ -243,7 +248,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   return {
     failed: Promise.race([running, upkeep.running]).then(() => Promise.reject(new AppError('stopping', 'the compactor has stopped'))),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, { faults, damages, clockProblems: clockWatch.problems() }, { flush: trouble, upkeep: upkeep.problems() }),
+    facts: () => compactFacts(table, { faults, damages, clockProblems: clockWatch.problems() }, { flush: trouble, upkeep: [...writeProbe.problems(), ...upkeep.problems()] }),
   };
 }
 

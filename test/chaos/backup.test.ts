@@ -38,7 +38,7 @@ afterAll(() => {
     what: 'backups under load and kills, restored elsewhere; moved and copied folders',
     wanted: `${backups} backups, ${moves} moves and copies: every event acknowledged before is there once, books balance, 0 originals touched`,
     figures,
-    reached: figures.backups === backups && figures.moves === moves && figures.lostEvents + figures.doubledEvents + figures.inventedEvents + figures.originalsTouched === 0,
+    reached: figures.backups === backups && figures.moves === moves && figures.copies === moves && figures.lostEvents + figures.doubledEvents + figures.inventedEvents + figures.originalsTouched === 0,
     seed,
     again,
   });

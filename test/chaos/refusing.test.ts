@@ -4,6 +4,7 @@ import { createRandom } from '../../src/cli/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { acquireLock, type Lock } from '../../src/runtime/lock.ts';
 import { isLongRun } from '../helpers/chaos.ts';
+import { importEvent } from '../helpers/every-place.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { startLoad } from '../helpers/load.ts';
@@ -11,6 +12,7 @@ import { startTestNats } from '../helpers/nats.ts';
 import { startProbe } from '../helpers/probe.ts';
 import { readLog, readReadiness, readStatusProblems } from '../helpers/problems.ts';
 import { signalProcess, type ProcessRole } from '../helpers/processes.ts';
+import { makeReadOnly } from '../helpers/read-only.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { mountSmallDisk } from '../helpers/small-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -59,7 +61,7 @@ async function isOver(service: TestService, what: RegExp): Promise<void> {
 const pidOf = (service: TestService, role: ProcessRole): number => service.processes().find((found) => found.role === role)?.pid ?? 0;
 
 describe('what is wrong and what to do is told by /readyz, the log and status', () => {
-  it('while the broker is stalled, the stream full, the compactor down, the supervisor gone, the disk at its reserve; each goes when its cause does', { timeout: 300_000 }, async () => {
+  it('while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone, the disk at its reserve; each goes when its cause does', { timeout: 300_000 }, async () => {
     const { service, token } = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
 
     // nobody sends: the service finds out by itself
@@ -70,6 +72,15 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     signalProcess(broker, 'SIGCONT');
     await isOver(service, /^nats-server runs and answers nothing/);
     expect(await readStatusProblems(service)).toEqual([]);
+
+    // nobody sends here either; what is sent meanwhile is taken
+    const readOnly = makeReadOnly(path.join(service.dataDir, 'lake'));
+    if (readOnly !== undefined) {
+      await isTold(service, /^the lake cannot be written since .*: (EROFS|EACCES)/, /mounted read-only/);
+      await importEvent(service, token, { key: 'read-only', name: 'read-only', user: 'steady' });
+      readOnly.undo();
+      await isOver(service, /^the lake cannot be written/);
+    }
 
     const compactor = pidOf(service, 'compact');
     signalProcess(compactor, 'SIGSTOP');

@@ -1,10 +1,13 @@
 import { spawnSync } from 'node:child_process';
-import { chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { restoreCommand } from '../../../src/cli/restore.ts';
+import { openDuckdb } from '../../../src/lake/duckdb.ts';
 import { closeToGroup, followGroupAccess, openToGroup, resolveLakeGroup } from '../../../src/lake/group-access.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { backUp } from '../../helpers/backup.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
@@ -128,6 +131,32 @@ test('a lake that is open already is not gone through again; one that was being 
   expect(later.filter((name) => (lstatSync(name).mode & 0o077) !== 0)).toEqual([]);
   await openToGroup(data, lake, groupId);
   expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
+});
+
+test('a restored lake is read by the group, and by snapshot.sql, before a service has started on it; without the setting it is its owner\'s alone', async () => {
+  const { data, stream } = await newDataFolder();
+  const [dir, closed, open] = ['backup', 'closed', 'open'].map((name) => path.join(path.dirname(data), name)) as [string, string, string];
+  await backUp(data, dir, stream);
+  const { signal } = new AbortController();
+  const said: unknown[] = [];
+  const say = (words: unknown): void => void said.push(words);
+  const restore = async (folder: string, environment: Record<string, string>): Promise<void> => {
+    await restoreCommand.run([dir, '--data', folder], { environment: { ...environment, TRIBUTARY_LOG_LEVEL: 'silent' }, entry: '', answer: say, print: say, note: say, stop: signal, force: signal });
+  };
+  await restore(closed, {});
+  expect(readableFiles(closed)).toEqual([]);
+  await restore(open, { TRIBUTARY_LAKE_GROUP: group });
+  expect(readableFiles(open).toSorted()).toEqual(tableFiles(open).toSorted());
+  rmSync(data, { recursive: true });
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  for (const folder of [closed, open]) {
+    await duckdb.run(readFileSync(path.join(folder, 'lake', 'snapshot.sql'), 'utf8'));
+    expect(await duckdb.rows('SELECT count(*)::INTEGER AS n FROM events')).toEqual([{ n: 4 }]);
+  }
+  // refused before anything is made
+  await expect(restore(path.join(path.dirname(data), 'other'), { TRIBUTARY_LAKE_GROUP: 'no-such-group' })).rejects.toMatchObject({ code: 'config_invalid' });
+  expect(readdirSync(path.dirname(data)).toSorted()).toEqual(['backup', 'closed', 'open']);
 });
 
 test('a group that there is not, or that the process is no member of, is refused in one sentence', async () => {

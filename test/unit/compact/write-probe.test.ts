@@ -1,0 +1,118 @@
+import { EventEmitter, once } from 'node:events';
+import { mkdirSync, renameSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { startWriteProbe, type WriteProbe } from '../../../src/compact/write-probe.ts';
+import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
+import { tryWrite } from '../../../src/lake/try-write.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { acquireLock } from '../../../src/runtime/lock.ts';
+import type { Problem } from '../../../src/runtime/problem.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { listFiles } from '../../helpers/folder-bytes.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { silentLogger } from '../../helpers/nats.ts';
+import { makeReadOnly } from '../../helpers/read-only.ts';
+import { mountSmallDisk } from '../../helpers/small-disk.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const clock = createClock(0);
+
+/** An empty lake under its compactor's lock, and the probe of it, which reports at once; `tries` counts what has ended. */
+async function createScene(root = testFolder()): Promise<{ lakeDir: string; probe: WriteProbe; tries: () => number }> {
+  const lakeDir = path.join(root, 'lake');
+  await ensureLake(lakeDir, { clock, retentionMs: 1000 });
+  const lock = acquireLock(lakeDir, 'a test');
+  let tries = 0;
+  const probe = startWriteProbe({ tryWrite: () => tryWrite(lakeDir, () => lock.assertHeld()).finally(() => void (tries += 1)), clock, logger: silentLogger }, { everyMs: 10, lastingMs: 0 });
+  onTestFinished(async () => {
+    await probe.stop();
+    lock.release();
+  });
+  return { lakeDir, probe, tries: () => tries };
+}
+
+/** Lets the probe try a few times. */
+async function tryOften(tries: () => number): Promise<void> {
+  const enough = tries() + 5;
+  await waitFor('it has tried', () => tries() >= enough);
+}
+
+describe('a lake into which nothing comes', () => {
+  it('is reported while it cannot be written, with what to do, and no more when it can', async (context) => {
+    const { lakeDir, probe, tries } = await createScene();
+    await tryOften(tries);
+    const files = listFiles(lakeDir);
+    const { table } = lakePaths(lakeDir);
+    for (const folder of [lakeDir, table, path.join(table, '_delta_log'), path.join(table, '_young')]) {
+      const readOnly = makeReadOnly(folder);
+      if (readOnly === undefined) context.skip('nothing can be mounted here');
+      const what = new RegExp(`^the lake cannot be written since \\d{4}-.*: (EROFS|EACCES).*'${folder}`);
+      await waitFor(`${folder} is reported`, () => probe.problems().some((problem) => what.test(problem.what) && problem.todo.includes('read-only')));
+      readOnly?.undo();
+      await waitFor('it is over', () => probe.problems().length === 0);
+    }
+    await probe.stop();
+    expect(listFiles(lakeDir)).toEqual(files);
+  });
+
+  it('is reported while its disk is full', async (context) => {
+    const root = testFolder();
+    const disk = mountSmallDisk(path.join(root, 'small'), 1024 * 1024);
+    if (disk === undefined) {
+      context.skip('a small file system can only be mounted by root');
+      return;
+    }
+    const { probe } = await createScene(path.join(root, 'small'));
+    disk.fill(0);
+    await waitFor('it is reported', () => probe.problems().some(({ what }) => what.includes('ENOSPC')));
+    disk.empty();
+    await waitFor('it is over', () => probe.problems().length === 0);
+    expect(listFiles(root).filter((name) => name.endsWith('.tmp'))).toEqual([]);
+  });
+
+  it('is left alone once another folder stands in its place', async () => {
+    const { lakeDir, probe, tries } = await createScene();
+    renameSync(lakeDir, `${lakeDir}-moved`);
+    const { young, failed, staging } = lakePaths(lakeDir);
+    for (const folder of [path.join(path.dirname(young), '_delta_log'), young, failed, staging]) mkdirSync(folder, { recursive: true });
+    await tryOften(tries);
+    expect(listFiles(lakeDir)).toEqual([]);
+    // a try under way aside: the supervisor tells of it
+    await waitFor('nothing is reported', () => probe.problems().length === 0);
+    rmSync(lakeDir, { recursive: true });
+    renameSync(`${lakeDir}-moved`, lakeDir);
+    await tryOften(tries);
+    await waitFor('nothing is reported of the lake that is back', () => probe.problems().length === 0);
+  });
+
+  it('is reported when a write to it does not return', async () => {
+    const disk = new EventEmitter();
+    const stuck = once(disk, 'answers');
+    const probe = startWriteProbe({ tryWrite: async () => void (await stuck), clock, logger: silentLogger }, { everyMs: 1, lastingMs: 0 });
+    await waitFor('it is reported', () => probe.problems().length === 1);
+    expect(probe.problems()[0]?.what).toContain('a write has not returned');
+    disk.emit('answers');
+    await waitFor('it is over', () => probe.problems().length === 0);
+    await probe.stop();
+  });
+
+  it('is waited for by its compactor when something comes all the same, which then takes it in', async (context) => {
+    const folder = testFolder();
+    const stream = createMemoryStream();
+    const compact = await startTestCompact(folder, stream);
+    onTestFinished(() => compact.stop());
+    let ended: unknown;
+    compact.failed.catch((error: unknown) => (ended = error));
+    const readOnly = makeReadOnly(path.join(folder, 'lake'));
+    if (readOnly === undefined) context.skip('nothing can be mounted here');
+    stream.publish([eventLine()]);
+    const problems = (): string[] => (compact.facts()['problems'] as readonly Problem[]).map(({ what }) => what);
+    await waitFor('it is reported', () => problems().some((what) => what.startsWith('events do not get from the stream into the lake since')));
+    expect(ended).toBeUndefined();
+    readOnly?.undo();
+    await waitFor('it is taken in', () => compact.facts()['stored'] === 1);
+    await waitFor('nothing is wrong any more', () => problems().length === 0);
+  });
+});
