@@ -144,7 +144,7 @@ describe('an account that may not do everything', () => {
     const connection = await nats.connect();
     await assertMayPublish(connection, stream);
     const pulse = startPulse(connection);
-    const probe = startPublishProbe(connection, stream);
+    const probe = startPublishProbe(connection, stream, { isPublishing: () => false });
     onTestFinished(() => Promise.all([pulse.stop(), probe.stop()]).then(() => undefined));
     expect(pulse.problems()).toEqual([]);
 
@@ -161,5 +161,47 @@ describe('an account that may not do everything', () => {
     await waitFor('events are taken', () => openPublisher(connection, guard).publish(Buffer.from('x'), 1000).then(() => true, () => false));
     // The tries themselves are in no stream.
     expect((await operator.streams.info('SHARED')).state.messages).toBe(1);
+  });
+
+  it('may not hear answers any more: what it publishes then is stored, and is never told as refused', async () => {
+    const { operator, nats, deny } = await startLimited({});
+    const folder = testFolder();
+    await (await claimFor(nats as TestNats, folder)).stop();
+    const connection = await nats.connect();
+    const guard = await openGuard(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json'), logger: silentLogger });
+    onTestFinished(() => guard.stop());
+    const publisher = openPublisher(connection, guard);
+    await publisher.publish(Buffer.from('x'), 1000);
+    const stored = async (): Promise<number> => (await operator.streams.info('SHARED')).state.messages;
+
+    await deny({ subscribe: ['_INBOX.>'] });
+    const codes = new Set<string>();
+    await waitFor('a message is stored without an answer', async () => {
+      const before = await stored();
+      await publisher.publish(Buffer.from('x'), 1000).catch((error: unknown) => void (isAppError(error) && codes.add(error.code)));
+      return codes.has('publish_unknown') && (await stored()) > before;
+    });
+    expect([...codes].filter((code) => !['publish_unknown', 'broker_away'].includes(code))).toEqual([]);
+  });
+
+  it('is not tried for its rights while an answer to a message of the same connection is awaited, which a refusal would be taken for', async () => {
+    const { operator, nats } = await startLimited({});
+    const folder = testFolder();
+    await (await claimFor(nats as TestNats, folder)).stop();
+    const connection = await nats.connect();
+    const subject = String((await operator.streams.info('SHARED')).config.subjects[0]);
+    const tries: string[] = [];
+    const witness = await nats.connect();
+    witness.nats.subscribe(subject, { callback: (_error, message) => void tries.push(message.subject) });
+    await witness.ping(1000);
+    let asked = 0;
+    let isPublishing = true;
+    const probe = startPublishProbe(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json') }, { isPublishing: () => ((asked += 1), isPublishing), everyMs: 10 });
+    onTestFinished(() => probe.stop());
+    await waitFor('the probe has had its turns', () => asked > 5);
+    await Promise.all([connection.ping(1000), witness.ping(1000)]);
+    expect(tries).toEqual([]);
+    isPublishing = false;
+    await waitFor('a try', () => tries.length > 0);
   });
 });
