@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { utimesSync, writeFileSync } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http';
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import path from 'node:path';
 import Fastify from 'fastify';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { addDownloadRoutes } from '../../../src/reports/download-routes.ts';
 import { createOpenDownloads } from '../../../src/reports/open-downloads.ts';
 import { archiveName, fileStem } from '../../../src/reports/reports.ts';
@@ -84,6 +85,33 @@ it('faults of report files are remembered up to a bound, the newest of them', as
   const folder = testFolder();
   const files = createVerifiedFiles(logger);
   const fileOf = (id: number) => ({ idReport: id, path: path.join(folder, String(id)), file: { name: 'a.csv', rows: 1, bytes: 1, sha256: '0'.repeat(64) } });
-  for (let id = 1; id <= 1100; id += 1) expect(isFault(await files.open(fileOf(id)))).toBe(true);
-  expect([files.faults().length, files.faults()[0]?.idReport, files.faults().at(-1)?.idReport]).toEqual([1000, 101, 1100]);
+  await files.open(fileOf(1));
+  await Promise.all(Array.from({ length: 1000 }, (_, n) => files.open(fileOf(2 + n))));
+  expect(files.faults()).toHaveLength(1000);
+  expect(files.faults().map(({ idReport }) => idReport)).not.toContain(1);
+});
+
+it('a file that many ask for at once is read once for its checksum, and again only when it was touched since', async () => {
+  const file = path.join(testFolder(), 'a.csv');
+  const text = 'x'.repeat(2_500_000);
+  writeFileSync(file, text);
+  const published = { idReport: 1, path: file, file: { name: 'a.csv', rows: 1, bytes: text.length, sha256: createHash('sha256').update(text).digest('hex') } };
+  const any = await open(file);
+  const reads = vi.spyOn(Object.getPrototypeOf(any) as FileHandle, 'read');
+  onTestFinished(() => reads.mockRestore());
+  await any.close();
+  const files = createVerifiedFiles(logger);
+  async function ask(clients: number): Promise<void> {
+    const opened = await Promise.all(Array.from({ length: clients }, () => files.open(published)));
+    for (const handle of opened) if (!isFault(handle)) await handle.close();
+    expect(opened.filter(isFault)).toEqual([]);
+  }
+  await ask(50);
+  // three blocks, and the end
+  expect(reads).toHaveBeenCalledTimes(4);
+  await ask(1);
+  expect(reads).toHaveBeenCalledTimes(4);
+  utimesSync(file, 1, 1);
+  await ask(2);
+  expect(reads).toHaveBeenCalledTimes(8);
 });
