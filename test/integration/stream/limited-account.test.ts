@@ -3,8 +3,10 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
+import { pino } from 'pino';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { isAppError } from '../../../src/runtime/errors.ts';
+import type { Logger } from '../../../src/runtime/logger.ts';
 import { settlePorts } from '../../../src/runtime/ports.ts';
 import { openConnection, type StreamConnection } from '../../../src/stream/connection.ts';
 import { openGuard } from '../../../src/stream/guard.ts';
@@ -19,7 +21,7 @@ import { waitFor } from '../../helpers/wait.ts';
 interface Account {
   readonly operator: JetStreamManager;
   /** Connects as the service, whose user is denied some subjects. */
-  readonly nats: Pick<TestNats, 'connect'>;
+  readonly nats: { readonly connect: (logger?: Logger) => Promise<StreamConnection> };
   /** Denies other subjects from now on. */
   readonly deny: (denied: Denied) => Promise<void>;
 }
@@ -57,15 +59,15 @@ async function startLimited(denied: Denied, { storeBytes = 268_435_456, apart = 
     server.kill('SIGKILL');
     if (server.exitCode === null && server.signalCode === null) await once(server, 'exit');
   });
-  const connect = async (user: string): Promise<StreamConnection> => {
-    const connection = await openConnection({ url: `nats://127.0.0.1:${port}`, user, password: user.slice(0, 1), name: 'test', logger: silentLogger });
+  const connect = async (user: string, logger = silentLogger): Promise<StreamConnection> => {
+    const connection = await openConnection({ url: `nats://127.0.0.1:${port}`, user, password: user.slice(0, 1), name: 'test', logger });
     onTestFinished(() => connection.close());
     return connection;
   };
   await waitFor('the broker is ready', () => connect('operator').then((connection) => jetstreamManager(connection.nats)).then(() => true, () => false));
   return {
     operator: await jetstreamManager((await connect('operator')).nats),
-    nats: { connect: () => connect('service') },
+    nats: { connect: (logger) => connect('service', logger) },
     async deny(other) {
       write(other);
       server.kill('SIGHUP');
@@ -163,11 +165,12 @@ describe('an account that may not do everything', () => {
     expect((await operator.streams.info('SHARED')).state.messages).toBe(1);
   });
 
-  it('may not hear answers any more: what it publishes then is stored, and is never told as refused', async () => {
+  it('may not hear answers any more: what it publishes then is stored, is never told as refused, and one line of the log says why', async () => {
     const { operator, nats, deny } = await startLimited({});
     const folder = testFolder();
     await (await claimFor(nats as TestNats, folder)).stop();
-    const connection = await nats.connect();
+    const lines: string[] = [];
+    const connection = await nats.connect(pino({ level: 'warn' }, { write: (line) => void lines.push(line) }));
     const guard = await openGuard(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json'), logger: silentLogger });
     onTestFinished(() => guard.stop());
     const publisher = openPublisher(connection, guard);
@@ -182,6 +185,8 @@ describe('an account that may not do everything', () => {
       return codes.has('publish_unknown') && (await stored()) > before;
     });
     expect([...codes].filter((code) => !['publish_unknown', 'broker_away'].includes(code))).toEqual([]);
+    for (let n = 0; n < 5; n += 1) await publisher.publish(Buffer.from('x'), 1000).catch(() => undefined);
+    expect(lines.filter((line) => line.includes('_INBOX'))).toHaveLength(1);
   });
 
   it('is not tried for its rights while an answer to a message of the same connection is awaited, which a refusal would be taken for', async () => {
