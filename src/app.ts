@@ -137,9 +137,10 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
   closers.add('disk watch', () => disk?.stop());
   const { connection, guard, findProblems } = await openStream(parts, 'ingest');
-  const probe = startPublishProbe(connection, { streamName: config.streamName, claimFile: paths.claim });
+  const opened = openPublisher(connection, guard);
+  const probe = startPublishProbe(connection, { streamName: config.streamName, claimFile: paths.claim }, opened);
   closers.add('publish probe', () => probe.stop());
-  const publisher = publishToOwnFolders(openPublisher(connection, guard), parts.folders ?? {}, paths.nats);
+  const publisher = publishToOwnFolders(opened, parts.folders ?? {}, paths.nats);
   const { addRoutes, onService } = await openHealth();
   const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes }, { host: config.host, port: config.s2sPort });
   return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };

@@ -32,7 +32,8 @@ async function assertNoStream({ dataDir }: Config): Promise<void> {
 function findStreamOf(config: Config, logger: Logger, { entry, environment, stop }: Pick<CommandContext, 'entry' | 'environment' | 'stop'>): BackupSource['withStream'] {
   const paths = dataPaths(config.dataDir);
   return async (work) => {
-    const find = () => readServiceStates(paths.run)[0];
+    // A service of the export role alone has no broker, and says nothing of the stream.
+    const find = () => readServiceStates(paths.run).find(({ natsUrl }) => natsUrl !== undefined);
     const running = find();
     if ((running?.natsUrl ?? config.natsUrl) === undefined && !existsSync(path.join(paths.nats, 'store'))) {
       await assertNoStream(config);

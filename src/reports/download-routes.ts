@@ -41,6 +41,16 @@ const notFound = { code: 404, message: 'Not Found', data: { error: { detail: 'Th
 const preconditionFailed = { code: 412, message: 'Precondition Failed', data: { error: { detail: 'The file is not the one that If-Match names' } } };
 const damaged = { code: 500, message: 'Internal Server Error', data: { error: { detail: 'The report file is damaged on the disk of the service: create the export again' } } };
 
+/** Lets a connection stand still for as long as the work takes: to read a large file on a slow disk takes longer than a client may idle. */
+async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Promise<T>): Promise<T> {
+  raw.socket.setTimeout(0);
+  try {
+    return await work();
+  } finally {
+    raw.socket.setTimeout(server.server.timeout);
+  }
+}
+
 function refuseFault(reply: FastifyReply, state: FileFault['state']): FastifyReply {
   for (const name of ['etag', 'accept-ranges', 'content-disposition']) reply.removeHeader(name);
   reply.type('application/json; charset=utf-8');
@@ -56,7 +66,7 @@ async function sendFile(request: FastifyRequest, reply: FastifyReply, job: Repor
   const range = parseRange(request.method === 'GET' ? applicableRange(request.headers, etag) : undefined, file.bytes);
   if (range.kind === 'unsatisfiable') return reply.code(416).header('content-range', `bytes */${file.bytes}`).send();
 
-  const opened = await files.open({ idReport: job.id, path: store.filePath(job.id, file.name), file });
+  const opened = await withoutTimeout(request, () => files.open({ idReport: job.id, path: store.filePath(job.id, file.name), file }));
   if (isFault(opened)) return refuseFault(reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
   if (range.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${file.bytes}`);
@@ -88,7 +98,7 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
   const bytes = parts.reduce((sum, { file }) => sum + file.bytes, 0);
   for (const part of parts) {
     // One part that is gone is no reason to say that the archive is not there.
-    if ((await files.findFault(part, bytes > verifiedAheadBytes ? 'size' : 'wholly')) !== undefined) return refuseFault(reply, 'damaged');
+    if ((await withoutTimeout(request, () => files.findFault(part, bytes > verifiedAheadBytes ? 'size' : 'wholly'))) !== undefined) return refuseFault(reply, 'damaged');
   }
   reply.type('application/zip').header('content-disposition', `attachment; filename="${archiveName(job)}"`).header('accept-ranges', 'none');
   if (request.method === 'HEAD') return reply.send();
@@ -98,7 +108,7 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
   archive.once('close', () => reading?.destroy());
   async function fill(): Promise<void> {
     for (const part of parts) {
-      const opened = await files.open(part);
+      const opened = await withoutTimeout(request, () => files.open(part));
       if (isFault(opened)) throw new Error(opened.detail);
       const source = opened.createReadStream();
       const ended = new Promise<void>((resolve) => source.once('close', resolve));

@@ -14,6 +14,8 @@ export function createOpenDownloads(): OpenDownloads {
   const open = new Map<ServerResponse, LinkHolder>();
   return {
     add(holder, response) {
+      // Its client has gone already: nothing would ever tell.
+      if (response.destroyed) return;
       open.set(response, holder);
       response.once('close', () => open.delete(response));
     },

@@ -26,7 +26,7 @@ export interface VerifiedFiles {
   open(published: PublishedFile): Promise<FileHandle | FileFault>;
   /** Looks at a file without keeping it open: wholly, or at its size only, which costs next to nothing. Undefined: it is right. */
   findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined>;
-  /** The faults found so far, of each file the newest. A file that was put back is none once it is asked for again. */
+  /** The faults found so far, the newest of them, of each file the last one. A file that was put back is none once it is asked for again. */
   faults(): readonly FileFault[];
 }
 
@@ -38,6 +38,8 @@ export function isFault(opened: FileHandle | FileFault): opened is FileFault {
 const blockBytes = 1024 * 1024;
 /** Versions of files remembered as verified; the oldest makes room. */
 const rememberedVersions = 10_000;
+/** Faults remembered for the operator; the oldest makes room. */
+const rememberedFaults = 1000;
 
 async function hashFile(handle: FileHandle): Promise<string> {
   const hash = createHash('sha256');
@@ -95,6 +97,7 @@ export function createVerifiedFiles(logger: Logger): VerifiedFiles {
   /** Remembers a fault, and logs it once, however often the file is asked for. */
   function report(path: string, fault: FileFault): FileFault {
     if (faults.get(path)?.detail !== fault.detail) logger.error({ idReport: fault.idReport, error: fault.detail }, 'a report file is damaged');
+    if (faults.size >= rememberedFaults && !faults.has(path)) faults.delete(faults.keys().next().value ?? '');
     faults.set(path, fault);
     return fault;
   }

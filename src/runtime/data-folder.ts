@@ -6,7 +6,7 @@ import { AppError, isSystemError } from './errors.ts';
 import { describeKind } from './make-folder.ts';
 
 /** Folders of the data folder, itself first, in which a start or a command opens files by their names. */
-const searched = ['.', 'keys', 'nats', 'lake', 'run'];
+const searched = ['.', 'keys', 'nats', 'lake', 'lake/events/_delta_log', 'run'];
 
 /** Names an entry that is opened like a file and may never answer: a named pipe waits until somebody else opens it. */
 async function findObstacle(folder: string): Promise<string | undefined> {

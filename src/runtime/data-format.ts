@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { writeFileDurably } from './durable-file.ts';
 import { AppError, isSystemError } from './errors.ts';
@@ -36,16 +36,28 @@ export function programVersion(): string {
   return (readPackageJson('package.json') as { version: string }).version;
 }
 
-/** Reads the format of a data folder; undefined where there is no file, or no folder. Errors: `corrupt`. */
+/** Reads a file that is there. Without waiting: a named pipe in its place would keep every command waiting, deaf to signals. */
+function readText(file: string): string {
+  const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    return readFileSync(fd, 'utf8');
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Reads the format of a data folder; undefined where there is no file, or no folder. Errors: `corrupt`, `disk`. */
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
   try {
-    const { format, program, restoring } = JSON.parse(readFileSync(file, 'utf8')) as Partial<Record<keyof DataFormat, unknown>>;
+    const { format, program, restoring } = JSON.parse(readText(file)) as Partial<Record<keyof DataFormat, unknown>>;
     if (!Number.isSafeInteger(format) || (format as number) < 0) throw new SyntaxError('it names no format');
     return { format: format as number, program: typeof program === 'string' ? program : 'an unknown version', restoring: restoring === true };
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    if (!(error instanceof SyntaxError) && !(error instanceof TypeError)) throw error;
+    if (!(error instanceof SyntaxError) && !(error instanceof TypeError)) {
+      throw new AppError('disk', `${file} cannot be read`, { cause: error, hint: 'It has to be a file that can be read; --data may name the wrong folder.', retryable: false });
+    }
     throw new AppError('corrupt', `${file} is damaged`, { cause: error, hint: `If this version of the program has used the folder before, write {"format":${dataFormat}} into that file.` });
   }
 }

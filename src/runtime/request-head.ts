@@ -13,15 +13,21 @@ export interface HeadFault {
 const maxHeaderLines = 2000;
 
 /** RFC 3986, 3.2.2 without brackets: unreserved, percent-encoded and sub-delims; then a port of RFC 9110's http URI. */
-const namePattern = /^(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){0,255}(?::(\d{0,5}))?$/;
+const namePattern = /^(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){1,255}(?::(\d{0,5}))?$/;
 const literalPattern = /^\[(?:([0-9A-Fa-f:.]+)|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\](?::(\d{0,5}))?$/i;
 
-/** Says whether a text is what a Host header may hold (RFC 9110, 7.2): a name or an address, and a port where there is one. */
+/** Says whether a text is what a Host header may hold (RFC 9110, 7.2): a name or an address, and a port where there is one; or nothing. */
 export function isHost(text: string): boolean {
+  if (text === '') return true;
   const literal = literalPattern.exec(text);
   const port = (literal === null ? namePattern.exec(text)?.[1] : literal[2]) ?? '';
   if (Number(port) > 65_535) return false;
   return literal === null ? namePattern.test(text) : literal[1] === undefined || isIPv6(literal[1]);
+}
+
+/** The host of a target in absolute form, which counts instead of the Host header (RFC 9112, 3.2.2); undefined for any other form. */
+function hostOfTarget(target: string | undefined): string | undefined {
+  return /^https?:\/\/([^/?#]*)/i.exec(target ?? '')?.[1];
 }
 
 function countHosts(rawHeaders: readonly string[]): number {
@@ -52,16 +58,19 @@ export function findHeadFault(request: IncomingMessage): HeadFault | undefined {
   const hosts = countHosts(rawHeaders);
   if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1')) return { status: 400, detail: 'the request must have one Host header' };
   if (headers.host !== undefined && !isHost(headers.host)) return { status: 400, detail: 'the Host header must be a host, and a port where there is one' };
+  const target = hostOfTarget(request.url);
+  if (target === '' || !isHost(target ?? '')) return { status: 400, detail: 'the target of the request must name a host, and a port where there is one' };
   if (headers.expect !== undefined && headers.expect.toLowerCase() !== '100-continue') return { status: 417, detail: 'the only expectation that is met is 100-continue' };
   return undefined;
 }
 
 /**
- * The http address that a request was sent to, without a slash at its end: of its Host, which `findHeadFault` has looked
- * at; without one, of the socket that it came in by.
+ * The http address that a request was sent to, without a slash at its end: of its target or its Host, which `findHeadFault`
+ * has looked at; without one, of the socket that it came in by.
  */
-export function addressOf({ headers, socket }: IncomingMessage): string {
-  if (headers.host !== undefined && headers.host !== '') return `http://${headers.host}`;
+export function addressOf({ url, headers, socket }: IncomingMessage): string {
+  const host = hostOfTarget(url) ?? headers.host ?? '';
+  if (host !== '') return `http://${host}`;
   const { localAddress = '127.0.0.1', localPort = 80 } = socket;
   return httpAddress(localAddress.replace(/^::ffff:(?=\d+\.)/, '').replace(/%.*$/, ''), localPort);
 }

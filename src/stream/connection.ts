@@ -43,6 +43,8 @@ const reconnectWaitMs = 100;
 const pingIntervalMs = 10_000;
 /** How long a refusal is told after it was last seen, milliseconds: whatever the service may not do, it tries more often than that. */
 const refusalHoldsMs = 15_000;
+/** Wordings of errors remembered for the log; a few among all that a broker has. */
+const rememberedErrors = 100;
 
 /** Splits the address into the servers, which may be shown, and the credentials, which may not. */
 function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
@@ -91,17 +93,28 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
   let connected = true;
   let refused: { readonly refusal: Refusal; readonly atMs: number } | undefined;
   const listeners = new Set<() => void>();
+  /** When each error was last seen, by its words. One that comes again and again is logged when it begins. */
+  const lastSeenMs = new Map<string, number>();
+  function isNew(error: Error): boolean {
+    // Each try for an answer has an inbox of its own.
+    const words = error.message.replace(/(_INBOX\.).*/, '$1>');
+    const nowMs = performance.now();
+    const beforeMs = lastSeenMs.get(words);
+    if (beforeMs === undefined && lastSeenMs.size >= rememberedErrors) lastSeenMs.clear();
+    lastSeenMs.set(words, nowMs);
+    return beforeMs === undefined || nowMs - beforeMs >= refusalHoldsMs;
+  }
+
   function findFreshRefusal(): Refusal | undefined {
     return refused !== undefined && performance.now() - refused.atMs < refusalHoldsMs ? refused.refusal : undefined;
   }
 
   function noteError(error: Error): void {
     const refusal = findRefusal(error);
-    const told = findFreshRefusal()?.words === error.message;
     // What may not be subscribed to fails where it is needed, and is done without where it is not.
     const isSubscription = error instanceof errors.PermissionViolationError && error.operation === 'subscription';
     if (refusal !== undefined && !isSubscription) refused = { refusal, atMs: performance.now() };
-    logger[told ? 'debug' : 'warn']({ error: error.message }, 'broker reported an error');
+    logger[isNew(error) ? 'warn' : 'debug']({ error: error.message }, 'broker reported an error');
   }
 
   async function watch(): Promise<void> {

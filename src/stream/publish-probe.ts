@@ -11,7 +11,18 @@ export interface ProbedStream {
   readonly claimFile: string;
 }
 
-const probeEveryMs = 5000;
+/** What a probe waits for, and how often it tries. */
+export interface PublishProbeOptions {
+  /**
+   * Says whether a message of the same connection has no answer yet. Nothing is tried then: the broker names the subject that it
+   * refuses, not the message, so that a message it has stored could be taken for the refused one.
+   */
+  readonly isPublishing: () => boolean;
+  /** Milliseconds. */
+  readonly everyMs?: number;
+}
+
+const defaultEveryMs = 5000;
 const answerMs = 2000;
 /** No stream has this name: blanks are not allowed in one. */
 const noStream = 'no stream';
@@ -35,12 +46,12 @@ export async function assertMayPublish(connection: StreamConnection, { streamNam
  * Tries every few seconds whether the broker lets this process publish: an idle service must not learn it from its first
  * client. The connection keeps what it is refused, and its pulse tells of it.
  */
-export function startPublishProbe(connection: StreamConnection, stream: ProbedStream): Stoppable {
+export function startPublishProbe(connection: StreamConnection, stream: ProbedStream, { isPublishing, everyMs = defaultEveryMs }: PublishProbeOptions): Stoppable {
   const stopping = new AbortController();
   async function run(): Promise<void> {
     while (!stopping.signal.aborted) {
-      await assertMayPublish(connection, stream).catch(() => undefined);
-      await pause(probeEveryMs, stopping.signal);
+      if (!isPublishing()) await assertMayPublish(connection, stream).catch(() => undefined);
+      await pause(everyMs, stopping.signal);
     }
   }
   void run();

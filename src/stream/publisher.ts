@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { jetstream } from '@nats-io/jetstream';
 import { errors, RequestError } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
-import { findRefusal, isNobodyThere, isNoRoom, wrapBrokerError } from './broker-errors.ts';
+import { isNobodyThere, isNoRoom, isPublishRefused, wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { noGuard, type StreamGuard } from './guard.ts';
 import { maxMessageBytes, type PublishAck, type StreamPublisher } from './stream.ts';
@@ -14,12 +14,18 @@ function isNoAnswer(error: unknown): boolean {
 
 /** What a publish that failed says: the message is not stored, or that is not known (`publish_unknown`). */
 function wrapPublishError(error: unknown, timeoutMs: number): AppError {
-  // Before the others, to which it looks like a request without an answer: the broker has thrown the message away.
-  if (findRefusal(error) !== undefined) return wrapBrokerError(error, 'publish');
+  // Before the next, to which it looks like a request without an answer.
+  if (isPublishRefused(error)) return wrapBrokerError(error, 'publish');
   if (isNoAnswer(error)) return new AppError('publish_unknown', `publish: no answer within ${Math.round(timeoutMs)} ms`, { cause: error });
   if (isNoRoom(error)) return new AppError('stream_full', `publish: the stream is full: ${error.message} (${error.code})`, { cause: error });
   if (isNobodyThere(error)) return new AppError('broker_away', 'publish: nobody takes messages for the stream at the moment', { cause: error });
   return wrapBrokerError(error, 'publish');
+}
+
+/** A publisher that tells what it does. */
+export interface OpenPublisher extends StreamPublisher {
+  /** Says whether a message is on its way and has no answer yet. */
+  isPublishing(): boolean;
 }
 
 /**
@@ -27,8 +33,9 @@ function wrapPublishError(error: unknown, timeoutMs: number): AppError {
  * message is fsynced. A connection lost while a publish waits ends the wait at once with `publish_unknown`; so does a change of
  * the stream between the leave of the guard and the ack, since what was stored may then not be kept.
  */
-export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): StreamPublisher {
+export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): OpenPublisher {
   const js = jetstream(connection.nats);
+  let onTheirWay = 0;
 
   async function publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck> {
     assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
@@ -40,6 +47,7 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
     const lost = new Promise<never>((_, reject) => {
       forget = connection.onDisconnect(() => reject(new AppError('publish_unknown', 'publish: the connection was lost before the answer')));
     });
+    onTheirWay += 1;
     try {
       const ack = await Promise.race([js.publish(leave.subject, payload, { timeout: timeoutMs }), lost]);
       assert.equal(ack.stream, leave.stream, 'another stream has taken the event subject');
@@ -49,9 +57,10 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
       if (error instanceof assert.AssertionError) throw error;
       throw wrapPublishError(error, timeoutMs);
     } finally {
+      onTheirWay -= 1;
       forget?.();
     }
   }
 
-  return { publish, ping: (timeoutMs) => connection.ping(timeoutMs), close: async () => undefined };
+  return { publish, isPublishing: () => onTheirWay > 0, ping: (timeoutMs) => connection.ping(timeoutMs), close: async () => undefined };
 }

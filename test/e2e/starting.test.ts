@@ -87,7 +87,10 @@ describe('roles apart', () => {
     await waitFor('the event is in the lake', async () => (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored === 1);
     expect(await others.command('status')).toMatchObject({ running: true, stream: { lagMessages: 0 }, problems: [] });
     expect((await fetch(`${exporter.api}/readyz`)).status).toBe(200);
+    const backup = (): Promise<Record<string, unknown>> => exporter.command('backup', path.join(root, 'backup'));
+    expect(await backup()).toMatchObject({ sequence: 1 });
     await others.stop();
+    expect(await backup()).toMatchObject({ sequence: 1 });
     await exporter.stop();
   });
 

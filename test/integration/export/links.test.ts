@@ -148,10 +148,14 @@ describe('links', () => {
     expect(await linkUnder('export.example:8443')).toBe('http://export.example:8443');
     expect(await linkUnder('[::1]:80')).toBe('http://[::1]:80');
     expect(await linkUnder('')).toBe(`http://127.0.0.1:${running.port}`);
-    for (const host of ['evil.example/x?', 'a b', 'user@evil.example', '"><script>', 'a:b']) {
+    for (const host of ['evil.example/x?', 'a b', 'user@evil.example', '"><script>', 'a:b', ':80']) {
       const answer = await running.call(user, target, { headers: { host } });
       expect([answer.status, answer.body.includes('/files/')], host).toEqual([400, false]);
     }
+    // a target in absolute form counts instead of the Host (RFC 9112, 3.2.2)
+    const absolute = (authority: string) => running.call(user, `http://${authority}${target}`, { headers: { host: 'other.example' } });
+    expect((await absolute('proxy.example:81')).json?.data?.files?.[0]?.link).toMatch(/^http:\/\/proxy\.example:81\/files\//);
+    for (const authority of ['user@evil.example', '', 'a:b', ':80']) expect((await absolute(authority)).status, authority).toBe(400);
   });
 
   it('of a file end to the second: then 403, the request 404, and the files are deleted', async () => {

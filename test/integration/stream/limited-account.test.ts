@@ -3,8 +3,10 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
+import { pino } from 'pino';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { isAppError } from '../../../src/runtime/errors.ts';
+import type { Logger } from '../../../src/runtime/logger.ts';
 import { settlePorts } from '../../../src/runtime/ports.ts';
 import { openConnection, type StreamConnection } from '../../../src/stream/connection.ts';
 import { openGuard } from '../../../src/stream/guard.ts';
@@ -19,7 +21,7 @@ import { waitFor } from '../../helpers/wait.ts';
 interface Account {
   readonly operator: JetStreamManager;
   /** Connects as the service, whose user is denied some subjects. */
-  readonly nats: Pick<TestNats, 'connect'>;
+  readonly nats: { readonly connect: (logger?: Logger) => Promise<StreamConnection> };
   /** Denies other subjects from now on. */
   readonly deny: (denied: Denied) => Promise<void>;
 }
@@ -57,15 +59,15 @@ async function startLimited(denied: Denied, { storeBytes = 268_435_456, apart = 
     server.kill('SIGKILL');
     if (server.exitCode === null && server.signalCode === null) await once(server, 'exit');
   });
-  const connect = async (user: string): Promise<StreamConnection> => {
-    const connection = await openConnection({ url: `nats://127.0.0.1:${port}`, user, password: user.slice(0, 1), name: 'test', logger: silentLogger });
+  const connect = async (user: string, logger = silentLogger): Promise<StreamConnection> => {
+    const connection = await openConnection({ url: `nats://127.0.0.1:${port}`, user, password: user.slice(0, 1), name: 'test', logger });
     onTestFinished(() => connection.close());
     return connection;
   };
   await waitFor('the broker is ready', () => connect('operator').then((connection) => jetstreamManager(connection.nats)).then(() => true, () => false));
   return {
     operator: await jetstreamManager((await connect('operator')).nats),
-    nats: { connect: () => connect('service') },
+    nats: { connect: (logger) => connect('service', logger) },
     async deny(other) {
       write(other);
       server.kill('SIGHUP');
@@ -144,7 +146,7 @@ describe('an account that may not do everything', () => {
     const connection = await nats.connect();
     await assertMayPublish(connection, stream);
     const pulse = startPulse(connection);
-    const probe = startPublishProbe(connection, stream);
+    const probe = startPublishProbe(connection, stream, { isPublishing: () => false });
     onTestFinished(() => Promise.all([pulse.stop(), probe.stop()]).then(() => undefined));
     expect(pulse.problems()).toEqual([]);
 
@@ -161,5 +163,50 @@ describe('an account that may not do everything', () => {
     await waitFor('events are taken', () => openPublisher(connection, guard).publish(Buffer.from('x'), 1000).then(() => true, () => false));
     // The tries themselves are in no stream.
     expect((await operator.streams.info('SHARED')).state.messages).toBe(1);
+  });
+
+  it('may not hear answers any more: what it publishes then is stored, is never told as refused, and one line of the log says why', async () => {
+    const { operator, nats, deny } = await startLimited({});
+    const folder = testFolder();
+    await (await claimFor(nats as TestNats, folder)).stop();
+    const lines: string[] = [];
+    const connection = await nats.connect(pino({ level: 'warn' }, { write: (line) => void lines.push(line) }));
+    const guard = await openGuard(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json'), logger: silentLogger });
+    onTestFinished(() => guard.stop());
+    const publisher = openPublisher(connection, guard);
+    await publisher.publish(Buffer.from('x'), 1000);
+    const stored = async (): Promise<number> => (await operator.streams.info('SHARED')).state.messages;
+
+    await deny({ subscribe: ['_INBOX.>'] });
+    const codes = new Set<string>();
+    await waitFor('a message is stored without an answer', async () => {
+      const before = await stored();
+      await publisher.publish(Buffer.from('x'), 1000).catch((error: unknown) => void (isAppError(error) && codes.add(error.code)));
+      return codes.has('publish_unknown') && (await stored()) > before;
+    });
+    expect([...codes].filter((code) => !['publish_unknown', 'broker_away'].includes(code))).toEqual([]);
+    for (let n = 0; n < 5; n += 1) await publisher.publish(Buffer.from('x'), 1000).catch(() => undefined);
+    expect(lines.filter((line) => line.includes('_INBOX'))).toHaveLength(1);
+  });
+
+  it('is not tried for its rights while an answer to a message of the same connection is awaited, which a refusal would be taken for', async () => {
+    const { operator, nats } = await startLimited({});
+    const folder = testFolder();
+    await (await claimFor(nats as TestNats, folder)).stop();
+    const connection = await nats.connect();
+    const subject = String((await operator.streams.info('SHARED')).config.subjects[0]);
+    const tries: string[] = [];
+    const witness = await nats.connect();
+    witness.nats.subscribe(subject, { callback: (_error, message) => void tries.push(message.subject) });
+    await witness.ping(1000);
+    let asked = 0;
+    let isPublishing = true;
+    const probe = startPublishProbe(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json') }, { isPublishing: () => ((asked += 1), isPublishing), everyMs: 10 });
+    onTestFinished(() => probe.stop());
+    await waitFor('the probe has had its turns', () => asked > 5);
+    await Promise.all([connection.ping(1000), witness.ping(1000)]);
+    expect(tries).toEqual([]);
+    isPublishing = false;
+    await waitFor('a try', () => tries.length > 0);
   });
 });

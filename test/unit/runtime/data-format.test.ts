@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -35,6 +36,15 @@ describe('a data folder', () => {
     const folder = testFolder();
     writeFileSync(dataFormatPath(folder), text);
     expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'corrupt', hint: expect.stringContaining('write {"format":1}') as string }) as Error);
+  });
+
+  it('in which something else stands for the format is refused at once: a folder, a named pipe', () => {
+    const folder = testFolder();
+    mkdirSync(dataFormatPath(folder));
+    expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'disk', message: `${dataFormatPath(folder)} cannot be read` }) as Error);
+    const other = testFolder();
+    execFileSync('mkfifo', [dataFormatPath(other)]);
+    expect(() => assertDataFormat(other)).toThrow(expect.objectContaining({ code: 'corrupt' }) as Error);
   });
 
   it('that is not there is not made by asking', () => {
