@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { LongestFirst } from './helpers/longest-first.ts';
 import { createTestNotes } from './helpers/test-notes.ts';
 
 /** Tests run against real servers and files, so they get time; much of it is waiting, so three files run side by side on two cores. Benchmarks run one by one. */
@@ -11,6 +12,7 @@ export default defineConfig({
     hookTimeout: 60_000,
     pool: 'forks',
     maxWorkers: process.env['TRIBUTARY_TEST_BENCH'] === undefined ? 3 : 1,
+    sequence: { sequencer: LongestFirst },
     setupFiles: [],
     reporters: ['default', createTestNotes()],
   },

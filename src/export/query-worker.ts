@@ -1,9 +1,11 @@
-import { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR, type DuckDBConnection, type DuckDBType, type DuckDBValue } from '@duckdb/node-api';
-import { findErrorCode } from '../lake/duckdb.ts';
+import type { DuckDBConnection, DuckDBType, DuckDBValue } from '@duckdb/node-api';
+import { duckdbApi, findErrorCode } from '../lake/duckdb.ts';
 import { describeFileSql } from '../lake/table-schema.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { BoundValue, ExportQuery } from './query.ts';
 import type { ExportApp } from './request.ts';
+
+const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
 
 /** An engine that reads the data files of one export and writes one CSV file, and can do nothing else. */
 export interface QueryEngine {

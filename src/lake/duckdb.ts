@@ -1,7 +1,15 @@
+import { createRequire } from 'node:module';
 import path from 'node:path';
-import { DuckDBInstance, type DuckDBConnection, type DuckDBValue } from '@duckdb/node-api';
+import type * as DuckdbApi from '@duckdb/node-api';
+import type { DuckDBConnection, DuckDBInstance, DuckDBValue } from '@duckdb/node-api';
 import { ensureFolder } from '../runtime/durable-file.ts';
 import { AppError, type ErrorCode } from '../runtime/errors.ts';
+
+/**
+ * The engine's library. Required, not imported: before Node imports a CommonJS package it parses each of its files for the names
+ * that it exports, which doubles the time that this one takes to load, in every process that reads the lake.
+ */
+export const duckdbApi = createRequire(import.meta.url)('@duckdb/node-api') as typeof DuckdbApi;
 
 /** Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is made when it is needed; without one, nothing spills. */
 export interface DuckdbOptions {
@@ -53,7 +61,7 @@ function wrapError(error: unknown): AppError {
 async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
   // DuckDB does not create the parent of its folder, and fails only when it first spills.
   if (options.tempDir !== undefined) await ensureFolder(path.dirname(options.tempDir));
-  const instance = await DuckDBInstance.create(':memory:', {
+  const instance = await duckdbApi.DuckDBInstance.create(':memory:', {
     memory_limit: `${options.memoryMb}MiB`,
     threads: String(options.threads),
     ...(options.tempDir === undefined ? {} : { temp_directory: options.tempDir }),

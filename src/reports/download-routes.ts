@@ -1,5 +1,4 @@
 import type { Readable } from 'node:stream';
-import { ZipArchive } from 'archiver';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
@@ -102,6 +101,8 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
   }
   reply.type('application/zip').header('content-disposition', `attachment; filename="${archiveName(job)}"`).header('accept-ranges', 'none');
   if (request.method === 'HEAD') return reply.send();
+  // Loaded by those who want an archive: a start would wait for it.
+  const { ZipArchive } = await import('archiver');
   const archive = new ZipArchive({ store: true, forceZip64: parts.some(({ file }) => file.bytes > 0xffff_0000), forceUTC: true });
   let reading: Readable | undefined;
   // A client that goes away leaves the archive unread: the file must be closed all the same.

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom, type Random } from '../../src/cli/demo/random.ts';
 import { balanceAccounts, readTotals, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findPublishedUnsynced, findUnsynced, injectErrors, type DiskError } from '../helpers/disk-errors.ts';
 import type { Credentials } from '../helpers/export-area.ts';
@@ -58,6 +58,7 @@ const enoughErrors = 3;
 const longestFaultMs = 4000;
 const recoveryMs = 60_000;
 const settings = {
+  TRIBUTARY_INGEST_WORKERS: isLongRun ? '2' : '1',
   TRIBUTARY_QUOTA_USER: 'off',
   TRIBUTARY_QUOTA_IP: 'off',
   TRIBUTARY_MAX_EXPORTS: '1000',

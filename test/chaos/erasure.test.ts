@@ -102,7 +102,7 @@ test(
     }
     // what was erased in the stated time is gone while the service runs, and stays so
     await waitFor('no file has a person who was erased', async () => (await findFilesWith(dataDir, ...ids)).length === 0, 120_000);
-    await waitFor('the status knows of no erasure any more', async () => ((await service.command('status'))['lake'] as Record<string, unknown>)['erasure'] === undefined);
+    await waitFor('the status knows of no erasure any more', async () => ((await service.status())['lake'] as Record<string, unknown>)['erasure'] === undefined);
     streamed += await publishPerson(publisher, 'somebody else');
     await waitUntilSealed(dataDir, streamed);
     await readers.stop();

@@ -54,6 +54,7 @@ test.runIf(isAsked)(`everything at once for ${minutes} minutes, and the books ba
   const other = await runCommand(['app', 'add', '2', '--platform', 'web', '--data', dataDir]);
   const user = (await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir])) as unknown as Credentials;
   const settings = {
+    TRIBUTARY_INGEST_WORKERS: '2',
     TRIBUTARY_QUOTA_USER: 'off',
     TRIBUTARY_QUOTA_IP: 'off',
     TRIBUTARY_MAX_EXPORTS: '1000',

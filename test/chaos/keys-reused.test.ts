@@ -51,7 +51,7 @@ test(`${keys} keys stand for their first requests, whatever comes under them in 
   const dataDir = path.join(testFolder(), 'data');
   const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
   const token = String(app['token']);
-  const service = await startTestService({ dataDir, settings: { TRIBUTARY_LOG_LEVEL: 'warn', TRIBUTARY_FLUSH_AGE_MS: String(passes[0].flushAgeMs) } });
+  const service = await startTestService({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn', TRIBUTARY_FLUSH_AGE_MS: String(passes[0].flushAgeMs) } });
   onTestFinished(() => service.destroy());
   const agent = new Agent({ keepAlive: true, maxSockets: clients });
   onTestFinished(() => agent.destroy());

@@ -60,6 +60,7 @@ describe('kill -9', () => {
       say(`seed ${seed}; again: ${again}`);
       const random = createRandom(seed);
       const settings = {
+        TRIBUTARY_INGEST_WORKERS: '2',
         TRIBUTARY_QUOTA_USER: 'off',
         TRIBUTARY_QUOTA_IP: 'off',
         TRIBUTARY_MAX_EXPORTS: '1000',

@@ -187,7 +187,7 @@ describe('services that share a cluster on purpose', () => {
       const before = ledger.totals().acknowledged;
       await waitFor('events flow', () => ledger.totals().acknowledged > before + 100);
       await operator.streams.update(stream, change);
-      await waitFor(`${setting} is told`, async () => JSON.stringify((await party.service.command('status').catch(() => undefined))?.['notices'] ?? '').includes(`${setting} is `), patienceMs);
+      await waitFor(`${setting} is told`, async () => JSON.stringify((await party.service.status())['notices']).includes(`${setting} is `), patienceMs);
     }
     const before = ledger.totals().acknowledged;
     await waitFor('events flow again', () => ledger.totals().acknowledged > before + 100);

@@ -17,7 +17,7 @@ beforeAll(async () => {
   token = String((await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]))['token']);
   const user = await runCommand(['user', 'add', 'ann', '--account', '1', '--data', dataDir]);
   basic = `Basic ${Buffer.from(`${String(user['idUser'])}:${String(user['secret'])}`).toString('base64')}`;
-  service = await startTestService({ dataDir, settings: { TRIBUTARY_LINK_TTL_SECONDS: String(linkTtlSeconds), TRIBUTARY_QUOTA_USER: 'off' } });
+  service = await startTestService({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LINK_TTL_SECONDS: String(linkTtlSeconds), TRIBUTARY_QUOTA_USER: 'off' } });
 });
 
 afterAll(async () => {

@@ -27,11 +27,7 @@ export async function readTotals(dataDir: string): Promise<Totals> {
 export async function waitUntilWorkedOff(service: TestService, forMs = 120_000): Promise<void> {
   await waitFor(
     'the stream is worked off',
-    async () => {
-      // a status that names problems, as it does while a process comes back, is an answer like any other
-      const status = await service.command('status').catch((error: { readonly stdout?: string }) => JSON.parse(error.stdout || '{}') as Record<string, unknown>);
-      return (status['stream'] as { lagMessages?: number } | undefined)?.lagMessages === 0;
-    },
+    async () => ((await service.status())['stream'] as { lagMessages?: number } | undefined)?.lagMessages === 0,
     forMs,
   );
 }

@@ -5,7 +5,7 @@ import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import type { CrashPoint } from '../../src/runtime/crash-point.ts';
 import { startCompact, type Compact, type CompactOptions } from '../../src/compact/compact.ts';
-import { openDuckdb, sqlList, type SqlRow } from '../../src/lake/duckdb.ts';
+import { openDuckdb, sqlList, type Duckdb, type SqlRow } from '../../src/lake/duckdb.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
 import type { StreamReader } from '../../src/stream/stream.ts';
 
@@ -47,14 +47,18 @@ export function startTestCompact(folder: string, reader: StreamReader, options: 
   );
 }
 
-/** Runs one query with a fresh engine. */
+let engine: Promise<Duckdb> | undefined;
+
+/** One engine for all queries of a test file: its start takes longer than most of them. What it has read it does not keep, since tests change files in their place. */
+async function openEngine(): Promise<Duckdb> {
+  const opened = await openDuckdb({ memoryMb: 512, threads: 1 });
+  await opened.run('SET enable_external_file_cache = false');
+  return opened;
+}
+
+/** Runs one query. */
 export async function query(sql: string): Promise<SqlRow[]> {
-  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
-  try {
-    return await duckdb.rows(sql);
-  } finally {
-    duckdb.close();
-  }
+  return (await (engine ??= openEngine())).rows(sql);
 }
 
 /** Reads all committed rows through the snapshot, sorted by event id. */

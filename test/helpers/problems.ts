@@ -11,9 +11,7 @@ export async function readReadiness(service: TestService): Promise<{ readonly st
 
 /** The problems that `tributary status` tells. */
 export async function readStatusProblems(service: TestService): Promise<readonly Problem[]> {
-  // with a problem the command answers all the same, and fails
-  const answer = await service.command('status').catch((error: { readonly stdout?: string }) => JSON.parse(error.stdout || '{}') as Record<string, unknown>);
-  return (answer['problems'] ?? []) as Problem[];
+  return ((await service.status())['problems'] ?? []) as Problem[];
 }
 
 /** The lines of the service's log, parsed; what is no JSON, such as the last words of a killed process, is left out. */

@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as pass } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Random } from '../../src/cli/demo/random.ts';
+import { statusCommand } from '../../src/cli/status.ts';
 import { isLongRun } from './chaos.ts';
 import { isAlive, isStopped, listServiceProcesses, listTree, signalProcess, type ProcessRole, type ServiceProcess } from './processes.ts';
 import { waitFor, within } from './wait.ts';
@@ -41,6 +42,8 @@ export interface TestService {
   readonly pid: number;
   /** Runs a command of the program on the same data folder; returns its JSON answer. A failed one throws with its sentence. */
   command(...words: readonly string[]): Promise<Record<string, unknown>>;
+  /** The answer of `tributary status`, whatever it finds wrong. Asked in the tests' own process, for those who ask again and again: a program that starts for each look takes the processor from what is waited for. */
+  status(): Promise<Record<string, unknown>>;
   /** The service's processes that run now. */
   processes(): ServiceProcess[];
   /**
@@ -68,16 +71,25 @@ interface Supervisor {
   readonly exited: Promise<[number | null, NodeJS.Signals | null]>;
 }
 
-/** Runs `tributary` with the harness's environment. */
+/** The environment in which the harness runs `tributary`. One import process, unless a test is about several: each takes its time to start. */
 function environmentOf(settings: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
   const machine = Object.entries(process.env).filter(([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR');
-  return { ...Object.fromEntries(machine), TRIBUTARY_FLUSH_AGE_MS: '500', TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'info', ...settings };
+  return { ...Object.fromEntries(machine), TRIBUTARY_FLUSH_AGE_MS: '500', TRIBUTARY_INGEST_WORKERS: '1', TRIBUTARY_LOG_LEVEL: 'info', ...settings };
 }
 
 /** Runs one command of the program and returns its JSON answer. Throws with what it wrote on standard error. */
 export async function runCommand(words: readonly string[], settings: Readonly<Record<string, string>> = {}): Promise<Record<string, unknown>> {
   const { stdout } = await run(process.execPath, [entry, ...words], { env: environmentOf(settings), timeout: commandMs, killSignal: 'SIGKILL' });
   return JSON.parse(stdout) as Record<string, unknown>;
+}
+
+async function askStatus(dataDir: string, environment: NodeJS.ProcessEnv): Promise<Record<string, unknown>> {
+  const { signal } = new AbortController();
+  let answered: unknown;
+  const answer = (value: unknown): void => void (answered = value);
+  await statusCommand.run(['--data', dataDir], { environment, entry, answer, print: () => undefined, note: () => undefined, stop: signal, force: signal });
+  // as a reader of its standard output gets it
+  return JSON.parse(JSON.stringify(answered)) as Record<string, unknown>;
 }
 
 function waitUntilGone(pids: readonly number[], what: string): Promise<void> {
@@ -143,6 +155,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
       return pidOf();
     },
     command: (...words) => runCommand([...words, '--data', dataDir], settings),
+    status: () => askStatus(dataDir, environmentOf(settings)),
     processes: () => listServiceProcesses(pidOf()),
     async kill9(role, random, stoppedMs = 0) {
       noteTree();

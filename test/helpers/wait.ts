@@ -1,11 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Waits until a condition holds, looking every few milliseconds; fails with `what` after `forMs`. */
+const firstPauseMs = 10;
+const longestPauseMs = 50;
+
+/** Waits until a condition holds, looking every few milliseconds, less often the longer it takes: the processor belongs to what is waited for. Fails with `what` after `forMs`. */
 export async function waitFor(what: string, condition: () => boolean | Promise<boolean>, forMs = 20_000): Promise<void> {
   const deadline = performance.now() + forMs;
-  while (!(await condition())) {
+  for (let pauseMs = firstPauseMs; !(await condition()); pauseMs = Math.min(pauseMs * 1.2, longestPauseMs)) {
     if (performance.now() >= deadline) throw new Error(`timed out waiting until ${what}`);
-    await sleep(10);
+    await sleep(pauseMs);
   }
 }
 

@@ -134,8 +134,8 @@ describe('a full disk', () => {
     for (let round = 0; round < rounds; round += 1) {
       await moreAcknowledged(3000);
       const wanted = ledgers.flatMap((ledger) => ledger.ids('acknowledged'));
-      const lakeHas = async (sequence: number): Promise<boolean> => ((await service.command('status'))['lake'] as { position: number }).position >= sequence;
-      const { lastSequence } = (await service.command('status'))['stream'] as { lastSequence: number };
+      const lakeHas = async (sequence: number): Promise<boolean> => ((await service.status())['lake'] as { position: number }).position >= sequence;
+      const { lastSequence } = (await service.status())['stream'] as { lastSequence: number };
       await waitFor('the lake has them', () => lakeHas(lastSequence), patienceMs);
       // room for the request and its state, none for its result
       disk.fill(64 * 1024);

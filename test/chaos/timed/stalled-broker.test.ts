@@ -42,7 +42,7 @@ interface Loaded {
 async function startLoaded(clients: number): Promise<Loaded> {
   const dataDir = path.join(testFolder(), 'data');
   const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({ dataDir, settings: { TRIBUTARY_LOG_LEVEL: 'warn' } });
+  const service = await startTestService({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' } });
   onTestFinished(() => service.destroy());
   const ledger = createLedger('stalled');
   const answers: Answer[] = [];
