@@ -56,7 +56,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   'keys are forgotten over a restart': { file: 'src/compact/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
 };
 
-test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))('%s: the short simulator tells', { timeout: 300_000 }, async ([what, defect]) => {
+test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))('%s: the short simulator tells', { timeout: isLongRun ? 1_800_000 : 300_000 }, async ([what, defect]) => {
   expect(readFileSync(path.join(root, defect.file), 'utf8').split(defect.from).length, `${defect.file} has moved on: plant the defect anew`).toBe(2);
   const { code, output } = await runPlanted({ ...defect, test: 'chaos/simulator.test.ts', name: `short run .*${defect.part ?? 'stream and lake'}` });
   expect(code, output).not.toBe(0);
