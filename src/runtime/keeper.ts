@@ -36,6 +36,9 @@ export interface Keeper<C extends RunningChild> {
   force(): void;
 }
 
+/** Why a child may not start for as long as something else lasts, which is reported by itself. */
+const waitedFor = ['folder_lost', 'broker_away', 'broker_refused'] as const;
+
 /**
  * Starts a child and keeps it running. `start` is told by its signal when the child is no longer wanted; `signal` is aborted
  * when the service is told to stop: what ends from then on is not started again. Throws when the first start fails: then
@@ -83,7 +86,7 @@ export async function startKeeper<C extends RunningChild>(name: string, start: (
         if (stopping.signal.aborted) return;
         lastError = describeError(error);
         // What it waits for then is a problem by itself, and when that has passed, so has this.
-        if (!isAppError(error, 'folder_lost') && !isAppError(error, 'broker_away')) noteEnd();
+        if (!waitedFor.some((code) => isAppError(error, code))) noteEnd();
         logger.error({ process: name, error: lastError, retryInMs: backoffMs }, 'process did not start');
       }
     }

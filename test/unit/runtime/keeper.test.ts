@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { stopChild, watchExit, type RunningChild } from '../../../src/runtime/child.ts';
+import { AppError } from '../../../src/runtime/errors.ts';
 import { startKeeper } from '../../../src/runtime/keeper.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { isAlive, signalProcess } from '../../helpers/processes.ts';
@@ -40,6 +41,20 @@ describe('a keeper', () => {
     expect(keeper.state()).toMatchObject({ unsteady: false, restarts: 5 });
     await next(() => signalProcess(keeper.state().pid ?? 0, 'SIGKILL'));
     expect(keeper.state()).toMatchObject({ unsteady: true, restarts: 6 });
+    await keeper.stop(1000);
+  });
+
+  it.each(['broker_away', 'broker_refused', 'folder_lost'] as const)('does not call a child unsteady that cannot start because of what is a problem by itself (%s)', async (code) => {
+    let tries = 0;
+    const start = async (): Promise<RunningChild> => {
+      tries += 1;
+      if (tries > 1) throw new AppError(code, 'not now');
+      return startSleeper();
+    };
+    const keeper = await startKeeper('waiting', start, logger, never);
+    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
+    await expect.poll(() => tries, { timeout: 20_000 }).toBe(5);
+    expect(keeper.state()).toMatchObject({ unsteady: false });
     await keeper.stop(1000);
   });
 
