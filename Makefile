@@ -18,6 +18,7 @@ PART ?=
 KILLS ?=
 SEED ?=
 MINUTES ?=
+NODES ?=
 
 ##@ The two commands of the README
 
@@ -59,10 +60,15 @@ mutants: build ## takes checks out of the sources one by one; a test has to noti
 	TRIBUTARY_TEST_MUTANTS=1 $(VITEST) mutants --maxWorkers=1
 
 nightly: build lint types ## every test, then the long forms with hours of the simulator, and the benchmarks
-	TRIBUTARY_TEST_HISTORY_DAYS=7305 $(VITEST) --exclude 'chaos/**'
+	TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 $(VITEST) --exclude 'chaos/**'
+	$(if $(NODES),$(MAKE) nodes)
 	$(MAKE) mutants
 	TRIBUTARY_TEST_SIMULATOR_SEEDS=6000 $(MAKE) chaos
 	$(MAKE) bench
+
+nodes: build ## unit and end-to-end tests on other Nodes; NODES='/opt/node-22/bin /opt/node-24/bin', the folders they are in
+	@test -n '$(NODES)' || { echo "make nodes: name the folders of the Nodes, as in make nodes NODES='/opt/node-22/bin /opt/node-24/bin'" >&2; exit 1; }
+	for folder in $(NODES); do PATH="$$folder:$$PATH" $(VITEST) unit e2e || exit 1; done
 
 ##@ Pieces
 
@@ -98,4 +104,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test start build chaos bench mutants nightly lint types clean help nats-server tools
+.PHONY: demo test start build chaos bench mutants nightly nodes lint types clean help nats-server tools

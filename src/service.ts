@@ -27,7 +27,7 @@ import { findProcessStart } from './runtime/process-identity.ts';
 import { createSilenceWatch } from './runtime/silence-watch.ts';
 import { findRival, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from './runtime/service-state.ts';
 import { startTogether } from './runtime/start-together.ts';
-import { cacheFolder, findNatsServer, minimumNatsVersion } from './setup/find-nats-server.ts';
+import { ensureLocalNatsServer, type LocalNatsServer } from './setup/ensure-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from './stream/broker-watch.ts';
 import { openConnection } from './stream/connection.ts';
 import { endLeftOverServers } from './stream/left-over-servers.ts';
@@ -58,6 +58,8 @@ export interface ServiceOptions {
   readonly setsLakeAccess?: boolean;
   /** Aborted when the service is told to stop while it starts: the start then ends with `stopping`. */
   readonly signal?: AbortSignal;
+  /** The machine's configuration folder, whose package sources a missing nats-server is fetched from; only tests name another than `/etc`. */
+  readonly etc?: string;
 }
 
 /** The running service. */
@@ -109,14 +111,19 @@ function runsBroker(config: Config, own: readonly Role[]): boolean {
   return config.natsUrl === undefined && needStream(own);
 }
 
+/** The nats-server of this machine; one is fetched where there is none, as with `tributary setup`. */
+async function getNatsServer({ environment, etc, logger }: ServiceOptions, signal: AbortSignal): Promise<LocalNatsServer> {
+  const onFetch = (text: string): void => logger.info({}, text);
+  const server = await ensureLocalNatsServer(environment, { onFetch, signal, ...(etc === undefined ? {} : { etc }) });
+  if (server.how === 'fetched') logger.info({ binary: server.binary, version: server.version }, 'nats-server fetched');
+  return server;
+}
+
 /** Runs nats-server, and heals it, unless an external one is named. */
 async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal, folders: FolderChecks): Promise<Broker> {
-  const { config, environment, logger } = options;
+  const { config, logger } = options;
   if (config.natsUrl !== undefined) return { url: config.natsUrl, pid: () => undefined };
-  const server = await findNatsServer({ path: environment['PATH'], cacheFolder: cacheFolder(environment) });
-  if (server === undefined) {
-    throw new AppError('broker_missing', `there is no nats-server of version ${minimumNatsVersion} or newer`, { hint: "Run 'make build', or 'tributary setup'." });
-  }
+  const server = await getNatsServer(options, signal);
   const folder = dataPaths(config.dataDir).nats;
   await endLeftOverServers(folder, logger);
   // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.

@@ -11,9 +11,9 @@ export const setupCommand: Command = {
   name: 'setup',
   usage,
   summary: 'see to it that there is a nats-server',
-  async run(args, { environment, print, note }) {
+  async run(args, { environment, print, note, stop }) {
     parseWords(args, [], {}, usage);
-    const provision = await ensureNatsServer(environment, { onFetch: note });
+    const provision = await ensureNatsServer(environment, { onFetch: note, signal: stop });
     if (provision.how === 'external') print('nats: the server that TRIBUTARY_NATS_URL names');
     else print(`nats-server ${provision.version} (${provision.how}): ${provision.binary}`);
   },

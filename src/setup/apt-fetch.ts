@@ -28,15 +28,16 @@ export interface AptFetch {
  * Downloads one package with the machine's own apt and hands its unpacked tree to `use`, then removes everything. Nothing
  * is installed and no file of the system changes: apt gets a private list of sources, lists folder and cache, and none of
  * the machine's hooks, pins or default release; its proxy and certificate settings stay. Works for any user.
- * Throws `broker_missing` with what apt said when no mirror has the package.
+ * Throws `broker_missing` with what apt said when no mirror has the package. The signal ends apt, and the fetch with an error.
  */
-export async function fetchWithApt<T>(fetch: AptFetch, use: (tree: string) => Promise<T>): Promise<T> {
+export async function fetchWithApt<T>(fetch: AptFetch, use: (tree: string) => Promise<T>, signal?: AbortSignal): Promise<T> {
   const work = await mkdtemp(path.join(tmpdir(), 'tributary-apt-'));
   try {
     await chmod(work, 0o755);
     const problems: string[] = [];
     for (const [index, mirror] of fetch.mirrors.entries()) {
-      const tree = await download(path.join(work, String(index)), mirror, fetch).catch((error: unknown) => void problems.push(firstWords(error)));
+      signal?.throwIfAborted();
+      const tree = await download(path.join(work, String(index)), mirror, fetch, signal).catch((error: unknown) => void problems.push(firstWords(error)));
       if (tree !== undefined) return await use(tree);
     }
     throw new AppError('broker_missing', `apt did not bring ${fetch.package}: ${problems.join('; ') || 'this machine has no package sources'}`);
@@ -45,7 +46,7 @@ export async function fetchWithApt<T>(fetch: AptFetch, use: (tree: string) => Pr
   }
 }
 
-async function download(work: string, mirror: AptMirror, fetch: AptFetch): Promise<string> {
+async function download(work: string, mirror: AptMirror, fetch: AptFetch, signal: AbortSignal | undefined): Promise<string> {
   const lists = path.join(work, 'lists');
   const packages = path.join(work, 'packages');
   const cache = path.join(work, 'cache');
@@ -84,7 +85,7 @@ async function download(work: string, mirror: AptMirror, fetch: AptFetch): Promi
       '',
     ].join('\n'),
   );
-  const apt = (arguments_: readonly string[]) => run('apt-get', ['-c', settings, '-q', ...arguments_], { cwd: packages, maxBuffer: 16 * 1024 * 1024, timeout: 600_000 });
+  const apt = (arguments_: readonly string[]) => run('apt-get', ['-c', settings, '-q', ...arguments_], { cwd: packages, maxBuffer: 16 * 1024 * 1024, timeout: 600_000, signal });
   await apt(['update', '-o', 'APT::Update::Error-Mode=any']);
   await apt(['download', fetch.package]);
   const file = (await readdir(packages)).find((name) => name.endsWith('.deb'));

@@ -7,7 +7,7 @@
  * the user's cache folder, so it survives checkouts, and is checked by the same version run as any other.
  * Crash: the cache holds a whole server or none (a file renamed into place); leftovers lie in the temporary folder.
  */
-import { chmod, copyFile, mkdtemp, rename, rm } from 'node:fs/promises';
+import { access, chmod, constants, copyFile, mkdtemp, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Environment } from '../config.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
@@ -18,25 +18,38 @@ import { cacheFolder, cachedServersFolder, compareVersions, findNatsServer, find
 import { installCommand, readSystem, type System } from './install-advice.ts';
 
 /** What the service will use: a cluster the operator names, or a server on this machine. */
-export type NatsProvision = { readonly how: 'external' } | ({ readonly how: 'found' | 'fetched' } & NatsServer);
+export type NatsProvision = { readonly how: 'external' } | LocalNatsServer;
+
+/** A server on this machine, and whether it was there or was fetched just now. */
+export type LocalNatsServer = { readonly how: 'found' | 'fetched' } & NatsServer;
 
 export interface EnsureOptions {
   /** The machine's configuration folder; only tests name another than `/etc`. */
   readonly etc?: string;
   /** Told once, before anything is fetched. */
   readonly onFetch?: (text: string) => void;
+  /** Aborted when the server is not wanted any more: a fetch then ends with `stopping` and leaves nothing. */
+  readonly signal?: AbortSignal;
 }
 
 /** The suites that follow upstream, whose nats-server is new enough for us and built for libc >= 2.34. */
 const rollingSuites = { ubuntu: { suite: 'devel', component: 'universe' }, debian: { suite: 'sid', component: 'main' } } as const;
 
 /**
- * Sees to it that there is a nats-server, by the first of these that works: `TRIBUTARY_NATS_URL` names a cluster; a server
- * on PATH; one in the cache; on Debian and its kin, the package of the rolling suite, unpacked into the cache. Doing it
- * again fetches nothing. Throws `broker_missing` with one sentence that says what to run.
+ * Sees to it that there is a nats-server: the cluster that `TRIBUTARY_NATS_URL` names, else one on this machine, as
+ * `ensureLocalNatsServer` gets it.
  */
 export async function ensureNatsServer(environment: Environment, options: EnsureOptions = {}): Promise<NatsProvision> {
   if ((environment['TRIBUTARY_NATS_URL'] ?? '') !== '') return { how: 'external' };
+  return ensureLocalNatsServer(environment, options);
+}
+
+/**
+ * Sees to it that this machine has a nats-server, by the first of these that works: a server on PATH; one in the cache; on
+ * Debian and its kin, the package of the rolling suite, unpacked into the cache. Doing it again fetches nothing. Throws
+ * `broker_missing` with one sentence that says what to run, `stopping` when the signal was given while it fetched.
+ */
+export async function ensureLocalNatsServer(environment: Environment, options: EnsureOptions = {}): Promise<LocalNatsServer> {
   const cache = cacheFolder(environment);
   const places = { path: environment['PATH'], cacheFolder: cache };
   const found = await findNatsServer(places);
@@ -47,20 +60,35 @@ export async function ensureNatsServer(environment: Environment, options: Ensure
   const rolling = (['ubuntu', 'debian'] as const).find((name) => system.family.includes(name));
   if (rolling === undefined) throw missing(system, `no nats-server of version ${minimumNatsVersion} or newer on PATH`);
 
+  await ensureCache(cache);
   options.onFetch?.(`no nats-server of version ${minimumNatsVersion} or newer here: fetching one with apt into ${cache}`);
   try {
     const mirrors = await readAptMirrors(path.join(etc, 'apt'));
-    const server = await fetchWithApt({ package: 'nats-server', ...rollingSuites[rolling], mirrors }, (tree) => keepInCache(tree, cache));
+    const source = { package: 'nats-server', ...rollingSuites[rolling], mirrors };
+    const server = await fetchWithApt(source, (tree) => keepInCache(tree, cache), options.signal);
     return { how: 'fetched', ...server };
   } catch (error) {
+    if (options.signal?.aborted === true) throw new AppError('stopping', 'the set-up was stopped while it fetched nats-server', { cause: error });
     throw missing(system, `no nats-server of version ${minimumNatsVersion} or newer on PATH, and fetching one failed: ${describeError(error)}`, error);
+  }
+}
+
+/** Makes the cache's folder before anything is fetched: a service's account often has no home to write to. */
+async function ensureCache(cache: string): Promise<void> {
+  try {
+    await makeFolder(cachedServersFolder(cache));
+    await access(cachedServersFolder(cache), constants.W_OK);
+  } catch (error) {
+    throw new AppError('broker_missing', `no nats-server of version ${minimumNatsVersion} or newer on PATH, and the folder to fetch one into cannot be written: ${describeError(error)}`, {
+      cause: error,
+      hint: 'Set TRIBUTARY_CACHE_DIR to a folder that this user may write to.',
+    });
   }
 }
 
 /** Copies the server out of an unpacked package into the cache, after running it from there. */
 async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
   const servers = cachedServersFolder(cache);
-  await makeFolder(servers);
   const staging = await mkdtemp(path.join(servers, '.new-'));
   try {
     const staged = path.join(staging, 'nats-server');

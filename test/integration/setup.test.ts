@@ -1,44 +1,14 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
-import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { platform } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { ensureNatsServer } from '../../src/setup/ensure-nats-server.ts';
+import { aptStanza, hasApt, makeDebianArchive, makeEtc } from '../helpers/debian-archive.ts';
 import { testFolder } from '../helpers/folder.ts';
 
-const hasApt = ['apt-get', 'dpkg-deb'].every((program) => spawnSync(program, ['--version']).status === 0);
 if (!hasApt) process.stderr.write('setup.test.ts: no apt-get here; what fetches with apt is not tested\n');
-
-const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex');
-
-const dayMs = 86_400_000;
-
-/** A Debian archive in a folder, with one suite that holds one package: a program that answers `--version`. Its index is good for a week. */
-async function archive(folder: string, suite: string, versionOutput: string, ageDays = 0): Promise<string> {
-  const architecture = execFileSync('dpkg', ['--print-architecture'], { encoding: 'utf8' }).trim();
-  const tree = path.join(folder, 'tree');
-  const index = path.join(folder, 'archive', 'dists', suite, 'main', `binary-${architecture}`);
-  for (const needed of [path.join(tree, 'DEBIAN'), path.join(tree, 'usr/sbin'), index]) await mkdir(needed, { recursive: true });
-  const control = `Package: nats-server\nVersion: 2.15.1-1\nArchitecture: ${architecture}\nMaintainer: A Test <test@example.com>\nDescription: a server\n`;
-  await writeFile(path.join(tree, 'DEBIAN/control'), control);
-  await writeFile(path.join(tree, 'usr/sbin/nats-server'), `#!/bin/sh\n${versionOutput}\n`);
-  await chmod(path.join(tree, 'usr/sbin/nats-server'), 0o755);
-  execFileSync('dpkg-deb', ['--build', tree, path.join(folder, 'archive/nats-server.deb')], { stdio: 'ignore' });
-
-  const madeMs = Date.now() - ageDays * dayMs;
-  const deb = await readFile(path.join(folder, 'archive/nats-server.deb'));
-  const packages = Buffer.from(`${control}Filename: nats-server.deb\nSize: ${deb.length}\nSHA256: ${sha256(deb)}\n`);
-  await writeFile(path.join(index, 'Packages'), packages);
-  await writeFile(
-    path.join(folder, 'archive/dists', suite, 'Release'),
-    `Suite: ${suite}\nCodename: ${suite}\nArchitectures: ${architecture}\nComponents: main\nDate: ${new Date(madeMs).toUTCString()}\nValid-Until: ${new Date(madeMs + 7 * dayMs).toUTCString()}\nSHA256:\n ${sha256(packages)} ${packages.length} main/binary-${architecture}/Packages\n`,
-  );
-  // apt reads it as the user _apt
-  await chmod(folder, 0o755);
-  return `file:${path.join(folder, 'archive')}`;
-}
 
 /** Signs the index of an archive with a new key; returns the file of the key. */
 function sign(folder: string, suite: string): string {
@@ -55,16 +25,6 @@ function sign(folder: string, suite: string): string {
   return key;
 }
 
-/** An `/etc` whose machine is a Debian with the given package sources. */
-async function etcOf(folder: string, sources: string, osRelease = 'ID=debian\n'): Promise<string> {
-  const etc = path.join(folder, 'etc');
-  await mkdir(path.join(etc, 'apt/sources.list.d'), { recursive: true });
-  await writeFile(path.join(etc, 'os-release'), osRelease);
-  await writeFile(path.join(etc, 'apt/sources.list.d/debian.sources'), sources);
-  return etc;
-}
-
-const stanza = (uri: string): string => `Types: deb\nURIs: ${uri}\nSuites: bookworm\nComponents: main\nTrusted: yes\n`;
 /** Where the system's programs lie, without any nats-server that may be among them. */
 const emptyPath = (folder: string): { PATH: string; HOME: string; TRIBUTARY_CACHE_DIR: string } => ({
   PATH: path.join(folder, 'bin'),
@@ -75,8 +35,8 @@ const emptyPath = (folder: string): { PATH: string; HOME: string; TRIBUTARY_CACH
 describe.runIf(hasApt)('setting up nats-server on Debian', () => {
   it('fetches the package of the rolling suite into the cache once, and finds it there afterwards', async () => {
     const folder = testFolder();
-    const uri = await archive(folder, 'sid', 'echo nats-server: v2.15.1');
-    const etc = await etcOf(folder, `${stanza(`file:${folder}/absent`)}\n${stanza(uri)}`);
+    const uri = await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1');
+    const etc = await makeEtc(folder, `${aptStanza(`file:${folder}/absent`)}\n${aptStanza(uri)}`);
     const notes: string[] = [];
     const onFetch = (text: string): void => void notes.push(text);
 
@@ -91,16 +51,16 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
 
   it('replaces a broken server in the cache', async () => {
     const folder = testFolder();
-    const uri = await archive(folder, 'sid', 'echo nats-server: v2.15.1');
+    const uri = await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1');
     const broken = path.join(folder, 'cache/nats-server/2.15.1');
     await mkdir(broken, { recursive: true });
     await writeFile(path.join(broken, 'nats-server'), 'half a file', { mode: 0o755 });
-    expect(await ensureNatsServer(emptyPath(folder), { etc: await etcOf(folder, stanza(uri)) })).toMatchObject({ how: 'fetched', version: '2.15.1' });
+    expect(await ensureNatsServer(emptyPath(folder), { etc: await makeEtc(folder, aptStanza(uri)) })).toMatchObject({ how: 'fetched', version: '2.15.1' });
   });
 
   it('lets several set-ups at once end with one good server', async () => {
     const folder = testFolder();
-    const etc = await etcOf(folder, stanza(await archive(folder, 'sid', 'echo nats-server: v2.15.1')));
+    const etc = await makeEtc(folder, aptStanza(await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1')));
     const results = await Promise.all([1, 2, 3].map(() => ensureNatsServer(emptyPath(folder), { etc })));
     expect(results.map((result) => (result.how === 'external' ? '' : result.version))).toEqual(['2.15.1', '2.15.1', '2.15.1']);
     expect(await readdir(path.join(folder, 'cache/nats-server'))).toEqual(['2.15.1']);
@@ -109,7 +69,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
   it('refuses a package whose server does not run or is too old, keeps nothing, and says what to run', async () => {
     for (const [output, reason] of [['exit 1', 'does not run'], ['echo nats-server: v2.10.4', 'too old']] as const) {
       const folder = testFolder();
-      const etc = await etcOf(folder, stanza(await archive(folder, 'sid', output)));
+      const etc = await makeEtc(folder, aptStanza(await makeDebianArchive(folder, 'sid', output)));
       await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toMatchObject({
         code: 'broker_missing',
         message: expect.stringContaining(reason) as string,
@@ -129,8 +89,8 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     onTestFinished(() => void vi.unstubAllEnvs());
     for (const [ageDays, outcome] of [[30, '2.15.1'], [120, 'Release file .* is expired']] as const) {
       const folder = testFolder();
-      const uri = await archive(folder, 'sid', 'echo nats-server: v2.15.1', ageDays);
-      const etc = await etcOf(folder, stanza(uri).replace('Trusted: yes', `Signed-By: ${sign(folder, 'sid')}`));
+      const uri = await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1', ageDays);
+      const etc = await makeEtc(folder, aptStanza(uri).replace('Trusted: yes', `Signed-By: ${sign(folder, 'sid')}`));
       const done = await ensureNatsServer(emptyPath(folder), { etc }).then((result) => (result.how === 'external' ? '' : result.version), String);
       expect(done).toMatch(new RegExp(outcome));
     }
@@ -138,7 +98,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
 
   it.each([['an open', 0o022], ['a strict', 0o077]])('says what apt said when no source has the package, under %s umask', async (_, umask) => {
     const folder = testFolder();
-    const etc = await etcOf(folder, stanza(await archive(folder, 'bookworm', 'echo nats-server: v2.9.10')));
+    const etc = await makeEtc(folder, aptStanza(await makeDebianArchive(folder, 'bookworm', 'echo nats-server: v2.9.10')));
     const before = process.umask(umask);
     onTestFinished(() => void process.umask(before));
     await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toThrow(/fetching one failed: apt did not bring nats-server: (?!.*unsandboxed).*dists.sid/);
@@ -153,7 +113,7 @@ describe('setting up nats-server elsewhere', () => {
 
   it('says in one sentence which command gets it, where apt cannot', async () => {
     const folder = testFolder();
-    const etc = await etcOf(folder, '', 'ID=alpine\n');
+    const etc = await makeEtc(folder, '', 'ID=alpine\n');
     await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toMatchObject({
       code: 'broker_missing',
       hint: expect.stringMatching(platform() === 'linux' ? /apk add nats-server/ : /install/) as string,

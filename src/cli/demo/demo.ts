@@ -68,7 +68,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   const { print } = options;
   if (options.eventsFile !== undefined) await checkReadable(options.eventsFile);
   const environment = serviceEnvironment(options.environment);
-  await ensureNatsServer(environment, { onFetch: print });
+  await ensureNatsServer(environment, { onFetch: print, signal: options.signal });
   const folder = await mkdtemp(path.join(tmpdir(), 'tributary-demo-'));
   const time = createStageTiming();
   try {

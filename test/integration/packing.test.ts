@@ -1,0 +1,92 @@
+import { execFile, execFileSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readInstalled, readLockFile } from '../helpers/lock-file.ts';
+
+/** `npm pack` on a checkout that was never built, and what an installation of its file has. */
+
+const run = promisify(execFile);
+const checkout = path.resolve(import.meta.dirname, '../..');
+const lock = readLockFile(checkout);
+const root = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
+/** For packing, and for removing what it left: thousands of small files. */
+const slowMs = 240_000;
+const copy = path.join(root, 'checkout');
+/** The unpacked program where `npm install --global --prefix` puts it. */
+const prefix = path.join(root, 'prefix');
+const installed = path.join(prefix, 'lib/node_modules/tributary');
+
+/** The files below a folder, by their paths, sorted. */
+function listFiles(folder: string): string[] {
+  const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => !entry.isDirectory());
+  return entries.map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name))).toSorted();
+}
+
+/** Copies the packages that npm packs, as it follows no links; those that only the build needs are linked. */
+function copyPackages(): void {
+  const modules = path.join(checkout, 'node_modules');
+  const packed = [...lock].filter(([place, { dev }]) => dev !== true && !place.startsWith('node_modules/@duckdb/')).map(([place]) => place);
+  execFileSync('cp', ['-R', '--parents', ...packed.filter((place) => place.lastIndexOf('node_modules/') === 0), copy], { cwd: checkout });
+  for (const name of readdirSync(modules)) {
+    const target = path.join(copy, 'node_modules', name);
+    if (!existsSync(target)) symlinkSync(path.join(modules, name), target);
+  }
+}
+
+let tarball = '';
+
+beforeAll(async () => {
+  cpSync(checkout, copy, { recursive: true, filter: (from) => !['node_modules', 'dist', 'dist.next', '.git', 'data'].includes(path.relative(checkout, from)) });
+  mkdirSync(path.join(copy, 'data'));
+  writeFileSync(path.join(copy, 'data/events.ndjson'), 'of the operator');
+  copyPackages();
+  // Older than the packages: make would fetch them anew, into the checkout's own folder.
+  for (const name of ['package.json', 'package-lock.json']) utimesSync(path.join(copy, name), 0, 0);
+  const { stdout } = await run('npm', ['pack', '--silent'], { cwd: copy });
+  tarball = path.join(copy, stdout.trim());
+  mkdirSync(path.dirname(installed), { recursive: true });
+  execFileSync('tar', ['-xf', tarball, '-C', path.dirname(installed), '--transform', 's/^package/tributary/']);
+}, slowMs);
+
+afterAll(() => rmSync(root, { recursive: true, force: true }), slowMs);
+
+describe('the packed program', () => {
+  it('holds what it reads when it runs, its licence and its documentation, and nothing else of the checkout', () => {
+    const modules = listFiles(path.join(checkout, 'src')).filter((file) => !file.endsWith('.d.ts'));
+    const wanted = ['package.json', 'README.md', 'LICENSE', 'CHANGELOG.md', ...modules.map((file) => `dist/${file.replace(/\.ts$/, '.js')}`)];
+    for (const folder of ['schemas', 'pipelines', 'docs']) if (existsSync(path.join(checkout, folder))) wanted.push(...listFiles(path.join(checkout, folder)).map((file) => `${folder}/${file}`));
+    expect(listFiles(installed).filter((file) => !file.startsWith('node_modules/'))).toEqual(wanted.toSorted());
+  });
+
+  it('brings along the packages of the lock file, in the same places and versions', () => {
+    const wanted = [...lock].filter(([place, { dev }]) => dev !== true && !place.startsWith('node_modules/@duckdb/')).map(([place, { version }]) => [place, version] as const);
+    expect(readInstalled(installed)).toEqual(new Map(wanted));
+  });
+
+  it('runs from there by its link, beside the packages of the platform', async () => {
+    symlinkSync(path.join(checkout, 'node_modules/@duckdb'), path.join(prefix, 'lib/node_modules/@duckdb'));
+    mkdirSync(path.join(prefix, 'bin'));
+    symlinkSync('../lib/node_modules/tributary/dist/main.js', path.join(prefix, 'bin/tributary'));
+    // The help loads every command, and with them every package.
+    const { stdout } = await run(process.execPath, [path.join(prefix, 'bin/tributary'), '--help']);
+    expect(stdout).toMatch(/^tributary: .*\n(.*\n)*\s+start\s/);
+  });
+});
+
+describe('npm install --global of the packed program', () => {
+  it('gives the versions of the lock file and a program that takes an event into its lake', async (context) => {
+    if (process.env['TRIBUTARY_TEST_INSTALL'] === undefined) context.skip("make nightly installs it with npm, which fetches DuckDB's packages");
+    const there = path.join(root, 'npm');
+    mkdirSync(there);
+    await run('npm', ['install', '--global', '--prefix', there, tarball], { timeout: 300_000 });
+    const versions = [...readInstalled(path.join(there, 'lib/node_modules/tributary'))];
+    expect(versions.filter(([place, version]) => lock.get(place)?.version !== version)).toEqual([]);
+    const missing = [...lock].filter(([place, { dev, optional }]) => dev !== true && optional !== true && !versions.some(([found]) => found === place));
+    expect(missing.map(([place]) => place)).toEqual([]);
+    const { stdout } = await run(path.join(there, 'bin/tributary'), ['demo'], { timeout: 300_000 });
+    expect(stdout).toMatch(/stopped {3}everything/);
+  }, 900_000);
+});
