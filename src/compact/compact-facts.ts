@@ -59,7 +59,7 @@ const restoredTodo = 'Let clients send again what they sent since that backup wa
 
 function describeTrouble(trouble: Trouble | undefined, what: string, todo: string): Problem[] {
   const found = trouble?.find();
-  return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo }];
+  return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo, since: found.since }];
 }
 
 /**

@@ -50,6 +50,7 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
       const named = all.slice(0, namedFiles).map(({ since, error }): Problem => ({
         what: `a young file of the lake is not sealed since ${since}: ${describeError(error)}`,
         todo: 'Exports and SQL over the snapshot have its rows, the sealed files have not. It is tried again by itself; everything else is sealed.',
+        since,
       }));
       const more = all.length - named.length;
       return more <= 0 ? named : [...named, { what: `${more} more young files of the lake are not sealed`, todo: "They are tried again by themselves; the log has a line 'left out of sealing' for each." }];

@@ -53,7 +53,7 @@ async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise
 /** Waits until no place tells of a problem any more. */
 async function isOver(service: TestService, what: RegExp): Promise<void> {
   await waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs);
-  await waitFor(`the log tells the end of ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem is over' && what.test(String(line['what']))), patienceMs);
+  await waitFor(`the log tells the end of ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem resolved' && what.test(String(line['what']))), patienceMs);
 }
 
 const pidOf = (service: TestService, role: ProcessRole): number => service.processes().find((found) => found.role === role)?.pid ?? 0;
