@@ -324,7 +324,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     keepers.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));
     if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
 
-    const problemLog = createProblemLog(logger, clock.nowMs);
+    const problemLog = createProblemLog(logger, () => clock.nowMs());
     const descriptors = createDescriptorWatch('the supervisor');
     const publishState = (): void => {
       const reporting = roleKeepers.filter((keeper) => keeper.state().state === 'running');
