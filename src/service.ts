@@ -244,7 +244,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const ops = options.withOps === true ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => opsView) : undefined;
     closers.add('ops server', () => ops?.stop());
     const has = (role: Role): boolean => options.roles.includes(role);
-    const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port' }] : [])];
+    const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port (TRIBUTARY_S2S_PORT)' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port (TRIBUTARY_API_PORT)' }] : [])];
     const host = await resolveHost(config.host);
     const ports = await settlePorts(host, wanted);
     const s2sPort = has('ingest') ? ports.shift() : undefined;

@@ -17,6 +17,9 @@ function isProblem(value: unknown): value is Problem {
   return typeof value === 'object' && value !== null && 'what' in value && typeof value.what === 'string' && 'todo' in value && typeof value.todo === 'string';
 }
 
+/** How a process that does not run is spoken of. */
+const downWords = { starting: 'is being started again', waiting: 'is down', stopped: 'is stopped' } as const;
+
 /** What the stages have put under a name in their facts. */
 function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']): Problem[] {
   return Object.values(facts).flatMap((reported) => {
@@ -49,7 +52,7 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
     if (child.state === 'running') {
       if (child.unsteady === true) {
         problems.push({
-          what: `${child.name} was started again and again: ${child.restarts} times in all${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+          what: `${child.name} keeps ending: it was started again ${child.restarts} times${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
           todo: `The log lines with "process":"${child.name}", and its own before them, say why. It is no problem any more when it has run for a minute.`,
         });
       }
@@ -62,7 +65,7 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
       continue;
     }
     problems.push({
-      what: `${child.name} is ${child.state}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+      what: `${child.name} ${downWords[child.state]}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
       todo: `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
     });
   }

@@ -120,9 +120,9 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
     disk.fill(0);
     await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/);
-    await isTold(service, /^events do not get from the stream into the lake since .*: .*(No space left|ENOSPC)/i, /Remove the cause/);
+    await isTold(service, /^events have not come from the stream into the lake since .*: .*(No space left|ENOSPC)/i, /Remove the cause/);
     disk.empty();
-    await isOver(service, /^events do not get from the stream into the lake/);
+    await isOver(service, /^events have not come from the stream into the lake/);
     expect(await readStatusProblems(service)).toEqual([]);
     await probe.stop();
     await service.stop();

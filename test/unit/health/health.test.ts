@@ -16,12 +16,12 @@ describe('health', () => {
 
   it('names a process that is down, why it ended, and where to look', () => {
     const state = { ...healthy, processes: [{ ...running, state: 'waiting', lastError: 'ended with SIGKILL' } as const] };
-    expect(findProblems(state, now)).toEqual([{ what: 'compact is waiting (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') }]);
+    expect(findProblems(state, now)).toEqual([{ what: 'compact is down (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') }]);
   });
 
   it('names a process that is started again and again, also while it runs', () => {
     const state = { ...healthy, processes: [{ ...running, restarts: 4, unsteady: true, lastError: 'ended with exit code 1' } as const] };
-    expect(findProblems(state, now)).toEqual([{ what: 'compact was started again and again: 4 times in all (ended with exit code 1)', todo: expect.stringContaining('"process":"compact"') }]);
+    expect(findProblems(state, now)).toEqual([{ what: 'compact keeps ending: it was started again 4 times (ended with exit code 1)', todo: expect.stringContaining('"process":"compact"') }]);
   });
 
   it('passes on what a stage reports, and nothing that is not a problem', () => {
