@@ -60,7 +60,7 @@ mutants: build ## takes checks out of the sources one by one; a test has to noti
 	TRIBUTARY_TEST_MUTANTS=1 $(VITEST) mutants --maxWorkers=1
 
 nightly: build lint types ## every test, then the long forms with hours of the simulator, and the benchmarks
-	TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 $(VITEST) --exclude 'chaos/**'
+	TRIBUTARY_TEST_OPERATIONS=all TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 $(VITEST) --exclude 'chaos/**'
 	$(if $(NODES),$(MAKE) nodes)
 	$(MAKE) mutants
 	TRIBUTARY_TEST_SIMULATOR_SEEDS=6000 $(MAKE) chaos

@@ -235,7 +235,7 @@ async function startClosedStage(role: Role, { config, logger, closed = '' }: Par
     role === 'ingest'
       ? await (await import('./ingest/closed-server.ts')).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
       : await (await import('./export/closed-server.ts')).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
-  const facts = () => ({ problems: [{ what: `${role} answers every request that it cannot: ${closed}`, todo: 'Put that folder back: the process is then started again by itself.' }] });
+  const facts = () => ({ problems: [{ what: `${role} refuses every request: ${closed}`, todo: 'Resolve that problem, which is listed too: the process is then started again by itself.' }] });
   return { ...stage, facts, onService };
 }
 

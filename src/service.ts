@@ -3,7 +3,7 @@ import process from 'node:process';
 import { keepAccessRevision } from './access/access-file.ts';
 import type { Config } from './config.ts';
 import { dataPaths } from './config.ts';
-import { findProblems } from './health/health.ts';
+import { findNotices, findProblems, withSince } from './health/health.ts';
 import { startOpsServer, type OpsView } from './health/ops-server.ts';
 import { createProblemLog } from './health/problem-log.ts';
 import { closeToGroup, openToGroup, resolveLakeGroup } from './lake/group-access.ts';
@@ -251,7 +251,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const ops = options.withOps === true ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => opsView) : undefined;
     closers.add('ops server', () => ops?.stop());
     const has = (role: Role): boolean => options.roles.includes(role);
-    const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port' }] : [])];
+    const wanted = [...(has('ingest') ? [{ port: config.s2sPort, what: 's2s port (TRIBUTARY_S2S_PORT)' }] : []), ...(has('export') ? [{ port: config.apiPort, what: 'api port (TRIBUTARY_API_PORT)' }] : [])];
     const host = await resolveHost(config.host);
     const ports = await settlePorts(host, wanted);
     const s2sPort = has('ingest') ? ports.shift() : undefined;
@@ -331,7 +331,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     keepers.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));
     if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
 
-    const problemLog = createProblemLog(logger);
+    const problemLog = createProblemLog(logger, () => clock.nowMs());
     const descriptors = createDescriptorWatch('the supervisor');
     const publishState = (): void => {
       const reporting = roleKeepers.filter((keeper) => keeper.state().state === 'running');
@@ -355,13 +355,14 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         },
         silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),
       };
-      const problems = findProblems(state, clock.nowMs());
-      problemLog.update(problems);
+      const found = findProblems(state, clock.nowMs());
+      const since = problemLog.update(found, findNotices(state));
+      const problems = withSince(found, since);
       opsView = { problems, metrics: [...reports.values()].map((report) => report.metrics) };
       for (const keeper of served) keeper.current()?.send({ type: 'service', state: { ready: problems.length === 0 } });
       if (pins.findLost().length > 0) return;
       try {
-        writeServiceState(paths.run, state);
+        writeServiceState(paths.run, { ...state, since });
       } catch (error) {
         // A full disk must not take the supervisor down: the state is a convenience for the commands.
         logger.warn({ error: describeError(error) }, 'service state cannot be written');

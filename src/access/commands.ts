@@ -56,7 +56,7 @@ export async function addApp(paths: AccessPaths, app: NewApp, nowMs: number): Pr
       const what = removed.idApp === app.idApp ? `app ${app.idApp}` : `app ${removed.idApp}, which has the SDK key ${sdkKey},`;
       throw new AppError('conflict', `${what} was removed at ${removed.removedAt}, and its rows are still its own`, { hint: `'tributary app restore ${removed.idApp}' brings it back; another app needs another id and SDK key.` });
     }
-    if (access.apps.some((other) => other.sdkKey === sdkKey)) throw new AppError('conflict', `another app has the SDK key ${sdkKey}`);
+    if (access.apps.some((other) => other.sdkKey === sdkKey)) throw new AppError('conflict', `another app has the SDK key ${sdkKey}`, { hint: "Give each app a key of its own; 'tributary app list' shows those that are taken." });
     const added: AppRecord = {
       idApp: app.idApp,
       platform: app.platform,

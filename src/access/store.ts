@@ -1,4 +1,3 @@
-import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/problem.ts';
 import { watchFile } from '../runtime/watched-file.ts';
@@ -86,7 +85,7 @@ export function openAccessReader(paths: AccessPaths, logger: Logger, { isExpecte
   });
   const isMissing = (): boolean => watched.current().isGone && isNeeded;
   const isNeeded = watched.current().isGone && (hadAccessFile(paths) || isExpected());
-  if (isNeeded) logger.error({ error: new AppError('corrupt', `${file} is gone`).message }, 'no client can be told from another');
+  if (isNeeded) logger.error({ file, todo: fileTodo }, 'access file is gone, no event is taken');
 
   function problems(): readonly Problem[] {
     const error = watched.problem();

@@ -83,9 +83,17 @@ export const appCommand: Command = {
   name: 'app',
   usage: Object.values(usages).join('\n       '),
   summary: 'register an app; give it a further token, or end one; list, remove and restore apps',
+  details: [
+    "--revoke PREFIX   ends the token that begins so ('tributary app list' shows the prefixes)",
+    '--sdk-key         names the app in the SDKKey filter of exports',
+    '--account         whose app it is: its users export it (1)',
+    '--project         for the idProject filter of exports',
+    '--removed         list the apps that were removed',
+    'A token is shown once, by add, token and restore.',
+  ],
   async run([verb, ...args], context) {
     const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
-    if (run === undefined) throw new AppError('usage', `'app' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, { hint: `Usage: ${this.usage}` });
+    if (run === undefined) throw new AppError('usage', `'app' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, { hint: `Usage: ${Object.values(usages).join(', ')}` });
     await run(args, context);
   },
 };

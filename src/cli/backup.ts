@@ -47,7 +47,7 @@ function findStreamOf(config: Config, logger: Logger, { entry, environment, stop
           closers.add('broker', () => broker.stop());
         }
         const { natsUrl: url = config.natsUrl, streamName = config.streamName } = find() ?? {};
-        if (url === undefined) throw new AppError('broker_away', 'the service has just ended');
+        if (url === undefined) throw new AppError('broker_away', 'the service ended while the backup began', { hint: 'Repeat the backup.' });
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());
         if (!(await hasStream(connection, streamName))) return await work(undefined);
@@ -69,6 +69,10 @@ export const backupCommand: Command = {
   name: 'backup',
   usage,
   summary: 'back the data folder up into DIR, while the service runs or not',
+  details: [
+    'DIR      a folder of its own, best on another disk; a later run adds what has changed',
+    '--link   hard links to the files of the lake, where DIR is on the same file system: no second copy of their bytes',
+  ],
   async run(args, { environment, entry, answer, stop }) {
     const { values, positionals } = parseWords(args, ['DIR'], { link: { type: 'boolean' } }, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });

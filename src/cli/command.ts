@@ -28,6 +28,8 @@ export interface Command {
   readonly name: string;
   readonly usage: string;
   readonly summary: string;
+  /** What its words mean, a line each; shown by its own help only. */
+  readonly details?: readonly string[];
   run(args: readonly string[], context: CommandContext): Promise<number | void>;
 }
 

@@ -44,6 +44,15 @@ export const eraseCommand: Command = {
   name: 'erase',
   usage,
   summary: 'remove the events of users, devices or an app for good',
+  details: [
+    '--user, --device, --app   whose events; of several words, those that match all',
+    '--file      ids, one a line, of users or, with --as device, of devices',
+    '--kind      what kind of user id it is, where several are meant',
+    '--account   the apps of one account only',
+    '--dry-run   count, and change nothing',
+    '--yes       do not ask on a terminal',
+    '--now       wait for no reader of the lake: its queries may fail',
+  ],
   async run(args, { environment, entry, answer, note, confirm, stop }) {
     const { values } = parseWords(args, [], eraseOptions, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });

@@ -9,8 +9,9 @@ export function asksForHelp(args: readonly string[]): boolean {
 }
 
 /** The usage of one command: what `tributary COMMAND --help` and `tributary help COMMAND` answer. */
-export function renderHelp({ name, usage, summary }: Command): string {
-  return `tributary ${name}${summary === '' ? '' : `: ${summary}`}\n\n  ${usage.split('\n').map((line) => line.trim()).join('\n  ')}\n\n${everywhere}\n`;
+export function renderHelp({ name, usage, summary, details = [] }: Command): string {
+  const words = details.length === 0 ? '' : `\n${details.map((line) => `  ${line}\n`).join('')}`;
+  return `tributary ${name}${summary === '' ? '' : `: ${summary}`}\n\n  ${usage.split('\n').map((line) => line.trim()).join('\n  ')}\n${words}\n${everywhere}\n`;
 }
 
 /** The list of commands, those without a summary left out: they are the service's own. */

@@ -7,7 +7,18 @@ import { AppError } from '../runtime/errors.ts';
 import { assertLake } from './data-folder.ts';
 import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
 
-const usage = 'tributary lake check|log|files|stats [--limit N] [--data DIR], tributary lake repair [--accept-loss] [--data DIR], tributary lake snapshot [--root DIR_OR_URL] [--data DIR]';
+const usages = [
+  'tributary lake check|files|stats [--data DIR]',
+  'tributary lake log [--limit N] [--data DIR]',
+  'tributary lake repair [--accept-loss] [--data DIR]',
+  'tributary lake snapshot [--root DIR_OR_URL] [--data DIR]',
+];
+/** In one line, for an error. */
+const usage = usages.join(', ');
+
+/** What to do about what `lake check` lists. */
+const advice =
+  "restore missing and damaged files from a backup, under the same paths; 'tributary lake repair' undoes what another engine has committed (foreign_commit); an orphan_file says itself what to do with it";
 
 /**
  * `tributary lake check|log|files|stats`: reads the lake, whether the service runs or not. `check` exits 1 when something is wrong.
@@ -16,8 +27,16 @@ const usage = 'tributary lake check|log|files|stats [--limit N] [--data DIR], tr
  */
 export const lakeCommand: Command = {
   name: 'lake',
-  usage,
+  usage: usages.join('\n       '),
   summary: 'verify the lake; show its history, its live files, its rows and bytes; print the SQL of its views; mend it',
+  details: [
+    'check          reads every live file and the log; exit code 1 and the list when something is wrong',
+    'log            the newest commits, 50 unless --limit says more',
+    'files, stats   the live files; rows and bytes by kind and date',
+    'repair         undoes what another engine has committed, and gives rows of a clock that was ahead a time that has passed',
+    '--accept-loss  takes files out of the table that are missing and nowhere to be found',
+    'snapshot       the SQL of the views over the lake; --root: where its reader finds the lake',
+  ],
   async run([verb, ...args], { environment, answer, print, note }) {
     const { values } = parseWords(args, [], { limit: { type: 'string' }, 'accept-loss': { type: 'boolean' }, root: { type: 'string' } }, usage);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
@@ -27,6 +46,7 @@ export const lakeCommand: Command = {
       case 'check': {
         const report = await checkLake(lakeDir);
         answer(report);
+        if (!report.ok) note(advice);
         return report.ok ? 0 : 1;
       }
       case 'repair': {

@@ -15,6 +15,10 @@ export const restoreCommand: Command = {
   name: 'restore',
   usage,
   summary: 'make a new data folder of the backup in DIR',
+  details: [
+    "DIR      the folder that 'tributary backup' was given",
+    '--data   the data folder to make; it must be named, and hold nothing yet',
+  ],
   async run(args, { environment, answer, stop }) {
     const { values, positionals } = parseWords(args, ['DIR'], {}, usage);
     // The folder of the environment is the one in use.

@@ -32,6 +32,13 @@ export const startCommand: Command = {
   name: 'start',
   usage,
   summary: 'run the service until it is told to stop',
+  details: [
+    '--role       only these parts of the service, with commas between',
+    '--s2s-port   port of the import area (8080); 0: any free one',
+    '--api-port   port of the export area (8081); 0: any free one',
+    '--host       address that both listen on (127.0.0.1)',
+    'Prints one line when it is ready. SIGTERM drains it, a second signal forces it.',
+  ],
   async run(args, { environment, entry, answer, stop, force }) {
     const options = { role: { type: 'string' }, 's2s-port': { type: 'string' }, 'api-port': { type: 'string' }, host: { type: 'string' } } as const;
     const { values } = parseWords(args, [], options, usage);

@@ -91,7 +91,7 @@ export const statusCommand: Command = {
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();
     const problems = services.flatMap((service) => findProblems(service, nowMs));
     for (const lost of listLostServices(paths.run)) {
-      problems.push({ what: `the service of pid ${lost.pid} ended without being stopped; it was last seen at ${lost.writtenAt}`, todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why." });
+      problems.push({ what: `the service of pid ${lost.pid} ended without being stopped; it was last seen at ${lost.writtenAt}`, since: lost.writtenAt, todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why." });
     }
 
     // An external broker keeps events while the service is stopped.

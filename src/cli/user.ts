@@ -52,9 +52,14 @@ export const userCommand: Command = {
   name: 'user',
   usage: Object.values(usages).join('\n       '),
   summary: 'add, list and remove users of the export area; give one a new secret',
+  details: [
+    '--no-export      may read reports of the account, and order none',
+    "--max-exports    simultaneous requests of this user, within the account's",
+    'A secret is shown once, by add and by secret.',
+  ],
   async run([verb, ...args], context) {
     const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
-    if (run === undefined) throw new AppError('usage', `'user' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, { hint: `Usage: ${this.usage}` });
+    if (run === undefined) throw new AppError('usage', `'user' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, { hint: `Usage: ${Object.values(usages).join(', ')}` });
     await run(args, context);
   },
 };

@@ -59,7 +59,7 @@ const restoredTodo = 'Let clients send again what they sent since that backup wa
 
 function describeTrouble(trouble: Trouble | undefined, what: string, todo: string): Problem[] {
   const found = trouble?.find();
-  return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo }];
+  return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo, since: found.since }];
 }
 
 /**
@@ -74,7 +74,7 @@ export function compactFacts(table: Table, { faults, damages, clockProblems }: S
     ...clockProblems,
     ...(foreign === undefined ? [] : [describeForeign(foreign)]),
     // What another engine has done is told once, and is what the loop waits for.
-    ...describeTrouble(foreign === undefined ? troubles.flush : undefined, 'events do not get from the stream into the lake', 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.'),
+    ...describeTrouble(foreign === undefined ? troubles.flush : undefined, 'events have not come from the stream into the lake', 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.'),
     ...troubles.upkeep,
   ];
   const notices = [

@@ -176,7 +176,7 @@ async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
       const passing = fullDisk || (isAppError(error) && (['disk', 'memory', 'broker_away', 'broker_refused', 'foreign_commit', 'stream_shut'].includes(error.code) || (error.retryable && lastedMs < maxTroubleMs))) || (await refusesWrites(loop.options.lakeDir, loop.assertFolder));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
-      loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush waits');
+      loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush failed, will retry');
       await pause(retryEveryMs, signal);
     }
   }

@@ -130,7 +130,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     let version = -1;
     const build: BuildChange = (state, lake) => {
       assertOwner(lake, writer);
-      if (lake.epoch?.appId !== epoch.appId || state.txns.get(epoch.appId) !== epoch.position) throw new AppError('fenced', "the lake's position in the stream has moved");
+      if (lake.epoch?.appId !== epoch.appId || state.txns.get(epoch.appId) !== epoch.position) throw new AppError('fenced', "the lake's position in the stream has moved: another compactor has taken over the lake", { hint: 'Let only one compactor run on a data folder.' });
       // Later by another's rows, or earlier by a repair of the clock: ours must follow it.
       if (lake.availableAtMs !== before) throw new AppError('commit_conflict', 'the newest available_at of the lake has changed meanwhile');
       if (verdict.addsKeys && lake.keysCommit !== keysSeen) throw new AppError('commit_conflict', 'another process has stored events under Idempotency-Keys');

@@ -48,11 +48,12 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
     problems() {
       const all = [...failures.values()];
       const named = all.slice(0, namedFiles).map(({ since, error }): Problem => ({
-        what: `a young file of the lake is not sealed since ${since}: ${describeError(error)}`,
-        todo: 'Exports and SQL over the snapshot have its rows, the sealed files have not. It is tried again by itself; everything else is sealed.',
+        what: `a young file of the lake has not been sealed since ${since}: ${describeError(error)}`,
+        todo: "Exports and SQL over the snapshot have its rows, the sealed files have not. It is tried again by itself, and everything else is sealed; if it lasts, run 'tributary lake check', and restore what it names from a backup.",
+        since,
       }));
       const more = all.length - named.length;
-      return more <= 0 ? named : [...named, { what: `${more} more young files of the lake are not sealed`, todo: "They are tried again by themselves; the log has a line 'left out of sealing' for each." }];
+      return more <= 0 ? named : [...named, { what: `${more} more young files of the lake have not been sealed`, todo: "They are tried again by themselves; the log has a line 'left out of sealing' for each." }];
     },
   };
 }

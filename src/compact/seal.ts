@@ -233,7 +233,7 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     const sealed = outputs.filter((output) => !isYoungPath(output.path));
     const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
     if (countRows(outputs) !== rowsIn) {
-      throw new AppError('corrupt', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: 'Run tributary lake check.' });
+      throw new AppError('corrupt', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
     }
     await carryOut(table, stagingDir, toIntent(table, taken, outputs, commitId, nowMs), crashPoint);
     // What the bound has left young is still due.

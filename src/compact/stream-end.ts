@@ -87,7 +87,7 @@ export async function watchStreamEnd({ reader, file, position, assertFolder, ala
       failing = false;
     } catch (error) {
       // Tried again at the next look: the sweep of a start may have taken the temporary, or the disk be full.
-      if (!failing) logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be kept');
+      if (!failing) logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be written down, will retry');
       failing = true;
     }
   }

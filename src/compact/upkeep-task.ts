@@ -44,7 +44,7 @@ export function createUpkeepTask(what: string, { clock, logger }: { readonly clo
     problems() {
       const found = trouble.find();
       if (found === undefined) return [];
-      return [{ what: `${what} since ${found.since}: ${found.error}`, todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.' }];
+      return [{ what: `${what} since ${found.since}: ${found.error}`, todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.', since: found.since }];
     },
   };
 }

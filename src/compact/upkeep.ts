@@ -123,11 +123,11 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   const engine = { memoryMb: engineMemoryMb(options.duckdbMemoryMb), threads: 1, tempDir: path.join(options.spoolDir, 'seal'), boundRowGroups: true };
   let duckdb = await openDuckdb(engine);
   const tasks = {
-    seal: createUpkeepTask('young rows of the lake are not sealed', dependencies),
+    seal: createUpkeepTask('young rows of the lake have not been sealed', dependencies),
     checkpoint: createUpkeepTask("the lake's log gets no checkpoint", dependencies),
-    swap: createUpkeepTask('sealed files are not replaced by their rewrites', dependencies),
-    sweep: createUpkeepTask('what a crash has left behind is not swept', dependencies),
-    clean: createUpkeepTask('replaced files and old entries of the log are not removed', dependencies),
+    swap: createUpkeepTask('sealed files have not been replaced by their rewrites', dependencies),
+    sweep: createUpkeepTask('files that a crash has left behind have not been removed', dependencies),
+    clean: createUpkeepTask('replaced files and old entries of the log have not been removed', dependencies),
   };
   const snapshotFile = createSnapshotFile({ file: paths.snapshotSql, root: paths.root, clock, retentionMs: options.retentionMs });
   const leftOut = createLeftOut(clock);

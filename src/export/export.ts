@@ -79,7 +79,7 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   try {
     await server.listen({ host, port });
   } catch (error) {
-    if (isSystemError(error)) throw new AppError('start_failed', `cannot listen on ${host}:${port}: ${error.message}`, { cause: error, hint: 'Choose another port.' });
+    if (isSystemError(error)) throw new AppError('start_failed', `cannot listen on ${host}:${port}: ${error.message}`, { cause: error, hint: 'Choose another port by TRIBUTARY_API_PORT or --api-port.' });
     throw error;
   }
   const address = server.server.address();
@@ -93,9 +93,9 @@ const newestDamages = 10;
 /** What an operator should look at: damage that an export has met, and requests that cannot be read. */
 function describeDamage(damages: ReadonlySet<string>, requests: readonly string[], files: readonly FileFault[]) {
   return [
-    ...[...damages].slice(-newestDamages).map((damage) => ({ what: `an export failed on damage: ${damage}`, todo: "Run 'tributary lake check', and restore what it names from a copy." })),
+    ...[...damages].slice(-newestDamages).map((damage) => ({ what: `an export failed on damage: ${damage}`, todo: "Run 'tributary lake check', and restore what it names from a backup." })),
     ...files.slice(-newestDamages).map(({ idReport, detail }) => ({ what: `a report file of export request ${idReport} cannot be downloaded: ${detail}`, todo: 'Restore it from a backup, or have its user create the export again.' })),
-    ...requests.slice(0, newestDamages).map((damage) => ({ what: `an export request cannot be read and is not served: ${damage}`, todo: 'Start the export role again after that.' })),
+    ...requests.slice(0, newestDamages).map((damage) => ({ what: `an export request cannot be read and is not served: ${damage}`, todo: 'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.' })),
   ];
 }
 

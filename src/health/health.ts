@@ -7,7 +7,7 @@ import type { ServiceState } from '../runtime/service-state.ts';
  * In: the supervisor's view of its processes and the facts each stage reports about once a second.
  * Out: a list of problems for the operator's `/readyz`, `tributary status` and the supervisor's log; none means ready. Also `/healthz` (this
  * process answers), `/metrics` (every process's metrics, merged), and for the public ports a bare ready or not.
- * Invariant: a problem always comes with a next step. Crash: nothing rests here.
+ * Invariant: a problem always comes with a next step, and in what is told with the time it began. Crash: nothing rests here.
  */
 
 /** A process, or a supervisor, that has said nothing for so long is stuck, milliseconds. They report every second. */
@@ -17,6 +17,9 @@ function isProblem(value: unknown): value is Problem {
   return typeof value === 'object' && value !== null && 'what' in value && typeof value.what === 'string' && 'todo' in value && typeof value.todo === 'string';
 }
 
+/** How a process that does not run is spoken of. */
+const downWords = { starting: 'is being started again', waiting: 'is down', stopped: 'is stopped' } as const;
+
 /** What the stages have put under a name in their facts. */
 function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']): Problem[] {
   return Object.values(facts).flatMap((reported) => {
@@ -25,13 +28,21 @@ function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']):
   });
 }
 
+/** Adds since when each holds, where the supervisor has seen it begin. */
+export function withSince(problems: readonly Problem[], since: ServiceState['since'] = {}): Problem[] {
+  return problems.map((problem) => {
+    const begun = problem.since ?? since[problem.todo];
+    return begun === undefined ? problem : { ...problem, since: begun };
+  });
+}
+
 /** Collects what the stages want looked at while they work: it makes nothing less ready. */
-export function findNotices({ facts }: Pick<ServiceState, 'facts'>): Problem[] {
-  return reportedAs('notices', facts);
+export function findNotices({ facts, since }: Pick<ServiceState, 'facts' | 'since'>): Problem[] {
+  return withSince(reportedAs('notices', facts), since);
 }
 
 /** Collects the problems of one supervisor's service: processes that are down or silent, and what the stages themselves report. */
-export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt'>, nowMs: number): Problem[] {
+export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt' | 'since'>, nowMs: number): Problem[] {
   const problems: Problem[] = [];
   if (nowMs - Date.parse(state.writtenAt) > silentAfterMs) {
     problems.push({ what: `the supervisor has not written its state since ${state.writtenAt}`, todo: 'See whether its process is stopped or its disk is full.' });
@@ -41,7 +52,7 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
     if (child.state === 'running') {
       if (child.unsteady === true) {
         problems.push({
-          what: `${child.name} was started again and again: ${child.restarts} times in all${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+          what: `${child.name} keeps ending: it was started again ${child.restarts} times${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
           todo: `The log lines with "process":"${child.name}", and its own before them, say why. It is no problem any more when it has run for a minute.`,
         });
       }
@@ -54,7 +65,7 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
       continue;
     }
     problems.push({
-      what: `${child.name} is ${child.state}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+      what: `${child.name} ${downWords[child.state]}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
       todo: `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
     });
   }
@@ -62,5 +73,5 @@ export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | '
     // Several processes may see the same thing.
     if (!problems.some(({ what }) => what === problem.what)) problems.push(problem);
   }
-  return problems;
+  return withSince(problems, state.since);
 }

@@ -1,7 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import { fastify } from 'fastify';
 import type { Stoppable } from '../runtime/lifecycle.ts';
-import { renderMetrics } from '../runtime/metrics.ts';
+import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
 import { httpAddress, settlePorts } from '../runtime/ports.ts';
 import type { Problem } from '../runtime/problem.ts';
 
@@ -42,8 +42,11 @@ export async function startOpsServer(host: string, port: number, view: () => Ops
     const problems = view()?.problems ?? [starting];
     return reply.code(problems.length === 0 ? 200 : 503).send({ ready: problems.length === 0, problems });
   });
+  const metrics = createMetrics();
+  const problemCount = metrics.gauge('service_problems', 'Problems that /readyz names now.');
   server.get('/metrics', async (_request, reply) => {
-    const { contentType, body } = await renderMetrics(view()?.metrics ?? []);
+    problemCount.set((view()?.problems ?? [starting]).length);
+    const { contentType, body } = await renderMetrics([...(view()?.metrics ?? []), await metrics.snapshot()]);
     return reply.type(contentType).send(body);
   });
   await server.listen({ host, port });

@@ -92,7 +92,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     await server.listen({ host: options.host, port: options.port });
   } catch (error) {
     clearInterval(gaugeTimer);
-    throw new AppError('start_failed', `cannot listen on ${options.host}:${options.port}`, { cause: error, retryable: false });
+    throw new AppError('start_failed', `cannot listen on ${options.host}:${options.port}`, { cause: error, retryable: false, hint: 'Choose another port by TRIBUTARY_S2S_PORT or --s2s-port.' });
   }
   const { port } = server.server.address() as AddressInfo;
   logger.info({ host: options.host, port }, 'ingest is listening');

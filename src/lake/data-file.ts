@@ -83,7 +83,7 @@ function rowGroupSql(duckdb: Duckdb, { rows, bytes }: RowGroup): string {
 export async function writeDataFile(duckdb: Duckdb, query: string, file: string, keep: keyof typeof levels = 'sealed', rowGroup: RowGroup = {}): Promise<WrittenFile> {
   try {
     const [row] = await duckdb.rows(`COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`);
-    if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} told nothing`);
+    if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} returned no statistics`);
     await syncFile(file);
     const numRecords = Number(row['count']);
     return { sizeBytes: Number(row['file_size_bytes']), numRecords, stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]), sha256: await hashFile(file) };

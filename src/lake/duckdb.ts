@@ -44,7 +44,7 @@ export interface Duckdb {
   close(): void;
 }
 
-const hints: Readonly<Partial<Record<ErrorCode, string>>> = { disk: 'Free some disk space.', memory: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.' };
+const hints: Readonly<Partial<Record<ErrorCode, string>>> = { disk: 'Free space on the disk of the data folder.', memory: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.' };
 
 /** The code of an engine's error, by its message. What does not fit on the disk that it spills to is called "out of memory" too. */
 export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {

@@ -104,7 +104,7 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
     await give(data, groupId, (modeOf(await lstat(data)) & 0o7707) | 0o010);
   } catch (error) {
     if (!isSystemError(error, 'EPERM', 'EACCES', 'EROFS')) throw error;
-    throw new AppError('disk', 'the lake cannot be given to the group of TRIBUTARY_LAKE_GROUP', { cause: error, retryable: false, hint: 'Run the service as the owner of the data folder, or give the files to it (chown -R).' });
+    throw new AppError('disk', 'the lake cannot be given to the group of TRIBUTARY_LAKE_GROUP', { cause: error, retryable: false, hint: 'Run the service as the owner of the data folder, or give the files to it (chown -R); under systemd, leave RestrictSUIDSGID out of its unit.' });
   }
 }
 

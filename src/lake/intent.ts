@@ -98,7 +98,7 @@ async function commitIntent(table: Table, intent: Intent, mayCommit?: (...args: 
   await table.commit((state, lake) => {
     mayCommit?.(state, lake);
     const gone = intent.change.actions.find((action) => action.remove !== undefined && !state.files.has(action.remove.path));
-    if (gone !== undefined) throw new AppError('corrupt', `a rewrite of ${gone.remove?.path} was overtaken`, { hint: 'Run tributary lake check.' });
+    if (gone !== undefined) throw new AppError('corrupt', `${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
     return intent.change;
   }, intent.commitId);
 }

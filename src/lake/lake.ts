@@ -128,7 +128,7 @@ async function assertNoFiles(tableDir: string): Promise<void> {
 
 async function readColumns(tableDir: string): Promise<TableColumn[]> {
   const { metaData } = await loadTableState(tableDir);
-  if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: 'Run tributary lake check.' });
+  if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   return parseSchemaString(metaData.schemaString);
 }
 
@@ -186,7 +186,7 @@ export async function openLake(lakeDir: string, options: LakeOptions & TableOpti
   await assertHardLinks(logFolder(paths.table));
   const table = await openTable(paths.table, options);
   const metaData = table.state().metaData;
-  if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: 'Run tributary lake check.' });
+  if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   const schemaString = upgradeSchema(metaData.schemaString, options.columns ?? eventColumns);
   if (schemaString !== metaData.schemaString) {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });

@@ -99,7 +99,7 @@ export async function readCommit(tableDir: string, version: number): Promise<Com
   const lines = bytes.toString('utf8').split('\n').filter((line) => line !== '');
   const actions = parseActions(lines, file);
   const damage = findDamage(bytes, actions);
-  if (damage !== undefined) throw new AppError('corrupt', `${file} is damaged: ${damage}`, { hint: 'Run tributary lake check.' });
+  if (damage !== undefined) throw new AppError('corrupt', `${file} is damaged: ${damage}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   return { version, actions, sha256: hashCommit(bytes) };
 }
 
@@ -108,7 +108,7 @@ export function parseActions(lines: readonly string[], source: string): Action[]
   return lines.flatMap((line, index) => {
     const action = parseAction(line);
     if (typeof action === 'string') {
-      throw new AppError('corrupt', `${source} line ${index + 1}: ${action}`, { hint: 'Run tributary lake check.' });
+      throw new AppError('corrupt', `${source} line ${index + 1}: ${action}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
     }
     return action ?? [];
   });

@@ -71,7 +71,7 @@ async function writeRewrite({ table, duckdb, clock }: RewriteDependencies, rewri
   const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
   const written = await writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed');
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
-    throw new AppError('corrupt', `the rewrite of ${file.path} has ${written.numRecords} rows, and ${rowsLeftOut} of ${file.numRecords} are to be left out`, { hint: 'Run tributary lake check.' });
+    throw new AppError('corrupt', `the rewrite of ${file.path} has ${written.numRecords} rows, and ${rowsLeftOut} of ${file.numRecords} are to be left out`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   }
   const { to, replaces } = placeRewrite(file);
   const add = toAdd(to, written, nowMs, true);

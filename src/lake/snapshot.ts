@@ -107,7 +107,7 @@ async function loadFromCheckpoint(tableDir: string, state: TableState, version: 
       () => undefined,
       (missing: unknown) => missing,
     );
-    throw new AppError('corrupt', `cannot read ${file}`, { cause: gone ?? error, hint: 'Run tributary lake check.' });
+    throw new AppError('corrupt', `cannot read ${file}`, { cause: gone ?? error, hint: "Run 'tributary lake check', and restore what it names from a backup." });
   } finally {
     duckdb.close();
   }
@@ -118,7 +118,7 @@ export async function catchUp(tableDir: string, state: TableState, commits: read
   const newer = commits.filter((version) => version > state.version);
   newer.forEach((version, index) => {
     const expected = state.version + 1 + index;
-    if (version !== expected) throw new AppError('corrupt', `the log lacks version ${expected}`, { hint: 'Run tributary lake check.' });
+    if (version !== expected) throw new AppError('corrupt', `the log lacks version ${expected}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   });
   for (let from = 0; from < newer.length; from += 64) {
     const versions = newer.slice(from, from + 64);
@@ -151,7 +151,7 @@ async function readProvenance(tableDir: string, state: TableState, commits: read
 /** Replays the log from one checkpoint, or from version 0 when there is none. */
 async function loadFrom(tableDir: string, checkpoint: number | undefined, commits: readonly number[]): Promise<TableState> {
   const state = createTableState();
-  if (checkpoint === undefined && (commits[0] ?? 0) > 0) throw new AppError('corrupt', 'the log has neither version 0 nor a checkpoint', { hint: 'Run tributary lake check.' });
+  if (checkpoint === undefined && (commits[0] ?? 0) > 0) throw new AppError('corrupt', 'the log has neither version 0 nor a checkpoint', { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   if (checkpoint !== undefined && !(checkpoint === 0 && commits[0] === 0)) {
     await loadFromCheckpoint(tableDir, state, checkpoint);
     await readProvenance(tableDir, state, commits);

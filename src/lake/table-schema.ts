@@ -48,7 +48,7 @@ export function parseSchemaString(schemaString: string): TableColumn[] {
   return fields.map((field) => {
     const type = findDuckdbType(field.type);
     if (type === undefined) {
-      throw new AppError('schema_change', `the lake's column ${field.name} has a type this service does not know: ${JSON.stringify(field.type)}`);
+      throw new AppError('schema_change', `the lake's column ${field.name} has a type this service does not know: ${JSON.stringify(field.type)}`, { hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.' });
     }
     return { name: field.name, type };
   });

@@ -209,7 +209,7 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
       applyCommit(state, version, actions, hashCommit(renderCommit(actions)));
       return requireLake(state);
     }
-    throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`);
+    throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`, { hint: 'See whether another engine or service commits to it all the time; then repeat it.' });
   }
 
   /** Runs tasks one after the other, whatever becomes of the ones before. */

@@ -162,7 +162,7 @@ export async function openBackupFolder(dir: string, { spareLock, logger }: Backu
       try {
         const linked = mayLink && (await tryLink(source, temporary));
         const stored = linked ? await findStored(temporary) : await writePieces(readPieces(source), temporary);
-        if (stored === undefined) throw new AppError('folder_lost', `${temporary} was removed while it was written`);
+        if (stored === undefined) throw new AppError('folder_lost', `${temporary} was removed while it was written`, { hint: 'Let nothing else write to the folder of the backup, and repeat it.' });
         if (linked) await syncFile(temporary);
         if (expected !== undefined && !isSame(stored, expected)) {
           throw new AppError('corrupt', `${source} is damaged: its bytes are not those that were written`, { hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake." });

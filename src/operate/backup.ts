@@ -74,7 +74,7 @@ async function warnOfStrangers({ dataDir, paths }: BackupSource, logger: Logger)
   for (const folder of [dataDir, paths.lake]) {
     const names = await readdir(folder).catch(() => []);
     const strange = names.filter((name) => !known.has(path.resolve(folder, name)) && !others.test(name));
-    if (strange.length > 0) logger.warn({ folder, names: strange }, 'not of the service, and so not in the backup');
+    if (strange.length > 0) logger.warn({ folder, names: strange }, 'entries that are not of the service are not in the backup');
   }
 }
 

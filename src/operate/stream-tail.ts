@@ -160,7 +160,7 @@ export async function captureTail(reader: StreamReader, { findEpoch, file, signa
     await beginAfter((await findPosition()) ?? Math.max(0, firstSequence - 1));
     let movedMs = performance.now();
     while (reached.after < lastSequence) {
-      if (signal.aborted) throw new AppError('stopping', 'the backup was stopped');
+      if (signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
       const before = reached.after;
       try {
         await append(await reader.pull(reached.after, { maxBytes: pullBytes, waitMs: pullWaitMs, signal }));
@@ -170,7 +170,7 @@ export async function captureTail(reader: StreamReader, { findEpoch, file, signa
       }
       if (reached.after > before) movedMs = performance.now();
       else if (performance.now() - movedMs < stalledMs) await pause(pullWaitMs, signal);
-      else throw new AppError('broker_away', `the broker gave no message for ${stalledMs / 1000} s although it has some`);
+      else throw new AppError('broker_away', `the broker gave no message for ${stalledMs / 1000} s although it has some`, { hint: "See what 'tributary status' says of the broker, and repeat the backup." });
     }
   } finally {
     await handle.close();

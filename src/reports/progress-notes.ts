@@ -46,7 +46,7 @@ export function createProgressNotes(reportsDir: string, logger: Logger): Progres
         writeFileSync(fileOf(id), String(percent), { mode: 0o600 });
       } catch (error) {
         // A full disk must not turn an answer about progress into an error.
-        logger.warn({ idReport: id, error: describeError(error) }, 'progress cannot be remembered');
+        logger.warn({ idReport: id, error: describeError(error) }, 'progress of an export cannot be written');
       }
     },
     drop(id) {

@@ -114,7 +114,7 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
   return {
     current() {
       const key = watched.current().at(-1);
-      if (key === undefined) throw new AppError('corrupt', `${file} holds no key`);
+      if (key === undefined) throw new AppError('corrupt', `${file} holds no key`, { hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working." });
       return key;
     },
     find: (kid) => watched.current().find((key) => key.kid === kid),

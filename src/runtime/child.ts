@@ -90,7 +90,7 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
 
   const port = await new Promise<number | undefined>((resolve, reject) => {
     let failure: AppError | undefined;
-    const timer = setTimeout(() => giveUp(new AppError('start_failed', `${options.role} was not ready after ${options.readyMs} ms`)), options.readyMs);
+    const timer = setTimeout(() => giveUp(new AppError('start_failed', `${options.role} was not ready after ${options.readyMs} ms`, { hint: `Its log lines ("role":"${options.role}") say how far it came; a slow disk is the usual cause. Start again.` })), options.readyMs);
     const abandon = (): void => giveUp(stopped());
     unwanted.addEventListener('abort', abandon, { once: true });
     const settle = (): void => {
@@ -122,7 +122,7 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
     });
     void exited.then(({ code, signal }) => {
       settle();
-      reject(failure ?? new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`));
+      reject(failure ?? new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`, { hint: `Its log lines ("role":"${options.role}"), and its own words before them, say why.` }));
     });
   });
 

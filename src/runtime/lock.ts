@@ -75,7 +75,7 @@ function openLocked(folder: string): number | undefined {
       if (!isOurs) closeSync(fd);
     }
   }
-  throw new AppError('folder_lost', `the folder ${folder} is replaced again and again`);
+  throw new AppError('folder_lost', `the folder ${folder} is replaced again and again`, { hint: 'Stop what replaces it, then repeat the command.' });
 }
 
 /** Says whether anybody holds the lock of a folder. One that is not there is not made: nobody holds it. */
@@ -103,7 +103,7 @@ export function acquireLock(folder: string, holder: string): Lock {
   return {
     fd,
     assertHeld() {
-      if (findFolderId(folder) !== id) throw new AppError('folder_lost', `the folder ${folder} was taken from under ${holder}`);
+      if (findFolderId(folder) !== id) throw new AppError('folder_lost', `the folder ${folder} was taken from under ${holder}: it was moved, removed or replaced`, { hint: 'Put it back.' });
     },
     release: () => closeSync(fd),
   };

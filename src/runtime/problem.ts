@@ -3,4 +3,6 @@ export interface Problem {
   readonly what: string;
   /** Says what to do whatever the figures in `what` are: two problems with the same next step are one. */
   readonly todo: string;
+  /** When it was first found, ISO 8601; absent where nobody watches, as in a stage that only knows what holds now. */
+  readonly since?: string;
 }

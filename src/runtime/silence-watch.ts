@@ -33,7 +33,7 @@ export function createSilenceWatch(logger: Logger): SilenceWatch {
         const looks = before?.reportedAtMs === reportedAtMs ? before.looks + 1 : 0;
         now.set(name, { reportedAtMs, looks });
         if (looks < patience) continue;
-        logger.error({ process: name, silentLooks: looks }, 'process runs and says nothing, it is ended and started again');
+        logger.error({ process: name, silentLooks: looks }, 'process does not report, it is ended and started again');
         now.delete(name);
         process.renew();
       }

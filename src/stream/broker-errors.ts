@@ -73,8 +73,8 @@ export function wrapBrokerError(error: unknown, doing: string): AppError {
     const code = error.status < 500 ? 'broker_refused' : 'broker_away';
     return new AppError(code, `${doing}: the broker refuses it: ${error.message} (${error.code})`, { cause: error, ...(code === 'broker_refused' ? { hint: 'See what the broker and its log say about the stream and the account.' } : {}) });
   }
-  if (error instanceof errors.TimeoutError) return new AppError('broker_away', `${doing}: no answer from the broker`, { cause: error });
-  return new AppError('broker_away', `${doing}: the broker is away`, { cause: error });
+  if (error instanceof errors.TimeoutError) return new AppError('broker_away', `${doing}: no answer from the broker`, { cause: error, hint: 'See whether the broker runs, and try again.' });
+  return new AppError('broker_away', `${doing}: the broker is away`, { cause: error, hint: 'See whether the broker runs, and try again.' });
 }
 
 /** What an operator is told of work that the broker refuses again and again; undefined for an error of another kind. */

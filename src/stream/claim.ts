@@ -76,7 +76,7 @@ export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
  */
 export async function findKeptClaim(file: string): Promise<Claim | undefined> {
   const text = await findTextFile(file).catch((error: unknown) => {
-    throw new AppError('disk', `the claim on the stream cannot be read from ${file}`, { cause: error });
+    throw new AppError('disk', `the claim on the stream cannot be read from ${file}`, { cause: error, hint: 'See that the user of the service may read and write the data folder.' });
   });
   try {
     const { lake, token, generation } = parseChecked(text ?? '') as Partial<Claim>;

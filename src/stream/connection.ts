@@ -176,10 +176,10 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
 
 /** Waits for an answer of the broker, and throws `broker_away` as soon as the connection is lost: the library would wait for its timeout. */
 export async function whileConnected<T>(connection: StreamConnection, doing: string, answer: () => Promise<T>): Promise<T> {
-  if (!connection.isConnected()) throw new AppError('broker_away', `${doing}: not connected to the broker`);
+  if (!connection.isConnected()) throw new AppError('broker_away', `${doing}: not connected to the broker`, { hint: 'See whether the broker runs, and try again.' });
   let forget: (() => void) | undefined;
   const lost = new Promise<never>((_, reject) => {
-    forget = connection.onDisconnect(() => reject(new AppError('broker_away', `${doing}: the connection was lost`)));
+    forget = connection.onDisconnect(() => reject(new AppError('broker_away', `${doing}: the connection was lost`, { hint: 'See whether the broker runs, and try again.' })));
   });
   try {
     return await Promise.race([answer(), lost]);

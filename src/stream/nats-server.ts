@@ -140,7 +140,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   const systemPassword = randomBytes(24).toString('hex');
   await writeFileDurably(configFile, renderConfig(options, address, systemPassword));
   await access(options.binary, constants.X_OK).catch((error: unknown) => {
-    throw new AppError('broker_missing', `cannot run ${options.binary}`, { cause: error });
+    throw new AppError('broker_missing', `cannot run ${options.binary}`, { cause: error, hint: "See that it is there and executable; 'tributary setup' fetches one where none is found." });
   });
 
   // Its own process group: Ctrl-C in a terminal must reach the service only, which drains before it stops the server.

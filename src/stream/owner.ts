@@ -178,7 +178,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     last = await claimStream(connection, manager, options);
   } catch (error) {
     heard.stop();
-    if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS')) throw new AppError('disk', `the claim on the stream cannot be kept in ${claimFile}`, { cause: error });
+    if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS')) throw new AppError('disk', `the claim on the stream cannot be written to ${claimFile}`, { cause: error, hint: 'See that the user of the service may write to the data folder, and that its disk has room.' });
     throw wrapBrokerError(error, `claim the stream ${streamName}`);
   }
   let silence: (() => void) | undefined = answerPresence(connection, streamName, questionFolder, place);

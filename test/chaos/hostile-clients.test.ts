@@ -177,7 +177,7 @@ describe(`hostile clients (seed ${seed})`, () => {
     for (const socket of flood) socket.destroy();
     // The compactor cannot work without descriptors: it may have ended, and have been started again.
     for (const { pid } of service.processes()) limitDescriptors(pid, undefined);
-    await waitFor('the log tells that it is over', () => told('problem is over').length > 0, 60_000);
+    await waitFor('the log tells that it is over', () => told('problem resolved').length > 0, 60_000);
     const stillRefused = good.meeting.apiNotAnswered.length;
     const apiAnswers = good.meeting.apiAnswers;
     await waitFor('new connections are answered again', () => good.meeting.apiAnswers > apiAnswers + 5);

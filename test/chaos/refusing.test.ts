@@ -55,7 +55,7 @@ async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise
 /** Waits until no place tells of a problem any more. */
 async function isOver(service: TestService, what: RegExp): Promise<void> {
   await waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs);
-  await waitFor(`the log tells the end of ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem is over' && what.test(String(line['what']))), patienceMs);
+  await waitFor(`the log tells the end of ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem resolved' && what.test(String(line['what']))), patienceMs);
 }
 
 const pidOf = (service: TestService, role: ProcessRole): number => service.processes().find((found) => found.role === role)?.pid ?? 0;
@@ -131,9 +131,9 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
     disk.fill(0);
     await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/);
-    await isTold(service, /^events do not get from the stream into the lake since .*: .*(No space left|ENOSPC)/i, /Remove the cause/);
+    await isTold(service, /^events have not come from the stream into the lake since .*: .*(No space left|ENOSPC)/i, /Remove the cause/);
     disk.empty();
-    await isOver(service, /^events do not get from the stream into the lake/);
+    await isOver(service, /^events have not come from the stream into the lake/);
     expect(await readStatusProblems(service)).toEqual([]);
     await probe.stop();
     await service.stop();

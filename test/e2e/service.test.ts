@@ -123,7 +123,7 @@ describe('a command', () => {
     [['app', 'add', '1', '--platform', 'web', '--colour', 'red'], /--colour/],
     [['app', 'add', '1', '--platform', 'web', '--data', ''], /--data has an empty value/],
     [['role', 'ingest'], /tributary start --role/],
-    [['start', '--s2s-port', '40017', '--api-port', '40017'], /api port: 127\.0\.0\.1:40017 is in use\. Choose another port/],
+    [['start', '--s2s-port', '40017', '--api-port', '40017'], /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/],
     [['nothing'], /there is no command 'nothing'/],
   ])('%j fails with one clear sentence', async (words, sentence) => {
     const failed = await runCommand([...words, ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data') ? [] : ['--data', path.join(root, 'unused')])]).then(

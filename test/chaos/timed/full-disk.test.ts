@@ -108,7 +108,7 @@ describe('a full disk', () => {
     for (let round = 0; round < rounds; round += 1) {
       disk.fill(0);
       await problem(/the lake's disk has come down to its reserve/);
-      await problem(/events do not get from the stream into the lake/);
+      await problem(/events have not come from the stream into the lake/);
       await moreAcknowledged(500);
       await sleep(fullMs);
       disk.empty();

@@ -49,7 +49,7 @@ test('a young file that cannot be read is left out and named; the others are sea
     await waitFor('the event is sealed', async () => (await openFiles(lakeDir)).filter((found) => !found.young).length === stored);
   }
   expect((await openFiles(lakeDir)).filter((found) => found.young).map((found) => found.path)).toEqual([name]);
-  expect(problems()).toEqual([{ what: expect.stringContaining(name), todo: expect.stringContaining('tried again') }]);
+  expect(problems()).toEqual([{ what: expect.stringContaining(name), since: expect.any(String), todo: expect.stringContaining('tried again') }]);
   expect(compact.facts()['stored']).toBe(3);
 });
 
@@ -63,7 +63,7 @@ test('upkeep that cannot work is a problem with a name, and ends no flush; it go
   rmSync(staging, { recursive: true });
   writeFileSync(staging, 'no folder');
   stream.publish([eventLine()]);
-  await waitFor('the problem is named', () => problems().some(({ what }) => what.startsWith('young rows of the lake are not sealed since')));
+  await waitFor('the problem is named', () => problems().some(({ what }) => what.startsWith('young rows of the lake have not been sealed since')));
   stream.publish([eventLine()]);
   await waitFor('the flushes go on', () => compact.facts()['stored'] === 3);
   expect(ended).toBeUndefined();

@@ -16,12 +16,12 @@ describe('health', () => {
 
   it('names a process that is down, why it ended, and where to look', () => {
     const state = { ...healthy, processes: [{ ...running, state: 'waiting', lastError: 'ended with SIGKILL' } as const] };
-    expect(findProblems(state, now)).toEqual([{ what: 'compact is waiting (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') }]);
+    expect(findProblems(state, now)).toEqual([{ what: 'compact is down (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') }]);
   });
 
   it('names a process that is started again and again, also while it runs', () => {
     const state = { ...healthy, processes: [{ ...running, restarts: 4, unsteady: true, lastError: 'ended with exit code 1' } as const] };
-    expect(findProblems(state, now)).toEqual([{ what: 'compact was started again and again: 4 times in all (ended with exit code 1)', todo: expect.stringContaining('"process":"compact"') }]);
+    expect(findProblems(state, now)).toEqual([{ what: 'compact keeps ending: it was started again 4 times (ended with exit code 1)', todo: expect.stringContaining('"process":"compact"') }]);
   });
 
   it('passes on what a stage reports, and nothing that is not a problem', () => {
@@ -51,21 +51,44 @@ describe('health', () => {
   });
 });
 
+/** A log with its lines, and a clock that stands until time is to pass, seconds. */
+function createTestLog() {
+  const lines: Record<string, unknown>[] = [];
+  let nowMs = now;
+  const log = createProblemLog(pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line) as Record<string, unknown>) }), () => nowMs);
+  return { log, lines, pass: (seconds: number) => void (nowMs += seconds * 1000) };
+}
+
 describe('the log of problems', () => {
   it('has a line when one begins, with what to do, and one when it is over, however its figures change in between', () => {
-    const lines: Record<string, unknown>[] = [];
-    const log = createProblemLog(pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line) as Record<string, unknown>) }));
-    log.update([]);
-    log.update([silent(10)]);
-    log.update([silent(11)]);
-    log.update([silent(12), { what: 'the stream is full', todo: 'Raise its limit.' }]);
-    log.update([{ what: 'the stream is full', todo: 'Raise its limit.' }]);
-    log.update([]);
-    expect(lines.map(({ msg, what, todo }) => ({ msg, what, todo }))).toEqual([
-      { msg: 'problem', what: 'compact is silent for 10 s', todo: 'End it.' },
-      { msg: 'problem', what: 'the stream is full', todo: 'Raise its limit.' },
-      { msg: 'problem is over', what: 'compact is silent for 12 s', todo: undefined },
-      { msg: 'problem is over', what: 'the stream is full', todo: undefined },
+    const { log, lines, pass } = createTestLog();
+    const full = { what: 'the stream is full', todo: 'Raise its limit.' };
+    for (const problems of [[], [silent(10)], [silent(11)], [silent(12), full], [full], []]) {
+      log.update(problems);
+      pass(1);
+    }
+    expect(lines.map(({ msg, what, todo, since }) => ({ msg, what, todo, since }))).toEqual([
+      { msg: 'problem', what: 'compact is silent for 10 s', todo: 'End it.', since: undefined },
+      { msg: 'problem', what: 'the stream is full', todo: 'Raise its limit.', since: undefined },
+      { msg: 'problem resolved', what: 'compact is silent for 12 s', todo: undefined, since: '2024-05-01T10:00:01.000Z' },
+      { msg: 'problem resolved', what: 'the stream is full', todo: undefined, since: '2024-05-01T10:00:03.000Z' },
     ]);
+  });
+
+  it('knows since when each problem and notice holds, until it is resolved; one that comes back begins anew', () => {
+    const { log, pass } = createTestLog();
+    const [noticed, full] = [{ what: '3 events are kept', todo: 'List them.' }, { what: 'the stream is full', todo: 'Raise its limit.' }];
+    expect(log.update([full], [noticed])).toEqual({ 'Raise its limit.': '2024-05-01T10:00:00.000Z', 'List them.': '2024-05-01T10:00:00.000Z' });
+    pass(2);
+    const since = log.update([full, silent(10)], [{ ...noticed, what: '4 events are kept' }]);
+    expect(since).toEqual({ 'Raise its limit.': '2024-05-01T10:00:00.000Z', 'List them.': '2024-05-01T10:00:00.000Z', 'End it.': '2024-05-01T10:00:02.000Z' });
+    // told with each by readyz and status, unless the stage that reports it knows better
+    const earlier = '2024-05-01T09:00:00.000Z';
+    const facts = { ingest: { problems: [full] }, compact: { problems: [{ ...silent(10), since: earlier }], notices: [noticed] } };
+    expect(findProblems({ ...healthy, facts, since }, now)).toEqual([{ ...full, since: '2024-05-01T10:00:00.000Z' }, { ...silent(10), since: earlier }]);
+    expect(findNotices({ facts, since })).toEqual([{ ...noticed, since: '2024-05-01T10:00:00.000Z' }]);
+    log.update([]);
+    pass(1);
+    expect(log.update([full])).toEqual({ 'Raise its limit.': '2024-05-01T10:00:03.000Z' });
   });
 });

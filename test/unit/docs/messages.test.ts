@@ -1,0 +1,72 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { packageRoot } from '../../../src/runtime/package-files.ts';
+
+const sourceFolder = path.join(packageRoot, 'src');
+const sources = readdirSync(sourceFolder, { recursive: true })
+  .map(String)
+  .filter((name) => name.endsWith('.ts') && !name.startsWith('cli/demo/'))
+  .map((name) => ({ name, text: readFileSync(path.join(sourceFolder, name), 'utf8') }));
+
+/** Reads from behind a bracket to the one that closes it; brackets in texts are none. */
+function readArguments(text: string, from: number): string {
+  let depth = 1;
+  let quote = '';
+  for (let at = from; at < text.length; at += 1) {
+    const sign = text.charAt(at);
+    if (sign === '\\') at += 1;
+    else if (quote !== '') quote = sign === quote ? '' : quote;
+    else if ('\'"`'.includes(sign)) quote = sign;
+    else if ('([{'.includes(sign)) depth += 1;
+    else if (')]}'.includes(sign)) depth -= 1;
+    if (depth === 0) return text.slice(from, at);
+  }
+  throw new Error(`nothing closes the bracket at ${from}`);
+}
+
+/** Each error that the sources make with a code that stands there: where, its code, and what it is made with. */
+const errors = sources.flatMap(({ name, text }) =>
+  [...text.matchAll(/new AppError\(\s*'(\w+)'/g)].map((match) => ({ at: name, code: match[1] ?? '', made: readArguments(text, text.indexOf('(', match.index) + 1) })),
+);
+
+/** What ends a command, or keeps the service from its work, until somebody does something. What is tried again by itself is not among them. */
+const needAct = ['config_invalid', 'not_found', 'conflict', 'locked', 'folder_lost', 'corrupt', 'data_format', 'broker_refused', 'broker_unsafe', 'broker_missing', 'stream_taken', 'fenced', 'lake_protocol', 'foreign_commit', 'schema_change', 'disk', 'start_failed'];
+/** Never seen by an operator as they are: a client's request, or what a caller wraps into an error with a hint, or cannot happen. */
+const inner: readonly (readonly [file: string, part: string])[] = [
+  ['reports/store.ts', 'export request ${id} has ended'],
+  ['reports/store.ts', 'there is no export request'],
+  ['runtime/role-process.ts', 'describeError(error)'],
+  ['service.ts', 'nats-server has no address'],
+  ['service.ts', 'while the process started'],
+  ['export/export.ts', 'cannot tell the port'],
+  ['setup/apt-fetch.ts', 'apt did not bring'],
+  ['setup/ensure-nats-server.ts', 'of the package does not run'],
+  ['setup/ensure-nats-server.ts', 'which is too old'],
+  ['setup/ensure-nats-server.ts', 'the package holds no'],
+];
+
+describe('the messages that an operator meets', () => {
+  it('say what to do next, where it does not pass by itself', () => {
+    expect(errors.length).toBeGreaterThan(100);
+    const silent = errors.filter(({ at, code, made }) => needAct.includes(code) && !/\bhint\b/.test(made) && !inner.some(([file, part]) => at === file && made.includes(part)));
+    expect(silent.map(({ at, made }) => `${at}: ${made}`)).toEqual([]);
+    for (const [file, part] of inner) expect(errors.some(({ at, made }) => at === file && made.includes(part)), `${file}: ${part}`).toBe(true);
+  });
+
+  it('have an end, and begin like the sentences that they stand in', () => {
+    const hints = errors.flatMap(({ at, made }) => [...made.matchAll(/\bhint: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , hint = '']) => ({ at, hint })));
+    expect(hints.length).toBeGreaterThan(80);
+    expect(hints.filter(({ hint }) => !/^(?:[A-Z'`]|\$\{).*[.:}]$/s.test(hint) && !hint.startsWith('Usage: '))).toEqual([]);
+    const problems = sources.flatMap(({ name, text }) => [...text.matchAll(/\btodo: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , todo = '']) => ({ name, todo })));
+    expect(problems.length).toBeGreaterThan(20);
+    expect(problems.filter(({ todo }) => !/^(?:[A-Z]|\$\{).*[.}]$/s.test(todo))).toEqual([]);
+  });
+
+  it('use the words that are searched for', () => {
+    const riddles = /\btold\b|\btells\b|\bin vain\b|\bovertaken\b|is over'|waits'/;
+    const lines = sources.flatMap(({ name, text }) => [...text.matchAll(/logger(?:\.\w+|\[[^\]]*\])\((.*)\);/g)].map(([, words = '']) => ({ name, message: /(['"`])((?:(?!\1).)*)\1$/.exec(words)?.[2] ?? '' })));
+    expect(lines.length).toBeGreaterThan(60);
+    expect([...lines, ...errors.map(({ at, made }) => ({ name: at, message: made }))].filter(({ message }) => riddles.test(message))).toEqual([]);
+  });
+});
