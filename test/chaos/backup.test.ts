@@ -6,8 +6,8 @@ import { setTimeout as pass } from 'node:timers/promises';
 import { afterAll, expect, it, onTestFinished } from 'vitest';
 import { createRandom, type Random } from '../../src/cli/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
-import { readTotals, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
+import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findProcessesOf } from '../helpers/everything.ts';
 import type { Credentials } from '../helpers/export-area.ts';
@@ -54,7 +54,7 @@ interface Client {
 
 function startClient(service: () => TestService, token: string): Client {
   const ledger = createLedger(`backup${(ledgers += 1)}`);
-  const load: Load = startLoad(ledger, { s2s: () => service().s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: 10 });
+  const load: Load = startLoad(ledger, { s2s: () => service().s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: isLongRun ? 10 : 30 });
   onTestFinished(() => load.stop());
   return {
     ledger,
@@ -106,7 +106,7 @@ async function compare(folder: string, ledger: Ledger, before: readonly string[]
   figures.doubledEvents += doubled.length;
   figures.inventedEvents += invented.length;
   expect({ lost, doubled, invented }).toEqual({ lost: [], doubled: [], invented: [] });
-  const { streamed, stored: counted, failed, repeats, erased } = await readTotals(folder);
+  const { streamed, stored: counted, failed, repeats, erased } = await totalsOf(folder);
   expect([streamed, rows.length]).toEqual([counted + failed + repeats + erased, counted]);
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);
 }
@@ -140,7 +140,7 @@ it(
     onTestFinished(() => service.destroy());
     const client = startClient(() => service, String(app['token']));
     await client.acknowledges();
-    await waitFor('some events are in the lake', async () => (await readTotals(dataDir)).stored > 0);
+    await waitFor('some events are in the lake', async () => (await totalsOf(dataDir)).stored > 0);
     const exported = await exportAll(service, user);
     const roles: readonly ProcessRole[] = ['compact', 'supervisor', 'nats-server', 'ingest', 'export'];
     const dir = path.join(root, 'backup');

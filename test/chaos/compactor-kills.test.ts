@@ -5,9 +5,10 @@ import { createRandom, type Random } from '../../src/cli/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log-files.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
-import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, readTotals, waitForAll, type CompactProcess, type Place } from '../helpers/compact-process.ts';
+import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, waitForAll, type CompactProcess, type Place } from '../helpers/compact-process.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
+import { readTotals } from '../helpers/lake.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -85,7 +86,7 @@ test(
     expect(await last.exited).toBe('0');
     await readers.stop();
     await expectNothingLeftOver(place, (crashAt) => processes.start(place, { crashAt }));
-    expect(await readTotals(folder)).toEqual({ streamed: ids.size + bad, stored: ids.size, failed: bad, repeats: 0, erased: 0 });
+    expect(await readTotals(path.join(folder, 'lake'))).toEqual({ streamed: ids.size + bad, stored: ids.size, failed: bad, repeats: 0, erased: 0 });
     const { version, files } = await readSnapshot(paths.table);
     const sealed = files.filter((file) => !file.young).length;
     expect(sealed).toBeGreaterThan(0);

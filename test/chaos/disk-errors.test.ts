@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom, type Random } from '../../src/cli/demo/random.ts';
-import { balanceAccounts, readTotals, waitUntilWorkedOff } from '../helpers/accounting.ts';
+import { balanceAccounts, totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findPublishedUnsynced, findUnsynced, injectErrors, type DiskError } from '../helpers/disk-errors.ts';
@@ -99,7 +99,7 @@ test(
     const query = new URLSearchParams({ event: 'customEvents', selectors: 'eventId,eventName', dateFrom: today, dateTo: today, timezone: 'UTC' }).toString();
     const ledger = createLedger('disk');
     const load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token: String(token), random, clients: 4, pauseMs: 10 });
-    await waitFor('events flow into the lake', async () => (await readTotals(dataDir).catch(() => undefined))?.stored !== undefined && ledger.totals().acknowledged > 200);
+    await waitFor('events flow into the lake', async () => (await totalsOf(dataDir).catch(() => undefined))?.stored !== undefined && ledger.totals().acknowledged > 200);
 
     let [felt, errors, failedSyncs, slowestRecoveryMs] = [0, 0, 0, 0];
     const silent: string[] = [];
@@ -124,8 +124,8 @@ test(
 
       const passedAt = performance.now();
       const acknowledged = ledger.totals().acknowledged;
-      const { streamed } = await readTotals(dataDir);
-      await waitFor(`import and the lake go on after ${name}`, async () => ledger.totals().acknowledged > acknowledged + 100 && (await readTotals(dataDir)).streamed > streamed + 100, recoveryMs);
+      const { streamed } = await totalsOf(dataDir);
+      await waitFor(`import and the lake go on after ${name}`, async () => ledger.totals().acknowledged > acknowledged + 100 && (await totalsOf(dataDir)).streamed > streamed + 100, recoveryMs);
       const tookMs = performance.now() - passedAt;
       await waitFor('an export can be ordered', async () => exports.push(await analyst.create(query).catch(() => undefined)) > 0 && exports.at(-1) !== undefined, recoveryMs);
 

@@ -51,7 +51,7 @@ async function send(service: TestService, token: string): Promise<Client> {
   const ledger = createLedger(`owner${(ledgers += 1)}`);
   const refusals: Client['refusals'] = [];
   const onProblem = (status: number, text: string): void => void refusals.push({ status, text });
-  const load: Load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: 10, onProblem });
+  const load: Load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: isLongRun ? 10 : 40, onProblem });
   onTestFinished(() => load.stop());
   return {
     ledger,

@@ -11,11 +11,11 @@ import { commitSteps } from '../../src/lake/table.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
-import { prepareCompactProcesses, readTotals } from '../helpers/compact-process.ts';
+import { prepareCompactProcesses } from '../helpers/compact-process.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { sendRaw } from '../helpers/http.ts';
 import { linesOf, type TestRequest } from '../helpers/keyed-requests.ts';
-import { readRows } from '../helpers/lake.ts';
+import { readRows, readTotals } from '../helpers/lake.ts';
 import { createLedger, idParam } from '../helpers/ledger.ts';
 import type { ProcessRole } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
@@ -128,7 +128,7 @@ test(`a replay killed at any step, beside a compactor and clients that try again
       sent += request.names.length;
     }
   };
-  const waitUntilTaken = (): Promise<void> => waitFor(`${sent} events are taken in`, async () => (await readTotals(folder))?.streamed === sent, 180_000);
+  const waitUntilTaken = (): Promise<void> => waitFor(`${sent} events are taken in`, async () => (await readTotals(path.join(folder, 'lake')))?.streamed === sent, 180_000);
   /** Makes what failed good, as if a fault of the service were gone. A file that goes meanwhile is one that a killed replay had done with. */
   const mend = async (): Promise<void> => {
     await waitFor('no failed event is without its place', async () => (await listFailedFiles(paths.failed, paths.table)).every((file) => !file.includes('pending-')), 60_000);
@@ -160,7 +160,7 @@ test(`a replay killed at any step, beside a compactor and clients that try again
   expect(await compactor.exited).toBe('0');
 
   const rows = await readRows(folder, 'event_id, custom_event_name');
-  const totals = await readTotals(folder);
+  const totals = await readTotals(path.join(folder, 'lake'));
   const failed = (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
   expect(new Set(rows.map((row) => row['event_id'])).size).toBe(rows.length);
   expect(rows.filter((row) => row['custom_event_name'] === 'other')).toEqual([]);

@@ -19,11 +19,11 @@ import { waitFor } from '../helpers/wait.ts';
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 50, long: 1000 });
 const seed = chaosSeed();
 /** The service has recovered when it has acknowledged a random number of further events between these two; the short form goes faster. */
-const recoveredEvents = { least: 20, most: isLongRun ? 3500 : 800 } as const;
-const wantedEventsEachKill = isLongRun ? 1000 : 200;
+const recoveredEvents = { least: 20, most: isLongRun ? 3500 : 400 } as const;
+const wantedEventsEachKill = isLongRun ? 1000 : 100;
 const recoveryMs = 60_000;
 /** Events of the second app, which every export asks for: enough for a job that lasts. */
-const exportedEvents = 20_000;
+const exportedEvents = isLongRun ? 20_000 : 6000;
 const eachOtherPlace = 25;
 const again = `make chaos PART=kills KILLS=${kills} SEED=${seed}`;
 
@@ -60,7 +60,7 @@ describe('kill -9', () => {
       say(`seed ${seed}; again: ${again}`);
       const random = createRandom(seed);
       const settings = {
-        TRIBUTARY_INGEST_WORKERS: '2',
+        TRIBUTARY_INGEST_WORKERS: isLongRun ? '2' : '1',
         TRIBUTARY_QUOTA_USER: 'off',
         TRIBUTARY_QUOTA_IP: 'off',
         TRIBUTARY_MAX_EXPORTS: '1000',

@@ -2,7 +2,7 @@ import { Agent } from 'node:http';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/cli/demo/random.ts';
-import { readTotals, waitUntilWorkedOff } from '../helpers/accounting.ts';
+import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { importEvent } from '../helpers/every-place.ts';
@@ -78,7 +78,7 @@ describe('an Idempotency-Key', () => {
     await service.stop();
 
     const [result] = await reconcileLake(dataDir, [ledger]);
-    const totals = await readTotals(dataDir);
+    const totals = await totalsOf(dataDir);
     expect(result).toMatchObject({ stored: requests, lost: [], doubled: [], invented: [], damaged: [] });
     expect(totals).toMatchObject({ stored: requests, failed: reused });
     expect(totals.streamed).toBe(totals.stored + totals.failed + totals.repeats + totals.erased);

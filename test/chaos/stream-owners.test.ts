@@ -58,7 +58,7 @@ async function startParty(dataDir: string, settings: Record<string, string>): Pr
 }
 
 function send({ service, token }: Party, ledger: Ledger): Load {
-  return startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random, clients: 4 });
+  return startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random, clients: 4, pauseMs: 5 });
 }
 
 /** Sends until so many more events are acknowledged. */

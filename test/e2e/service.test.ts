@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, existsSync, openSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/cli/demo/random.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { readLog } from '../helpers/problems.ts';
@@ -13,56 +13,69 @@ import { waitFor, within } from '../helpers/wait.ts';
 const program = path.resolve(import.meta.dirname, '../../dist/main.js');
 const root = temporaryFolder();
 let folders = 0;
-const services: TestService[] = [];
 
-async function start(): Promise<TestService> {
-  const service = await startTestService({ dataDir: path.join(root, String((folders += 1))) });
-  services.push(service);
+function start(settings: Readonly<Record<string, string>> = {}): Promise<TestService> {
+  return startTestService({ dataDir: path.join(root, String((folders += 1))), settings });
+}
+
+/** A service of a test's own. */
+async function startOwn(): Promise<TestService> {
+  const service = await start();
+  onTestFinished(() => service.destroy());
   return service;
 }
 
-afterEach(async () => {
-  for (const service of services.splice(0)) await service.destroy();
-});
+describe('the service, while it runs,', () => {
+  let service: TestService;
+  beforeAll(async () => {
+    service = await start({ TRIBUTARY_INGEST_WORKERS: '2' });
+  }, 180_000);
+  afterAll(() => service.destroy());
 
-describe('the service', () => {
-  it('drains on SIGTERM, exits 0 and leaves no process', async () => {
-    const service = await start();
+  it('has a process for each role', () => {
     expect(service.processes().map(({ role }) => role).toSorted()).toEqual(['compact', 'export', 'ingest', 'ingest', 'nats-server', 'supervisor']);
-    await service.stop();
-    expect(isAlive(service.pid)).toBe(false);
   });
 
   it('refuses a second one on the same data folder, naming the first', async () => {
-    const service = await start();
     const second = runCommand(['start', '--data', service.dataDir, '--s2s-port', '0', '--api-port', '0']);
     await expect(second).rejects.toThrow(new RegExp(`in use by the tributary service \\(pid ${service.pid}\\)`));
-    await service.stop();
-  }, 90_000);
+  });
+
+  it('keeps its data folder to its owner', async () => {
+    await service.command('app', 'add', '1', '--platform', 'web');
+    await service.command('user', 'add', 'ann', '--account', '1');
+    const open = readdirSync(service.dataDir, { recursive: true, withFileTypes: true })
+      .map((entry) => path.join(entry.parentPath, entry.name))
+      // temporaries come and go while it runs
+      .filter((file) => ((statSync(file, { throwIfNoEntry: false })?.mode ?? 0) & 0o077) !== 0);
+    expect(open).toEqual([]);
+  });
 
   it.each(['nats-server', 'ingest', 'compact', 'export'] as const)('starts %s again when it is killed', async (role) => {
-    const service = await start();
     const killed = await service.kill9(role, createRandom(1));
+    expect(killed).toBeDefined();
     await waitFor(`another ${role} runs`, () => {
       const now = service.processes();
       return now.length === 6 && !now.some(({ pid }) => pid === killed);
     });
     await expect.poll(async () => (await fetch(`${service.api}/readyz`).catch(() => undefined))?.status, { timeout: 20_000 }).toBe(200);
-    await service.stop();
   });
+});
 
-  it('leaves nothing running when the supervisor is killed, and starts again on the same folder', async () => {
-    const service = await start();
+describe('the service', () => {
+  it('leaves nothing running when the supervisor is killed, and starts again on the same folder; drains on SIGTERM, exits 0 and leaves no process', async () => {
+    const service = await startOwn();
     const tree = listTree(service.pid);
     await service.kill9('supervisor', createRandom(1));
     await waitFor('every child is gone', () => !tree.some(isAlive));
     await service.startAgain();
-    expect(service.processes()).toHaveLength(6);
+    expect(service.processes()).toHaveLength(5);
     await service.stop();
+    expect(isAlive(service.pid)).toBe(false);
   });
 
   it('is forced down by a second signal', async () => {
-    const service = await start();
+    const service = await startOwn();
     const tree = listTree(service.pid);
     signalProcess(service.pid, 'SIGSTOP');
     signalProcess(service.pid, 'SIGTERM');
@@ -82,7 +95,7 @@ describe('the service', () => {
   });
 
   it('stops as quietly when the signal reaches all its processes at once, as from systemd', async () => {
-    const service = await start();
+    const service = await startOwn();
     const tree = listTree(service.pid);
     for (const pid of tree) signalProcess(pid, 'SIGTERM');
     await waitFor('every process is gone', () => !tree.some(isAlive));
@@ -99,18 +112,6 @@ describe('the service', () => {
     expect(String((await within('the service is ready', once(child.stdout, 'data')))[0])).toContain('"ready":true');
     child.kill('SIGTERM');
     expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
-  });
-
-  it('keeps its data folder to its owner', async () => {
-    const service = await start();
-    await service.command('app', 'add', '1', '--platform', 'web');
-    await service.command('user', 'add', 'ann', '--account', '1');
-    const open = readdirSync(service.dataDir, { recursive: true, withFileTypes: true })
-      .map((entry) => path.join(entry.parentPath, entry.name))
-      // temporaries come and go while it runs
-      .filter((file) => ((statSync(file, { throwIfNoEntry: false })?.mode ?? 0) & 0o077) !== 0);
-    expect(open).toEqual([]);
-    await service.stop();
   });
 });
 

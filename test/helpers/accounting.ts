@@ -1,9 +1,8 @@
 import { expect } from 'vitest';
 import path from 'node:path';
 import { checkLake } from '../../src/lake/check.ts';
-import { lakePaths } from '../../src/lake/lake.ts';
 import type { Totals } from '../../src/lake/lake-state.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { readTotals } from './lake.ts';
 import { assertExactlyOnce, reconcileLake, type Ledger, type Reconciliation } from './ledger.ts';
 import { type TestService } from './service.ts';
 import { waitFor } from './wait.ts';
@@ -17,10 +16,10 @@ export interface Accounts {
 }
 
 /** The totals that the newest commit of a lake's log gives. */
-export async function readTotals(dataDir: string): Promise<Totals> {
-  const { lake } = await readSnapshot(lakePaths(path.join(dataDir, 'lake')).table);
-  if (lake === undefined) throw new Error(`the newest commit of the lake in ${dataDir} has no totals`);
-  return lake.totals;
+export async function totalsOf(dataDir: string): Promise<Totals> {
+  const totals = await readTotals(path.join(dataDir, 'lake'));
+  if (totals === undefined) throw new Error(`the newest commit of the lake in ${dataDir} has no totals`);
+  return totals;
 }
 
 /** Waits until everything in the stream has its place in the lake, by the service's own status. */
@@ -44,7 +43,7 @@ export async function balanceAccounts(dataDir: string, ledgers: readonly Ledger[
     expect(result.stored).toBeGreaterThanOrEqual(result.acknowledged);
     expect(result.stored).toBeLessThanOrEqual(result.acknowledged + result.unknown);
   }
-  const totals = await readTotals(dataDir);
+  const totals = await totalsOf(dataDir);
   const { streamed, stored, failed, repeats, erased } = totals;
   expect(streamed, `not every event has its place: ${JSON.stringify(totals)}`).toBe(stored + failed + repeats + erased);
   const rows = results.reduce((sum, result) => sum + result.stored, 0);

@@ -6,13 +6,11 @@ import { afterAll, beforeAll, expect, onTestFinished } from 'vitest';
 import { checkLake } from '../../src/lake/check.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
-import { findLakeState, type Totals } from '../../src/lake/lake-state.ts';
-import { listLog, readCommit } from '../../src/lake/log-files.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 import { compileSources } from './compiled.ts';
 import { temporaryFolder } from './folder.ts';
-import { eventLine, readRows } from './lake.ts';
+import { eventLine, readRows, readTotals } from './lake.ts';
 import { startTestNats } from './nats.ts';
 import { waitFor, within } from './wait.ts';
 
@@ -105,17 +103,9 @@ export async function publishBadEvent(publisher: StreamPublisher): Promise<void>
   await publisher.publish(Buffer.from(`${JSON.stringify(eventLine({ age: 'x' }))}\n`), 5000);
 }
 
-/** The lake's totals in the newest commit; undefined while there is no lake. */
-export async function readTotals(folder: string): Promise<Totals | undefined> {
-  return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals;
-}
-
-/** Number of events that the lake's newest commit counts as stored: one small file, for those who ask again and again. */
+/** Number of events that the lake's newest commit counts as stored. */
 export async function countStored(folder: string): Promise<number> {
-  const { table } = lakePaths(path.join(folder, 'lake'));
-  const newest = (await listLog(table)).commits.at(-1);
-  const info = newest === undefined ? undefined : (await readCommit(table, newest)).actions.find(({ commitInfo }) => commitInfo !== undefined)?.commitInfo;
-  return findLakeState(info)?.totals.stored ?? 0;
+  return (await readTotals(path.join(folder, 'lake')))?.stored ?? 0;
 }
 
 /** Waits until there are as many rows as ids, then asserts that they are these, each once. */

@@ -4,12 +4,15 @@ import { openDuckdb, sqlList, type Duckdb } from '../../src/lake/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
 import { pause } from '../../src/runtime/retry.ts';
+import { isLongRun } from './chaos.ts';
 
 /** Readers at work; `stop` throws what they found wrong. */
 export interface LakeReaders {
   stop(): Promise<void>;
   reads(): number;
 }
+
+const betweenReadsMs = isLongRun ? 25 : 100;
 
 interface Count {
   readonly rows: number;
@@ -59,7 +62,7 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
       while (!aborter.signal.aborted) {
         await readOnce(duckdb);
         // The two cores belong to what is read.
-        await pause(25, aborter.signal);
+        await pause(betweenReadsMs, aborter.signal);
       }
     } finally {
       duckdb.close();

@@ -6,6 +6,9 @@ import { createMetrics } from '../../src/runtime/metrics.ts';
 import type { CrashPoint } from '../../src/runtime/crash-point.ts';
 import { startCompact, type Compact, type CompactOptions } from '../../src/compact/compact.ts';
 import { openDuckdb, sqlList, type Duckdb, type SqlRow } from '../../src/lake/duckdb.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { findLakeState, type Totals } from '../../src/lake/lake-state.ts';
+import { listLog, readCommit } from '../../src/lake/log-files.ts';
 import { readSnapshot } from '../../src/lake/snapshot.ts';
 import type { StreamReader } from '../../src/stream/stream.ts';
 
@@ -59,6 +62,14 @@ async function openEngine(): Promise<Duckdb> {
 /** Runs one query. */
 export async function query(sql: string): Promise<SqlRow[]> {
   return (await (engine ??= openEngine())).rows(sql);
+}
+
+/** The totals of the newest commit of a lake: one small file, for those who ask again and again. Undefined while there is no lake, or when the commit is another engine's. */
+export async function readTotals(lakeDir: string): Promise<Totals | undefined> {
+  const { table } = lakePaths(lakeDir);
+  const newest = (await listLog(table)).commits.at(-1);
+  const commit = newest === undefined ? undefined : await readCommit(table, newest);
+  return findLakeState(commit?.actions.find(({ commitInfo }) => commitInfo !== undefined)?.commitInfo)?.totals;
 }
 
 /** Reads all committed rows through the snapshot, sorted by event id. */

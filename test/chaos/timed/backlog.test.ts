@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/cli/demo/random.ts';
-import { readTotals, waitUntilWorkedOff } from '../../helpers/accounting.ts';
+import { totalsOf, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { countBacklog, openBacklog } from '../../helpers/backlog.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
@@ -108,7 +108,7 @@ test(
       'the backlog is worked off',
       async () => {
         compactPeak = Math.max(compactPeak, residentMegabytes(service, 'compact'));
-        return (await readTotals(dataDir)).streamed >= backlog.events + sentBefore;
+        return (await totalsOf(dataDir)).streamed >= backlog.events + sentBefore;
       },
       longestMs,
     );
@@ -122,7 +122,7 @@ test(
     const account = reconcile(ledger, count.ledger);
     assertExactlyOnce(account);
     expect({ ...count, ledger: 0 }).toEqual({ rows: backlog.events, eventIds: backlog.events, names: backlog.events, strangers: 0, ledger: 0 });
-    const totals = await readTotals(dataDir);
+    const totals = await totalsOf(dataDir);
     expect(totals).toEqual({ streamed: backlog.events + account.stored, stored: backlog.events + account.stored, failed: 0, repeats: 0, erased: 0 });
 
     const figures = {
