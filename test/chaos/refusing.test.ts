@@ -35,12 +35,13 @@ async function start(settings: Readonly<Record<string, string>>, dataDir = path.
   return { service, token: String(token) };
 }
 
-/** Waits until the problem stands in all three places, each time with its next step. */
+/** Waits until the problem stands in all three places, each time with its next step, and with since when it holds. */
 async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise<void> {
+  const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.parse(String(since)) <= Date.now();
   const matches = (problem: { readonly what?: unknown; readonly todo?: unknown }): boolean => what.test(String(problem.what)) && todo.test(String(problem.todo));
   await waitFor(`/readyz tells ${what}`, async () => {
     const answer = await readReadiness(service);
-    return answer?.status === 503 && answer.problems.some(matches);
+    return answer?.status === 503 && answer.problems.some((problem) => matches(problem) && hasSince(problem));
   }, patienceMs);
   // the public ports say that, and no more
   await waitFor('the public ports say that the service is not ready', async () => {
@@ -48,14 +49,14 @@ async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise
     const texts = await Promise.all(answers.map((answer) => answer.text()));
     return answers.every(({ status }) => status === 503) && texts.every((text) => text === '{"ready":false}');
   }, patienceMs);
-  await waitFor(`tributary status tells ${what}`, async () => (await readStatusProblems(service)).some(matches), patienceMs);
+  await waitFor(`tributary status tells ${what}`, async () => (await readStatusProblems(service)).some((problem) => matches(problem) && hasSince(problem)), patienceMs);
   await waitFor(`the log tells ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem' && line['level'] === 'error' && matches(line)), patienceMs);
 }
 
 /** Waits until no place tells of a problem any more. */
 async function isOver(service: TestService, what: RegExp): Promise<void> {
   await waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs);
-  await waitFor(`the log tells the end of ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem resolved' && what.test(String(line['what']))), patienceMs);
+  await waitFor(`the log tells the end of ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem resolved' && what.test(String(line['what'])) && Date.parse(String(line['since'])) < Date.parse(String(line['time']))), patienceMs);
 }
 
 const pidOf = (service: TestService, role: ProcessRole): number => service.processes().find((found) => found.role === role)?.pid ?? 0;
@@ -104,7 +105,7 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
       }
       return lock !== undefined;
     });
-    await isTold(service, /^compact is (waiting|starting)/, /log lines with "process":"compact"/);
+    await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/);
     lock?.release();
     await isOver(service, /^compact is/);
     expect(await readStatusProblems(service)).toEqual([]);
