@@ -43,7 +43,7 @@ export function startWriteProbe({ tryWrite, clock, logger }: WriteProbeDependenc
 
   async function look(): Promise<void> {
     // A disk that hangs throws nothing: the write that has not returned is what there is to report.
-    if (!failing) trouble.note(new AppError('disk', 'a write has not returned'));
+    if (!failing) trouble.note(new AppError('disk', 'a write has not returned', { hint: 'See whether the disk, or the server that it is on, still answers.' }));
     try {
       await tryWrite();
       if (failing) logger.info({}, 'the lake can be written again');

@@ -47,8 +47,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a rewrite is committed although its files are gone from the table': {
-    find: "if (gone !== undefined) throw new AppError('corrupt', `a rewrite",
-    replace: "if (false) throw new AppError('corrupt', `a rewrite",
+    find: "if (gone !== undefined) throw new AppError('corrupt', `${gone.remove?.path}",
+    replace: "if (false) throw new AppError('corrupt', `${gone?.remove?.path}",
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a request is found from another account': {
@@ -62,8 +62,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/export/exports.test.ts',
   },
   'another account takes the room of this one': {
-    find: '.filter((job) => job.idAccount === user.idAccount && isInProgress(job))',
-    replace: '.filter(isInProgress)',
+    find: 'store.inProgress().filter((job) => job.idAccount === user.idAccount)',
+    replace: 'store.inProgress()',
     test: 'unit/export/exports.test.ts',
   },
   'a publish group grows without a bound': {
