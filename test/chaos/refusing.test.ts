@@ -35,9 +35,10 @@ async function start(settings: Readonly<Record<string, string>>, dataDir = path.
   return { service, token: String(token) };
 }
 
+const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.parse(String(since)) <= Date.now();
+
 /** Waits until the problem stands in all three places, each time with its next step, and with since when it holds. */
 async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise<void> {
-  const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.parse(String(since)) <= Date.now();
   const matches = (problem: { readonly what?: unknown; readonly todo?: unknown }): boolean => what.test(String(problem.what)) && todo.test(String(problem.todo));
   await waitFor(`/readyz tells ${what}`, async () => {
     const answer = await readReadiness(service);
