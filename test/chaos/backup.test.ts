@@ -7,7 +7,7 @@ import { afterAll, expect, it, onTestFinished } from 'vitest';
 import { createRandom, type Random } from '../../src/cli/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findProcessesOf } from '../helpers/everything.ts';
 import type { Credentials } from '../helpers/export-area.ts';
@@ -54,7 +54,7 @@ interface Client {
 
 function startClient(service: () => TestService, token: string): Client {
   const ledger = createLedger(`backup${(ledgers += 1)}`);
-  const load: Load = startLoad(ledger, { s2s: () => service().s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: isLongRun ? 10 : 30 });
+  const load: Load = startLoad(ledger, { s2s: () => service().s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: 30 });
   onTestFinished(() => load.stop());
   return {
     ledger,

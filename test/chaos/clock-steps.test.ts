@@ -29,7 +29,7 @@ const hour = 3600;
 const linkTtlSeconds = 1800;
 /** Where the service's clock stands at each start, in seconds from the machine's; keys are repeated within a day of their first use. */
 const offsets = isLongRun ? [0, hour, 0, 23 * hour, 22 * hour, 1, 23 * hour, 5 * hour, 4 * hour + 1, 23 * hour, 48 * hour] : [0, 23 * hour, 22 * hour, 48 * hour];
-const liveSteps = chaosFigure('TRIBUTARY_TEST_CLOCK_STEPS', { short: 6, long: 200 });
+const liveSteps = chaosFigure('TRIBUTARY_TEST_CLOCK_STEPS', { short: 6, long: 60 });
 const again = `make chaos PART=clock-steps SEED=${seed}`;
 
 /** `available_at` as the commits of a lake give it, oldest first. */

@@ -15,7 +15,7 @@ import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** How often each step is tried, the second time and later in another order and after a random number of passes. */
-const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 3 });
+const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 2 });
 const seed = chaosSeed();
 const again = `make chaos PART=commit-crash SEED=${seed}`;
 const wanted = '0 torn, doubled or vanished rows for readers of the snapshot and of the sealed files';
@@ -24,7 +24,7 @@ const processes = prepareCompactProcesses();
 
 /** Passes at which a step of a commit is hit: the start's own commits come before those of flush and seal. The short form draws one of two. */
 const draw = createRandom(seed);
-const passesOf = (): readonly number[] => (isLongRun ? [1, 3, 6] : [draw.pick([1, 4])]);
+const passesOf = (): readonly number[] => (isLongRun ? [1, 4] : [draw.pick([1, 4])]);
 const compactSteps = [...commitSteps.flatMap((step) => passesOf().map((pass) => `${step}:${pass}`)), ...flushSteps, ...intentSteps, ...(isLongRun ? ['file-renamed:3'] : []), ...checkpointSteps, ...cleanSteps];
 
 /** What a compactor does once, when it starts: it passes there no second time. */
@@ -114,7 +114,7 @@ test('two compactors without a lock take turns by the fence alone, and lose and 
   const { folder, publisher } = place;
   const ids = new Set<string>();
   const readers = startLakeReaders(folder);
-  const lives = isLongRun ? 24 : 3;
+  const lives = isLongRun ? 12 : 3;
   const ends: string[] = [];
   // Each lives until it is fenced or until the other has been replaced a few times; then another takes its place.
   const rival = async (spool: string, turns: number): Promise<void> => {

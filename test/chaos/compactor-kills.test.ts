@@ -12,7 +12,7 @@ import { readTotals } from '../helpers/lake.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 10, long: 200 });
+const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 10, long: 100 });
 const seed = chaosSeed();
 
 /** A compactor lives so long at most, milliseconds: some flushes, a seal or two, now and then a checkpoint and a clean-up. */

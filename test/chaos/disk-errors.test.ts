@@ -20,7 +20,7 @@ import { waitFor } from '../helpers/wait.ts';
  * A disk that answers with an error is made by strace: system calls of a live process fail, of the real service under load.
  * Nothing acknowledged may be lost, nothing whose sync failed may be built upon, and the service comes back by itself.
  */
-const rounds = chaosFigure('TRIBUTARY_TEST_DISK_ERROR_ROUNDS', { short: 1, long: 4 });
+const rounds = chaosFigure('TRIBUTARY_TEST_DISK_ERROR_ROUNDS', { short: 1, long: 2 });
 const seed = chaosSeed();
 
 interface Fault extends Omit<DiskError, 'when'> {

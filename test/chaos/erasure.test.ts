@@ -22,7 +22,7 @@ import { openServicePublisher } from '../helpers/service-publisher.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const people = chaosFigure('TRIBUTARY_TEST_ERASURES', { short: 2, long: 60 });
+const people = chaosFigure('TRIBUTARY_TEST_ERASURES', { short: 2, long: 25 });
 const seed = chaosSeed();
 const again = `make chaos PART=erasure SEED=${seed}`;
 const folder = temporaryFolder();

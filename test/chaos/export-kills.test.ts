@@ -15,7 +15,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 8, long: 500 });
 const seed = chaosSeed();
-const events = kills > 100 ? 20_000 : 10_000;
+const events = 8000;
 /** Requests in progress while the killing goes on: two run, the others wait. */
 const requestsAtOnce = 3;
 const endMs = 120_000;

@@ -16,7 +16,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const seed = chaosSeed();
 const again = `make chaos PART=folder-owners SEED=${seed}`;
-const rounds = chaosFigure('TRIBUTARY_TEST_OWNER_ROUNDS', { short: 1, long: 10 });
+const rounds = chaosFigure('TRIBUTARY_TEST_OWNER_ROUNDS', { short: 1, long: 4 });
 /** One process less to start. */
 const settings = { TRIBUTARY_INGEST_WORKERS: '1' };
 const figures = { ways: 0, refusedStarts: 0, secondsLetIn: 0, acknowledgedEvents: 0, lostEvents: 0, doubledEvents: 0, strangeEvents: 0 };
@@ -51,7 +51,7 @@ async function send(service: TestService, token: string): Promise<Client> {
   const ledger = createLedger(`owner${(ledgers += 1)}`);
   const refusals: Client['refusals'] = [];
   const onProblem = (status: number, text: string): void => void refusals.push({ status, text });
-  const load: Load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: isLongRun ? 10 : 40, onProblem });
+  const load: Load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: 40, onProblem });
   onTestFinished(() => load.stop());
   return {
     ledger,

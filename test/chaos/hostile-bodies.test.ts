@@ -149,7 +149,9 @@ describe('any body', () => {
       for (const row of rows) {
         const expected = accepted.get(requestKeyOf(String(row['event_id']))) ?? accepted.get(placeOf(String(row['event_id']))) ?? {};
         const { id_app: idApp, ...actual } = actualRow(row, expected);
-        if (!isDeepStrictEqual({ ...actual, id_app: idApp }, expected)) figures.wrongRows += 1;
+        if (isDeepStrictEqual({ ...actual, id_app: idApp }, expected)) continue;
+        figures.wrongRows += 1;
+        // says what differs; slower, and not for millions of rows
         expect({ ...actual, id_app: idApp }).toEqual(expected);
       }
     } finally {

@@ -24,7 +24,7 @@ import { waitFor } from '../helpers/wait.ts';
 const seed = chaosSeed();
 const again = `make chaos PART=keys-reused SEED=${seed}`;
 const keys = chaosFigure('TRIBUTARY_TEST_KEYS', { short: 120, long: 5000 });
-const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 20 });
+const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 4 });
 const clients = 20;
 
 /** Imports a batch under a key, again and again until it is acknowledged, as the contract tells clients to. */

@@ -19,11 +19,11 @@ import { waitFor } from '../helpers/wait.ts';
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 50, long: 1000 });
 const seed = chaosSeed();
 /** The service has recovered when it has acknowledged a random number of further events between these two; the short form goes faster. */
-const recoveredEvents = { least: 20, most: isLongRun ? 3500 : 400 } as const;
+const recoveredEvents = { least: 20, most: isLongRun ? 3200 : 400 } as const;
 const wantedEventsEachKill = isLongRun ? 1000 : 100;
 const recoveryMs = 60_000;
 /** Events of the second app, which every export asks for: enough for a job that lasts. */
-const exportedEvents = isLongRun ? 20_000 : 6000;
+const exportedEvents = 6000;
 const eachOtherPlace = 25;
 const again = `make chaos PART=kills KILLS=${kills} SEED=${seed}`;
 
@@ -80,7 +80,7 @@ describe('kill -9', () => {
 
       const refusals: string[] = [];
       const onProblem = (status: number, text: string): void => void (status >= 400 && status < 500 && refusals.push(`${status} ${text}`));
-      const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 2, batchShare: 0.8, pauseMs: 10, onProblem };
+      const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 2, batchShare: 0.8, batchMost: isLongRun ? 40 : 20, pauseMs: 10, onProblem };
       const client = createExportClient(service, user);
       const exported = await prepareExports(service, client, { ...load, idApp: 2, token: String(other['token']) });
 
@@ -99,7 +99,7 @@ describe('kill -9', () => {
       const blows = planBlows(random);
       for (let done = 0; done < kills; ) {
         const blow = blows.next().value;
-        if (blow.roles.includes('job') || random.chance(0.2)) {
+        if (blow.roles.includes('job') || random.chance(0.1)) {
           const id = await client.create(exported.query);
           if (id !== undefined) requests.push(id);
           if (blow.roles.includes('job')) await letJobRun(service, random, exported.attemptMs);

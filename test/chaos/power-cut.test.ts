@@ -79,7 +79,7 @@ describe('a power cut', () => {
 
       const ledgers = [createLedger('once'), createLedger('keyed')] as const;
       const [unkeyed, keyed] = ledgers;
-      const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 2, pauseMs: 5 };
+      const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 2, pauseMs: 15 };
       const startLoads = () => [startLoad(unkeyed, load), startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 })];
       const acknowledged = (): number => unkeyed.totals().acknowledged + keyed.totals().acknowledged;
 

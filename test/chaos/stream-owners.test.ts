@@ -18,7 +18,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 /** Services that meet on one external broker, and an operator who changes the stream under a running service. */
 
-const rounds = chaosFigure('TRIBUTARY_TEST_OWNERS', { short: 1, long: 10 });
+const rounds = chaosFigure('TRIBUTARY_TEST_OWNERS', { short: 1, long: 4 });
 const seed = chaosSeed();
 const again = `make chaos PART=stream-owners SEED=${seed}`;
 const random = createRandom(seed);

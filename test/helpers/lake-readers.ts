@@ -12,7 +12,7 @@ export interface LakeReaders {
   reads(): number;
 }
 
-const betweenReadsMs = isLongRun ? 25 : 100;
+const betweenReadsMs = isLongRun ? 50 : 100;
 
 interface Count {
   readonly rows: number;

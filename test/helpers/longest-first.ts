@@ -25,8 +25,8 @@ export class LongestFirst extends BaseSequencer {
     const gone = order.find((file) => !existsSync(file));
     if (gone !== undefined) throw new Error(`${gone} is gone: take it out of longest-first.ts`);
     const rankOf = ({ moduleId }: TestSpecification): number => (order.includes(moduleId) ? order.indexOf(moduleId) : order.length);
-    // The sequencer's own method, not an array's.
-    // oxlint-disable-next-line unicorn/no-array-sort
-    return (await super.sort(files)).toSorted((a, b) => rankOf(a) - rankOf(b));
+    // oxlint-disable-next-line unicorn/no-array-sort -- it is the sequencer's
+    const others = await super.sort(files);
+    return others.toSorted((a, b) => rankOf(a) - rankOf(b));
   }
 }

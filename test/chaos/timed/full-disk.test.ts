@@ -15,7 +15,7 @@ import { mountSmallDisk } from '../../helpers/small-disk.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const mebibyte = 1024 * 1024;
-const rounds = chaosFigure('TRIBUTARY_TEST_FULL_DISKS', { short: 1, long: 5 });
+const rounds = chaosFigure('TRIBUTARY_TEST_FULL_DISKS', { short: 1, long: 3 });
 const fullMs = isLongRun ? 10_000 : 2000;
 const seed = chaosSeed();
 const again = (what: string): string => `make chaos PART=timed/full-disk SEED=${seed} # ${what}`;
