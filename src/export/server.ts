@@ -5,7 +5,7 @@ import { limitConnections } from '../runtime/connection-limit.ts';
 import { describeError } from '../runtime/errors.ts';
 import { followExchanges } from '../runtime/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { findHeadFault, takeOverHeads } from '../runtime/request-head.ts';
+import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../runtime/request-head.ts';
 import { maxBodyBytes } from './arguments.ts';
 import { badRequest, refusalEnvelope, type Refusal } from './envelope.ts';
 
@@ -58,10 +58,15 @@ function refusalOf(error: unknown, failures: BoundedLog, path: string): Refusal 
   return { code: 500, retryAfterSeconds };
 }
 
+/** A detail as the area's answers have it. */
+function toSentence(detail: string): string {
+  return `${detail.charAt(0).toUpperCase()}${detail.slice(1)}`;
+}
+
 const malformed = badRequest('The request is malformed');
 /** Refusals of what never became a request, by the code of its error. */
 const brokenOff: Readonly<Record<string, Refusal>> = {
-  HPE_HEADER_OVERFLOW: badRequest(`The head of the request is larger than ${maxHeadBytes} bytes`),
+  HPE_HEADER_OVERFLOW: badRequest(toSentence(describeHeadOverflow(maxHeadBytes))),
   ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request came too slowly'),
 };
 
@@ -120,7 +125,7 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger, noRoute
     if (fault === undefined) return done();
     // Whether a body follows is not known: a client that expects something may be waiting with it.
     if (fault.status === 417) void reply.header('connection', 'close');
-    refuse(reply, { code: fault.status, detail: `${fault.detail.charAt(0).toUpperCase()}${fault.detail.slice(1)}` });
+    refuse(reply, { code: fault.status, detail: toSentence(fault.detail) });
   });
   const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, failures, (request.raw.url ?? '').split('?')[0] ?? '')));

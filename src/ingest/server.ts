@@ -4,7 +4,7 @@ import { fastify, type FastifyInstance } from 'fastify';
 import { limitConnections } from '../runtime/connection-limit.ts';
 import { followExchanges } from '../runtime/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { findHeadFault, takeOverHeads } from '../runtime/request-head.ts';
+import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../runtime/request-head.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
 /** The HTTP server of the import port. */
@@ -36,6 +36,8 @@ export const defaultServerLimits: ServerLimits = {
 };
 
 const maxHeaderBytes = 16_384;
+/** Why what never became a request was refused, by the code of its error. */
+const brokenOff: Readonly<Record<string, string>> = { HPE_HEADER_OVERFLOW: describeHeadOverflow(maxHeaderBytes), ERR_HTTP_REQUEST_TIMEOUT: 'the request came too slowly' };
 
 /** Answers on the bare socket, and ends it: what came was no request that the server could give to a handler. */
 function answerOnSocket(socket: Socket, refusal: Refusal): void {
@@ -76,8 +78,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     routerOptions: { ignoreTrailingSlash: true, caseSensitive: true, onBadUrl: handlers.onBadUrl },
     clientErrorHandler(error, socket) {
       if (error.code === 'ECONNRESET' || socket.destroyed) return;
-      const refusal: Refusal = { reason: 'protocol', detail: error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 'the request came too slowly' : 'not a valid HTTP request' };
-      refuseOnSocket(socket, refusal);
+      refuseOnSocket(socket, { reason: 'protocol', detail: brokenOff[error.code] ?? 'not a valid HTTP request' });
     },
   });
   const exchanges = followExchanges(server.server);

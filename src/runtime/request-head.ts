@@ -9,8 +9,13 @@ export interface HeadFault {
   readonly detail: string;
 }
 
-/** Most header lines of a request. Node passes no more of them on and reports nothing: a key or a Host could be among the rest. */
+/** Most header lines of a request. Node 20 passes no more of them on and reports nothing: a key or a Host could be among the rest. Later ones break off. */
 const maxHeaderLines = 2000;
+
+/** Says what a parser that breaks off with HPE_HEADER_OVERFLOW has met: it does not say which of the two. */
+export function describeHeadOverflow(maxHeadBytes: number): string {
+  return `the request has more than ${maxHeaderLines} headers, or a head of more than ${maxHeadBytes} bytes`;
+}
 
 /** RFC 3986, 3.2.2 without brackets: unreserved, percent-encoded and sub-delims; then a port of RFC 9110's http URI. */
 const namePattern = /^(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){1,255}(?::(\d{0,5}))?$/;

@@ -62,7 +62,7 @@ describe('access to the export area', () => {
 
   it('by what is no HTTP, or has too large a head, ends in an envelope too', async () => {
     expect(await talk(running.port, 'rubbish\r\n\r\n')).toMatch(new RegExp(`^HTTP/1\\.1 400 Bad Request\r\n[^]*\r\n\r\n${refusal('The request is malformed')}$`));
-    expect((await talk(running.port, `GET /?${'x'.repeat(70_000)} HTTP/1.1\r\nHost: a\r\n\r\n`)).endsWith(refusal('The head of the request is larger than 65536 bytes'))).toBe(true);
+    expect((await talk(running.port, `GET /?${'x'.repeat(70_000)} HTTP/1.1\r\nHost: a\r\n\r\n`)).endsWith(refusal('The request has more than 2000 headers, or a head of more than 65536 bytes'))).toBe(true);
     const afterAnother = await talk(running.port, 'GET /api/dictionary/v1/rooted.json HTTP/1.1\r\nHost: a\r\n\r\nrubbish\r\n\r\n');
     expect(afterAnother.startsWith('HTTP/1.1 400')).toBe(false);
   });
