@@ -101,8 +101,8 @@ test(
       expect(await service.command('erase', ...words)).toMatchObject({ rows: expect.any(Number), reportsEndBy: expect.any(String) });
     }
     // what was erased in the stated time is gone while the service runs, and stays so
+    await waitFor('the status knows of no erasure any more', async () => ((await service.status())['lake'] as Record<string, unknown>)['erasure'] === undefined, 120_000);
     await waitFor('no file has a person who was erased', async () => (await findFilesWith(dataDir, ...ids)).length === 0, 120_000);
-    await waitFor('the status knows of no erasure any more', async () => ((await service.status())['lake'] as Record<string, unknown>)['erasure'] === undefined);
     streamed += await publishPerson(publisher, 'somebody else');
     await waitUntilSealed(dataDir, streamed);
     await readers.stop();
@@ -142,8 +142,8 @@ test('a compactor killed at any step of a swap does it again, and a reader of th
     expect(await processes.start(place, { erase: id }).exited).toBe('0');
     expect(`${step} ${await first.exited}`).toBe(`${step} SIGKILL`);
     const second = processes.start(place, { options });
-    await waitFor('the person is in no file', async () => (await findFilesWith(path.join(place.folder, 'lake'), id)).length === 0);
     await waitFor('every sealed file is in its place', async () => (await readSnapshot(table)).files.every((file) => file.replaces === undefined));
+    await waitFor('the person is in no file', async () => (await findFilesWith(path.join(place.folder, 'lake'), id)).length === 0);
     await second.ready;
     second.child.kill('SIGTERM');
     expect(await second.exited).toBe('0');

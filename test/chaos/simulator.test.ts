@@ -14,7 +14,7 @@ vi.mock('../../src/runtime/lock.ts', () => import('../simulator/locks.ts'));
 vi.mock('../../src/export/worker-process.ts', async () => ({ runInWorker: (await import('../simulator/worker.ts')).runInWorker }));
 vi.mock('../../src/lake/duckdb.ts', async (importOriginal) => ({ ...(await importOriginal<object>()), openDuckdb: (await import('../simulator/engine.ts')).openSimulatedDuckdb }));
 
-const scenarios = chaosFigure('TRIBUTARY_TEST_SIMULATOR_SEEDS', { short: 6, long: 200 });
+const scenarios = chaosFigure('TRIBUTARY_TEST_SIMULATOR_SEEDS', { short: 5, long: 200 });
 /** The short run is the same every time; the long one goes where none has been. */
 const seed = isLongRun ? chaosSeed() : Number(process.env['TRIBUTARY_TEST_SEED'] || 1);
 const steps = 800;

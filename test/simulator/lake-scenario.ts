@@ -59,9 +59,11 @@ async function run(plays: Plays, rates: Rates, isDone: () => boolean, steps: num
 
 /** The lake has followed the stream to its end. */
 function hasFollowed({ broker, lakeDir, ledger }: Play): boolean {
-  const epoch = newestCommit(lakeDir)?.lake.epoch;
   const last = broker.messages.at(-1);
-  return ledger.isQuiet() && epoch !== undefined && last !== undefined && epoch.anchorHash !== undefined && epoch.position === last.sequence && epoch.position === broker.lastSequence;
+  // what costs nothing to know first: this is asked after each step
+  if (!ledger.isQuiet() || last === undefined || last.sequence !== broker.lastSequence) return false;
+  const epoch = newestCommit(lakeDir)?.lake.epoch;
+  return epoch?.anchorHash !== undefined && epoch.position === last.sequence;
 }
 
 /** Nothing goes wrong any more; a process that stood still may wake up yet, and memory may stay short of what a seal needs. */

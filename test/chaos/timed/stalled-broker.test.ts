@@ -2,7 +2,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/cli/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createLedger, type Ledger } from '../../helpers/ledger.ts';
@@ -47,7 +47,7 @@ async function startLoaded(clients: number): Promise<Loaded> {
   const ledger = createLedger('stalled');
   const answers: Answer[] = [];
   const onAnswer = (tookMs: number, status: number): void => void answers.push({ status, tookMs, endedMs: performance.now() });
-  const load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token: String(token), random: createRandom(seed), clients, pauseMs: 20, onAnswer });
+  const load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token: String(token), random: createRandom(seed), clients, pauseMs: isLongRun ? 20 : 50, onAnswer });
   await waitFor('events flow', () => ledger.totals().acknowledged > 500);
   return { service, token: String(token), ledger, answers, load };
 }

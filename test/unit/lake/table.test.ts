@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -13,6 +14,7 @@ import { eventColumns, type Column } from '../../../src/model/event-fields.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { isAppError } from '../../../src/runtime/errors.ts';
+import { isLongRun } from '../../helpers/chaos.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -132,8 +134,10 @@ test('a damaged commit is an error, never another engine\'s: any bit flipped, al
   const file = path.join(log, '00000000000000000001.json');
   const whole = await readFile(file);
   const believed: string[] = [];
+  // The short form flips every third bit, of eight in a byte, from another one on each time: each in three runs, and every byte in each.
+  const stride = isLongRun ? 1 : 3;
   for (const bytes of [whole, Buffer.from(whole.toString().replace('commitInfo', 'commitInfn'))]) {
-    for (let bit = 0; bit < bytes.length * 8; bit += 1) {
+    for (let bit = randomInt(stride); bit < bytes.length * 8; bit += stride) {
       const damaged = Buffer.from(bytes);
       damaged[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
       if (damaged.equals(whole)) continue;
