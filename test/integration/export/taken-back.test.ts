@@ -130,7 +130,7 @@ describe('an export user', () => {
     await begin(12_000);
     const id = await running.create(ann, query);
     const [link, other] = [await firstLink(ann, id), await firstLink(bob, id)];
-    const download = (target: string): Promise<IncomingMessage> => new Promise((resolve, reject) => void httpRequest({ port: running.port, path: target, agent: false }, resolve).once('error', reject).end());
+    const download = (target: string): Promise<IncomingMessage> => new Promise((resolve, reject) => void httpRequest({ host: '127.0.0.1', port: running.port, path: target, agent: false }, resolve).once('error', reject).end());
     const [cut, whole] = [await download(link), await download(other)];
     await removeUser(paths(), Number(ann.idUser));
     await waitFor('the link is refused', async () => (await statusOf(link)) === 403);
