@@ -18,7 +18,7 @@ import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
-import { retry } from '../runtime/retry.ts';
+import { retry, type RetryOptions } from '../runtime/retry.ts';
 import { eventColumns, type Column } from '../model/event-fields.ts';
 import { writeCheckpoint } from './checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
@@ -63,6 +63,9 @@ export interface LakeOptions {
   /** Columns of the table; the event schemas' by default. Tests of schema changes pass others. */
   readonly columns?: readonly Column[];
 }
+
+/** Temporaries that a compactor beside this process sweeps, since none of its own writes them, are written again. */
+const whileSwept: RetryOptions = { forMs: 2000, everyMs: 50, retryable: (error) => isSystemError(error, 'ENOENT') };
 
 /** Refuses a file system on which the commit's link(2) cannot work. `linkFile` stands in for link(2) in its test. */
 export async function assertHardLinks(folder: string, linkFile: typeof link = link): Promise<void> {
@@ -143,7 +146,7 @@ async function isComplete(tableDir: string): Promise<boolean> {
  */
 export async function ensureLake(lakeDir: string, options: LakeOptions): Promise<void> {
   // A compactor that starts at the same moment sweeps temporaries, ours among them.
-  await retry(() => completeLake(lakeDir, options), { forMs: 2000, everyMs: 50, retryable: (error) => isSystemError(error, 'ENOENT') });
+  await retry(() => completeLake(lakeDir, options), whileSwept);
 }
 
 async function completeLake(lakeDir: string, options: LakeOptions): Promise<void> {
@@ -183,7 +186,7 @@ export function isCompactorRunning(lakeDir: string): boolean {
 export async function openLake(lakeDir: string, options: LakeOptions & TableOptions): Promise<Table> {
   const paths = lakePaths(lakeDir);
   await ensureLake(lakeDir, options);
-  await assertHardLinks(logFolder(paths.table));
+  await retry(() => assertHardLinks(logFolder(paths.table)), whileSwept);
   const table = await openTable(paths.table, options);
   const metaData = table.state().metaData;
   if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
