@@ -16,6 +16,8 @@ interface Defect {
   readonly seed?: number;
   /** The part of the short run that is played. */
   readonly part?: 'export requests';
+  /** What its scenarios surely have in them. */
+  readonly about?: 'copies';
 }
 
 /** Planted in every run. */
@@ -43,7 +45,7 @@ const defects: Readonly<Record<string, Defect>> = {
 
 /** Planted in the long form only: each takes a run of the simulator. */
 const furtherDefects: Readonly<Record<string, Defect>> = {
-  'the folder of the log is not synced after a commit': { file: 'src/lake/table.ts', from: "await syncFolder(folder);\n  await crashPoint('commit-synced');", to: '' },
+  'the folder of the log is not synced after a commit': { seed: 16, file: 'src/lake/table.ts', from: "await syncFolder(folder);\n  await crashPoint('commit-synced');", to: '' },
   'a seal takes young files away before its commit': {
     file: 'src/lake/intent.ts',
     from: 'await moveStaged(folder, intent.moves, crashPoint);\n  try {',
@@ -51,7 +53,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   },
   'a key stands for its method alone': { file: 'src/ingest/event-id.ts', from: "sha256([method, ...given].join('\\n'))", to: 'sha256(method)' },
   "another engine's commit is believed": { file: 'src/lake/table.ts', from: 'lake === undefined && changesTable(commit.actions)) continue;', to: 'false) continue;' },
-  'the lake of another folder is rewritten': { seed: 17, file: 'src/lake/intent-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
+  'the lake of another folder is rewritten': { about: 'copies', file: 'src/lake/intent-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
   'a flush for which memory is short ends the compactor': { file: 'src/compact/compact.ts', from: 'if (!passing) throw error;', to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;" },
   'keys are forgotten over a restart': { file: 'src/compact/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
 };

@@ -21,6 +21,8 @@ const steps = 800;
 /** The short run ends with the first scenario that fails. */
 const mostFailures = isLongRun ? Infinity : 1;
 const fixtures = path.resolve(import.meta.dirname, '../fixtures/simulator');
+/** What the short run's scenarios are about; a planted defect that few scenarios can meet sets it. */
+const about = process.env['TRIBUTARY_TEST_SIMULATOR_ABOUT'] ? { about: process.env['TRIBUTARY_TEST_SIMULATOR_ABOUT'] as NonNullable<Scenario['about']> } : {};
 const named = process.env['TRIBUTARY_TEST_SCENARIO'];
 
 function readFixture(name: string): Scenario {
@@ -52,7 +54,7 @@ test.for(runs)(`${isLongRun ? 'long' : 'short'} run of $what: ${scenarios} scena
   const counts: Record<string, number> = {};
   for (let n = 0; n < scenarios && failures.length < mostFailures; n += 1) {
     try {
-      const { figures } = await simulate({ play, seed: seed + n, steps });
+      const { figures } = await simulate({ play, seed: seed + n, steps, ...about });
       for (const [name, value] of Object.entries(figures)) counts[name] = (counts[name] ?? 0) + value;
     } catch (error) {
       process.stderr.write(`${String(error)}\n`);

@@ -18,6 +18,8 @@ export interface PlantedRun {
   readonly name?: string;
   /** Seed of the simulator's first scenario. */
   readonly seed?: number;
+  /** What the simulator's scenarios surely have in them. */
+  readonly about?: 'copies';
 }
 
 /** Played until one tells: a seed that told at once may not any more when the sources change, as then other chances fall to each step. */
@@ -27,7 +29,7 @@ const mostScenarios = 64;
 export async function runPlanted(run: PlantedRun): Promise<{ readonly code: unknown; readonly output: string }> {
   const child = spawn(process.execPath, [path.join(root, 'test', 'helpers', 'planted-run.mjs'), JSON.stringify(run)], {
     cwd: root,
-    env: { ...process.env, TRIBUTARY_CHAOS: '', TRIBUTARY_TEST_SEED: run.seed === undefined ? '' : String(run.seed), TRIBUTARY_TEST_SIMULATOR_SEEDS: String(mostScenarios), TRIBUTARY_TEST_SCENARIO: '', NO_COLOR: '1' },
+    env: { ...process.env, TRIBUTARY_CHAOS: '', TRIBUTARY_TEST_SEED: run.seed === undefined ? '' : String(run.seed), TRIBUTARY_TEST_SIMULATOR_SEEDS: String(mostScenarios), TRIBUTARY_TEST_SIMULATOR_ABOUT: run.about ?? '', TRIBUTARY_TEST_SCENARIO: '', NO_COLOR: '1' },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const [stdout, stderr, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')]);

@@ -41,7 +41,8 @@ export interface Play {
 function isDue(play: Play, { process }: Compactor, error: unknown): boolean {
   // A checkpoint that cannot be read for a moment is told as loudly as one that is damaged.
   if (isAppError(error, 'corrupt')) return String(error.cause).includes('simulated');
-  if (isAppError(error, 'lake_protocol')) return false;
+  // Want of memory is met by smaller batches and slices, whatever else goes wrong.
+  if (isAppError(error, 'lake_protocol') || isAppError(error, 'memory')) return false;
   if (!isAppError(error) && !(error instanceof Error && 'code' in error)) return false;
   return process.faults > 0 || play.disturbances > 0 || isAppError(error, 'broker_away');
 }

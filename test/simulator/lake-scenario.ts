@@ -22,6 +22,9 @@ interface Plays {
   isAlarmDue: boolean;
 }
 
+/** What a scenario can be asked to have: `copies`: the folder is copied in the midst of a rewrite. */
+export type About = 'copies';
+
 /** Steps after the last fault within which the lake must have everything. */
 const settleSteps = 20_000;
 /** Rounds of a hundred steps within which a start has to put right what ends of processes have left. */
@@ -126,11 +129,16 @@ function chooseOptions(random: Random): Omit<Play['options'], 'lakeDir'> {
   };
 }
 
+function chooseCopy(random: Random, steps: number, about: About | undefined): Plays['copied'] {
+  const copied = random.chance(0.5) ? { from: random.integer(steps >> 3, steps >> 1), inRewrite: random.chance(0.8) } : undefined;
+  return about === 'copies' ? { from: copied?.from ?? steps >> 3, inRewrite: true } : copied;
+}
+
 /**
  * Plays a scenario of stream and lake: `steps` steps with whatever may go wrong, then quiet, until the lake has everything.
  * Returns how often what came about. Throws what did not hold.
  */
-export async function playLake(world: World, steps: number): Promise<Readonly<Record<string, number>>> {
+export async function playLake(world: World, steps: number, about?: About): Promise<Readonly<Record<string, number>>> {
   const { random } = world;
   const home = path.join(world.disk.root, 'original');
   const lakeDir = path.join(home, 'lake');
@@ -144,7 +152,7 @@ export async function playLake(world: World, steps: number): Promise<Readonly<Re
     world, broker, ledger, judge, home, lakeDir, options: { lakeDir, ...chooseOptions(random) },
     compactors: new Set(), repairs: new Set(), downUntil: 0, stepBeforeStartMs: 0, disturbances: 0, violation: undefined, started: 0, alarms: 0,
   };
-  const plays: Plays = { original, copies: [], copied: random.chance(0.5) ? { from: random.integer(steps >> 3, steps >> 1), inRewrite: random.chance(0.8) } : undefined, cuts: 0, isAlarmDue: false };
+  const plays: Plays = { original, copies: [], copied: chooseCopy(random, steps, about), cuts: 0, isAlarmDue: false };
   await run(plays, chooseRates(random), () => false, steps);
   calm(plays);
   await settle(plays);

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { createRandom } from '../../src/cli/demo/random.ts';
 import { createDisk } from './disk.ts';
 import { playJobs } from './job-scenario.ts';
-import { playLake } from './lake-scenario.ts';
+import { playLake, type About } from './lake-scenario.ts';
 import { createWorld, inWorld, type World } from './world.ts';
 
 /** A scenario: what is played, from which seed, for how many steps. A failing one becomes a fixture. */
@@ -12,9 +12,11 @@ export interface Scenario {
   readonly play: keyof typeof plays;
   readonly seed: number;
   readonly steps: number;
+  /** What surely comes about in it; without it, chance says. */
+  readonly about?: About;
 }
 
-const plays = { lake: playLake, jobs: playJobs } as const satisfies Record<string, (world: World, steps: number) => Promise<Readonly<Record<string, number>>>>;
+const plays = { lake: playLake, jobs: playJobs } as const satisfies Record<string, (world: World, steps: number, about?: About) => Promise<Readonly<Record<string, number>>>>;
 
 /** In memory where there is such a folder: what is durable is the simulated disk's to say. */
 const base = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
@@ -41,7 +43,7 @@ export async function simulate(scenario: Scenario): Promise<Played> {
   const root = mkdtempSync(path.join(base, 'tributary-simulator-'));
   const world = createWorld(scenario.seed, createDisk(root), createRandom(scenario.seed).pick([1, 5, 20]));
   try {
-    const figures = await inWorld(world, () => plays[scenario.play](world, scenario.steps));
+    const figures = await inWorld(world, () => plays[scenario.play](world, scenario.steps, scenario.about));
     return { fingerprint: world.fingerprint(), figures };
   } catch (error) {
     throw new ScenarioFailed(scenario, world, error);
