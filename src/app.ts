@@ -4,27 +4,27 @@ import path from 'node:path';
 import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
 import type { PublicServer, ServiceView } from './health/routes.ts';
-import { holdsEvents } from './lake/holds-events.ts';
-import type { OpenApiServer } from './model/openapi.ts';
+import { holdsEvents } from './lake/files/holds-events.ts';
+import type { OpenApiServer } from './runtime/http/openapi.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
-import { createDescriptorWatch } from './runtime/descriptor-watch.ts';
-import { isSameDisk, startDiskWatch } from './runtime/disk-watch.ts';
+import { createDescriptorWatch } from './runtime/files/descriptor-watch.ts';
+import { isSameDisk, startDiskWatch } from './runtime/files/disk-watch.ts';
 import { AppError } from './runtime/errors.ts';
-import { areSameFolders, type FolderIds } from './runtime/folder-id.ts';
+import { areSameFolders, type FolderIds } from './runtime/files/folder-id.ts';
 import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
 import type { Logger } from './runtime/logger.ts';
 import type { Metrics } from './runtime/metrics.ts';
-import { readPackageJson } from './runtime/package-files.ts';
-import { httpAddress } from './runtime/ports.ts';
-import type { Problem } from './runtime/problem.ts';
-import { addressOf } from './runtime/request-head.ts';
-import type { Stage } from './runtime/role-process.ts';
+import { readPackageJson } from './runtime/files/package-files.ts';
+import { httpAddress } from './runtime/http/ports.ts';
+import type { Problem } from './runtime/conditions/problem.ts';
+import { addressOf } from './runtime/http/request-head.ts';
+import type { Stage } from './runtime/processes/role-process.ts';
 import type { Role } from './service.ts';
 import { openConnection, type StreamConnection } from './stream/connection.ts';
 import { openGuard, type OpenGuard } from './stream/guard.ts';
 import { openPublisher } from './stream/publisher.ts';
 import { startPublishProbe } from './stream/publish-probe.ts';
-import { startPulse } from './stream/pulse.ts';
+import { startPulse } from './stream/broker-ping.ts';
 import { openReader } from './stream/reader.ts';
 import type { StreamPublisher } from './stream/stream.ts';
 import { createStoreCheck } from './stream/store-files.ts';
@@ -193,8 +193,8 @@ function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl
 /** The API reference: each area's part, made from what it validates with. `exportUrl` is the address that it is asked for under. */
 async function describeApi(config: Config): Promise<(exportUrl: string) => object> {
   const [{ assembleOpenApi }, { describeExportApi }, { describeHealth }, { describeImport }] = await Promise.all([
-    import('./model/openapi.ts'),
-    import('./export/openapi.ts'),
+    import('./runtime/http/openapi.ts'),
+    import('./export/api/openapi.ts'),
     import('./health/openapi.ts'),
     import('./ingest/openapi.ts'),
   ]);
@@ -234,7 +234,7 @@ async function startClosedStage(role: Role, { config, logger, closed = '' }: Par
   const stage =
     role === 'ingest'
       ? await (await import('./ingest/closed-server.ts')).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
-      : await (await import('./export/closed-server.ts')).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
+      : await (await import('./export/api/closed-server.ts')).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
   const facts = () => ({ problems: [{ what: `${role} refuses every request: ${closed}`, todo: 'Resolve that problem, which is listed too: the process is then started again by itself.' }] });
   return { ...stage, facts, onService };
 }

@@ -1,8 +1,8 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
-import { dataFormatPath } from './runtime/data-format.ts';
+import { dataFormatPath } from './runtime/files/data-format.ts';
 import { AppError } from './runtime/errors.ts';
-import { parseServerAddresses } from './runtime/server-addresses.ts';
+import { parseServerAddresses } from './runtime/processes/server-addresses.ts';
 
 /** Limit on calls: at most `limit` in each window of `windowMs`. */
 export interface Quota {

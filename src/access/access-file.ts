@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { platforms, type Platform } from '../model/event-kinds.ts';
-import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
-import { ensureDataFolder } from '../runtime/data-folder.ts';
-import { writeFileDurably } from '../runtime/durable-file.ts';
+import { platforms, type Platform } from '../datasets/event-kinds.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { ensureDataFolder } from '../runtime/files/data-folder.ts';
+import { writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import { waitForLock } from '../runtime/lock.ts';
+import { waitForLock } from '../runtime/files/lock.ts';
 import { findRevision, keepRevision, revisionPath } from './revision.ts';
 
 /** Where the access data rests. */

@@ -1,5 +1,5 @@
-import type { Platform } from '../model/event-kinds.ts';
-import type { Problem } from '../runtime/problem.ts';
+import type { Platform } from '../datasets/event-kinds.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 
 /**
  * Access: who may do what. Apps with their import tokens, accounts, and the users of the export area.

@@ -1,8 +1,8 @@
 import { randomInt } from 'node:crypto';
 import path from 'node:path';
-import type { Platform } from '../model/event-kinds.ts';
-import { isSdkKey, sdkKeyRule } from '../model/sdk-key.ts';
-import { ensureDataFolder } from '../runtime/data-folder.ts';
+import type { Platform } from '../datasets/event-kinds.ts';
+import { isSdkKey, sdkKeyRule } from './sdk-key.ts';
+import { ensureDataFolder } from '../runtime/files/data-folder.ts';
 import { AppError } from '../runtime/errors.ts';
 import { changeAccessFile, readAccessFile, type AccessFile, type AccessPaths, type AppRecord, type TokenRecord } from './access-file.ts';
 import { createToken, ensureSecretsKey, getSecretsKey, hashToken, openSecret, sealSecret, tokenPrefixLength } from './secrets.ts';

@@ -1,4 +1,4 @@
-import type { Platform } from '../model/event-kinds.ts';
+import type { Platform } from '../datasets/event-kinds.ts';
 import { readAccessFile, type AccessPaths } from './access-file.ts';
 
 /** A line of `tributary app list`. Ids are texts, as in every answer. */

@@ -2,7 +2,7 @@ import { statSync } from 'node:fs';
 import path from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { AppError } from '../runtime/errors.ts';
-import { packageRoot } from '../runtime/package-files.ts';
+import { packageRoot } from '../runtime/files/package-files.ts';
 import { readAccess, type AccessReading, type ReadAccessOptions } from './read-access.ts';
 import type { ThreadAnswer } from './read-thread.ts';
 

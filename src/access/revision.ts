@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { ensureFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { isSystemError } from '../runtime/errors.ts';
 
 /**

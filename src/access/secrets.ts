@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { linkSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { ensureFolder, removeFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { ensureFolder, removeFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 
 const keyBytes = 32;

@@ -1,6 +1,6 @@
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/problem.ts';
-import { watchFile } from '../runtime/watched-file.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { watchFile } from '../runtime/files/watched-file.ts';
 import type { AccessReader, AccessView, App, User } from './access.ts';
 import { hadAccessFile, type AccessPaths, type AppRecord, type UserRecord } from './access-file.ts';
 import { openRecords } from './packed-records.ts';

@@ -1,14 +1,14 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
-import { readSnapshot } from '../lake/snapshot.ts';
+import { readSnapshot } from '../lake/log/snapshot.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { makeBackup, type BackupSource } from '../operate/backup.ts';
+import { makeBackup, type BackupSource } from '../operate/backup/backup.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { buildWithClosers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
-import { readServiceStates } from '../runtime/service-state.ts';
+import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';

@@ -1,6 +1,6 @@
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { parseConfig, type Config, type Environment } from '../config.ts';
-import { assertDataFormat } from '../runtime/data-format.ts';
+import { assertDataFormat } from '../runtime/files/data-format.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 import { assertDataFolder, type DataFolderUse } from './data-folder.ts';
 

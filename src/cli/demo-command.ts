@@ -1,4 +1,4 @@
-import { runDemo } from './demo/demo.ts';
+import { runDemo } from '../demo/demo.ts';
 import { parseId, parseWords, type Command } from './command.ts';
 
 const usage = 'tributary demo [--events FILE.ndjson[.gz]] [--count N] [--seed N]';

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
-import type { UserMeaning } from '../compact/erase.ts';
-import { userKinds, type ErasureTarget, type UserKind } from '../compact/erase-target.ts';
+import type { UserMeaning } from '../operate/erase/erase.ts';
+import { userKinds, type ErasureTarget, type UserKind } from '../operate/erase/erase-target.ts';
 import { AppError } from '../runtime/errors.ts';
 import { parseId } from './command.ts';
 

@@ -1,10 +1,10 @@
 import { existsSync } from 'node:fs';
 import { dataPaths } from '../config.ts';
-import { replayFailed } from '../compact/replay.ts';
-import { openCommandEngine } from '../lake/command-engine.ts';
-import { listFailedFiles, readFailedFile } from '../lake/failed-events.ts';
+import { replayFailed } from '../operate/replay.ts';
+import { openCommandEngine } from '../lake/sql/command-engine.ts';
+import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
 import { ensureLake, lakePaths } from '../lake/lake.ts';
-import { openTable } from '../lake/table.ts';
+import { openTable } from '../lake/log/table.ts';
 import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';

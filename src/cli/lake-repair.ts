@@ -1,6 +1,6 @@
 import { dataPaths, type Config } from '../config.ts';
-import { openCommandEngine } from '../lake/command-engine.ts';
-import { repairLake, type LakeRepair } from '../lake/repair-lake.ts';
+import { openCommandEngine } from '../lake/sql/command-engine.ts';
+import { repairLake, type LakeRepair } from '../lake/repair/repair-lake.ts';
 import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 

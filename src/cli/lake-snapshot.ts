@@ -1,8 +1,8 @@
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { listLog } from '../lake/log-files.ts';
-import { snapshotSql } from '../lake/snapshot-sql.ts';
+import { listLog } from '../lake/log/log-files.ts';
+import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
 import { AppError } from '../runtime/errors.ts';
 
 const isAddress = (text: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(text);

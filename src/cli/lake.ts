@@ -2,7 +2,7 @@ import { dataPaths } from '../config.ts';
 import { checkLake } from '../lake/check.ts';
 import { readHistory, readLakeStats } from '../lake/history.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { readSnapshot } from '../lake/snapshot.ts';
+import { readSnapshot } from '../lake/log/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
 import { assertLake } from './data-folder.ts';
 import { parseId, parseWords, resolveConfig, type Command } from './command.ts';

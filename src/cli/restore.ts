@@ -1,8 +1,8 @@
 import path from 'node:path';
 import { completeRestore } from '../compact/complete-restore.ts';
 import { dataPaths, parseConfig } from '../config.ts';
-import { openToGroup, resolveLakeGroup } from '../lake/group-access.ts';
-import { restoreBackup } from '../operate/restore.ts';
+import { openToGroup, resolveLakeGroup } from '../lake/files/group-access.ts';
+import { restoreBackup } from '../operate/backup/restore.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';

@@ -1,10 +1,10 @@
 import { startStage } from '../app.ts';
 import { parseConfig } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { FolderIds } from '../runtime/folder-id.ts';
+import type { FolderIds } from '../runtime/files/folder-id.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
-import { runRoleProcess } from '../runtime/role-process.ts';
+import { runRoleProcess } from '../runtime/processes/role-process.ts';
 import { roles } from '../service.ts';
 import type { Command } from './command.ts';
 

@@ -1,6 +1,6 @@
 import { isAppError, type AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { pause } from '../runtime/retry.ts';
+import { pause } from '../runtime/async/retry.ts';
 import type { Compact } from './compact.ts';
 
 const retryEveryMs = 1000;

@@ -1,7 +1,7 @@
 import type { Metrics } from '../runtime/metrics.ts';
-import type { Flushed } from './flush.ts';
-import type { StreamFault } from './follow.ts';
-import type { Sealed } from './seal.ts';
+import type { Flushed } from './batch/flush.ts';
+import type { StreamFault } from './position/stream-position.ts';
+import type { Sealed } from './seal/seal.ts';
 
 /** The compactor's metrics. They start at zero with the process; the lake's log has the totals. */
 export interface CompactMetrics {

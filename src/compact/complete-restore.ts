@@ -8,20 +8,20 @@
  */
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { swapDue } from '../lake/swap.ts';
-import { writeCheckpoint } from '../lake/checkpoint.ts';
-import { openDuckdb } from '../lake/duckdb.ts';
+import { swapDue } from '../lake/files/swap.ts';
+import { writeCheckpoint } from '../lake/log/checkpoint.ts';
+import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { ensureLake, lakePaths } from '../lake/lake.ts';
-import { openTable } from '../lake/table.ts';
-import { copyTableState } from '../lake/table-state.ts';
+import { openTable } from '../lake/log/table.ts';
+import { copyTableState } from '../lake/log/table-state.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
-import { waitForLock } from '../runtime/lock.ts';
+import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
-import type { Problem } from '../runtime/problem.ts';
-import { pause } from '../runtime/retry.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { pause } from '../runtime/async/retry.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import { startCompact, type CompactOptions } from './compact.ts';
 

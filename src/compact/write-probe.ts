@@ -2,9 +2,9 @@ import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/problem.ts';
-import { pause } from '../runtime/retry.ts';
-import { createTrouble } from './compact-facts.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { pause } from '../runtime/async/retry.ts';
+import { createTrouble } from './compact-status.ts';
 
 /**
  * Tries again and again whether the lake can be written. While events come, the flushes show it; where none do, a service

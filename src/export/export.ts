@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
-import { openDuckdb } from '../lake/duckdb.ts';
+import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
 import { openSigningKeys, signingKeysPath } from '../reports/signing-keys.ts';
 import { isExpired } from '../reports/reports.ts';
@@ -9,20 +9,20 @@ import { openReportStore, type ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
 import { createVerifiedFiles, type FileFault } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { findTextFile } from '../runtime/durable-file.ts';
+import { findTextFile } from '../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { buildWithClosers, type Stoppable } from '../runtime/lifecycle.ts';
-import { waitForLock } from '../runtime/lock.ts';
+import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { createAnswers } from './answers.ts';
-import { createExports } from './exports.ts';
-import { addExportRoutes } from './export-routes.ts';
-import { createLinkHolders } from './link-holders.ts';
-import { startJobRunner } from './job-runner.ts';
-import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './server.ts';
-import { createThrottle } from './throttle.ts';
-import { createZoneDays } from './zone-days.ts';
+import { createAnswers } from './api/views.ts';
+import { createExports } from './api/exports.ts';
+import { addExportRoutes } from './api/export-routes.ts';
+import { createLinkHolders } from './api/link-holders.ts';
+import { startJobRunner } from './jobs/scheduler.ts';
+import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
+import { createThrottle } from './api/throttle.ts';
+import { createZoneDays } from './api/calendar.ts';
 
 /**
  * The export stage: lake -> report files.

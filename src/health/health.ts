@@ -1,5 +1,5 @@
-import type { Problem } from '../runtime/problem.ts';
-import type { ServiceState } from '../runtime/service-state.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import type { ServiceState } from '../runtime/processes/service-state.ts';
 
 /**
  * Health: what is wrong with the service, and what to do about it.

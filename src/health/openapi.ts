@@ -1,4 +1,4 @@
-import type { OpenApiObject, OpenApiPart } from '../model/openapi.ts';
+import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
 
 function answer(description: string, mediaType: string, schema: OpenApiObject): OpenApiObject {
   return { description, content: { [mediaType]: { schema } } };

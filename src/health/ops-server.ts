@@ -2,8 +2,8 @@ import type { AddressInfo } from 'node:net';
 import { fastify } from 'fastify';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
-import { httpAddress, settlePorts } from '../runtime/ports.ts';
-import type { Problem } from '../runtime/problem.ts';
+import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 
 /** What the supervisor knows, asked at each request. */
 export interface OpsView {

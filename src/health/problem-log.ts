@@ -1,5 +1,5 @@
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/problem.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 
 /** When each thing that holds now was first found, ISO 8601, by its next step. */
 export type SinceByTodo = Readonly<Record<string, string>>;

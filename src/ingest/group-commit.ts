@@ -1,6 +1,6 @@
 import { isAppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { pause } from '../runtime/retry.ts';
+import { pause } from '../runtime/async/retry.ts';
 import { maxMessageBytes, type StreamPublisher } from '../stream/stream.ts';
 import type { Trouble } from './trouble.ts';
 

@@ -1,4 +1,4 @@
-import { eventKinds, type EventKind, type ImportMethod } from '../model/event-kinds.ts';
+import { eventKinds, type EventKind, type ImportMethod } from '../datasets/event-kinds.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { GroupFigures } from './group-commit.ts';
 import { refusalReasons, type RefusalReason } from './refusal.ts';

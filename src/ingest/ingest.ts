@@ -5,7 +5,7 @@ import { AppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { readPackageJson } from '../runtime/package-files.ts';
+import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';

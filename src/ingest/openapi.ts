@@ -1,7 +1,7 @@
-import { eventFields, eventSchemas, type FieldSchema } from '../model/event-fields.ts';
-import { eventKinds, importMethods, type EventKind } from '../model/event-kinds.ts';
-import { jsonNumberPattern } from '../model/json-number.ts';
-import type { OpenApiObject, OpenApiPart } from '../model/openapi.ts';
+import { eventFields, eventSchemas, type FieldSchema } from '../datasets/event-fields.ts';
+import { eventKinds, importMethods, type EventKind } from '../datasets/event-kinds.ts';
+import { jsonNumberPattern } from '../datasets/json-number.ts';
+import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
 import { answerOf, refusalReasons } from './refusal.ts';
 

@@ -1,8 +1,8 @@
 import type { App } from '../access/access.ts';
-import { eventFields } from '../model/event-fields.ts';
-import { eventKinds, importMethods, type EventKind, type ImportMethod } from '../model/event-kinds.ts';
-import { eventValidators, type GivenFields, type Violation } from '../model/schema-registry.ts';
-import { findMissingIdentity } from './identify.ts';
+import { eventFields } from '../datasets/event-fields.ts';
+import { eventKinds, importMethods, type EventKind, type ImportMethod } from '../datasets/event-kinds.ts';
+import { eventValidators, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
+import { findMissingIdentity } from './required-ids.ts';
 import { maxBatchEvents } from './limits.ts';
 import type { Refusal } from './refusal.ts';
 

@@ -1,4 +1,4 @@
-import { createBoundedLog } from '../runtime/bounded-log.ts';
+import { createBoundedLog } from '../runtime/conditions/bounded-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Refusal } from './refusal.ts';
 

@@ -1,7 +1,7 @@
-import { eventFields } from '../model/event-fields.ts';
-import { eventKinds, platforms, type EventKind, type Platform } from '../model/event-kinds.ts';
-import type { GivenFields } from '../model/schema-registry.ts';
-import type { EventIds } from './event-id.ts';
+import { eventFields } from '../datasets/event-fields.ts';
+import { eventKinds, platforms, type EventKind, type Platform } from '../datasets/event-kinds.ts';
+import type { GivenFields } from '../datasets/schema-registry.ts';
+import type { EventIds } from './event-ids.ts';
 
 interface PlannedField {
   readonly name: string;

@@ -1,11 +1,11 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, App } from '../access/access.ts';
-import { importMethods, type ImportMethod } from '../model/event-kinds.ts';
-import { createBoundedLog, failureBound } from '../runtime/bounded-log.ts';
+import { importMethods, type ImportMethod } from '../datasets/event-kinds.ts';
+import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { keyedEventIds, plainEventIds, type EventIds } from './event-id.ts';
+import { keyedEventIds, plainEventIds, type EventIds } from './event-ids.ts';
 import type { GroupCommit } from './group-commit.ts';
 import { maxKeyLength } from './limits.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';

@@ -1,10 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
-import { limitConnections } from '../runtime/connection-limit.ts';
-import { followExchanges } from '../runtime/http-exchanges.ts';
+import { limitConnections } from '../runtime/http/connection-limit.ts';
+import { followExchanges } from '../runtime/http/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../runtime/request-head.ts';
+import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../runtime/http/request-head.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
 /** The HTTP server of the import port. */

@@ -1,5 +1,5 @@
-import type { Problem } from '../runtime/problem.ts';
-import { brokerSilent } from '../stream/pulse.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { brokerSilent } from '../stream/broker-ping.ts';
 
 /** Every cause for which a request is answered with 500 while the service runs, in the order in which they explain the others. */
 const causes = {

@@ -1,21 +1,21 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
-import { pause } from '../runtime/retry.ts';
-import { findLastCheckpoint, isCheckpointWhole } from './checkpoint.ts';
-import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
-import { changesTable, toForeignCommit } from './foreign-commit.ts';
-import { listFailedFiles, readFailedFile } from './failed-events.ts';
-import { findSize, hashFile } from './file-checks.ts';
+import { pause } from '../runtime/async/retry.ts';
+import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
+import { openDuckdb, sqlText, type Duckdb } from './sql/duckdb.ts';
+import { changesTable, toForeignCommit } from './log/foreign-commit.ts';
+import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
+import { findSize, hashFile } from './files/file-checks.ts';
 import { isCompactorRunning, lakePaths } from './lake.ts';
-import { findLakeState, type LakeState } from './lake-state.ts';
-import { isForeignFile } from './repair.ts';
-import { checkpointName, commitName, listLog, readCommit } from './log-files.ts';
-import { loadOwnState, loadTableState, toSnapshot, type DataFile, type Snapshot } from './snapshot.ts';
+import { findLakeState, type LakeState } from './log/lake-state.ts';
+import { isForeignFile } from './repair/repair-log.ts';
+import { checkpointName, commitName, listLog, readCommit } from './log/log-files.ts';
+import { loadOwnState, loadTableState, toSnapshot, type DataFile, type Snapshot } from './log/snapshot.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
-import type { TableState } from './table-state.ts';
-import { listDataFiles } from './data-files.ts';
-import { isYoungPath } from './young-folder.ts';
+import type { TableState } from './log/table-state.ts';
+import { listDataFiles } from './files/data-files.ts';
+import { isYoungPath } from './files/young-folder.ts';
 
 /** How long a flush or a seal may take from the file in its place to the commit that names it, milliseconds. */
 const commitMs = 5000;

@@ -1,18 +1,18 @@
 import { readdir, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeEmptyFolder, removeFile, syncFolder, syncFolders } from '../runtime/durable-file.ts';
+import { ensureFolder, removeEmptyFolder, removeFile, syncFolder, syncFolders } from '../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
-import { decodePath } from './actions.ts';
-import { findLastCheckpoint, writeCheckpoint } from './checkpoint.ts';
-import { isClockBehind } from './available-at.ts';
-import type { Duckdb } from './duckdb.ts';
-import { oldestPendingBase } from './failed-events.ts';
-import { findLakeState } from './lake-state.ts';
-import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log-files.ts';
-import { listSwaps } from './swap.ts';
-import type { Table } from './table.ts';
-import { copyTableState } from './table-state.ts';
-import { formerYoungFolder, listYoungPaths, youngFolder } from './young-folder.ts';
+import { decodePath } from './log/actions.ts';
+import { findLastCheckpoint, writeCheckpoint } from './log/checkpoint.ts';
+import { isClockBehind } from './log/available-at.ts';
+import type { Duckdb } from './sql/duckdb.ts';
+import { oldestPendingBase } from './files/failed-events.ts';
+import { findLakeState } from './log/lake-state.ts';
+import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log/log-files.ts';
+import { listSwaps } from './files/swap.ts';
+import type { Table } from './log/table.ts';
+import { copyTableState } from './log/table-state.ts';
+import { formerYoungFolder, listYoungPaths, youngFolder } from './files/young-folder.ts';
 
 /** The steps of clean-up at which a crash is tested. */
 export const cleanSteps = ['vacuumed', 'trimmed', 'swept'] as const;

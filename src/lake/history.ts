@@ -1,8 +1,8 @@
-import { openDuckdb, sqlList } from './duckdb.ts';
-import { findLakeState, type Epoch, type Totals } from './lake-state.ts';
-import { listLog, readCommit } from './log-files.ts';
+import { openDuckdb, sqlList } from './sql/duckdb.ts';
+import { findLakeState, type Epoch, type Totals } from './log/lake-state.ts';
+import { listLog, readCommit } from './log/log-files.ts';
 import { lakePaths } from './lake.ts';
-import { readSnapshot, type DataFile } from './snapshot.ts';
+import { readSnapshot, type DataFile } from './log/snapshot.ts';
 
 /** One commit of the table, as `lake log` shows it. */
 export interface HistoryEntry {

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { link, unlink } from 'node:fs/promises';
 import path from 'node:path';
-import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
-import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
-import { listLog } from './log-files.ts';
+import { listLog } from './log/log-files.ts';
 
 const fileName = 'identity.json';
 
@@ -31,7 +31,7 @@ async function findIdInLog(tableDir: string): Promise<string | undefined> {
   const { commits, checkpoints } = await listLog(tableDir);
   if (commits.length === 0 && checkpoints.length === 0) return undefined;
   // The SQL engine that reads a checkpoint is not for every process to carry.
-  const { loadTableState } = await import('./snapshot.ts');
+  const { loadTableState } = await import('./log/snapshot.ts');
   return (await loadTableState(tableDir)).metaData?.id;
 }
 
@@ -64,6 +64,6 @@ export async function findFollowedStream(lakeDir: string): Promise<string | unde
   const tableDir = path.join(path.resolve(lakeDir), 'events');
   const { commits, checkpoints } = await listLog(tableDir);
   if (commits.length === 0 && checkpoints.length === 0) return undefined;
-  const { readSnapshot } = await import('./snapshot.ts');
+  const { readSnapshot } = await import('./log/snapshot.ts');
   return (await readSnapshot(tableDir)).lake?.epoch?.streamId;
 }

@@ -13,27 +13,27 @@
 import { randomUUID } from 'node:crypto';
 import { link, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/durable-file.ts';
+import { ensureFolder, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
-import { isLocked } from '../runtime/lock.ts';
+import { isLocked } from '../runtime/files/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
-import { retry, type RetryOptions } from '../runtime/retry.ts';
-import { eventColumns, type Column } from '../model/event-fields.ts';
-import { writeCheckpoint } from './checkpoint.ts';
-import { openDuckdb, sqlText, type Duckdb } from './duckdb.ts';
-import { followGroupAccess, tableFolderMode } from './group-access.ts';
+import { retry, type RetryOptions } from '../runtime/async/retry.ts';
+import { eventColumns, type Column } from '../datasets/event-fields.ts';
+import { writeCheckpoint } from './log/checkpoint.ts';
+import { openDuckdb, sqlText, type Duckdb } from './sql/duckdb.ts';
+import { followGroupAccess, tableFolderMode } from './files/group-access.ts';
 import { ensureLakeId } from './identity.ts';
-import { emptyTotals } from './lake-state.ts';
-import { listLog, logFolder } from './log-files.ts';
-import { isOwnProtocol, tableProtocol } from './protocol.ts';
-import { emptyFilePath, loadTableState } from './snapshot.ts';
-import { ensureSnapshotFile } from './snapshot-file.ts';
-import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './table.ts';
+import { emptyTotals } from './log/lake-state.ts';
+import { listLog, logFolder } from './log/log-files.ts';
+import { isOwnProtocol, tableProtocol } from './log/protocol.ts';
+import { emptyFilePath, loadTableState } from './log/snapshot.ts';
+import { ensureSnapshotFile } from './sql/snapshot-file.ts';
+import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './log/table.ts';
 import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
-import { listDataFiles } from './data-files.ts';
-import { exists } from './file-checks.ts';
-import { youngFolder } from './young-folder.ts';
+import { listDataFiles } from './files/data-files.ts';
+import { exists } from './files/file-checks.ts';
+import { youngFolder } from './files/young-folder.ts';
 
 /** Where things lie below the lake's folder. */
 export function lakePaths(lakeDir: string) {

@@ -1,5 +1,5 @@
 import { AppError } from '../runtime/errors.ts';
-import type { Column, ColumnType } from '../model/event-fields.ts';
+import type { Column, ColumnType } from '../datasets/event-fields.ts';
 
 /** A column as the log has it: its name and its DuckDB type. */
 export interface TableColumn {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
-import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 
 /** The highest id that may have been deleted; written before a folder is, so that no id comes back. */

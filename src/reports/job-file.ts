@@ -1,6 +1,6 @@
 import path from 'node:path';
-import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
-import { findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { ReportFile, ReportJob } from './reports.ts';
 

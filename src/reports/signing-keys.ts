@@ -2,12 +2,12 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
-import { parseChecked, renderChecked } from '../runtime/checked-json.ts';
-import { ensureFolder, findTextFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { ensureFolder, findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
-import { waitForLock } from '../runtime/lock.ts';
+import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { watchFile } from '../runtime/watched-file.ts';
+import { watchFile } from '../runtime/files/watched-file.ts';
 
 /** A key that signs or verifies links. The secret never leaves the process. */
 export interface SigningKey {

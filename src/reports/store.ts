@@ -2,18 +2,18 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
-import { ensureFolder, removeFile, syncFolder } from '../runtime/durable-file.ts';
+import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
 import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
-import { inParallel } from '../runtime/in-parallel.ts';
+import { inParallel } from '../runtime/async/in-parallel.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { runAtHalfPace } from '../runtime/pace.ts';
+import { runAtHalfPace } from '../runtime/async/pace.ts';
 import { jobPath, writeJobFile } from './job-file.ts';
 import { createJobTable } from './job-table.ts';
 import { readHighestId, writeHighestId } from './highest-id.ts';
 import { createProgressNotes } from './progress-notes.ts';
 import { attemptPrefix, partsFolder, recoverJob } from './recover-job.ts';
 import { endedAttempts, isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
-import { createTurns } from './turns.ts';
+import { createTurns } from '../runtime/async/mutex.ts';
 
 /** What an attempt without a result counts as: the request's own failure, an interruption from outside, or nothing. */
 export type AttemptEnd = 'failure' | 'interruption' | 'nothing';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { AppError, describeError } from '../runtime/errors.ts';
-import { makeFolder } from '../runtime/make-folder.ts';
+import { makeFolder } from '../runtime/files/make-folder.ts';
 import type { AptMirror } from './apt-sources.ts';
 
 const run = promisify(execFile);

@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { findTextFile } from '../runtime/durable-file.ts';
+import { findTextFile } from '../runtime/files/durable-file.ts';
 import { isSystemError } from '../runtime/errors.ts';
 
 /** One archive that this machine already trusts: where it is, and the options under which apt trusts it. */

@@ -11,7 +11,7 @@ import { access, chmod, constants, copyFile, mkdtemp, rename, rm } from 'node:fs
 import path from 'node:path';
 import type { Environment } from '../config.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
-import { makeFolder } from '../runtime/make-folder.ts';
+import { makeFolder } from '../runtime/files/make-folder.ts';
 import { fetchWithApt } from './apt-fetch.ts';
 import { readAptMirrors } from './apt-sources.ts';
 import { cacheFolder, cachedServersFolder, compareVersions, findNatsServer, findVersion, minimumNatsVersion, type NatsServer } from './find-nats-server.ts';

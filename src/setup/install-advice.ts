@@ -1,5 +1,5 @@
 import { platform } from 'node:os';
-import { findTextFile } from '../runtime/durable-file.ts';
+import { findTextFile } from '../runtime/files/durable-file.ts';
 
 /** Which system this is, as far as getting a package matters. */
 export interface System {

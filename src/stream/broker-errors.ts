@@ -1,7 +1,7 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
 import { errors, RequestError } from '@nats-io/transport-node';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import type { Problem } from '../runtime/problem.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 
 /** nats-server's error codes that mean "there is no room": limits of the account or the server reached, or the disk refused the write. */
 const noRoomCodes: ReadonlySet<number> = new Set([

@@ -1,9 +1,9 @@
 import { describeError } from '../runtime/errors.ts';
-import { readFreeBytes } from '../runtime/disk-watch.ts';
+import { readFreeBytes } from '../runtime/files/disk-watch.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/problem.ts';
-import { pause } from '../runtime/retry.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { pause } from '../runtime/async/retry.ts';
 import type { BrokerHealth } from './broker-monitor.ts';
 import type { NatsServer } from './nats-server.ts';
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { connect, errors, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { parseServerAddresses } from '../runtime/server-addresses.ts';
+import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
 import { findRefusal, wrapBrokerError } from './broker-errors.ts';
 import { guardClientSockets, guardConnectionSocket } from './socket-guard.ts';
 

@@ -1,10 +1,10 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
-import { findFolderId } from '../runtime/folder-id.ts';
+import { findFolderId } from '../runtime/files/folder-id.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { findProcessStart, isProcessAlive, isSameProcess } from '../runtime/process-identity.ts';
-import { pause } from '../runtime/retry.ts';
+import { findProcessStart, isProcessAlive, isSameProcess } from '../runtime/processes/process-identity.ts';
+import { pause } from '../runtime/async/retry.ts';
 
 /**
  * A nats-server that outlives its service: its supervisor and the watcher that would have ended it were killed both. It

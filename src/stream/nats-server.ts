@@ -4,11 +4,11 @@ import { constants } from 'node:fs';
 import { access, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { stopChild, watchExit, type RunningChild } from '../runtime/child.ts';
-import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../runtime/durable-file.ts';
+import { stopChild, watchExit, type RunningChild } from '../runtime/processes/child.ts';
+import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { retry } from '../runtime/retry.ts';
+import { retry } from '../runtime/async/retry.ts';
 import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
 import { describeSupervisor, supervisorVariable } from './left-over-servers.ts';
 

@@ -1,12 +1,12 @@
 import { jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import type { FolderPlace } from '../runtime/folder-place.ts';
+import type { FolderPlace } from '../runtime/files/folder-place.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/problem.ts';
-import { pause } from '../runtime/retry.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { pause } from '../runtime/async/retry.ts';
 import { describeRefused, wrapBrokerError } from './broker-errors.ts';
-import { claimedSubject, createToken, findClaim, findKeptClaim, foreignStream, judgeClaim, keepClaim, renderMetadata, takenProblem, type Claim, type PlacedClaim } from './claim.ts';
+import { claimedSubject, createToken, findClaim, findKeptClaim, foreignStream, judgeClaim, keepClaim, renderMetadata, takenProblem, type Claim, type PlacedClaim } from './lease.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 import { missingProblem, unsafeProblem } from './guard.ts';
 import { answerPresence, askPresence } from './presence.ts';

@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { access, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { RequestError } from '@nats-io/transport-node';
-import { ensureFolder } from '../runtime/durable-file.ts';
-import type { FolderPlace } from '../runtime/folder-place.ts';
+import { ensureFolder } from '../runtime/files/durable-file.ts';
+import type { FolderPlace } from '../runtime/files/folder-place.ts';
 import type { StreamConnection } from './connection.ts';
 
 /** What a running owner of a stream answers to one who would own it too. */

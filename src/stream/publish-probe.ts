@@ -1,8 +1,8 @@
 import { jetstream } from '@nats-io/jetstream';
 import type { Stoppable } from '../runtime/lifecycle.ts';
-import { pause } from '../runtime/retry.ts';
+import { pause } from '../runtime/async/retry.ts';
 import { findRefusal, wrapBrokerError } from './broker-errors.ts';
-import { claimedSubject, findKeptClaim } from './claim.ts';
+import { claimedSubject, findKeptClaim } from './lease.ts';
 import type { StreamConnection } from './connection.ts';
 
 export interface ProbedStream {

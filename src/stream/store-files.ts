@@ -1,7 +1,7 @@
 import { readdirSync, readlinkSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { isProcessAlive } from '../runtime/process-identity.ts';
-import { pause } from '../runtime/retry.ts';
+import { isProcessAlive } from '../runtime/processes/process-identity.ts';
+import { pause } from '../runtime/async/retry.ts';
 
 /**
  * The message files of an embedded nats-server, as the kernel sees them. A server whose files were removed or replaced, by

@@ -1,12 +1,12 @@
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
-import type { Action } from '../../src/lake/actions.ts';
-import { toAdd, writeDataFile } from '../../src/lake/data-file.ts';
-import type { Duckdb } from '../../src/lake/duckdb.ts';
+import type { Action } from '../../src/lake/log/actions.ts';
+import { toAdd, writeDataFile } from '../../src/lake/files/data-file.ts';
+import type { Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { lakePaths, openLake } from '../../src/lake/lake.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
-import type { Table } from '../../src/lake/table.ts';
-import { eventColumns } from '../../src/model/event-fields.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import type { Table } from '../../src/lake/log/table.ts';
+import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { sumOf } from './bench-report.ts';

@@ -1,12 +1,12 @@
 import { rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { formatCount } from '../../src/cli/demo/text-table.ts';
+import { formatCount } from '../../src/demo/text-table.ts';
 import { parseConfig } from '../../src/config.ts';
-import { openDuckdb, sqlList, sqlText } from '../../src/lake/duckdb.ts';
+import { openDuckdb, sqlList, sqlText } from '../../src/lake/sql/duckdb.ts';
 import { readHistory } from '../../src/lake/history.ts';
-import type { Table } from '../../src/lake/table.ts';
-import { eventColumns } from '../../src/model/event-fields.ts';
+import type { Table } from '../../src/lake/log/table.ts';
+import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { startTestNats } from '../helpers/nats.ts';

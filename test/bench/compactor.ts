@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import { parseConfig } from '../../src/config.ts';
 import type { CompactOptions } from '../../src/compact/compact.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { openTable, type Table } from '../../src/lake/table.ts';
+import { openTable, type Table } from '../../src/lake/log/table.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import type { TestNats } from '../helpers/nats.ts';

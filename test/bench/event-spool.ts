@@ -2,8 +2,8 @@ import { createReadStream, createWriteStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { generateGameSessions } from '../../src/cli/demo/game-sessions.ts';
-import { plainEventIds } from '../../src/ingest/event-id.ts';
+import { generateGameSessions } from '../../src/demo/game-sessions.ts';
+import { plainEventIds } from '../../src/ingest/event-ids.ts';
 import { renderLine } from '../../src/ingest/render-line.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 

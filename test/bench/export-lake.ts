@@ -1,7 +1,7 @@
 import path from 'node:path';
-import { openDuckdb, sqlList } from '../../src/lake/duckdb.ts';
-import { eventColumns } from '../../src/model/event-fields.ts';
-import type { Table } from '../../src/lake/table.ts';
+import { openDuckdb, sqlList } from '../../src/lake/sql/duckdb.ts';
+import { eventColumns } from '../../src/datasets/event-fields.ts';
+import type { Table } from '../../src/lake/log/table.ts';
 import { addDataFiles, type FilePlan } from './bench-lake.ts';
 
 /** The first of the lake's days, Unix seconds. */

@@ -4,7 +4,7 @@ import { cpSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as pass } from 'node:timers/promises';
 import { afterAll, expect, it, onTestFinished } from 'vitest';
-import { createRandom, type Random } from '../../src/cli/demo/random.ts';
+import { createRandom, type Random } from '../../src/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { createRandom } from '../../src/cli/demo/random.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { createRandom } from '../../src/demo/random.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';

@@ -1,12 +1,12 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { createRandom, type Random } from '../../src/cli/demo/random.ts';
-import { eraseSteps } from '../../src/compact/erase.ts';
-import { flushSteps } from '../../src/compact/flush.ts';
-import { checkpointSteps } from '../../src/lake/checkpoint.ts';
+import { createRandom, type Random } from '../../src/demo/random.ts';
+import { eraseSteps } from '../../src/operate/erase/erase.ts';
+import { flushSteps } from '../../src/compact/batch/flush.ts';
+import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
 import { cleanSteps } from '../../src/lake/clean.ts';
-import { intentSteps } from '../../src/lake/intent.ts';
-import { commitSteps } from '../../src/lake/table.ts';
+import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
+import { commitSteps } from '../../src/lake/log/table.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, waitForAll } from '../helpers/compact-process.ts';

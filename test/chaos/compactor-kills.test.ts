@@ -1,10 +1,10 @@
 import path from 'node:path';
 import { setTimeout as pass } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { createRandom, type Random } from '../../src/cli/demo/random.ts';
+import { createRandom, type Random } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { listLog } from '../../src/lake/log-files.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { listLog } from '../../src/lake/log/log-files.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, waitForAll, type CompactProcess, type Place } from '../helpers/compact-process.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

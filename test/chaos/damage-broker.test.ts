@@ -1,7 +1,7 @@
 import { cpSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
-import { createRandom } from '../../src/cli/demo/random.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordDamage, runDamages } from '../helpers/damage.ts';
 import { listStoreFiles, lookAtStore, makeStore } from '../helpers/damaged-store.ts';

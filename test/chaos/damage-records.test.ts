@@ -5,7 +5,7 @@ import { pino } from 'pino';
 import { beforeAll, expect, test } from 'vitest';
 import { addApp, addAppToken, addUser } from '../../src/access/commands.ts';
 import { openAccessReader } from '../../src/access/store.ts';
-import { createRandom } from '../../src/cli/demo/random.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { openSigningKeys, rotateSigningKey, signingKeysPath } from '../../src/reports/signing-keys.ts';
 import { openReportStore } from '../../src/reports/store.ts';
 import { createVerifiedFiles, isFault } from '../../src/reports/verified-files.ts';

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createRandom, type Random } from '../../src/cli/demo/random.ts';
+import { createRandom, type Random } from '../../src/demo/random.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import type { AnswerData, Credentials } from '../helpers/export-area.ts';

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../src/lake/check.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { isLongRun } from '../helpers/chaos.ts';
 import { hashFiles } from '../helpers/folder-bytes.ts';
 import { testFolder } from '../helpers/folder.ts';

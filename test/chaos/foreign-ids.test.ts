@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startStage } from '../../src/app.ts';
 import { parseConfig } from '../../src/config.ts';
-import { platforms } from '../../src/model/event-kinds.ts';
+import { platforms } from '../../src/datasets/event-kinds.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
-import type { Stage } from '../../src/runtime/role-process.ts';
+import type { Stage } from '../../src/runtime/processes/role-process.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { authHmac, basic, createExportArea, send, targetOf, type Answer, type Credentials } from '../helpers/export-area.ts';
 import { temporaryFolder } from '../helpers/folder.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { createRandom } from '../../src/cli/demo/random.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { openConnection } from '../../src/stream/connection.ts';
 import { basic, send, targetOf, type Credentials } from '../helpers/export-area.ts';
 import { createExportClient } from '../helpers/export-client.ts';

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createRandom } from '../../src/cli/demo/random.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

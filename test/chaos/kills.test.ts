@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { setTimeout as pass } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createRandom, type Random } from '../../src/cli/demo/random.ts';
+import { createRandom, type Random } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { planBlows, strike } from '../helpers/blows.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';

@@ -28,10 +28,10 @@ const defects: Readonly<Record<string, Defect>> = {
     from: 'const flushed = await flushBatch(',
     to: 'await reader.purgeBelow(batch.lastSequence); const flushed = await flushBatch(',
   },
-  'a data file is committed without an fsync': { seed: 23, file: 'src/lake/data-file.ts', from: 'await syncFile(file);', to: '' },
+  'a data file is committed without an fsync': { seed: 23, file: 'src/lake/files/data-file.ts', from: 'await syncFile(file);', to: '' },
   'a shortened stream is followed in silence': {
     seed: 456,
-    file: 'src/compact/follow.ts',
+    file: 'src/compact/position/stream-position.ts',
     from: 'if (found === undefined) return epoch;',
     to: "if (found === undefined || found === 'shortened' || found === 'replaced') return epoch;",
   },
@@ -45,17 +45,17 @@ const defects: Readonly<Record<string, Defect>> = {
 
 /** Planted in the long form only: each takes a run of the simulator. */
 const furtherDefects: Readonly<Record<string, Defect>> = {
-  'the folder of the log is not synced after a commit': { seed: 16, file: 'src/lake/table.ts', from: "await syncFolder(folder);\n  await crashPoint('commit-synced');", to: '' },
+  'the folder of the log is not synced after a commit': { seed: 16, file: 'src/lake/log/table.ts', from: "await syncFolder(folder);\n  await crashPoint('commit-synced');", to: '' },
   'a seal takes young files away before its commit': {
-    file: 'src/lake/intent.ts',
+    file: 'src/lake/files/staged-rewrite.ts',
     from: 'await moveStaged(folder, intent.moves, crashPoint);\n  try {',
     to: 'await moveStaged(folder, intent.moves, crashPoint); for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));\n  try {',
   },
-  'a key stands for its method alone': { file: 'src/ingest/event-id.ts', from: "sha256([method, ...given].join('\\n'))", to: 'sha256(method)' },
-  "another engine's commit is believed": { file: 'src/lake/table.ts', from: 'lake === undefined && changesTable(commit.actions)) continue;', to: 'false) continue;' },
-  'the lake of another folder is rewritten': { about: 'copies', file: 'src/lake/intent-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
+  'a key stands for its method alone': { file: 'src/ingest/event-ids.ts', from: "sha256([method, ...given].join('\\n'))", to: 'sha256(method)' },
+  "another engine's commit is believed": { file: 'src/lake/log/table.ts', from: 'lake === undefined && changesTable(commit.actions)) continue;', to: 'false) continue;' },
+  'the lake of another folder is rewritten': { about: 'copies', file: 'src/lake/files/staged-rewrite-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
   'a flush for which memory is short ends the compactor': { file: 'src/compact/compact.ts', from: 'if (!passing) throw error;', to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;" },
-  'keys are forgotten over a restart': { file: 'src/compact/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
+  'keys are forgotten over a restart': { file: 'src/lake/batch/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
 };
 
 test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))('%s: the short simulator tells', { timeout: isLongRun ? 1_800_000 : 300_000 }, async ([what, defect]) => {

@@ -1,8 +1,8 @@
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, type TestContext } from 'vitest';
-import { createRandom } from '../../src/cli/demo/random.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { acquireLock, type Lock } from '../../src/runtime/lock.ts';
+import { acquireLock, type Lock } from '../../src/runtime/files/lock.ts';
 import { isLongRun } from '../helpers/chaos.ts';
 import { importEvent } from '../helpers/every-place.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';

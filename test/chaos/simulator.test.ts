@@ -10,9 +10,9 @@ vi.mock('node:fs/promises', async () => (await import('../simulator/file-system.
 vi.mock('node:fs', async (importOriginal) => ({ ...(await importOriginal<object>()), createReadStream: (await import('../simulator/file-system.ts')).createReadStream }));
 vi.mock('node:timers/promises', async () => ({ setTimeout: (await import('../simulator/timers.ts')).setTimeout }));
 vi.mock('node:crypto', async (importOriginal) => ({ ...(await importOriginal<object>()), ...(await import('../simulator/chance.ts')) }));
-vi.mock('../../src/runtime/lock.ts', () => import('../simulator/locks.ts'));
-vi.mock('../../src/export/worker-process.ts', async () => ({ runInWorker: (await import('../simulator/worker.ts')).runInWorker }));
-vi.mock('../../src/lake/duckdb.ts', async (importOriginal) => ({ ...(await importOriginal<object>()), openDuckdb: (await import('../simulator/engine.ts')).openSimulatedDuckdb }));
+vi.mock('../../src/runtime/files/lock.ts', () => import('../simulator/locks.ts'));
+vi.mock('../../src/export/jobs/worker-process.ts', async () => ({ runInWorker: (await import('../simulator/worker.ts')).runInWorker }));
+vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({ ...(await importOriginal<object>()), openDuckdb: (await import('../simulator/engine.ts')).openSimulatedDuckdb }));
 
 const scenarios = chaosFigure('TRIBUTARY_TEST_SIMULATOR_SEEDS', { short: 5, long: 200 });
 /** The short run is the same every time; the long one goes where none has been. */

@@ -2,7 +2,7 @@ import { cpSync } from 'node:fs';
 import path from 'node:path';
 import type { StreamConfig } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { createRandom } from '../../src/cli/demo/random.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

@@ -1,10 +1,10 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { runExport } from '../../src/export/run-export.ts';
-import type { ExportRequest } from '../../src/export/request.ts';
+import { runExport } from '../../src/export/worker/run-export.ts';
+import type { ExportRequest } from '../../src/export/jobs/export-spec.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { chaosFigure, isLongRun } from '../helpers/chaos.ts';
 import { query, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';

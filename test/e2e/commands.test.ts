@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { renderChecked } from '../../src/runtime/checked-json.ts';
+import { renderChecked } from '../../src/runtime/files/checked-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 
 const program = path.resolve(import.meta.dirname, '../../dist/main.js');

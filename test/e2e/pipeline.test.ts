@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openLakeReader } from '../../src/cli/demo/lake-query.ts';
+import { openLakeReader } from '../../src/demo/lake-query.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';

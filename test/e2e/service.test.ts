@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { closeSync, existsSync, openSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { createRandom } from '../../src/cli/demo/random.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { readLog } from '../helpers/problems.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';

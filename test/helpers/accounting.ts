@@ -1,7 +1,7 @@
 import { expect } from 'vitest';
 import path from 'node:path';
 import { checkLake } from '../../src/lake/check.ts';
-import type { Totals } from '../../src/lake/lake-state.ts';
+import type { Totals } from '../../src/lake/log/lake-state.ts';
 import { readTotals } from './lake.ts';
 import { assertExactlyOnce, reconcileLake, type Ledger, type Reconciliation } from './ledger.ts';
 import { type TestService } from './service.ts';

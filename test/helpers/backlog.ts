@@ -1,5 +1,5 @@
-import { openLakeReader } from '../../src/cli/demo/lake-query.ts';
-import { plainEventIds } from '../../src/ingest/event-id.ts';
+import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { plainEventIds } from '../../src/ingest/event-ids.ts';
 import { renderLine } from '../../src/ingest/render-line.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
 import { idParam, type Ledger, type StoredEvent } from './ledger.ts';

@@ -1,5 +1,5 @@
 import { setTimeout as pass } from 'node:timers/promises';
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 import { processRoles, type ProcessRole } from './processes.ts';
 import type { TestService } from './service.ts';
 

@@ -22,9 +22,9 @@ const lakeDir = path.join(folder, 'lake');
 const connection = await openConnection({ url, name: 'child', logger });
 
 async function runErase() {
-  const { eraseEvents } = await load('compact/erase.js');
-  const { openTable } = await load('lake/table.js');
-  const { openDuckdb } = await load('lake/duckdb.js');
+  const { eraseEvents } = await load('operate/erase/erase.js');
+  const { openTable } = await load('lake/log/table.js');
+  const { openDuckdb } = await load('lake/sql/duckdb.js');
   const { openPublisher } = await load('stream/publisher.js');
   const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -32,9 +32,9 @@ async function runErase() {
 }
 
 async function runReplay() {
-  const { replayFailed } = await load('compact/replay.js');
-  const { openTable } = await load('lake/table.js');
-  const { openDuckdb } = await load('lake/duckdb.js');
+  const { replayFailed } = await load('operate/replay.js');
+  const { openTable } = await load('lake/log/table.js');
+  const { openDuckdb } = await load('lake/sql/duckdb.js');
   const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   await replayFailed({ table, lakeDir, duckdb, clock, crashPoint });

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished } from 'vitest';
 import { checkLake } from '../../src/lake/check.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 import { compileSources } from './compiled.ts';

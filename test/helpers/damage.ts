@@ -1,5 +1,5 @@
 import { cpSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 import { recordFinding } from './chaos-report.ts';
 
 /** The ways in which a disk damages a file. */

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as pass } from 'node:timers/promises';
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 import { planBlows, strike } from './blows.ts';
 import { importEvent } from './every-place.ts';
 import type { ExportClient } from './export-client.ts';

@@ -1,8 +1,8 @@
 import { copyFileSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { emptyFilePath, loadTableState } from '../../src/lake/snapshot.ts';
-import { commitName, listLog, logFolder } from '../../src/lake/log-files.ts';
-import type { TableState } from '../../src/lake/table-state.ts';
+import { emptyFilePath, loadTableState } from '../../src/lake/log/snapshot.ts';
+import { commitName, listLog, logFolder } from '../../src/lake/log/log-files.ts';
+import type { TableState } from '../../src/lake/log/table-state.ts';
 import { query } from './lake.ts';
 
 /**

@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net';
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 
 /** Where the crowd goes. */
 export interface CrowdTargets {

@@ -1,5 +1,5 @@
 import * as fc from 'fast-check';
-import { importMethods, platforms, type ImportMethod, type Platform } from '../../src/model/event-kinds.ts';
+import { importMethods, platforms, type ImportMethod, type Platform } from '../../src/datasets/event-kinds.ts';
 
 /** A request body made by chance. */
 export interface GeneratedBody {

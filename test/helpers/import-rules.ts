@@ -9,17 +9,17 @@ export interface SourceFile {
   readonly text: string;
 }
 
-const foundation = ['runtime', 'model', 'config'];
+const foundation = ['runtime', 'datasets', 'config'];
 const stores = ['stream', 'lake', 'reports', 'access'];
 const stages = ['ingest', 'compact', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */
-const composition = ['main', 'app', 'service', 'cli'];
+const composition = ['main', 'app', 'service', 'cli', 'demo'];
 
 /** The rooms each room may import from, itself apart. `config` below composition and the set-up: its types only. */
 const mayImport: Readonly<Record<string, readonly string[]>> = {
   runtime: [],
   config: ['runtime'],
-  model: ['runtime'],
+  datasets: ['runtime'],
   setup: ['runtime', 'config'],
   ...Object.fromEntries(stores.map((store) => [store, foundation])),
   ...Object.fromEntries(stages.map((stage) => [stage, [...foundation, ...stores]])),
@@ -29,9 +29,9 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
 /** One library, one home. A library that is not here has none yet. */
 const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@nats-io\//, home: /^stream\// },
-  { library: /^@duckdb\//, home: /^(lake\/duckdb|export\/(worker|[a-z-]+-worker))\.ts$/ },
-  { library: /^fastify$|^@fastify\//, home: /^(ingest|export|reports|health|console)\/([a-z-]+-)?(routes|server)\.ts$/ },
-  { library: /^ajv/, home: /\/([a-z-]+-)?schema-registry\.ts$/ },
+  { library: /^@duckdb\//, home: /^lake\/sql\/duckdb\.ts$/ },
+  { library: /^fastify$|^@fastify\//, home: /^(ingest|export\/api|reports|health|console)\/([a-z-]+-)?(routes|server)\.ts$/ },
+  { library: /^ajv/, home: /^datasets\/schema-registry\.ts$/ },
   { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
   { library: /^prom-client$/, home: /^runtime\/metrics\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
@@ -115,8 +115,8 @@ function checkText(path: string, text: string): string[] {
     ...(/^\s*export\s+default\b/m.test(code) ? ['has a default export'] : []),
     ...(/^\s*export\s+\*/m.test(code) ? ['re-exports everything of another file'] : []),
     ...(/^\s*(export\s+)?(const\s+)?enum\s/m.test(code) ? ['has an enum'] : []),
-    ...(/\bmkdir(Sync)?\([^;]*\brecursive:/.test(code) ? ['makes folders by the recursion of mkdir, which never ends below /proc: runtime/make-folder.ts does'] : []),
-    ...(!['main.ts', 'runtime/role-process.ts'].includes(path) && /\bprocess\.(argv|exit|exitCode|env|stdout|stderr|stdin|cwd|chdir)\b/.test(code) ? ['touches the process, which only main.ts and a role’s entry do'] : []),
+    ...(/\bmkdir(Sync)?\([^;]*\brecursive:/.test(code) ? ['makes folders by the recursion of mkdir, which never ends below /proc: runtime/files/make-folder.ts does'] : []),
+    ...(!['main.ts', 'runtime/processes/role-process.ts'].includes(path) && /\bprocess\.(argv|exit|exitCode|env|stdout|stderr|stdin|cwd|chdir)\b/.test(code) ? ['touches the process, which only main.ts and a role’s entry do'] : []),
   ];
 }
 

@@ -3,7 +3,7 @@ import { addApp } from '../../src/access/commands.ts';
 import type { AccessPaths } from '../../src/access/access-file.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { startIngest, type Ingest, type IngestOptions } from '../../src/ingest/ingest.ts';
-import { platforms, type Platform } from '../../src/model/event-kinds.ts';
+import { platforms, type Platform } from '../../src/datasets/event-kinds.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { createMetrics, renderMetrics, type Metrics } from '../../src/runtime/metrics.ts';
 import type { Logger } from '../../src/runtime/logger.ts';

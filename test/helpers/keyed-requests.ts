@@ -1,5 +1,5 @@
-import { keyedEventIds } from '../../src/ingest/event-id.ts';
-import { importMethods, type ImportMethod } from '../../src/model/event-kinds.ts';
+import { keyedEventIds } from '../../src/ingest/event-ids.ts';
+import { importMethods, type ImportMethod } from '../../src/datasets/event-kinds.ts';
 import { eventLine } from './lake.ts';
 
 /** A request under an Idempotency-Key, as a test sends it: each event is known by its name. */

@@ -1,11 +1,11 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { openDuckdb, sqlText } from '../../src/lake/duckdb.ts';
-import { emptyFilePath } from '../../src/lake/snapshot.ts';
-import { youngFolder } from '../../src/lake/young-folder.ts';
+import { openDuckdb, sqlText } from '../../src/lake/sql/duckdb.ts';
+import { emptyFilePath } from '../../src/lake/log/snapshot.ts';
+import { youngFolder } from '../../src/lake/files/young-folder.ts';
 import { toSchemaString } from '../../src/lake/table-schema.ts';
-import { eventColumns } from '../../src/model/event-fields.ts';
-import type { EventKind } from '../../src/model/event-kinds.ts';
+import { eventColumns } from '../../src/datasets/event-fields.ts';
+import type { EventKind } from '../../src/datasets/event-kinds.ts';
 
 /** An event as a test writes it into a lake: column names, times as Unix seconds (a fraction is kept). */
 export interface FixtureEvent {

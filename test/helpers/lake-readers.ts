@@ -1,9 +1,9 @@
 import path from 'node:path';
 import { expect } from 'vitest';
-import { openDuckdb, sqlList, type Duckdb } from '../../src/lake/duckdb.ts';
+import { openDuckdb, sqlList, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
-import { pause } from '../../src/runtime/retry.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import { pause } from '../../src/runtime/async/retry.ts';
 import { isLongRun } from './chaos.ts';
 
 /** Readers at work; `stop` throws what they found wrong. */

@@ -5,11 +5,11 @@ import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import type { CrashPoint } from '../../src/runtime/crash-point.ts';
 import { startCompact, type Compact, type CompactOptions } from '../../src/compact/compact.ts';
-import { openDuckdb, sqlList, type Duckdb, type SqlRow } from '../../src/lake/duckdb.ts';
+import { openDuckdb, sqlList, type Duckdb, type SqlRow } from '../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { findLakeState, type Totals } from '../../src/lake/lake-state.ts';
-import { listLog, readCommit } from '../../src/lake/log-files.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { findLakeState, type Totals } from '../../src/lake/log/lake-state.ts';
+import { listLog, readCommit } from '../../src/lake/log/log-files.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import type { StreamReader } from '../../src/stream/stream.ts';
 
 /** A UUID of version 7 form, in the order of calls within a millisecond's precision. */

@@ -8,7 +8,7 @@ const longest = {
   short: [
     'chaos/kills', 'chaos/commit-crash', 'chaos/folder-owners', 'chaos/simulator', 'e2e/service', 'chaos/backup', 'chaos/stream-owners', 'e2e/demo', 'chaos/clock-steps', 'chaos/power-cut',
     'integration/compact-history', 'chaos/keys-reused', 'integration/export/fixtures', 'integration/export/files', 'chaos/refusing', 'chaos/replay', 'chaos/erasure', 'chaos/export-kills', 'chaos/taken-back',
-    'chaos/damage-lake', 'chaos/planted-defects', 'chaos/timed/stalled-broker', 'integration/compact-nats', 'chaos/compactor-kills', 'unit/lake/foreign-commit', 'unit/compact/replay-keys',
+    'chaos/damage-lake', 'chaos/planted-defects', 'chaos/timed/stalled-broker', 'integration/compact-nats', 'chaos/compactor-kills', 'unit/lake/foreign-commit', 'unit/operate/replay-keys',
   ],
   long: [
     'chaos/everything', 'chaos/kills', 'chaos/backup', 'chaos/taken-back', 'chaos/simulator', 'chaos/keys-reused', 'chaos/power-cut', 'chaos/erasure', 'chaos/stream-owners', 'chaos/disk-errors',

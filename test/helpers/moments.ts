@@ -2,7 +2,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as pass } from 'node:timers/promises';
 import { expect } from 'vitest';
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 import type { AnswerData } from './export-area.ts';
 import type { ExportClient } from './export-client.ts';
 import { sendRaw } from './http.ts';

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { Problem } from '../../src/runtime/problem.ts';
+import type { Problem } from '../../src/runtime/conditions/problem.ts';
 import type { TestService } from './service.ts';
 
 /** What the operator's `/readyz` tells; undefined when it does not answer. */

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { toAdd, writeDataFile } from '../../src/lake/data-file.ts';
-import { openDuckdb } from '../../src/lake/duckdb.ts';
+import { toAdd, writeDataFile } from '../../src/lake/files/data-file.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { ensureLake, lakePaths } from '../../src/lake/lake.ts';
-import type { DataFile } from '../../src/lake/snapshot.ts';
-import { openTable } from '../../src/lake/table.ts';
-import { eventColumns } from '../../src/model/event-fields.ts';
-import { ensureFolder } from '../../src/runtime/durable-file.ts';
+import type { DataFile } from '../../src/lake/log/snapshot.ts';
+import { openTable } from '../../src/lake/log/table.ts';
+import { eventColumns } from '../../src/datasets/event-fields.ts';
+import { ensureFolder } from '../../src/runtime/files/durable-file.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 

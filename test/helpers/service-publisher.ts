@@ -1,5 +1,5 @@
 import { dataPaths } from '../../src/config.ts';
-import { readServiceStates } from '../../src/runtime/service-state.ts';
+import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
 import { openConnection } from '../../src/stream/connection.ts';
 import { openGuard } from '../../src/stream/guard.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';

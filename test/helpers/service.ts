@@ -5,7 +5,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as pass } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 import { statusCommand } from '../../src/cli/status.ts';
 import { isLongRun } from './chaos.ts';
 import { isAlive, isStopped, listServiceProcesses, listTree, signalProcess, type ProcessRole, type ServiceProcess } from './processes.ts';

@@ -1,6 +1,6 @@
-import { runExport } from '../../src/export/run-export.ts';
-import type { WorkerPlan } from '../../src/export/worker-messages.ts';
-import type { AttemptOutcome, WorkerOptions } from '../../src/export/worker-process.ts';
+import { runExport } from '../../src/export/worker/run-export.ts';
+import type { WorkerPlan } from '../../src/export/jobs/worker-messages.ts';
+import type { AttemptOutcome, WorkerOptions } from '../../src/export/jobs/worker-process.ts';
 
 /**
  * Runs an attempt as `runInWorker` does, in this process: the same query on the same engine into the same files. For tests of

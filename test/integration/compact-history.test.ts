@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { checkLake } from '../../src/lake/check.ts';
 import { readHistory } from '../../src/lake/history.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { readSnapshot, type DataFile } from '../../src/lake/snapshot.ts';
+import { readSnapshot, type DataFile } from '../../src/lake/log/snapshot.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { eventLine, query, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { streamName } from '../../src/stream/stream.ts';

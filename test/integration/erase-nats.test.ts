@@ -1,9 +1,9 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { eraseEvents } from '../../src/compact/erase.ts';
-import { openDuckdb } from '../../src/lake/duckdb.ts';
+import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { openTable } from '../../src/lake/table.ts';
+import { openTable } from '../../src/lake/log/table.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';

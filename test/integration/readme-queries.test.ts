@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { generateGameSessions } from '../../src/cli/demo/game-sessions.ts';
-import { openDuckdb, sqlText, type Duckdb } from '../../src/lake/duckdb.ts';
-import { eventColumns } from '../../src/model/event-fields.ts';
-import { packageRoot } from '../../src/runtime/package-files.ts';
+import { generateGameSessions } from '../../src/demo/game-sessions.ts';
+import { openDuckdb, sqlText, type Duckdb } from '../../src/lake/sql/duckdb.ts';
+import { eventColumns } from '../../src/datasets/event-fields.ts';
+import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { eventLine, readRows, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';

@@ -1,6 +1,6 @@
 import { lstatSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 
 /**
  * What a disk still has after a power cut.

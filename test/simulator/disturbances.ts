@@ -1,4 +1,4 @@
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 import { endCompactor, startCompactor, stopCompactor, type Compactor, type Play } from './compactors.ts';
 import { commitForeign, startRepair } from './foreign-engine.ts';
 import { newestCommit } from './lake-look.ts';

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { DuckDBInstance, type DuckDBConnection, type DuckDBValue } from '@duckdb/node-api';
-import type { Duckdb, DuckdbOptions, SqlRow, SqlValue } from '../../src/lake/duckdb.ts';
+import type { Duckdb, DuckdbOptions, SqlRow, SqlValue } from '../../src/lake/sql/duckdb.ts';
 import { AppError, type ErrorCode } from '../../src/runtime/errors.ts';
 import { activeWorld, type Hazards, type World } from './world.ts';
 

@@ -1,11 +1,11 @@
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import type { AddAction } from '../../src/lake/actions.ts';
-import { openDuckdb } from '../../src/lake/duckdb.ts';
+import type { AddAction } from '../../src/lake/log/actions.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { commitName, logFolder } from '../../src/lake/log-files.ts';
-import { repairLake } from '../../src/lake/repair-lake.ts';
-import { loadTableState } from '../../src/lake/snapshot.ts';
+import { commitName, logFolder } from '../../src/lake/log/log-files.ts';
+import { repairLake } from '../../src/lake/repair/repair-lake.ts';
+import { loadTableState } from '../../src/lake/log/snapshot.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { describeError } from '../../src/runtime/errors.ts';
 import type { Play } from './compactors.ts';

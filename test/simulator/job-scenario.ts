@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pino } from 'pino';
-import { startJobRunner, type JobRunner } from '../../src/export/job-runner.ts';
+import { startJobRunner, type JobRunner } from '../../src/export/jobs/scheduler.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../src/reports/store.ts';
 import { startSweeper } from '../../src/reports/sweeper.ts';

@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { checkLake } from '../../src/lake/check.ts';
-import { listFailedFiles, readFailedFile } from '../../src/lake/failed-events.ts';
+import { listFailedFiles, readFailedFile } from '../../src/lake/files/failed-events.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readLakeStats } from '../../src/lake/history.ts';
 import { createKeyJudge } from './key-judge.ts';

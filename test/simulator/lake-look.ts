@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { openDuckdb, sqlText } from '../../src/lake/duckdb.ts';
+import { openDuckdb, sqlText } from '../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
-import { findLakeState, type LakeState } from '../../src/lake/lake-state.ts';
-import { commitName, logFolder, parseActions } from '../../src/lake/log-files.ts';
-import { readSnapshot } from '../../src/lake/snapshot.ts';
+import { findLakeState, type LakeState } from '../../src/lake/log/lake-state.ts';
+import { commitName, logFolder, parseActions } from '../../src/lake/log/log-files.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import type { Disk } from './disk.ts';
 
 /** The lake at one instant, as readers see it. */

@@ -1,6 +1,6 @@
 import { mkdirSync, readdirSync } from 'node:fs';
 import path from 'node:path';
-import type { Random } from '../../src/cli/demo/random.ts';
+import type { Random } from '../../src/demo/random.ts';
 import { createBroker } from './broker.ts';
 import { endCompactor, stopCompactor, type Play } from './compactors.ts';
 import { copyFolder } from './copied-folder.ts';

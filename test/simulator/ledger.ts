@@ -1,4 +1,4 @@
-import { keyedEventIds } from '../../src/ingest/event-id.ts';
+import { keyedEventIds } from '../../src/ingest/event-ids.ts';
 import { renderGiven, renderLine } from '../../src/ingest/render-line.ts';
 import type { Broker, PublishOutcome } from './broker.ts';
 import type { World } from './world.ts';

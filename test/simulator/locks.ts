@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import { AppError, isAppError } from '../../src/runtime/errors.ts';
-import type { Lock } from '../../src/runtime/lock.ts';
-import { retry } from '../../src/runtime/retry.ts';
+import type { Lock } from '../../src/runtime/files/lock.ts';
+import { retry } from '../../src/runtime/async/retry.ts';
 import { activeWorld, type Process } from './world.ts';
 
 const held = new Map<string, Process | undefined>();

@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createRandom } from '../../src/cli/demo/random.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { createDisk } from './disk.ts';
 import { playJobs } from './job-scenario.ts';
 import { playLake, type About } from './lake-scenario.ts';

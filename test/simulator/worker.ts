@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { mkdir, open, rm } from 'node:fs/promises';
 import path from 'node:path';
-import type { AttemptOutcome, WorkerOptions } from '../../src/export/worker-process.ts';
-import type { WorkerPlan } from '../../src/export/worker-messages.ts';
+import type { AttemptOutcome, WorkerOptions } from '../../src/export/jobs/worker-process.ts';
+import type { WorkerPlan } from '../../src/export/jobs/worker-messages.ts';
 import { describeError, isSystemError } from '../../src/runtime/errors.ts';
-import { syncFolder } from '../../src/runtime/durable-file.ts';
+import { syncFolder } from '../../src/runtime/files/durable-file.ts';
 import { activeWorld, type Process } from './world.ts';
 
 /** Workers that run, and the process that each was started by: the director kills them, together or alone. */

@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { createRandom, type Random } from '../../src/cli/demo/random.ts';
+import { createRandom, type Random } from '../../src/demo/random.ts';
 import type { Clock } from '../../src/runtime/clock.ts';
 import type { Disk } from './disk.ts';
 

@@ -26,8 +26,8 @@ describe('the check itself', () => {
     ['a store that imports a store', 'lake/commit.ts', "import { pull } from '../stream/reader.ts';"],
     ['a store that imports a stage', 'reports/store.ts', "import { run } from '../export/worker.ts';"],
     ['a type of another stage', 'compact/flush.ts', "import type { Parsed } from '../ingest/parse.ts';"],
-    ['model above its place', 'model/kinds.ts', "import { open } from '../lake/duckdb.ts';"],
-    ['runtime above its place', 'runtime/clock.ts', "import {\n  eventKinds,\n} from '../model/event-kinds.ts';"],
+    ['datasets above their place', 'datasets/kinds.ts', "import { open } from '../lake/sql/duckdb.ts';"],
+    ['runtime above its place', 'runtime/clock.ts', "import {\n  eventKinds,\n} from '../datasets/event-kinds.ts';"],
     ['a stage that imports composition', 'export/routes.ts', "import { startService } from '../service.ts';"],
     ['anyone who imports main', 'cli/start.ts', "import { main } from '../main.ts';"],
     ['values of config in a stage', 'ingest/server.ts', "import { dataPaths, type Config } from '../config.ts';"],
@@ -45,7 +45,7 @@ describe('the check itself', () => {
     ['a barrel', 'lake/log.ts', "export * from './actions.ts';"],
     ['a name in camel case', 'lake/logFiles.ts', ''],
     ['a default export', 'lake/log.ts', 'export default function log() {}'],
-    ['an enum', 'model/kinds.ts', 'export enum Kind { login }'],
+    ['an enum', 'datasets/kinds.ts', 'export enum Kind { login }'],
     ['a long file', 'lake/log.ts', 'a();\n'.repeat(401)],
     ['folders made by the recursion of mkdir', 'lake/log.ts', 'await mkdir(folder, { recursive: true, mode: 0o700 });'],
     ['the process outside main', 'cli/start.ts', 'process.exit(1);'],
@@ -56,9 +56,9 @@ describe('the check itself', () => {
   it('finds nothing wrong with what is allowed', () => {
     expect(
       findBreaches([
-        { path: 'compact/flush.ts', text: "import { openDuckdb } from '../lake/duckdb.ts';\nimport type { Config } from '../config.ts';\nimport { type Column } from '../model/event-fields.ts';" },
+        { path: 'compact/flush.ts', text: "import { openDuckdb } from '../lake/sql/duckdb.ts';\nimport type { Config } from '../config.ts';\nimport { type Column } from '../datasets/event-fields.ts';" },
         { path: 'app.ts', text: "import { startIngest } from './ingest/ingest.ts';\nimport { parseConfig } from './config.ts';" },
-        { path: 'lake/duckdb.ts', text: "import { DuckDBInstance } from '@duckdb/node-api';\nimport path from 'node:path';" },
+        { path: 'lake/sql/duckdb.ts', text: "import { DuckDBInstance } from '@duckdb/node-api';\nimport path from 'node:path';" },
         { path: 'lake/log.ts', text: "// import { a } from '../stream/reader.ts';\n/* export default 1 */\n" },
       ]),
     ).toEqual([]);

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { createRandom } from '../../../src/cli/demo/random.ts';
+import { createRandom } from '../../../src/demo/random.ts';
 import { totalsOf, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { countBacklog, openBacklog } from '../../helpers/backlog.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished, type TestContext } from 'vitest';
-import { createRandom } from '../../../src/cli/demo/random.ts';
+import { createRandom } from '../../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';

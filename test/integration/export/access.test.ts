@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { dictionaries, dictionaryNames } from '../../../src/model/dictionaries.ts';
+import { dictionaries, dictionaryNames } from '../../../src/datasets/dictionaries.ts';
 import { authHmac, createExportArea, send, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';

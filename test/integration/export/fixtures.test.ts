@@ -8,7 +8,7 @@ import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 
 // The rows are the point, not the process: that of each request would cost more than its query.
-vi.mock('../../../src/export/worker-process.ts', async () => ({ runInWorker: (await import('../../helpers/worker-here.ts')).runHere }));
+vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({ runInWorker: (await import('../../helpers/worker-here.ts')).runHere }));
 
 /** A call that must give exactly the rows that the oracle computes. Without `query` the request is sent as a form body. */
 interface ResultCase {

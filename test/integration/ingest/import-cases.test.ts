@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Platform } from '../../../src/model/event-kinds.ts';
+import type { Platform } from '../../../src/datasets/event-kinds.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { sendRaw } from '../../helpers/http.ts';
 import { startTestIngest, testApps, type TestIngest } from '../../helpers/ingest.ts';

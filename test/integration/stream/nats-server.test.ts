@@ -4,7 +4,7 @@ import { readFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { acquireLock, waitForLock } from '../../../src/runtime/lock.ts';
+import { acquireLock, waitForLock } from '../../../src/runtime/files/lock.ts';
 import { openConnection } from '../../../src/stream/connection.ts';
 import { openBrokerMonitor } from '../../../src/stream/broker-monitor.ts';
 import { startNatsServer, type NatsServer, type NatsServerOptions } from '../../../src/stream/nats-server.ts';

@@ -1,10 +1,10 @@
 import { cpSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { SeenFault } from '../../../src/compact/compact-facts.ts';
+import type { SeenFault } from '../../../src/compact/compact-status.ts';
 import { ensureLakeId, findFollowedStream } from '../../../src/lake/identity.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { streamName, type StreamPublisher, type StreamReader } from '../../../src/stream/stream.ts';

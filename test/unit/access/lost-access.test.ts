@@ -6,8 +6,8 @@ import type { AccessReader } from '../../../src/access/access.ts';
 import { addApp, addUser, revokeAppToken } from '../../../src/access/commands.ts';
 import { revisionPath } from '../../../src/access/revision.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { holdsEvents } from '../../../src/lake/holds-events.ts';
-import { renderChecked } from '../../../src/runtime/checked-json.ts';
+import { holdsEvents } from '../../../src/lake/files/holds-events.ts';
+import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 

@@ -5,8 +5,8 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { AccessPaths } from '../../../src/access/access-file.ts';
 import { addApp, addUser } from '../../../src/access/commands.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { selectApps, type ExportApp, type ExportRequest } from '../../../src/export/request.ts';
-import { renderChecked } from '../../../src/runtime/checked-json.ts';
+import { selectApps, type ExportApp, type ExportRequest } from '../../../src/export/jobs/export-spec.ts';
+import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 

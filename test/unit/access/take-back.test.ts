@@ -7,7 +7,7 @@ import { addApp, addAppToken, addUser, revokeAppToken } from '../../../src/acces
 import { listApps, listUsers } from '../../../src/access/listing.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { removeApp, removeUser, renewSecret, restoreApp } from '../../../src/access/take-back.ts';
-import { renderChecked } from '../../../src/runtime/checked-json.ts';
+import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 

@@ -1,11 +1,11 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { clockToleranceMs } from '../../../src/lake/available-at.ts';
+import { clockToleranceMs } from '../../../src/lake/log/available-at.ts';
 import { checkLake } from '../../../src/lake/check.ts';
-import { openDuckdb } from '../../../src/lake/duckdb.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { repairLake, type LakeRepair } from '../../../src/lake/repair-lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { repairLake, type LakeRepair } from '../../../src/lake/repair/repair-lake.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';

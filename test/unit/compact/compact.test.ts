@@ -1,10 +1,10 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { readFailedFile, listFailedFiles } from '../../../src/lake/failed-events.ts';
+import { readFailedFile, listFailedFiles } from '../../../src/lake/files/failed-events.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
-import type { Totals } from '../../../src/lake/lake-state.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import type { Totals } from '../../../src/lake/log/lake-state.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { listFailedFiles, readFailedFile } from '../../../src/lake/failed-events.ts';
+import { listFailedFiles, readFailedFile } from '../../../src/lake/files/failed-events.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
-import { keyedEventIds } from '../../../src/ingest/event-id.ts';
-import { findUncovered, joinRanges } from '../../../src/compact/recent-keys.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { keyedEventIds } from '../../../src/ingest/event-ids.ts';
+import { findUncovered, joinRanges } from '../../../src/lake/batch/recent-keys.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';

@@ -1,9 +1,9 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import type { AddAction } from '../../../src/lake/actions.ts';
+import type { AddAction } from '../../../src/lake/log/actions.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
-import { openTable, type BuildChange } from '../../../src/lake/table.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openTable, type BuildChange } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';

@@ -1,11 +1,11 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { skipHole } from '../../../src/compact/follow.ts';
+import { skipHole } from '../../../src/compact/position/stream-position.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
-import { openTable } from '../../../src/lake/table.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import type { StreamReader } from '../../../src/stream/stream.ts';

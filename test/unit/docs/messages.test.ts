@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '../../../src/runtime/package-files.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const sourceFolder = path.join(packageRoot, 'src');
 const sources = readdirSync(sourceFolder, { recursive: true })

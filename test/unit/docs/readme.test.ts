@@ -1,9 +1,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { arrayLiteral } from '../../../src/export/query.ts';
-import { openDuckdb, sqlList } from '../../../src/lake/duckdb.ts';
-import { packageRoot } from '../../../src/runtime/package-files.ts';
+import { arrayLiteral } from '../../../src/export/worker/query.ts';
+import { openDuckdb, sqlList } from '../../../src/lake/sql/duckdb.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const readme = readFileSync(path.join(packageRoot, 'README.md'), 'utf8');
 

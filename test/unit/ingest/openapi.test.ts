@@ -1,11 +1,11 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
-import { describeExportApi } from '../../../src/export/openapi.ts';
+import { describeExportApi } from '../../../src/export/api/openapi.ts';
 import { describeImport } from '../../../src/ingest/openapi.ts';
 import { addImportRoutes, type RouteDependencies } from '../../../src/ingest/routes.ts';
 import { createServer, defaultServerLimits } from '../../../src/ingest/server.ts';
-import { eventFields } from '../../../src/model/event-fields.ts';
-import { assembleOpenApi } from '../../../src/model/openapi.ts';
+import { eventFields } from '../../../src/datasets/event-fields.ts';
+import { assembleOpenApi } from '../../../src/runtime/http/openapi.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 
 const servers = { import: { url: 'http://s2s.example', description: 'Import' }, export: { url: 'http://api.example', description: 'Export' } };

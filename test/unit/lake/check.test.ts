@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';

@@ -2,11 +2,11 @@ import { cp, mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promis
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
-import { intentSteps } from '../../../src/lake/intent.ts';
-import { assertInsideLake, parseIntent } from '../../../src/lake/intent-file.ts';
+import { intentSteps } from '../../../src/lake/files/staged-rewrite.ts';
+import { assertInsideLake, parseIntent } from '../../../src/lake/files/staged-rewrite-file.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
-import { parseChecked, renderChecked } from '../../../src/runtime/checked-json.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { parseChecked, renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { filesNaming, hashFiles } from '../../helpers/folder-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';

@@ -3,10 +3,10 @@ import { chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, wri
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { restoreCommand } from '../../../src/cli/restore.ts';
-import { openDuckdb } from '../../../src/lake/duckdb.ts';
-import { closeToGroup, followGroupAccess, openToGroup, resolveLakeGroup } from '../../../src/lake/group-access.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { closeToGroup, followGroupAccess, openToGroup, resolveLakeGroup } from '../../../src/lake/files/group-access.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { readSnapshot } from '../../../src/lake/snapshot.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { backUp } from '../../helpers/backup.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';

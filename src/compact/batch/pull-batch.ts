@@ -1,0 +1,122 @@
+import { createHash } from 'node:crypto';
+import { open, type FileHandle } from 'node:fs/promises';
+import { isAppError, type AppError } from '../../runtime/errors.ts';
+import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
+
+/** The messages of one flush, spooled as NDJSON in the order of the stream. */
+export interface Batch {
+  /** Path of the spool file; not durable, swept at start. */
+  readonly file: string;
+  readonly firstSequence: number;
+  readonly lastSequence: number;
+  /** SHA-256 of the last message, hex: the anchor of the position after this batch. */
+  readonly lastHash: string;
+  readonly messages: number;
+  /** Lines, one for each event. */
+  readonly events: number;
+  readonly bytes: number;
+}
+
+export interface GatherLimits {
+  readonly maxBytes: number;
+  readonly maxRows: number;
+  /** How long the oldest message may wait for others, milliseconds. */
+  readonly maxAgeMs: number;
+}
+
+/** Takes the messages that stay within some bytes, at least one. */
+function takeWithin(messages: readonly StreamMessage[], maxBytes: number): readonly StreamMessage[] {
+  let bytes = 0;
+  const end = messages.findIndex(({ payload }, index) => (bytes += payload.length) > maxBytes && index > 0);
+  return end === -1 ? messages : messages.slice(0, end);
+}
+
+type PullLimits = Parameters<StreamReader['pull']>[1];
+
+/** One pull: what is held in memory at once. */
+const pullMaxBytes = 16 * 1024 * 1024;
+const newline = 0x0a;
+
+/** The hash by which a message is known again, hex. */
+export function hashMessage(payload: Uint8Array): string {
+  return createHash('sha256').update(payload).digest('hex');
+}
+
+/** A message that carries no event, only its place in the stream: whoever sees the position pass it knows that all before is in the lake. */
+export const markerPayload = Uint8Array.of(newline);
+
+/** No event line is empty: a message that begins with an empty line is a marker, whatever follows. */
+function isMarker(payload: Uint8Array): boolean {
+  return payload.length === 0 || payload[0] === newline;
+}
+
+function countLines(payload: Uint8Array): number {
+  if (isMarker(payload)) return 0;
+  let lines = payload.length > 0 && payload.at(-1) !== newline ? 1 : 0;
+  for (let at = payload.indexOf(newline); at !== -1; at = payload.indexOf(newline, at + 1)) lines += 1;
+  return lines;
+}
+
+async function spool(handle: FileHandle, messages: readonly StreamMessage[]): Promise<void> {
+  const end = Uint8Array.of(newline);
+  const buffers = messages.flatMap(({ payload }) => (isMarker(payload) ? [] : payload.at(-1) === newline ? [payload] : [payload, end]));
+  await handle.appendFile(Buffer.concat(buffers));
+}
+
+/** Reads the messages after a sequence one by one, up to the first that is missing: what a pull across a hole refuses to give. */
+async function pullToHole(reader: StreamReader, after: number, maxBytes: number): Promise<StreamMessage[]> {
+  const messages: StreamMessage[] = [];
+  for (let bytes = 0; bytes < maxBytes; ) {
+    const message = await reader.findMessage(after + messages.length + 1);
+    if (message === undefined) break;
+    messages.push(message);
+    bytes += message.payload.length;
+  }
+  return messages;
+}
+
+/** Pulls once; where messages are missing, gives those before the hole, and the error that tells of it. */
+async function pullNext(reader: StreamReader, after: number, limits: PullLimits): Promise<{ pulled: StreamMessage[]; hole?: AppError }> {
+  try {
+    return { pulled: await reader.pull(after, limits) };
+  } catch (error) {
+    if (!isAppError(error, 'corrupt')) throw error;
+    return { pulled: await pullToHole(reader, after, limits.maxBytes), hole: error };
+  }
+}
+
+/**
+ * Pulls messages after a sequence into a spool file until there are bytes or rows enough, or `maxAgeMs` have passed since
+ * the first pull. Undefined when nothing came, or the signal aborted: what was pulled is still in the stream. Memory: one
+ * pull. Errors: `corrupt` when the very next message is missing and later ones are there; the reader's; the file system's.
+ */
+export async function gatherBatch(reader: StreamReader, after: number, limits: GatherLimits, file: string, signal: AbortSignal): Promise<Batch | undefined> {
+  const deadline = performance.now() + limits.maxAgeMs;
+  const handle = await open(file, 'w', 0o600);
+  let last: StreamMessage | undefined;
+  let [messages, events, bytes] = [0, 0, 0];
+  let more = true;
+  try {
+    do {
+      const maxBytes = Math.min(pullMaxBytes, limits.maxBytes - bytes);
+      const { pulled, hole } = await pullNext(reader, after + messages, { maxBytes, waitMs: Math.max(1, deadline - performance.now()), signal });
+      if (hole !== undefined && pulled.length === 0 && messages === 0) throw hole;
+      more = hole === undefined;
+      if (pulled.length === 0) continue;
+      // A pull may bring more than it was asked for.
+      const taken = messages === 0 ? takeWithin(pulled, maxBytes) : pulled;
+      more &&= taken.length === pulled.length;
+      await spool(handle, taken);
+      last = taken.at(-1);
+      messages += taken.length;
+      for (const { payload } of taken) {
+        events += countLines(payload);
+        bytes += payload.length;
+      }
+    } while (more && !signal.aborted && bytes < limits.maxBytes && events < limits.maxRows && performance.now() < deadline);
+  } finally {
+    await handle.close();
+  }
+  if (last === undefined || signal.aborted) return undefined;
+  return { file, firstSequence: after + 1, lastSequence: last.sequence, lastHash: hashMessage(last.payload), messages, events, bytes };
+}

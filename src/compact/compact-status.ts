@@ -1,0 +1,91 @@
+import { describeError } from '../runtime/errors.ts';
+import type { Clock } from '../runtime/clock.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { describeForeign } from '../lake/log/foreign-commit.ts';
+import type { Table } from '../lake/log/table.ts';
+import { faultExplanations, type StreamFault } from './position/stream-position.ts';
+
+/** What a loop waits for to pass: it fails again and again, and goes on by itself when the cause is gone. */
+export interface Trouble {
+  /** Remembers the newest error; returns for how long it has gone on, milliseconds: 0 the first time. */
+  note(error: unknown): number;
+  /** The loop works again. */
+  clear(): void;
+  /** The newest error, when it has gone on for longer than a restart of the broker takes. */
+  find(): { readonly since: string; readonly error: string } | undefined;
+}
+
+/** A fault of the stream, and when it was found (ISO 8601). */
+export interface SeenFault {
+  readonly fault: StreamFault;
+  readonly at: string;
+  /** When the backup was made that the lake was restored from, of a `restored` one. */
+  readonly backupOf?: string;
+}
+
+/** What the compactor has seen beside the troubles of its loops. */
+export interface SeenFacts {
+  readonly faults: readonly SeenFault[];
+  /** Files whose keys are not known. */
+  readonly damages: readonly string[];
+  readonly clockProblems: readonly Problem[];
+}
+
+/** A trouble that has gone on for less says nothing of the service's health, milliseconds. */
+const lastingMs = 5000;
+/** Faults told one by one; the metrics count all. */
+const newestFaults = 10;
+
+/** Creates the memory of a loop's trouble; `lasting` can be shortened by tests. */
+export function createTrouble(clock: Clock, lasting = lastingMs): Trouble {
+  let trouble: { readonly begunMs: number; readonly since: string; error: string } | undefined;
+  return {
+    note(error) {
+      const nowMs = performance.now();
+      trouble ??= { begunMs: nowMs, since: new Date(clock.nowMs()).toISOString(), error: '' };
+      trouble.error = describeError(error);
+      return nowMs - trouble.begunMs;
+    },
+    clear() {
+      trouble = undefined;
+    },
+    find: () => (trouble === undefined || performance.now() - trouble.begunMs < lasting ? undefined : { since: trouble.since, error: trouble.error }),
+  };
+}
+
+const faultTodo =
+  "Look for the cause in nats-server's log and on its disk, and let clients send again what they sent before that time: what carries the same Idempotency-Key is stored once.";
+const restoredTodo = 'Let clients send again what they sent since that backup was made: what carries the same Idempotency-Key is stored once.';
+
+function describeTrouble(trouble: Trouble | undefined, what: string, todo: string): Problem[] {
+  const found = trouble?.find();
+  return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo, since: found.since }];
+}
+
+/**
+ * The facts that the compactor reports for the service's status. `problems` are what keeps it from its work, so that the
+ * service is not ready; `notices` are what an operator should look at while everything works.
+ */
+export function compactFacts(table: Table, { faults, damages, clockProblems }: SeenFacts, troubles: { readonly flush: Trouble; readonly upkeep: readonly Problem[] }): Readonly<Record<string, unknown>> {
+  const { totals, epoch } = table.lake();
+  const { version, files } = table.state();
+  const foreign = table.foreign();
+  const problems = [
+    ...clockProblems,
+    ...(foreign === undefined ? [] : [describeForeign(foreign)]),
+    // What another engine has done is told once, and is what the loop waits for.
+    ...describeTrouble(foreign === undefined ? troubles.flush : undefined, 'events have not come from the stream into the lake', 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.'),
+    ...troubles.upkeep,
+  ];
+  const notices = [
+    ...faults.slice(-newestFaults).map(({ fault, at, backupOf }) => ({
+      what: `at ${at}: ${faultExplanations[fault]}${backupOf === undefined ? '' : ` (the backup was made at ${backupOf})`}`,
+      todo: fault === 'restored' ? restoredTodo : faultTodo,
+    })),
+    ...damages.map((damage) => ({ what: `events under a key that this file has are stored again when they are sent again: ${damage}`, todo: "Run 'tributary lake check', restore the file from a copy, and start again." })),
+    ...(totals.failed === 0
+      ? []
+      : [{ what: `events that could not be written to the lake are kept: ${totals.failed}`, todo: "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right." }]),
+  ];
+  return { version, ...totals, position: epoch?.position ?? 0, files: files.size, streamFaults: faults.slice(-newestFaults), problems, notices };
+}

@@ -1,0 +1,120 @@
+import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
+import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import { describeError } from '../../runtime/errors.ts';
+import type { Stoppable } from '../../runtime/lifecycle.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import { pause } from '../../runtime/async/retry.ts';
+import type { StreamReader } from '../../stream/stream.ts';
+import type { FollowDependencies } from './stream-position.ts';
+import { hashMessage } from '../batch/pull-batch.ts';
+
+/**
+ * Remembers, over restarts, how far the stream was seen to go. A broker whose store is damaged can lose a tail of
+ * acknowledged messages in silence: then its stream ends before where it was seen to end. Losses behind the lake's position
+ * are found by the anchor (follow.ts); this finds those of messages that the lake has not taken in yet.
+ */
+export interface StreamEnd extends Stoppable {
+  /** Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Errors: the reader's. */
+  look(): Promise<void>;
+  /** Forgets: the stream is another one, and that was told. */
+  reset(): void;
+}
+
+export interface StreamEndDependencies {
+  readonly reader: StreamReader;
+  /** Where it is remembered. */
+  readonly file: string;
+  /** The last sequence that the lake has. */
+  readonly position: () => number;
+  /** Throws when the folder of the file is another's by now. */
+  readonly assertFolder: () => void;
+  readonly alarm: FollowDependencies['alarm'];
+  readonly logger: Logger;
+}
+
+interface Mark {
+  readonly stream: string;
+  readonly lastSequence: number;
+  /** Hash of the message there: after a loss its number is soon used again. */
+  readonly hash: string | undefined;
+}
+
+const lookEveryMs = 500;
+
+/** Reads the mark; one that is damaged is as good as none. */
+async function findMark(file: string): Promise<Mark | undefined> {
+  const text = await findTextFile(file);
+  try {
+    return text === undefined ? undefined : (parseChecked(text) as unknown as Mark);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Starts looking at the end of the stream. What was published and lost between two looks is not seen. */
+export async function watchStreamEnd({ reader, file, position, assertFolder, alarm, logger }: StreamEndDependencies): Promise<StreamEnd> {
+  const stopping = new AbortController();
+  let mark = await findMark(file);
+  let kept = '';
+  let failing = false;
+
+  async function hashAt(sequence: number): Promise<string | undefined> {
+    const message = sequence === 0 ? undefined : await reader.findMessage(sequence);
+    return message === undefined ? undefined : hashMessage(message.payload);
+  }
+
+  /** Says whether the message that was seen last is no longer what it was. Up to the lake's position follow.ts tells of that. */
+  async function isLost(seen: Mark, lastSequence: number): Promise<boolean> {
+    if (lastSequence < seen.lastSequence) return lastSequence >= position();
+    if (seen.lastSequence <= position()) return false;
+    const hash = await hashAt(seen.lastSequence);
+    return hash !== undefined && seen.hash !== undefined && hash !== seen.hash;
+  }
+
+  async function lookNow(): Promise<void> {
+    const { id: stream, lastSequence } = await reader.state();
+    const hash = await hashAt(lastSequence);
+    const lost = mark?.stream === stream && (await isLost(mark, lastSequence));
+    const seen = mark;
+    mark = { stream, lastSequence, hash };
+    if (lost && seen !== undefined) alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
+    const text = renderChecked({ ...mark });
+    if (text === kept) return;
+    try {
+      assertFolder();
+      await writeFileDurably(file, text);
+      kept = text;
+      failing = false;
+    } catch (error) {
+      // Tried again at the next look: the sweep of a start may have taken the temporary, or the disk be full.
+      if (!failing) logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be written down, will retry');
+      failing = true;
+    }
+  }
+
+  let last: Promise<void> = Promise.resolve();
+  /** One look after the other: two at once would tell of a loss twice. */
+  function look(): Promise<void> {
+    const turn = last.then(lookNow);
+    last = turn.catch(() => undefined);
+    return turn;
+  }
+
+  async function run(): Promise<void> {
+    while (!stopping.signal.aborted) {
+      // A broker that is away, or a full disk, is told of by the flush loop.
+      await look().catch(() => undefined);
+      await pause(lookEveryMs, stopping.signal);
+    }
+  }
+
+  const running = run();
+  return {
+    look,
+    reset: () => void (mark = undefined),
+    async stop() {
+      stopping.abort();
+      await running;
+    },
+  };
+}

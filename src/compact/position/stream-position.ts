@@ -1,0 +1,123 @@
+import { AppError } from '../../runtime/errors.ts';
+import type { Epoch } from '../../lake/log/lake-state.ts';
+import type { Table } from '../../lake/log/table.ts';
+import type { StreamReader, StreamState } from '../../stream/stream.ts';
+import { assertOwner } from '../batch/flush.ts';
+import { hashMessage, type Batch } from '../batch/pull-batch.ts';
+
+/** What can be wrong with the stream when it is compared with the lake's position. */
+export type StreamFault = 'recreated' | 'restored' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap' | 'tail_lost';
+
+/** What each fault means, for the operator. */
+export const faultExplanations: Readonly<Record<StreamFault, string>> = {
+  restored: 'the lake was restored from a backup and reads another stream than the one it was backed up with: what was acknowledged after the backup is not in it',
+  recreated: 'the stream was created anew: messages that were not yet in the lake are gone with the old one',
+  shortened: 'the stream ends before the position of the lake: the broker has lost messages',
+  replaced: 'the message at the position of the lake is another one: the broker has lost messages and reused their numbers',
+  anchor_gone: 'the message at the position of the lake is gone: something else purges the stream, or the broker has lost messages',
+  gap: 'messages after the position of the lake are gone: something else purges the stream, or the broker has lost messages',
+  tail_lost: 'the stream ends before where it was seen to end: the broker has lost acknowledged messages that the lake did not have yet',
+};
+
+/**
+ * Compares the stream with the lake's position: sequence numbers are reused after the broker's store is damaged, so the
+ * anchor, the message at the position, must still be the same. Undefined: nothing is wrong that can be seen.
+ */
+export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promise<StreamFault | undefined> {
+  const state = await reader.state();
+  if (state.id !== epoch.streamId) return 'recreated';
+  if (state.lastSequence < epoch.position) return 'shortened';
+  if (state.firstSequence > epoch.position + 1) return 'gap';
+  if (epoch.anchorHash === undefined) return findStartFault(reader, epoch);
+  const anchor = await reader.findMessage(epoch.position);
+  if (anchor === undefined) return 'anchor_gone';
+  return hashMessage(anchor.payload) === epoch.anchorHash ? undefined : 'replaced';
+}
+
+/** The same for an epoch of which nothing is in the lake yet: the message that it begins with must still be the same. */
+async function findStartFault(reader: StreamReader, { position, nextHash }: Epoch): Promise<StreamFault | undefined> {
+  if (nextHash === undefined) return undefined;
+  const next = await reader.findMessage(position + 1);
+  if (next === undefined) return 'gap';
+  return hashMessage(next.payload) === nextHash ? undefined : 'replaced';
+}
+
+/**
+ * Says whether a batch that was pulled right after the position may be taken in although the stream has lost messages
+ * meanwhile: removed, by a purge or by settings that an operator changed, and not replaced. What the batch has may then be
+ * all that is left of them. The same last message, or none left up to it, shows that no number was used again.
+ */
+export async function isStillWhole(reader: StreamReader, epoch: Epoch, fault: StreamFault, batch: Pick<Batch, 'lastSequence' | 'lastHash'>): Promise<boolean> {
+  if (fault !== 'gap' && fault !== 'anchor_gone') return false;
+  const state = await reader.state();
+  if (state.id !== epoch.streamId || state.lastSequence < batch.lastSequence) return false;
+  if (state.firstSequence > batch.lastSequence) return true;
+  const last = await reader.findMessage(batch.lastSequence);
+  return last !== undefined && hashMessage(last.payload) === batch.lastHash;
+}
+
+export interface FollowDependencies {
+  readonly table: Table;
+  readonly reader: StreamReader;
+  /** This compactor's claim on the lake. */
+  readonly writer: string;
+  /** Tells the operator, loudly, with the figures of the fault. */
+  readonly alarm: (fault: StreamFault, figures: Readonly<Record<string, unknown>>) => void;
+}
+
+function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): string {
+  for (let life = 1; ; life += 1) {
+    const appId = life === 1 ? state.id : `${state.id}#${life}`;
+    if (!known.has(appId)) return appId;
+  }
+}
+
+/** Begins an epoch after `from`, or at the start of what the stream has. */
+async function startEpoch({ table, reader, writer }: FollowDependencies, fault: StreamFault | undefined, from?: number): Promise<Epoch> {
+  const stream = await reader.state();
+  const position = from ?? Math.max(0, stream.firstSequence - 1);
+  const next = await reader.findMessage(position + 1);
+  let epoch: Epoch | undefined;
+  await table.commit((state, lake) => {
+    assertOwner(lake, writer);
+    // What the stream holds now may be in the lake already, under other numbers. An empty lake has nothing to look up.
+    const dedupeThrough = lake.totals.stored === 0 ? 0 : stream.lastSequence;
+    epoch = { appId: nextAppId(stream, state.txns), streamId: stream.id, position, ...(next === undefined ? {} : { nextHash: hashMessage(next.payload) }), dedupeThrough };
+    return { cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: position } }], epoch, metrics: { fault: fault ?? 'none' } };
+  });
+  if (epoch === undefined) throw new AppError('commit_conflict', 'the epoch was not committed');
+  return epoch;
+}
+
+/**
+ * Says from where to read the stream. A fault begins a new epoch: a loud alarm, then everything the stream still has is
+ * read from its start, and each event that the lake already has is dropped by its id. Never a silent skip.
+ */
+export async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
+  const { table, reader, alarm } = dependencies;
+  const epoch = table.lake().epoch;
+  if (epoch === undefined) {
+    const { firstSequence } = await reader.state();
+    if (firstSequence <= 1) return startEpoch(dependencies, undefined);
+    alarm('gap', { position: 0, firstSequence });
+    return startEpoch(dependencies, 'gap');
+  }
+  const found = await findStreamFault(reader, epoch);
+  if (found === undefined) return epoch;
+  const { restoredFrom } = table.lake();
+  // The stream that the lake knows was left behind on purpose.
+  const fault = found === 'recreated' && restoredFrom !== undefined ? 'restored' : found;
+  alarm(fault, { position: epoch.position, stream: epoch.streamId, ...(restoredFrom === undefined ? {} : { backupOf: restoredFrom }) });
+  return startEpoch(dependencies, fault);
+}
+
+/** Goes past a hole right after the position: an alarm, and a new epoch that begins at the next message there is. */
+export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): Promise<void> {
+  const { reader, alarm } = dependencies;
+  const { lastSequence } = await reader.state();
+  let next = epoch.position + 1;
+  while (next <= lastSequence && (await reader.findMessage(next)) === undefined) next += 1;
+  if (next === epoch.position + 1) return;
+  alarm('gap', { position: epoch.position, firstMissing: epoch.position + 1, lastMissing: next - 1 });
+  await startEpoch(dependencies, 'gap', next - 1);
+}

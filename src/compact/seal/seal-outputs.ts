@@ -1,0 +1,74 @@
+import path from 'node:path';
+import { inParallel } from '../../runtime/async/in-parallel.ts';
+import { eventColumns } from '../../datasets/event-fields.ts';
+import { writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
+import { youngFolder } from '../../lake/files/young-folder.ts';
+import { keyOf, type Group } from './seal-policy.ts';
+import { cutIntoSlices, groupsSql, sliceSql, type Part, type Slice } from './seal-slices.ts';
+
+/** From so many groups on, the rows are sorted once instead of scanned for each. */
+const manyGroups = 16;
+
+const columnList = eventColumns.map(({ name }) => name).join(', ');
+
+/** A file that a seal has written. */
+export interface Output {
+  /** Name in the staging folder. */
+  readonly name: string;
+  /** Relative to the table's folder. */
+  readonly path: string;
+  readonly written: WrittenFile;
+}
+
+/** What a seal writes: rows of these files, those of the groups that are due apart from the rest. */
+export interface SealWork {
+  readonly duckdb: Duckdb;
+  readonly emptyFile: string;
+  readonly parts: readonly Part[];
+  readonly due: readonly Group[];
+  readonly folder: string;
+  readonly id: string;
+}
+
+/** A table of all rows, in which those of one kind and date lie together: sorted slice by slice, which is what fits into memory. */
+async function sortOnce({ duckdb, emptyFile, parts }: SealWork, budget: EngineBudget): Promise<string> {
+  await duckdb.run(`CREATE OR REPLACE TEMP TABLE seal_rows AS SELECT ${columnList} FROM ${sliceSql({ files: [] }, emptyFile)}`);
+  for (const slice of await cutIntoSlices(duckdb, emptyFile, parts, 'true', budget)) {
+    await duckdb.run(`INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY kind, date`);
+  }
+  return 'seal_rows';
+}
+
+/** Writes the files of each group that is due, and young files of what remains, into the staging folder. */
+export async function writeOutputs(work: SealWork): Promise<Output[]> {
+  const { duckdb, emptyFile, parts, due, folder, id } = work;
+  const budget = engineBudget(duckdb.memoryMb);
+  const sorted = due.length >= manyGroups ? await sortOnce(work, budget) : undefined;
+  const outputs: Output[] = [];
+
+  /** One file, unless its rows are wide: then as many as the engine can sort one by one. */
+  async function write(ours: readonly Part[], where: string, order: string, name: string, to: string): Promise<void> {
+    const slices: (Slice | string)[] = await cutIntoSlices(duckdb, emptyFile, ours, where, budget);
+    if (sorted !== undefined && slices.length === 1) slices[0] = sorted;
+    for (const [index, slice] of slices.entries()) {
+      const number = index === 0 ? '' : `-${index}`;
+      const source = typeof slice === 'string' ? slice : sliceSql(slice, emptyFile);
+      const file = path.join(folder, `${name}${number}.parquet`);
+      const written = await writeDataFile(duckdb, `SELECT ${columnList} FROM ${source} WHERE ${where} ORDER BY ${order}`, file, 'sealed', { bytes: budget.rowGroupBytes });
+      if (written.numRecords > 0) outputs.push({ name: path.basename(file), path: `${to}${number}.parquet`, written });
+    }
+  }
+
+  const isDue = new Set(due.map(keyOf));
+  // While the engine writes one file, another is synced and hashed.
+  await inParallel(due.entries(), 2, async ([index, group]) => {
+    const ours = parts.filter((part) => keyOf(part) === keyOf(group));
+    await write(ours, groupsSql([group]), 'id_app, event_time', String(index), `kind=${group.kind}/date=${group.date}/${id}`);
+  });
+  const rest = parts.filter((part) => !isDue.has(keyOf(part)));
+  await write(rest, `NOT (${groupsSql(due)})`, 'kind, date, id_app, event_time', 'young', `${youngFolder}/${id}`);
+  if (sorted !== undefined) await duckdb.run(`DROP TABLE ${sorted}`);
+  return outputs;
+}

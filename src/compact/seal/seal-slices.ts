@@ -1,0 +1,98 @@
+import { rowBytesSql, type EngineBudget } from '../../lake/files/row-memory.ts';
+import { sqlList, sqlText, type Duckdb } from '../../lake/sql/duckdb.ts';
+import type { DataFile } from '../../lake/log/snapshot.ts';
+
+/** What the rows of one kind and date in one young file cost in memory. */
+export interface Part {
+  /** Absolute path. */
+  readonly file: string;
+  readonly kind: string;
+  /** UTC day: `2026-01-31`. */
+  readonly date: string;
+  readonly bytes: number;
+  /** Of these, the bytes of wide rows (row-memory.ts). */
+  readonly wideBytes: number;
+}
+
+/** Rows of young files that are sorted and written at once: of whole files, or of a range of one. */
+export interface Slice {
+  readonly files: readonly string[];
+  /** Row numbers within the one file, the second excluded. */
+  readonly range?: readonly [number, number];
+}
+
+/** Costs by the path of a young file, which never changes: each is read once. */
+export type MeasuredParts = Map<string, readonly Part[]>;
+
+/** The rows of which a range is made. */
+const blockRows = 256;
+
+/** SQL that reads the rows of a slice. The empty file brings the columns that older files do not have. */
+export function sliceSql({ files, range }: Slice, emptyFile: string): string {
+  const source = `read_parquet(${sqlList([emptyFile, ...files])}, union_by_name = true, hive_partitioning = false, file_row_number = true)`;
+  return range === undefined ? source : `(SELECT * FROM ${source} WHERE file_row_number >= ${range[0]} AND file_row_number < ${range[1]})`;
+}
+
+/** Measures the files that are not measured yet; what is no young file any more is forgotten. Memory: that of one scan. */
+export async function measureFiles(duckdb: Duckdb, emptyFile: string, inputs: readonly DataFile[], budget: EngineBudget, measured: MeasuredParts): Promise<Part[]> {
+  for (const { absolutePath: file } of inputs) {
+    if (measured.has(file)) continue;
+    const rows = await duckdb.rows(
+      `SELECT kind, date::VARCHAR AS date, sum(bytes)::BIGINT AS bytes, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
+       FROM (SELECT kind, date, ${rowBytesSql} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
+    );
+    measured.set(file, rows.map((row) => ({ file, kind: String(row['kind']), date: String(row['date']), bytes: Number(row['bytes']), wideBytes: Number(row['wide']) })));
+  }
+  return inputs.flatMap(({ absolutePath }) => measured.get(absolutePath) ?? []);
+}
+
+/** Cuts the rows of one file that match a condition into ranges whose wide rows stay within the budget. */
+async function cutFile(duckdb: Duckdb, emptyFile: string, file: string, where: string, budget: EngineBudget): Promise<Slice[]> {
+  const blocks = await duckdb.rows(
+    `SELECT file_row_number // ${blockRows} AS block, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
+     FROM (SELECT file_row_number, ${rowBytesSql} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)} WHERE ${where}) GROUP BY block ORDER BY block`,
+  );
+  const slices: Slice[] = [];
+  let [start, wide] = [0, 0];
+  for (const row of blocks) {
+    const at = Number(row['block']) * blockRows;
+    const bytes = Number(row['wide']);
+    if (wide > 0 && wide + bytes > budget.wideBytes) {
+      slices.push({ files: [file], range: [start, at] });
+      [start, wide] = [at, 0];
+    }
+    wide += bytes;
+  }
+  return [...slices, { files: [file], range: [start, Number.MAX_SAFE_INTEGER] }];
+}
+
+/**
+ * Cuts the rows of some parts into slices that the engine can sort: one slice, unless there are many wide rows. `where` is
+ * true for the rows of the parts.
+ */
+export async function cutIntoSlices(duckdb: Duckdb, emptyFile: string, parts: readonly Part[], where: string, budget: EngineBudget): Promise<Slice[]> {
+  const wideOf = new Map<string, number>();
+  for (const { file, wideBytes } of parts) wideOf.set(file, (wideOf.get(file) ?? 0) + wideBytes);
+  const slices: Slice[] = [];
+  let [files, wide]: [string[], number] = [[], 0];
+  const end = (): void => {
+    if (files.length > 0) slices.push({ files });
+    [files, wide] = [[], 0];
+  };
+  for (const [file, bytes] of wideOf) {
+    if (bytes > budget.wideBytes) {
+      slices.push(...(await cutFile(duckdb, emptyFile, file, where, budget)));
+      continue;
+    }
+    if (wide + bytes > budget.wideBytes) end();
+    files.push(file);
+    wide += bytes;
+  }
+  end();
+  return slices;
+}
+
+/** SQL that is true for the rows of some kinds and dates, and never NULL. */
+export function groupsSql(groups: readonly { readonly kind: string; readonly date: string }[]): string {
+  return groups.length === 0 ? 'false' : `(kind, date) IN (${groups.map(({ kind, date }) => `(${sqlText(kind)}, DATE ${sqlText(date)})`).join(', ')})`;
+}

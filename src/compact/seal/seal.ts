@@ -1,0 +1,251 @@
+import { randomUUID } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import { AppError, isAppError } from '../../runtime/errors.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import type { Action } from '../../lake/log/actions.ts';
+import { toAdd } from '../../lake/files/data-file.ts';
+import { sqlList, type Duckdb } from '../../lake/sql/duckdb.ts';
+import { carryOut, openStaging, type Intent } from '../../lake/files/staged-rewrite.ts';
+import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
+import type { DataFile } from '../../lake/log/snapshot.ts';
+import type { Table } from '../../lake/log/table.ts';
+import { findFileDamage } from '../../lake/files/verify-files.ts';
+import { isYoungPath } from '../../lake/files/young-folder.ts';
+import { keyOf, type DueRows, type Group } from './seal-policy.ts';
+import { writeOutputs, type Output } from './seal-outputs.ts';
+import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';
+
+export interface SealDependencies {
+  readonly table: Table;
+  /** One thread, with bounded row groups. */
+  readonly duckdb: Duckdb;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+  readonly stagingDir: string;
+  readonly dueRows: DueRows;
+  /** What the young files cost, kept from one seal to the next. */
+  readonly measured?: MeasuredParts;
+  /** Told of an error after which it is tried with fewer files. */
+  readonly onRetry?: (error: AppError) => void;
+  readonly signal?: AbortSignal;
+}
+
+export interface SealOptions {
+  /** What a sealed file is to hold, bytes, as in `DueOptions`; the input of one seal is bounded by a multiple of it. */
+  readonly sealMaxBytes: number;
+}
+
+/** What a seal did, for its log line and the metrics. */
+export interface Sealed {
+  readonly version: number;
+  readonly filesIn: number;
+  readonly sealedFiles: number;
+  readonly rows: number;
+  /** Rows that stay young: their kind and date has too few yet. */
+  readonly remnantRows: number;
+  readonly sizeBytes: number;
+}
+
+/** So many small young files are made one, so that readers do not open hundreds. */
+const mergeFiles = 64;
+/** Young files of this part of `sealMaxBytes` and more are large enough as they are. */
+const smallPart = 16;
+/** Most a seal takes in at once, in multiples of `sealMaxBytes`. */
+const inputPart = 4;
+/** Most a seal takes in at once, bytes of rows in memory: of what compresses well, `sealMaxBytes` would be hours of work. */
+const maxInputBytes = 8 * 1024 ** 3;
+/** So many files in a row that fail by themselves are left to the next turn to try further ones. */
+const maxFailures = 3;
+
+async function readGroups(duckdb: Duckdb, files: readonly DataFile[]): Promise<Group[]> {
+  const rows = await duckdb.rows(
+    `SELECT kind, date::VARCHAR AS date, count(*) AS rows, epoch_ms(min(available_at)) AS oldest, list(DISTINCT filename) AS files
+     FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false, filename = true)
+     GROUP BY ALL ORDER BY kind, date`,
+  );
+  return rows.map((row) => ({
+    kind: String(row['kind']),
+    date: String(row['date']),
+    rows: Number(row['rows']),
+    oldestMs: Number(row['oldest']),
+    files: row['files'] as string[],
+  }));
+}
+
+/** The young files to rewrite: those with rows that are due, up to a bound; or the small ones, when there are too many. */
+function pickInputs(young: readonly DataFile[], due: readonly Group[], options: SealOptions): DataFile[] {
+  const wanted = new Set(due.flatMap((group) => group.files));
+  const candidates = due.length > 0 ? young.filter((file) => wanted.has(file.absolutePath)) : young.filter((file) => file.sizeBytes < options.sealMaxBytes / smallPart);
+  if (due.length === 0 && candidates.length < mergeFiles) return [];
+  const oldestFirst = candidates.toSorted((a, b) => (String(a.minValues['available_at']) < String(b.minValues['available_at']) ? -1 : 1));
+  const inputs: DataFile[] = [];
+  let bytes = 0;
+  for (const file of oldestFirst) {
+    if (inputs.length > 0 && bytes + file.sizeBytes > inputPart * options.sealMaxBytes) break;
+    inputs.push(file);
+    bytes += file.sizeBytes;
+  }
+  return inputs;
+}
+
+function toIntent(table: Table, inputs: readonly DataFile[], outputs: readonly Output[], commitId: string, nowMs: number): Intent {
+  const actions: Action[] = [
+    ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false) })),
+    ...inputs.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: false } })),
+  ];
+  const rows = outputs.reduce((sum, output) => sum + output.written.numRecords, 0);
+  return {
+    commitId,
+    baseVersion: table.state().version,
+    moves: outputs.map((output) => ({ name: output.name, to: path.join(table.dir, output.path) })),
+    change: { cause: 'seal', actions, metrics: { rows, filesIn: inputs.length, filesOut: outputs.length } },
+    unlink: [],
+  };
+}
+
+function countRows(outputs: readonly Output[]): number {
+  return outputs.reduce((sum, output) => sum + output.written.numRecords, 0);
+}
+
+/** An error that another amount of input, or another file, may not bring about. */
+function isEngineError(error: unknown): error is AppError {
+  return isAppError(error, 'memory') || isAppError(error, 'sql');
+}
+
+/** What keeps one young file from being sealed, with the kinds and dates of its rows. */
+function describeFailure({ path: file, absolutePath }: DataFile, groups: readonly Group[], error: AppError): AppError {
+  const held = groups.filter(({ files }) => files.includes(absolutePath)).map(({ kind, date }) => `${kind} of ${date}`);
+  const of = held.length === 0 ? '' : ` (${held.slice(0, 3).join(', ')}${held.length > 3 ? ` and ${held.length - 3} more` : ''})`;
+  return new AppError(error.code, `${file}${of} cannot be sealed: ${error.message}`, {
+    cause: error,
+    ...(error.hint === undefined ? {} : { hint: error.hint }),
+  });
+}
+
+/** Notes which files the engine cannot read, each by itself; says whether any is. Throws when it cannot read the empty file either. */
+async function noteUnreadable(duckdb: Duckdb, emptyFile: string, files: readonly DataFile[], leftOut: Map<string, AppError>): Promise<boolean> {
+  const before = leftOut.size;
+  await duckdb.rows(`SELECT count(*) AS n FROM ${sliceSql({ files: [] }, emptyFile)}`);
+  for (const file of files) {
+    await readGroups(duckdb, [file]).catch((error: unknown) => {
+      if (!isEngineError(error)) throw error;
+      leftOut.set(file.path, describeFailure(file, [], error));
+    });
+  }
+  return leftOut.size > before;
+}
+
+/** Notes which files are damaged; says whether any is. */
+async function noteDamages(files: readonly DataFile[], leftOut: Map<string, AppError>): Promise<boolean> {
+  const before = leftOut.size;
+  for (const file of files) {
+    const damage = await findFileDamage(file);
+    if (damage !== undefined) leftOut.set(file.path, damage);
+  }
+  return leftOut.size > before;
+}
+
+/** The oldest files whose rows are bounded in memory too; at least one. */
+function boundInputs(inputs: readonly DataFile[], parts: readonly Part[]): DataFile[] {
+  const bytesOf = new Map<string, number>();
+  for (const { file, bytes } of parts) bytesOf.set(file, (bytesOf.get(file) ?? 0) + bytes);
+  let sum = 0;
+  const end = inputs.findIndex((file, index) => (sum += bytesOf.get(file.absolutePath) ?? 0) > maxInputBytes && index > 0);
+  return end === -1 ? [...inputs] : inputs.slice(0, end);
+}
+
+/** Merges files only where that leaves half as many: wide rows fill several files again. */
+function isWorthMerging(inputs: readonly DataFile[], parts: readonly Part[], budget: EngineBudget): boolean {
+  const wide = parts.reduce((sum, part) => sum + part.wideBytes, 0);
+  return 2 * Math.ceil(wide / budget.wideBytes) <= inputs.length;
+}
+
+/** Writes what a seal of these files brings; undefined when it is not worth it. On an error nothing is left behind. */
+async function stage(dependencies: SealDependencies, inputs: readonly DataFile[], due: readonly Group[], id: string): Promise<{ outputs: Output[]; taken: DataFile[] } | undefined> {
+  const { table, duckdb, stagingDir } = dependencies;
+  const { emptyFile } = table.snapshot();
+  const budget = engineBudget(duckdb.memoryMb);
+  const measured = await measureFiles(duckdb, emptyFile, inputs, budget, dependencies.measured ?? new Map());
+  const taken = boundInputs(inputs, measured);
+  const parts = measured.filter((part) => taken.some(({ absolutePath }) => absolutePath === part.file));
+  if (due.length === 0 && !isWorthMerging(taken, parts, budget)) return undefined;
+  const folder = await openStaging(stagingDir, id);
+  try {
+    // A group that is due may have no rows in the inputs of a bounded seal.
+    const here = due.filter((group) => parts.some((part) => keyOf(part) === keyOf(group)));
+    return { outputs: await writeOutputs({ duckdb, emptyFile, parts, due: here, folder, id }), taken };
+  } catch (error) {
+    // Nothing is certain yet; on a disk that is full the room is needed at once.
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/**
+ * Seals what is due: young rows of a kind and date become one file in its Hive folder, sorted by app and time, or several
+ * where the rows are so wide that the engine cannot sort them together; rows of the same files that are not due stay young,
+ * in new files. Undefined when nothing is due. Under the maintenance lock. Rows change place, never value: `available_at`
+ * stays. A file that cannot be sealed stays as it is and is noted in `leftOut`, by its path, as are damaged ones; those that
+ * are there already are left out. Where the engine fails (`memory`, `sql`) it is tried with half the files, down to one.
+ * Errors: `corrupt` when the rows in and out differ, `disk`; `memory` and `sql` when one file after the other fails.
+ */
+export async function sealDue(dependencies: SealDependencies, options: SealOptions, leftOut: Map<string, AppError>): Promise<Sealed | undefined> {
+  const { table, duckdb, clock, crashPoint, stagingDir, dueRows, signal } = dependencies;
+  await table.refresh();
+  let most = Number.POSITIVE_INFINITY;
+  for (let failures = 0; ; ) {
+    const nowMs = clock.nowMs();
+    const young = table.snapshot().files.filter((file) => file.young && !leftOut.has(file.path));
+    if (young.length === 0) return undefined;
+    const groups = await readGroups(duckdb, young).catch(async (error: unknown) => {
+      if (signal?.aborted !== true && ((await noteDamages(young, leftOut)) || (isEngineError(error) && (await noteUnreadable(duckdb, table.snapshot().emptyFile, young, leftOut))))) return undefined;
+      throw error;
+    });
+    if (groups === undefined) continue;
+    const due = dueRows.find(groups, young, nowMs);
+    const inputs = pickInputs(young, due, options).slice(0, most);
+    if (inputs.length === 0 || (due.length === 0 && inputs.length < 2)) return undefined;
+    // What is rewritten gets a hash of its own: damage would be believed from then on.
+    if (await noteDamages(inputs, leftOut)) continue;
+
+    const commitId = randomUUID();
+    let staged;
+    try {
+      staged = await stage(dependencies, inputs, due, commitId);
+    } catch (error) {
+      if (signal?.aborted === true || !isEngineError(error)) throw error;
+      most = Math.floor(inputs.length / 2);
+      if (most > 0) {
+        dependencies.onRetry?.(error);
+        continue;
+      }
+      const [failed] = inputs;
+      if (failed !== undefined) leftOut.set(failed.path, describeFailure(failed, groups, error));
+      failures += 1;
+      if (failures === maxFailures) throw error;
+      most = 1;
+      continue;
+    }
+    if (staged === undefined) return undefined;
+    const { outputs, taken } = staged;
+    const sealed = outputs.filter((output) => !isYoungPath(output.path));
+    const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
+    if (countRows(outputs) !== rowsIn) {
+      throw new AppError('corrupt', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    }
+    await carryOut(table, stagingDir, toIntent(table, taken, outputs, commitId, nowMs), crashPoint);
+    // What the bound has left young is still due.
+    const gone = new Set(taken.map((file) => file.absolutePath));
+    dueRows.sealed(due.filter((group) => group.files.every((file) => gone.has(file))));
+    return {
+      version: table.state().version,
+      filesIn: taken.length,
+      sealedFiles: sealed.length,
+      rows: countRows(sealed),
+      remnantRows: countRows(outputs) - countRows(sealed),
+      sizeBytes: sealed.reduce((sum, output) => sum + output.written.sizeBytes, 0),
+    };
+  }
+}

@@ -1,0 +1,103 @@
+import type { User } from '../../access/access.ts';
+import { isExpired, type ReportJob } from '../../reports/reports.ts';
+import type { ReportStore } from '../../reports/store.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import { pause } from '../../runtime/async/retry.ts';
+import type { Arguments } from './arguments.ts';
+import { badRequest, isRefusal, type Refusal } from './envelope.ts';
+import type { JobRunner } from '../jobs/scheduler.ts';
+import { parseExportRequest } from './parse-request.ts';
+import type { ZoneDays } from './calendar.ts';
+
+/** How long a list waits, after a start, for the requests of earlier processes to be read. */
+const defaultLoadWaitMs = 5000;
+const retryAfterSeconds = 5;
+
+/** What a user can do with export requests. A request belongs to the user's account: to every other account it does not exist. */
+export interface Exports {
+  /**
+   * Creates a request. A client that has gone (`isGone`) before it can be told gets none: nobody would know its id, and it
+   * would count towards the limit. One that goes later finds it in the list.
+   */
+  create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal>;
+  /** The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired. */
+  find(user: User, id: string | undefined): Promise<ReportJob | undefined>;
+  /** The user's own requests, newest first. Refused for now while those of earlier processes are still being read. */
+  list(user: User): Promise<readonly ReportJob[] | Refusal>;
+  /** Cancels a request; undefined when it has ended already. */
+  cancel(job: ReportJob): Promise<ReportJob | undefined>;
+  progress(job: ReportJob): number;
+}
+
+export interface ExportsDependencies {
+  readonly store: ReportStore;
+  readonly runner: JobRunner;
+  readonly zoneDays: ZoneDays;
+  readonly clock: Clock;
+  /** Settles when the requests of earlier processes have been read. */
+  readonly loaded: Promise<void>;
+}
+
+const gone: Refusal = { code: 400, detail: 'The client has gone' };
+
+function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
+  if (jobs.length < limit) return undefined;
+  const exports = jobs.map((job) => ({ idRawExport: String(job.id) }));
+  return badRequest(`The maximum number of simultaneous requests is reached: ${limit}. Wait for room in the queue.`, { exports });
+}
+
+/** Creates the rules of the export area over its stores. */
+export function createExports({ store, runner, zoneDays, clock, loaded }: ExportsDependencies, options: { readonly maxExports: number; readonly loadWaitMs?: number }): Exports {
+  /** Creates run one after the other, so that the limit holds however many come at once. */
+  let lastCreate: Promise<unknown> = Promise.resolve();
+
+  function refuseOverLimit(user: User): Refusal | undefined {
+    const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
+    const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
+    return refuseOver(ofAccount, options.maxExports) ?? (user.maxExports === undefined ? undefined : refuseOver(ofUser, user.maxExports));
+  }
+
+  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
+    const request = await parseExportRequest(given, clock.nowMs(), zoneDays);
+    if (isRefusal(request)) return request;
+    const turn = lastCreate.then(async () => {
+      if (isGone()) return gone;
+      const refusal = refuseOverLimit(user);
+      if (refusal !== undefined) return refusal;
+      const created = await store.create({ idUser: user.idUser, idAccount: user.idAccount, event: request.event, request });
+      if (!isGone()) return created;
+      await store.remove(created.id);
+      return gone;
+    });
+    lastCreate = turn.catch(() => undefined);
+    const job = await turn;
+    runner.wake();
+    return job;
+  }
+
+  /** Waits a little for the requests of earlier processes. */
+  async function isHistoryRead(): Promise<boolean> {
+    const settled = new AbortController();
+    const late = pause(options.loadWaitMs ?? defaultLoadWaitMs, settled.signal).then(() => false);
+    return await Promise.race([loaded.then(() => true), late]).finally(() => settled.abort());
+  }
+
+  return {
+    async create(user, given, isGone) {
+      if (!user.canExport) return badRequest('The account lacks export permissions');
+      return createNow(user, given, isGone);
+    },
+    async find(user, id) {
+      if (id === undefined || !/^[1-9]\d{0,14}$/.test(id)) return undefined;
+      const job = await store.find(Number(id));
+      return job === undefined || job.idAccount !== user.idAccount || isExpired(job, clock.nowMs()) ? undefined : job;
+    },
+    async list(user) {
+      if (!(await isHistoryRead())) return { code: 500, retryAfterSeconds };
+      const jobs = await store.select((job) => job.idUser === user.idUser && job.idAccount === user.idAccount && !isExpired(job, clock.nowMs()));
+      return jobs.toSorted((a, b) => b.id - a.id);
+    },
+    cancel: (job) => runner.cancel(job.id),
+    progress: (job) => runner.progress(job.id),
+  };
+}

@@ -1,0 +1,179 @@
+import { dictionaryNames } from '../../datasets/dictionaries.ts';
+import type { OpenApiPart } from '../../runtime/http/openapi.ts';
+import { parameters, setSizeLimit, type Parameter } from './parameters.ts';
+
+type Schema = Readonly<Record<string, unknown>>;
+
+const text: Schema = { type: 'string' };
+const count: Schema = { type: 'integer', minimum: 0 };
+const security = [{ basic: [] }, { authHmac: [] }];
+
+function reference(name: string): Schema {
+  return { $ref: `#/components/schemas/${name}` };
+}
+
+function object(properties: Readonly<Record<string, Schema>>, required: readonly string[] = Object.keys(properties)): Schema {
+  return { type: 'object', required, properties };
+}
+
+function envelope(data: Schema): Schema {
+  return object({ code: { type: 'integer', const: 200 }, message: { type: 'string', const: 'Ok' }, data });
+}
+
+function json(description: string, schema: Schema): Schema {
+  return { description, content: { 'application/json': { schema } } };
+}
+
+const retryAfter = { 'Retry-After': { description: 'Seconds to wait.', schema: count } };
+const overQuota = { ...json('A quota is used up.', reference('ExportRefusal')), headers: retryAfter };
+const refusals = {
+  400: json('Something is wrong with the arguments; data.error.detail names what.', reference('ExportRefusal')),
+  403: json('Authorization is missing or wrong.', reference('AccessDenied')),
+  429: overQuota,
+  500: { ...json('The service cannot do it now.', reference('Failed')), headers: retryAfter },
+};
+const notFound = { 404: json('The request does not exist, is not of the caller\'s account, or its links have ended.', reference('ExportRefusal')) };
+
+function schemaOf({ shape }: Parameter): Schema {
+  return shape === 'one' ? text : { type: 'array', items: text, maxItems: setSizeLimit - 1 };
+}
+
+function describeParameter(parameter: Parameter): Schema {
+  const { name, meaning, shape, rule, events } = parameter;
+  const notes = [
+    meaning,
+    `Allowed: ${rule.allowed}.`,
+    ...(shape === 'set' ? ['As a,b or repeated.'] : []),
+    ...(events === undefined ? [] : [`Only for ${events.join(', ')}.`]),
+  ];
+  return {
+    name,
+    in: 'query',
+    required: name === 'event' || name === 'selectors',
+    description: notes.join(' '),
+    schema: schemaOf(parameter),
+    ...(shape !== 'one' ? { style: 'form', explode: shape === 'list' } : {}),
+  };
+}
+
+function idParameter(name: string): Schema {
+  return { name, in: 'query', required: true, description: 'Identifier that create answered.', schema: { type: 'string', pattern: '^[1-9][0-9]*$' } };
+}
+
+function method(summary: string, given: readonly Schema[], data: Schema, others: Schema): Schema {
+  return { summary, tags: ['Export'], security, parameters: given, responses: { 200: json('Done.', envelope(data)), ...refusals, ...others } };
+}
+
+const link = { link: { type: 'string', format: 'uri' }, timestampExpires: { type: 'string', description: 'Unix seconds: until then the link works.' } };
+const files = {
+  type: 'array',
+  items: object({ ...link, rows: count, bytes: count, sha256: { type: 'string', description: 'Of the file as it is downloaded, hex.' } }),
+};
+const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
+
+const schemas: Readonly<Record<string, Schema>> = {
+  AccessDenied: object({ code: { const: 403 }, message: { const: 'Access denied' }, data: { type: 'null' } }),
+  ExportRefusal: object({
+    code: { type: 'integer' },
+    message: text,
+    data: object({ error: object({ detail: text, info: object({ exports: { type: 'array', items: object({ idRawExport: text }) } }) }, ['detail']) }),
+  }),
+  Failed: object({ code: { const: 500 }, message: text, data: { type: ['object', 'null'] } }),
+  ReportFile: object(
+    { idReportFile: text, status: { enum: ['In progress', 'Error occurred', 'Success!'] }, progress, files, archive: object(link) },
+    ['idReportFile', 'status'],
+  ),
+  RawExport: object(
+    {
+      idRawExport: text,
+      idReportFile: text,
+      status: { enum: ['In progress', 'Error occurred', 'Success!', 'User error occurred', 'Canceled by user'] },
+      isCancellable: { const: true },
+      errorMessage: text,
+      progress,
+      files,
+      archive: object(link),
+    },
+    ['idRawExport', 'idReportFile', 'status'],
+  ),
+  ReportSummary: object(
+    {
+      idReportFile: text,
+      idRawExport: text,
+      event: text,
+      status: text,
+      timestampCreated: text,
+      progress,
+      errorMessage: text,
+      timestampExpires: text,
+      files: count,
+      rows: count,
+      bytes: count,
+    },
+    ['idReportFile', 'idRawExport', 'event', 'status', 'timestampCreated'],
+  ),
+};
+
+const download = {
+  summary: 'Download a file or the archive of all files by its signed link.',
+  tags: ['Export'],
+  security: [],
+  parameters: [
+    { name: 'id', in: 'path', required: true, schema: text },
+    { name: 'name', in: 'path', required: true, schema: text },
+    ...['expires', 'kid', 'user', 'signature'].map((name) => ({ name, in: 'query', required: name !== 'user', schema: text })),
+    ...['Range', 'If-Range', 'If-Match', 'If-None-Match'].map((name) => ({ name, in: 'header', required: false, schema: text })),
+  ],
+  responses: {
+    200: { description: 'The file: text/csv, application/gzip or application/zip.' },
+    206: { description: 'The part of the file that Range asked for.' },
+    304: { description: 'The file is the one of If-None-Match.' },
+    403: json('The link was not signed here, or it has ended, or the user whom it was given to was removed or has a new secret.', reference('AccessDenied')),
+    404: json('The request is gone.', reference('ExportRefusal')),
+    412: json('The file is none of those that If-Match names.', reference('ExportRefusal')),
+    416: { description: 'Range lies beyond the file.' },
+    500: json('The file is damaged on the disk of the service: create the export again.', reference('Failed')),
+  },
+};
+
+function describeDictionary(name: string): Schema {
+  return { summary: `The ${name} dictionary.`, tags: ['Dictionaries'], security: [], responses: { 200: json('Done.', envelope({})), 429: overQuota } };
+}
+
+/** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
+const formBody = {
+  description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
+  parameters: parameters.map((parameter) => ({ ...describeParameter(parameter), required: false })),
+  requestBody: {
+    required: false,
+    content: { 'application/x-www-form-urlencoded': { schema: object(Object.fromEntries(parameters.map((parameter) => [parameter.name, schemaOf(parameter)])), []) } },
+  },
+};
+
+/** The export area's part of the API reference; parameters come from the table that the parser reads. */
+export function describeExportApi(): OpenApiPart {
+  const create = method('Create an export request.', parameters.map(describeParameter), object({ idRawExport: text }), {});
+  const getRaw = method('State and files of an export request.', [idParameter('idRawExport')], reference('RawExport'), notFound);
+  const cancel = method('Cancel an export request in progress.', [idParameter('idRawExport')], object({ idRawExport: text, info: { const: 'Canceled' } }), notFound);
+  const getReport = method('State and files of a report file.', [idParameter('idReportFile')], reference('ReportFile'), notFound);
+  const list = object({ reports: { type: 'array', items: reference('ReportSummary') } });
+  return {
+    area: 'export',
+    paths: {
+      '/api/raw/v1/export/create.json': { get: create, post: { ...create, ...formBody } },
+      '/api/raw/v1/export/get.json': { get: getRaw, post: getRaw },
+      '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
+      '/api/report/v1/file/get.json': { get: getReport, post: getReport },
+      '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
+      '/files/{id}/{name}': { get: download, head: download },
+      ...Object.fromEntries(dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: describeDictionary(name) }])),
+    },
+    components: {
+      schemas,
+      securitySchemes: {
+        basic: { type: 'http', scheme: 'basic', description: 'API user id and secret.' },
+        authHmac: { type: 'apiKey', in: 'header', name: 'Authorization', description: 'AuthHMAC <API user id>:<base64 of HMAC-SHA1 over METHOD & encoded URL & encoded body>.' },
+      },
+    },
+  };
+}

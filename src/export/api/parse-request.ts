@@ -1,0 +1,157 @@
+import { quote, type Arguments } from './arguments.ts';
+import { badRequest, isRefusal, type Refusal } from './envelope.ts';
+import { parameters, parametersByName, setSizeLimit, type Parameter } from './parameters.ts';
+import type { ExportRequest, SecondsSpan } from '../jobs/export-spec.ts';
+import type { ZoneDays } from './calendar.ts';
+
+/** The values of each parameter given, each accepted by its rule. */
+type Values = ReadonlyMap<string, readonly string[]>;
+
+/** service.md 2.4: an availability bound must be this far back. */
+const availabilityLagSeconds = 3 * 3600;
+const defaultTimezone = 'Europe/Moscow';
+/** Filters on values that no imported event has. */
+const unknowableNames = ['idAd', 'idCampaign', 'idCountry', 'idPartner', 'isVerified', 'idPurchaseType', 'rooted', 'idAdMediator'];
+
+function refuseValue(parameter: Parameter, value: string): Refusal {
+  const { name, rule } = parameter;
+  if (name === 'event') return badRequest(`Argument event is not in the allowed set: ${quote(value)}; allowed: ${rule.allowed}`);
+  return badRequest(`Argument ${name} is invalid: ${quote(value)}; allowed: ${rule.allowed}`);
+}
+
+function parseValues(parameter: Parameter, given: readonly string[]): readonly string[] | Refusal {
+  const { name, shape, rule } = parameter;
+  const texts = new Set(shape === 'set' ? given.flatMap((text) => text.split(',')) : given);
+  if (shape === 'one' && texts.size > 1) return badRequest(`Argument ${name} takes one value, ${texts.size} are given: ${[...texts].slice(0, 5).map(quote).join(', ')}`);
+  if (texts.size >= setSizeLimit) return badRequest(`Argument ${name} is too large: ${texts.size} values, the set size must be below ${setSizeLimit}`);
+  const values = new Set<string>();
+  for (const text of texts) {
+    const value = rule.accept(text);
+    if (value === undefined) return refuseValue(parameter, text);
+    values.add(value);
+  }
+  return [...values];
+}
+
+/** Checks each argument by itself, in the order of the parameters; unknown names first. */
+function parseEach(given: Arguments): Values | Refusal {
+  for (const name of given.keys()) {
+    if (!parametersByName.has(name)) return badRequest(`Argument ${quote(name)} is unknown; allowed: ${parameters.map((parameter) => parameter.name).join(', ')}`);
+  }
+  const values = new Map<string, readonly string[]>();
+  for (const parameter of parameters) {
+    const texts = given.get(parameter.name);
+    const required = parameter.name === 'event' || parameter.name === 'selectors';
+    if (required && (texts === undefined || texts.every((text) => text === ''))) return badRequest(`Argument ${parameter.name} is expected but not set`);
+    if (texts === undefined) continue;
+    const event = values.get('event')?.[0] ?? '';
+    if (parameter.events !== undefined && !parameter.events.includes(event)) {
+      return badRequest(`Argument ${parameter.name} does not suit event ${event}; it is only for ${parameter.events.join(', ')}`);
+    }
+    const parsed = parseValues(parameter, texts);
+    if (isRefusal(parsed)) return parsed;
+    values.set(parameter.name, parsed);
+  }
+  return values;
+}
+
+interface Bounds {
+  readonly names: readonly [string, string];
+  readonly from: number | undefined;
+  readonly to: number | undefined;
+}
+
+function readBounds(values: Values, from: string, to: string): Bounds {
+  const read = (name: string): number | undefined => {
+    const value = values.get(name)?.[0];
+    return value === undefined ? undefined : Number(value);
+  };
+  return { names: [from, to], from: read(from), to: read(to) };
+}
+
+/** Checks the order of two timestamps and that neither passes `latest`; `limit` says what that is. */
+function refuseBounds({ names, from, to }: Bounds, latest: number, limit: string): Refusal | undefined {
+  for (const [name, value] of [[names[0], from], [names[1], to]] as const) {
+    if (value !== undefined && value > latest) return badRequest(`Argument ${name} is invalid: ${value} must be ${limit}`);
+  }
+  if (from !== undefined && to !== undefined && from > to) return badRequest(`Argument ${names[0]} is invalid: ${from} must not be after ${names[1]} ${to}`);
+  return undefined;
+}
+
+function toSpan({ from, to }: Bounds): SecondsSpan {
+  return { ...(from === undefined ? {} : { fromSeconds: from }), ...(to === undefined ? {} : { beforeSeconds: to + 1 }) };
+}
+
+/** The days of a request: a span that holds them, and the dates themselves where the span holds moments of others. */
+type Days = Pick<ExportRequest, 'eventTime' | 'localDates'>;
+
+async function parseDays(values: Values, zone: string, nowMs: number, days: ZoneDays): Promise<Days | Refusal> {
+  const from = values.get('dateFrom')?.[0];
+  const to = values.get('dateTo')?.[0];
+  if (from === undefined || to === undefined) return { eventTime: {} };
+  const today = await days.currentDate(zone, nowMs);
+  for (const [name, date] of [['dateFrom', from], ['dateTo', to]] as const) {
+    if (date > today) return badRequest(`Argument ${name} is invalid: ${quote(date)} must not be after the current date, ${today} in ${zone}`);
+  }
+  if (from > to) return badRequest(`Argument dateFrom is invalid: ${quote(from)} must not be after dateTo ${quote(to)}`);
+  const [begin, end] = [await days.beginOf(zone, from), await days.beginOf(zone, days.nextDay(to))];
+  const eventTime = { fromSeconds: begin.firstSeconds, beforeSeconds: end.settledSeconds };
+  const isExact = begin.firstSeconds === begin.settledSeconds && end.firstSeconds === end.settledSeconds;
+  return isExact ? { eventTime } : { eventTime, localDates: { from, to } };
+}
+
+function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
+  const from = Math.max(a.fromSeconds ?? -Infinity, b.fromSeconds ?? -Infinity);
+  const before = Math.min(a.beforeSeconds ?? Infinity, b.beforeSeconds ?? Infinity);
+  return { ...(from === -Infinity ? {} : { fromSeconds: from }), ...(before === Infinity ? {} : { beforeSeconds: before }) };
+}
+
+function refusePairs(values: Values): Refusal | undefined {
+  let pairs = 0;
+  for (const [first, second] of [['dateFrom', 'dateTo'], ['tsFrom', 'tsTo']] as const) {
+    if (values.has(first) && values.has(second)) pairs += 1;
+    else if (values.has(first)) return badRequest(`Argument ${second} is expected but not set: ${first} needs it`);
+    else if (values.has(second)) return badRequest(`Argument ${first} is expected but not set: ${second} needs it`);
+  }
+  return pairs > 0 ? undefined : badRequest('At least one complete pair is expected but not set: dateFrom with dateTo, or tsFrom with tsTo');
+}
+
+/**
+ * Parses the arguments of a create call by the rules of service.md 2.4. The first thing wrong is the refusal; its
+ * detail names the argument, the value and what is allowed.
+ */
+export async function parseExportRequest(given: Arguments, nowMs: number, days: ZoneDays): Promise<ExportRequest | Refusal> {
+  const values = parseEach(given);
+  if (isRefusal(values)) return values;
+  const nowSeconds = Math.floor(nowMs / 1000);
+  const timezone = values.get('timezone')?.[0] ?? defaultTimezone;
+  const timestamps = readBounds(values, 'tsFrom', 'tsTo');
+  const availability = readBounds(values, 'availabilityTsFrom', 'availabilityTsTo');
+  const refusal =
+    refusePairs(values) ??
+    refuseBounds(timestamps, nowSeconds, `not after the current timestamp, ${nowSeconds}`) ??
+    refuseBounds(availability, nowSeconds - availabilityLagSeconds - 1, `less than the current timestamp minus 3 hours, ${nowSeconds - availabilityLagSeconds}`);
+  if (refusal !== undefined) return refusal;
+  const dates = await parseDays(values, timezone, nowMs, days);
+  if (isRefusal(dates)) return dates;
+
+  const set = (name: 'idApp' | 'SDKKey' | 'idAccount' | 'idProject' | 'eventName') => {
+    const list = values.get(name);
+    return list === undefined ? {} : { [name]: list };
+  };
+  return {
+    event: values.get('event')?.[0] ?? '',
+    selectors: values.get('selectors') ?? [],
+    timezone,
+    eventTime: intersect(dates.eventTime, toSpan(timestamps)),
+    ...(dates.localDates === undefined ? {} : { localDates: dates.localDates }),
+    availableAt: toSpan(availability),
+    ...set('idApp'),
+    ...set('SDKKey'),
+    ...set('idAccount'),
+    ...set('idProject'),
+    ...set('eventName'),
+    eventNameInvert: values.get('eventNameInvert')?.[0] === '1',
+    unknowable: Object.fromEntries(unknowableNames.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : []))),
+  };
+}

@@ -1,0 +1,71 @@
+import type { User } from '../../access/access.ts';
+import { archiveName, isInProgress, type ReportJob } from '../../reports/reports.ts';
+import { signLink } from '../../reports/signed-links.ts';
+import type { SigningKeys } from '../../reports/signing-keys.ts';
+import { holderOf } from './link-holders.ts';
+
+/** Turns requests into the data objects of the API's answers. */
+export interface Answers {
+  /** The report area's view (service.md 2.5): three states. The links in it are the user's own. */
+  report(job: ReportJob, user: User, baseUrl: string): Record<string, unknown>;
+  /** The raw-export area's view (clients.md): five states. The links in it are the user's own. */
+  raw(job: ReportJob, user: User, baseUrl: string): Record<string, unknown>;
+  /** A line of the list. */
+  summary(job: ReportJob): Record<string, unknown>;
+}
+
+const seconds = (ms: number): string => String(Math.floor(ms / 1000));
+
+function reportStatus(job: ReportJob): string {
+  if (isInProgress(job)) return 'In progress';
+  return job.state === 'success' ? 'Success!' : 'Error occurred';
+}
+
+function rawStatus(job: ReportJob): string {
+  if (job.state === 'user_failed') return 'User error occurred';
+  return job.state === 'canceled' ? 'Canceled by user' : reportStatus(job);
+}
+
+/** Creates the answers. Links are signed anew for every answer with the key of the moment; their end is fixed when the request ends. */
+export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => number): Answers {
+  function result(job: ReportJob, user: User, baseUrl: string): Record<string, unknown> {
+    if (isInProgress(job)) return { progress: `${progress(job)}%` };
+    if (job.state !== 'success') return {};
+    const expiresSeconds = job.expiresSeconds ?? 0;
+    const holder = holderOf(user);
+    const link = (name: string) => ({ link: `${baseUrl}${signLink(keys, { id: job.id, name, expiresSeconds, holder })}`, timestampExpires: String(expiresSeconds) });
+    return {
+      files: (job.files ?? []).map(({ name, rows, bytes, sha256 }) => ({ ...link(name), rows, bytes, sha256 })),
+      archive: link(archiveName(job)),
+    };
+  }
+
+  return {
+    report: (job, user, baseUrl) => ({ idReportFile: String(job.id), status: reportStatus(job), ...result(job, user, baseUrl) }),
+    raw: (job, user, baseUrl) => ({
+      idRawExport: String(job.id),
+      idReportFile: String(job.id),
+      status: rawStatus(job),
+      ...(isInProgress(job) ? { isCancellable: true } : {}),
+      ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
+      ...result(job, user, baseUrl),
+    }),
+    summary: (job) => ({
+      idReportFile: String(job.id),
+      idRawExport: String(job.id),
+      event: job.event,
+      status: rawStatus(job),
+      timestampCreated: seconds(job.createdMs),
+      ...(isInProgress(job) ? { progress: `${progress(job)}%` } : {}),
+      ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
+      ...(job.expiresSeconds === undefined ? {} : { timestampExpires: String(job.expiresSeconds) }),
+      ...(job.files === undefined
+        ? {}
+        : {
+            files: job.files.length,
+            rows: job.files.reduce((sum, file) => sum + file.rows, 0),
+            bytes: job.files.reduce((sum, file) => sum + file.bytes, 0),
+          }),
+    }),
+  };
+}

@@ -1,0 +1,35 @@
+import type { ReportFile } from '../../reports/reports.ts';
+import type { ExportApp, ExportRequest } from './export-spec.ts';
+
+/** Everything an export worker is told: it reads no settings and no other state of the service. */
+export interface WorkerPlan {
+  readonly request: ExportRequest;
+  /** The apps whose rows the caller may have. */
+  readonly apps: readonly ExportApp[];
+  /** Folder of the lake's `events` table. */
+  readonly tableDir: string;
+  /** The attempt's own folder, empty: the files of the result are left in it, and nothing else. */
+  readonly folder: string;
+  /** Beginning of each file name. */
+  readonly stem: string;
+  readonly limits: WorkerLimits;
+}
+
+export interface WorkerLimits {
+  readonly maxRows: number;
+  /** Bytes of CSV, before compression. */
+  readonly maxBytes: number;
+  /** A CSV up to this size is one plain file; 0: never. */
+  readonly singleFileMaxBytes: number;
+  readonly partMaxBytes: number;
+  readonly memoryMb: number;
+  readonly threads: number;
+}
+
+/** How a worker's run ended. `user`: the request asks for more than the limits allow. `disk`: no space was left. `damage`: a file of the lake is not what was written. */
+export type WorkerOutcome =
+  | { readonly kind: 'done'; readonly files: readonly ReportFile[]; readonly snapshotVersion: number; readonly filesRead: number }
+  | { readonly kind: 'failed'; readonly reason: 'user' | 'disk' | 'damage' | 'error'; readonly error: string };
+
+/** What a worker tells its parent. */
+export type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;

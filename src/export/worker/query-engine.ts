@@ -1,0 +1,137 @@
+import type { DuckDBConnection, DuckDBType, DuckDBValue } from '@duckdb/node-api';
+import { duckdbApi, findErrorCode } from '../../lake/sql/duckdb.ts';
+import { describeFileSql } from '../../lake/table-schema.ts';
+import { AppError } from '../../runtime/errors.ts';
+import type { BoundValue, ExportQuery } from './query.ts';
+import type { ExportApp } from '../jobs/export-spec.ts';
+
+const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
+
+/** An engine that reads the data files of one export and writes one CSV file, and can do nothing else. */
+export interface QueryEngine {
+  /** The columns of one of the files, as `hasColumns` (table-schema.ts) takes them. */
+  describe(file: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
+  /** Counts the rows of the query. */
+  count(query: ExportQuery): Promise<number>;
+  /** Writes the result as CSV with a header row: RFC 4180 quoting, LF, rows in the order of the files. Returns the number of rows. */
+  copyToCsv(query: ExportQuery, file: string): Promise<number>;
+  /** Share of the running statement that is done, 0 to 1. */
+  progress(): number;
+  interrupt(): void;
+  close(): void;
+}
+
+export interface QueryEngineOptions {
+  /** Absolute paths; the first holds every column, so that the list is never empty. */
+  readonly files: readonly string[];
+  readonly apps: readonly ExportApp[];
+  /** As the query has it. */
+  readonly inline: boolean;
+  /** Folders the engine may touch: the table's, and the one it writes into. */
+  readonly folders: readonly string[];
+  readonly tempDir: string;
+  readonly memoryMb: number;
+  readonly threads: number;
+}
+
+function wrap(error: unknown): AppError {
+  const message = error instanceof Error ? error.message : String(error);
+  return new AppError(findErrorCode(message), `duckdb: ${message}`, { cause: error });
+}
+
+function bind(values: Readonly<Record<string, BoundValue>>): [Record<string, DuckDBValue>, Record<string, DuckDBType>] {
+  const bound: Record<string, DuckDBValue> = {};
+  const types: Record<string, DuckDBType> = {};
+  for (const [name, value] of Object.entries(values)) {
+    if (typeof value === 'object') {
+      bound[name] = listValue([...value]);
+      types[name] = LIST(typeof value[0] === 'bigint' ? BIGINT : VARCHAR);
+    } else {
+      bound[name] = value;
+      types[name] = typeof value === 'bigint' ? BIGINT : VARCHAR;
+    }
+  }
+  return [bound, types];
+}
+
+async function defineApps(connection: DuckDBConnection, apps: readonly ExportApp[]): Promise<void> {
+  const [values, types] = bind({
+    ids: apps.map((app) => BigInt(app.idApp)),
+    keys: apps.map((app) => app.sdkKey),
+    titles: apps.map((app) => app.title),
+    platforms: apps.map((app) => app.platform),
+    accounts: apps.map((app) => BigInt(app.idAccount)),
+    projects: apps.map((app) => (app.idProject === undefined ? '' : String(app.idProject))),
+  });
+  await connection.run(
+    `CREATE TEMP TABLE apps AS SELECT unnest($ids) AS id_app, unnest($keys) AS sdk_key, unnest($titles) AS title, unnest($platforms) AS platform,
+       unnest($accounts) AS id_account, nullif(unnest($projects), '') AS id_project`,
+    values,
+    types,
+  );
+}
+
+/**
+ * Opens the engine and locks it in: its own limits first, then the folders, then no other outside access, then no
+ * further change of settings. The order matters: each step forbids what the one before needed. The lock does not tell
+ * reading from writing; the process is the last wall.
+ */
+export async function openQueryEngine(options: QueryEngineOptions): Promise<QueryEngine> {
+  const { files } = options;
+  const instance = await DuckDBInstance.create(':memory:', {
+    memory_limit: `${options.memoryMb}MiB`,
+    threads: String(options.threads),
+    temp_directory: options.tempDir,
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+  });
+  const connection = await instance.connect();
+  try {
+    await connection.run("SET TimeZone = 'UTC'");
+    await connection.run('SET enable_progress_bar = true');
+    await connection.run('SET enable_progress_bar_print = false');
+    // Turning a set into a join would lose the order of the rows.
+    if (options.inline) await connection.run("SET disabled_optimizers = 'in_clause'");
+    const folders = options.folders.map((folder) => `'${folder.replaceAll("'", "''")}'`).join(', ');
+    await connection.run(`SET allowed_directories = [${folders}]`);
+    await connection.run('SET enable_external_access = false');
+    await connection.run('SET lock_configuration = true');
+    await defineApps(connection, options.apps);
+  } catch (error) {
+    connection.closeSync();
+    instance.closeSync();
+    throw wrap(error);
+  }
+  return {
+    async describe(file) {
+      try {
+        return (await connection.runAndReadAll(describeFileSql(file))).getRowObjectsJS();
+      } catch (error) {
+        throw wrap(error);
+      }
+    },
+    async count(query) {
+      try {
+        const result = await connection.runAndReadAll(query.count, ...bind({ ...query.filterValues, files }));
+        return Number(result.getRows()[0]?.[0]);
+      } catch (error) {
+        throw wrap(error);
+      }
+    },
+    async copyToCsv(query, file) {
+      try {
+        const [values, types] = bind({ ...query.filterValues, ...query.selectValues, files, file });
+        const result = await connection.runAndReadAll(`COPY (${query.select}) TO $file (FORMAT csv, HEADER true, DELIMITER ',', QUOTE '"', ESCAPE '"')`, values, types);
+        return Number(result.getRows()[0]?.[0]);
+      } catch (error) {
+        throw wrap(error);
+      }
+    },
+    progress: () => Math.min(1, Math.max(0, connection.progress.percentage / 100)),
+    interrupt: () => connection.interrupt(),
+    close() {
+      connection.closeSync();
+      instance.closeSync();
+    },
+  };
+}

@@ -1,0 +1,159 @@
+import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { pruneFiles } from '../../lake/files/prune.ts';
+import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
+import { hasColumns } from '../../lake/table-schema.ts';
+import { assertFilesWhole } from '../../lake/files/verify-files.ts';
+import type { ReportFile } from '../../reports/reports.ts';
+import { syncFolder } from '../../runtime/files/durable-file.ts';
+import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { keepSingleFile, writeParts } from './csv-parts.ts';
+import { buildQuery, fileFilter, headerRow, isEmptyResult } from './query.ts';
+import { openQueryEngine, type QueryEngine } from './query-engine.ts';
+import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
+
+/** The share of the work that the query has; the rest is compression. */
+const queryPercent = 70;
+const lastPercent = 99;
+const watchEveryMs = 200;
+/** What the process may take beside DuckDB's buffers before it is ended: the buffer limit does not bind everything. */
+const memorySlackBytes = 768 * 1024 * 1024;
+
+/** The request asks for more than the limits allow; told to the user, and never tried again. */
+class LimitError extends Error {}
+
+const tooManyRows = 'Too many lines in export';
+const tooManyBytes = 'Too many bytes in export';
+
+async function sizeOf(file: string): Promise<number> {
+  try {
+    return (await stat(file)).size;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return 0;
+    throw error;
+  }
+}
+
+/** Runs a statement while watching its progress, the size of its output, and the memory of the process. */
+async function watch<T>(engine: QueryEngine, csvFile: string, plan: WorkerPlan, onPercent: (percent: number) => void, statement: Promise<T>): Promise<T> {
+  let stopped: Error | undefined;
+  let looking = false;
+  const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
+  async function look(): Promise<void> {
+    onPercent(Math.floor(engine.progress() * queryPercent));
+    if ((await sizeOf(csvFile)) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
+    if (process.memoryUsage.rss() > memoryLimit) stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
+    if (stopped !== undefined) engine.interrupt();
+  }
+  const timer = setInterval(() => {
+    if (looking) return;
+    looking = true;
+    void look()
+      .catch(() => undefined)
+      .finally(() => {
+        looking = false;
+      });
+  }, watchEveryMs);
+  try {
+    const result = await statement;
+    if (stopped !== undefined) throw stopped;
+    return result;
+  } catch (error) {
+    throw stopped ?? error;
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+/** What a query runs on. */
+interface QueryJob extends Pick<Snapshot, 'emptyFile' | 'schemaString'> {
+  readonly plan: WorkerPlan;
+  readonly files: readonly DataFile[];
+  readonly csvFile: string;
+  readonly tempDir: string;
+}
+
+/** Runs the query of the request into one CSV file, an old one replaced. `lean` as in `buildQuery`, on one thread. */
+async function runQuery({ emptyFile, schemaString, ...job }: QueryJob, onPercent: (percent: number) => void, lean: boolean): Promise<number> {
+  const { plan, files, csvFile, tempDir } = job;
+  const { request, apps, limits } = plan;
+  const query = buildQuery(request, apps, lean);
+  const engine = await openQueryEngine({
+    files: [emptyFile, ...files.map((file) => file.absolutePath)],
+    apps,
+    inline: query.inline,
+    folders: [plan.tableDir, plan.folder],
+    tempDir,
+    memoryMb: limits.memoryMb,
+    threads: lean ? 1 : limits.threads,
+  });
+  try {
+    if (!hasColumns(await engine.describe(emptyFile), schemaString)) throw new AppError('corrupt', `${emptyFile} is damaged: it has not the table's columns`, { hint: 'Remove it: the next start writes it.' });
+    const atMost = files.reduce((sum, file) => sum + (file.numRecords ?? Infinity), 0);
+    if (atMost > limits.maxRows && (await watch(engine, csvFile, plan, () => undefined, engine.count(query))) > limits.maxRows) throw new LimitError(tooManyRows);
+    return await watch(engine, csvFile, plan, onPercent, engine.copyToCsv(query, csvFile));
+  } finally {
+    engine.close();
+  }
+}
+
+/** Writes the result of the request as one CSV file; returns its rows, without the header. */
+async function writeCsv(plan: WorkerPlan, { emptyFile, schemaString }: Snapshot, files: readonly DataFile[], csvFile: string, tempDir: string, onPercent: (percent: number) => void): Promise<number> {
+  if (files.length === 0) {
+    await writeFile(csvFile, headerRow(plan.request), { mode: 0o600 });
+    return 0;
+  }
+  await assertFilesWhole(files);
+  const run = (lean: boolean): Promise<number> => runQuery({ plan, files, csvFile, tempDir, emptyFile, schemaString }, onPercent, lean);
+  return run(false).catch((error: unknown) => {
+    // Wide rows: once more in the way that needs the least memory.
+    if (!isAppError(error, 'memory')) throw error;
+    return run(true);
+  });
+}
+
+async function makeFiles(plan: WorkerPlan, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
+  const { request, apps, folder, stem, limits } = plan;
+  const tempDir = path.join(folder, 'work');
+  await mkdir(tempDir, { mode: 0o700 });
+  const csvFile = path.join(tempDir, 'result.csv');
+  const snapshot = await readSnapshot(plan.tableDir);
+  const files = isEmptyResult(request, apps) ? [] : pruneFiles(snapshot.files, fileFilter(request, apps));
+  const rows = await writeCsv(plan, snapshot, files, csvFile, tempDir, onPercent);
+  onPercent(queryPercent);
+
+  const csvBytes = await sizeOf(csvFile);
+  if (csvBytes > limits.maxBytes) throw new LimitError(tooManyBytes);
+  const onProgress = (share: number): void => onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
+  const result: ReportFile[] =
+    csvBytes <= limits.singleFileMaxBytes
+      ? [await keepSingleFile(csvFile, rows, folder, stem)]
+      : await writeParts(csvFile, csvBytes, { folder, stem, partMaxBytes: limits.partMaxBytes, onProgress });
+  const counted = result.reduce((sum, file) => sum + file.rows, 0);
+  if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query gave ${rows}`);
+  await rm(tempDir, { recursive: true, force: true });
+  await syncFolder(folder);
+  return { kind: 'done', files: result, snapshotVersion: snapshot.version, filesRead: files.length };
+}
+
+/**
+ * Runs an export from one snapshot of the lake to durable files in the attempt's folder. `onPercent` is told how far it
+ * is, 0 to 99, never less than before. Never throws: what went wrong is the outcome, and the folder is then the caller's
+ * to remove.
+ */
+export async function runExport(plan: WorkerPlan, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
+  let told = 0;
+  const tell = (percent: number): void => {
+    if (percent <= told) return;
+    told = Math.min(percent, lastPercent);
+    onPercent(told);
+  };
+  try {
+    return await makeFiles(plan, tell);
+  } catch (error) {
+    if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
+    const full = isAppError(error, 'disk') || isSystemError(error, 'ENOSPC', 'EDQUOT');
+    const damaged = isAppError(error, 'corrupt') && !error.retryable;
+    return { kind: 'failed', reason: full ? 'disk' : damaged ? 'damage' : 'error', error: describeError(error) };
+  }
+}

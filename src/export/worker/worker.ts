@@ -1,0 +1,24 @@
+import { getPriority, setPriority } from 'node:os';
+import { runExport } from './run-export.ts';
+import type { WorkerMessage, WorkerPlan } from '../jobs/worker-messages.ts';
+
+/**
+ * The export worker's entry: one process, one attempt of one request. It gets its plan as its first message, answers
+ * with progress and one outcome, and ends when its parent has let go of the channel. When the parent dies the worker
+ * dies with it, at once: the next parent starts the attempt anew, in another folder.
+ */
+
+/** Exports give way to import: the scheduler's niceness, 0 to 19. */
+const niceness = 5;
+
+function tell(message: WorkerMessage): void {
+  process.send?.(message, undefined, undefined, () => undefined);
+}
+
+// Where the operator has made the service nicer still, an ordinary user may not take that back.
+if (getPriority() < niceness) setPriority(niceness);
+// DuckDB's threads may be busy in the middle of a query: only SIGKILL ends them without waiting.
+process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
+process.once('message', (plan) => {
+  void runExport(plan as WorkerPlan, (percent) => tell({ kind: 'progress', percent })).then(tell);
+});

@@ -1,0 +1,159 @@
+import { fingerprintSql, isKeyedSql, placeSql, requestKeySql } from '../../datasets/event-id.ts';
+import { sqlList, type Duckdb } from '../sql/duckdb.ts';
+import type { DataFile } from '../log/snapshot.ts';
+import { assertFilesWhole } from '../files/verify-files.ts';
+
+/** How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of the repeat. */
+export const dedupeWindowMs = 24 * 3600 * 1000;
+
+/**
+ * Which rows of `batch` are not to be written, and why. The rows are in the temporary table `dropped`, by rowid. Those that
+ * are to be written are in the table `batch_keys`, for the memory of keys.
+ */
+export interface Verdict {
+  /** The same events again: dropped, and counted. */
+  readonly repeats: number;
+  /** Rowids of events whose key stands for another request: kept as failed events. */
+  readonly reused: readonly number[];
+  /** Among the rows to write are some under an Idempotency-Key. */
+  readonly addsKeys: boolean;
+}
+
+/**
+ * The rule that a batch is judged by. `stream`: the rows came in the order in which they were received. One that was received
+ * before a known one, and comes after it, shows that the clock was set back: it is a repeat however far. `failed`: the rows
+ * may be much older than what the lake has, which says nothing about them.
+ */
+export type DedupeRule = 'stream' | 'failed';
+
+/** An id that is known, or asked for, in its parts. */
+const keyColumns = `${requestKeySql('event_id')} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
+
+/** SQL that reads the keyed ids of a table of events into the columns of `recent_keys`. */
+export const readKeysSql = (source: string, where: string): string =>
+  `SELECT ${keyColumns}, epoch_ms(received_at) AS ms FROM ${source} WHERE ${isKeyedSql('event_id')} AND ${where}`;
+
+/** Creates the tables that a batch is judged with. */
+export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
+  // `place` is NULL where the request is known and the event could not be stored.
+  for (const name of ['recent_keys', 'batch_keys']) await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (key UUID, print BIGINT, place SMALLINT, ms BIGINT)`);
+  await duckdb.run('CREATE OR REPLACE TEMP TABLE stored_before (r BIGINT)');
+  await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
+}
+
+/** Files that may have an event of the batch: the same event was received at the same time. */
+async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Promise<DataFile[]> {
+  const [range] = await duckdb.rows('SELECT epoch_ms(min(received_at)) AS low, epoch_ms(max(received_at)) AS high FROM batch WHERE NOT bad');
+  const [low, high] = [Number(range?.['low']), Number(range?.['high'])];
+  return files.filter(({ minValues, maxValues }) => !(Date.parse(String(maxValues['received_at'])) + 1 < low) && !(Date.parse(String(minValues['received_at'])) > high));
+}
+
+/** Looks every event of the batch up in files of the lake, whatever its kind: the stream may have delivered it before, under another sequence. */
+export async function lookUpEvents(duckdb: Duckdb, lakeFiles: readonly DataFile[]): Promise<void> {
+  const files = await findLookUpFiles(duckdb, lakeFiles);
+  if (files.length === 0) return;
+  // An id that a damaged file no longer shows would be stored again.
+  await assertFilesWhole(files);
+  // A keyed id may come again after its time, received later: then it is another event.
+  await duckdb.run(
+    `INSERT INTO stored_before SELECT rowid FROM batch
+     WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false))`,
+  );
+}
+
+/** Forgets what was looked up for the batch before. */
+export async function forgetLookUps(duckdb: Duckdb): Promise<void> {
+  await duckdb.run('DELETE FROM stored_before');
+}
+
+/** Drops what was found in the lake, and events that are in the batch twice. */
+async function dropKnown(duckdb: Duckdb): Promise<void> {
+  await duckdb.run(
+    `INSERT INTO dropped SELECT r, 'repeat'
+     FROM (SELECT rowid AS r, row_number() OVER (PARTITION BY event_id, received_at ORDER BY rowid) AS n FROM batch WHERE NOT bad)
+     WHERE n > 1 OR r IN (SELECT r FROM stored_before)`,
+  );
+}
+
+/** Reads the keyed ids of the batch into `asked`, in the order in which they are judged. A bad row stands for its request, not for its event. */
+async function readAsked(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
+  await duckdb.run(
+    `CREATE OR REPLACE TEMP TABLE asked AS
+     SELECT * REPLACE (CASE WHEN NOT bad THEN place END AS place)
+     FROM (SELECT ${keyColumns}, epoch_ms(received_at) AS ms, bad, rowid AS r, ${rule === 'stream' ? 'rowid' : 'row_number() OVER (ORDER BY received_at, rowid)'} AS n
+       FROM batch WHERE ${isKeyedSql('event_id')} AND length(event_id) = 36 AND rowid NOT IN (SELECT r FROM dropped))
+     WHERE key IS NOT NULL AND print IS NOT NULL AND ms IS NOT NULL`,
+  );
+}
+
+async function countAsked(duckdb: Duckdb): Promise<number> {
+  const [row] = await duckdb.rows('SELECT count(*) AS n FROM asked');
+  return Number(row?.['n']);
+}
+
+/** Judges what is asked by known ids: the same event is a repeat, the same key for another request is refused, whole as it is. */
+async function judgeBy(duckdb: Duckdb, known: 'recent_keys' | 'batch_keys', rule: DedupeRule): Promise<void> {
+  const isNear = rule === 'stream' ? `asked.ms - known.ms <= ${dedupeWindowMs}` : `abs(asked.ms - known.ms) <= ${dedupeWindowMs}`;
+  await duckdb.run(
+    `INSERT INTO dropped
+     WITH known AS MATERIALIZED (SELECT * FROM ${known} WHERE key IN (SELECT key FROM asked)),
+     stored AS (SELECT DISTINCT asked.r FROM asked JOIN known ON known.key = asked.key AND known.print = asked.print AND known.place = asked.place AND ${isNear}),
+     requests AS (SELECT DISTINCT key, print, ms FROM known),
+     others AS (SELECT asked.r FROM asked JOIN requests AS known ON known.key = asked.key AND ${isNear} GROUP BY asked.r, asked.print HAVING NOT bool_or(known.print = asked.print))
+     SELECT r, 'repeat' FROM stored
+     UNION ALL SELECT r, CASE WHEN bad THEN 'bad' ELSE 'key_reused' END FROM asked WHERE r IN (SELECT r FROM others)`,
+  );
+  await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM dropped)');
+}
+
+/** Takes the first request of each key that is still asked for: it is what the key stands for from then on. */
+async function acceptFirst(duckdb: Duckdb): Promise<void> {
+  // A request has one time of receipt. The same one twice in the same millisecond is one request whose events come twice.
+  await duckdb.run(
+    `CREATE OR REPLACE TEMP TABLE accepted AS
+     SELECT asked.* FROM asked JOIN (SELECT key, arg_min(print, n) AS print, arg_min(ms, n) AS ms FROM asked GROUP BY key) AS firsts USING (key, print, ms)`,
+  );
+  await duckdb.run('INSERT INTO batch_keys SELECT DISTINCT key, print, place, ms FROM accepted');
+  await duckdb.run(
+    `INSERT INTO dropped SELECT r, 'repeat'
+     FROM accepted JOIN (SELECT key, place, min(n) AS n FROM accepted WHERE place IS NOT NULL GROUP BY key, place HAVING count(*) > 1) AS twice USING (key, place) WHERE accepted.n > twice.n`,
+  );
+  await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM accepted)');
+}
+
+async function judgeKeys(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
+  await readAsked(duckdb, rule);
+  if ((await countAsked(duckdb)) === 0) return;
+  await judgeBy(duckdb, 'recent_keys', rule);
+  // One round for most batches: more where a key comes again after its time, or with an event that could not be stored before.
+  while ((await countAsked(duckdb)) > 0) {
+    await acceptFirst(duckdb);
+    if ((await countAsked(duckdb)) > 0) await judgeBy(duckdb, 'batch_keys', rule);
+  }
+}
+
+/**
+ * Judges the rows of `batch` by the ids in `recent_keys`, which must have those received within the window around each row,
+ * and by each other, in their order. All rows of a request share its verdict, except that each event is a repeat by itself.
+ * Can be repeated for the same batch.
+ */
+export async function judgeBatch(duckdb: Duckdb, rule: DedupeRule, lookedUp: boolean): Promise<Verdict> {
+  await duckdb.run('DELETE FROM dropped');
+  await duckdb.run('DELETE FROM batch_keys');
+  if (lookedUp) await dropKnown(duckdb);
+  await judgeKeys(duckdb, rule);
+  const [counts] = await duckdb.rows(
+    `SELECT (SELECT count(*) FROM dropped WHERE verdict = 'repeat') AS repeats, (SELECT count(*) FROM batch_keys WHERE place IS NOT NULL) AS keys`,
+  );
+  const reused = await duckdb.rows("SELECT r::INTEGER AS r FROM dropped WHERE verdict = 'key_reused' ORDER BY r");
+  return { repeats: Number(counts?.['repeats']), reused: reused.map((row) => Number(row['r'])), addsKeys: Number(counts?.['keys']) > 0 };
+}
+
+/** Whole hours in which keyed events of the batch were received, Unix milliseconds of their beginnings, in order. */
+export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<number[]> {
+  const rows = await duckdb.rows(
+    `SELECT DISTINCT (epoch_ms(received_at) // ${hourMs}) * ${hourMs} AS hour FROM batch WHERE ${isKeyedSql('event_id')} AND received_at IS NOT NULL ORDER BY hour`,
+  );
+  return rows.map((row) => Number(row['hour']));
+}
+

@@ -1,0 +1,107 @@
+import path from 'node:path';
+import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
+import { AppError } from '../../runtime/errors.ts';
+import type { AddAction, FileStats } from '../log/actions.ts';
+import { sqlText, type Duckdb } from '../sql/duckdb.ts';
+import { hashFile } from './file-checks.ts';
+
+/** What writing a Parquet file has told about it. */
+export interface WrittenFile {
+  readonly sizeBytes: number;
+  readonly numRecords: number;
+  readonly stats: FileStats;
+  /** Hash of its bytes, hex. */
+  readonly sha256: string;
+}
+
+/** The columns whose minimum and maximum readers prune by, and how each value stands in the log. */
+const statColumns: Readonly<Record<string, (value: string) => unknown>> = {
+  event_id: String,
+  kind: String,
+  date: String,
+  id_app: Number,
+  event_time: toIsoTime,
+  received_at: toIsoTime,
+  available_at: toIsoTime,
+};
+
+/** DuckDB writes `2023-11-14 22:13:20.123+00` (TimeZone is UTC); the log wants ISO 8601 with milliseconds, which is all our times have. */
+function toIsoTime(value: string): string {
+  return new Date(`${value.replace(' ', 'T').replace(/\+00$/, '')}Z`).toISOString();
+}
+
+interface ColumnStatistics {
+  readonly key: string;
+  readonly value: readonly { readonly key: string; readonly value: string }[];
+}
+
+function toStats(numRecords: number, statistics: readonly ColumnStatistics[]): FileStats {
+  const minValues: Record<string, unknown> = {};
+  const maxValues: Record<string, unknown> = {};
+  const nullCount: Record<string, number> = {};
+  for (const { key, value } of statistics) {
+    const column = key.slice(1, -1);
+    const convert = statColumns[column];
+    if (convert === undefined) continue;
+    const known = new Map(value.map((entry) => [entry.key, entry.value]));
+    const min = known.get('min');
+    const max = known.get('max');
+    if (min !== undefined && max !== undefined) {
+      minValues[column] = convert(min);
+      maxValues[column] = convert(max);
+    }
+    const nulls = known.get('null_count');
+    if (nulls !== undefined) nullCount[column] = Number(nulls);
+  }
+  return { numRecords, minValues, maxValues, nullCount };
+}
+
+/**
+ * Zstandard's level for files that are soon rewritten, and for files that stay. Measured on a million events: level 3 is
+ * 3 % smaller than 1, level 9 another 10 % for twice the time; snappy is 70 % larger. Row groups of 122,880 rows (DuckDB's
+ * own) read fastest; Bloom filters, which need large dictionaries, made files a quarter larger and no lookup faster.
+ */
+const levels = { young: 1, sealed: 3 } as const;
+
+/**
+ * Bounds of the row groups: the engine holds each in memory, uncompressed, until it is written. `bytes` holds
+ * for an engine that was opened with `boundRowGroups`; others refuse it.
+ */
+export interface RowGroup {
+  readonly rows?: number;
+  readonly bytes?: number;
+}
+
+function rowGroupSql(duckdb: Duckdb, { rows, bytes }: RowGroup): string {
+  return `${rows === undefined ? '' : `, ROW_GROUP_SIZE ${rows}`}${bytes === undefined || duckdb.boundRowGroups !== true ? '' : `, ROW_GROUP_SIZE_BYTES ${bytes}`}`;
+}
+
+/**
+ * Runs a query into one Parquet file and fsyncs it; the caller makes its name durable (syncFolder). On an error nothing is
+ * left behind. The file must not be where readers look until it is complete.
+ */
+export async function writeDataFile(duckdb: Duckdb, query: string, file: string, keep: keyof typeof levels = 'sealed', rowGroup: RowGroup = {}): Promise<WrittenFile> {
+  try {
+    const [row] = await duckdb.rows(`COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`);
+    if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} returned no statistics`);
+    await syncFile(file);
+    const numRecords = Number(row['count']);
+    return { sizeBytes: Number(row['file_size_bytes']), numRecords, stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]), sha256: await hashFile(file) };
+  } catch (error) {
+    await removeFile(file);
+    throw error;
+  }
+}
+
+/** The action that adds a written file to the table, at a path relative to the table's folder. */
+export function toAdd(relativePath: string, written: WrittenFile, nowMs: number, dataChange: boolean): AddAction {
+  return {
+    path: encodeURI(relativePath.split(path.sep).join('/')),
+    partitionValues: {},
+    size: written.sizeBytes,
+    modificationTime: nowMs,
+    dataChange,
+    stats: JSON.stringify(written.stats),
+    tags: { sha256: written.sha256 },
+  };
+}

@@ -1,0 +1,157 @@
+import { open, readdir, readFile, rename } from 'node:fs/promises';
+import path from 'node:path';
+import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { isSystemError } from '../../runtime/errors.ts';
+import { findLakeState } from '../log/lake-state.ts';
+import { readCommit } from '../log/log-files.ts';
+
+/** Why an event could not be written to the table. */
+export const failureReasons = ['bad_json', 'bad_value', 'key_reused', 'too_large'] as const;
+export type FailureReason = (typeof failureReasons)[number];
+
+/** An event that could not be written, as it is kept: one line of JSON in a file of `failed/`. */
+export interface FailedEvent {
+  readonly reason: FailureReason;
+  /** ISO 8601. */
+  readonly failedAt: string;
+  /** The event as it was in the stream. */
+  readonly line: string;
+  /** The bytes of the line, when they are no UTF-8 text. */
+  readonly lineBase64?: string;
+}
+
+/**
+ * A file of failed events belongs to the commit that counts them. Before that commit its name starts with `pending-` and
+ * tells the version the commit builds on; afterwards the prefix is dropped. A crash in between is settled by looking the
+ * commit up in the log, so failed events are kept exactly once, as rows are.
+ */
+const pendingName = /^pending-(\d+)-([0-9a-f-]{36})\.ndjson$/;
+const settledName = /^[0-9a-f-]{36}\.ndjson$/;
+
+const settledPath = (folder: string, commitId: string): string => path.join(folder, `${commitId}.ndjson`);
+
+/** Writes the failed events of a commit to come, durably. Returns the path to pass to `settleFailed`. */
+export async function writePendingFailed(folder: string, baseVersion: number, commitId: string, events: readonly FailedEvent[]): Promise<string> {
+  const file = path.join(folder, `pending-${baseVersion}-${commitId}.ndjson`);
+  const handle = await open(file, 'wx', 0o600);
+  try {
+    await handle.writeFile(events.map((event) => `${JSON.stringify(event)}\n`).join(''));
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  await syncFolder(folder);
+  return file;
+}
+
+/** Gives a pending file its final name, after its commit. */
+export async function settleFailed(folder: string, file: string, commitId: string): Promise<void> {
+  await rename(file, settledPath(folder, commitId));
+}
+
+/** Says whether a commit with this id follows the base version. */
+export async function isCommitted(tableDir: string, baseVersion: number, commitId: string): Promise<boolean> {
+  for (let version = baseVersion + 1; ; version += 1) {
+    try {
+      const { actions } = await readCommit(tableDir, version);
+      if (actions.some((action) => findLakeState(action.commitInfo)?.commitId === commitId)) return true;
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return false;
+      throw error;
+    }
+  }
+}
+
+/** Settles what a crash left: committed files get their final name, others go. Only for the one writer of the lake. */
+export async function recoverFailed(folder: string, tableDir: string): Promise<void> {
+  for (const name of await readdir(folder)) {
+    const [, base, commitId] = pendingName.exec(name) ?? [];
+    if (base === undefined || commitId === undefined) continue;
+    const file = path.join(folder, name);
+    if (await isCommitted(tableDir, Number(base), commitId)) await settleFailed(folder, file, commitId);
+    else await removeFile(file);
+  }
+  await syncFolder(folder);
+}
+
+/** The lowest version that a file not yet settled builds on: the commits after it must stay. Infinity when all are settled. */
+export async function oldestPendingBase(folder: string): Promise<number> {
+  const bases = (await readdir(folder)).flatMap((name) => pendingName.exec(name)?.[1] ?? []);
+  return Math.min(Infinity, ...bases.map(Number));
+}
+
+async function isVisible(name: string, tableDir: string): Promise<boolean> {
+  if (settledName.test(name)) return true;
+  const [, base, commitId] = pendingName.exec(name) ?? [];
+  return base !== undefined && commitId !== undefined && (await isCommitted(tableDir, Number(base), commitId));
+}
+
+/** Lists the files whose events count as failed, in the order of their names, at any moment. */
+export async function listFailedFiles(folder: string, tableDir: string): Promise<string[]> {
+  const files: string[] = [];
+  for (const name of (await readdir(folder)).toSorted()) {
+    if (await isVisible(name, tableDir)) files.push(path.join(folder, name));
+  }
+  return files;
+}
+
+/** Ids of the commits after a version. */
+async function listCommitIds(tableDir: string, afterVersion: number): Promise<ReadonlySet<string>> {
+  const ids = new Set<string>();
+  for (let version = afterVersion + 1; ; version += 1) {
+    try {
+      const { actions } = await readCommit(tableDir, version);
+      for (const { commitInfo } of actions) ids.add(findLakeState(commitInfo)?.commitId ?? '');
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return ids;
+      throw error;
+    }
+  }
+}
+
+/** A file of failed events, as it belongs to one version of the table. */
+export interface FailedFileAt {
+  /** Where it was when it was listed, and where it may be since. */
+  readonly files: readonly string[];
+  /** Its final name. */
+  readonly name: string;
+}
+
+/**
+ * Lists the files whose events count as failed at a version that is not the newest any more, while flushes go on. Under the
+ * maintenance lock, with nothing left to recover: whatever else changes these files is held up by it.
+ */
+export async function listFailedFilesAt(folder: string, tableDir: string, version: number): Promise<FailedFileAt[]> {
+  const names = await readdir(folder);
+  // Read after the folder: a file that has got its final name by then has its commit in the log.
+  const later = await listCommitIds(tableDir, version);
+  const found: FailedFileAt[] = [];
+  for (const name of names) {
+    const [, base, pendingId] = pendingName.exec(name) ?? [];
+    const commitId = pendingId ?? (settledName.test(name) ? path.parse(name).name : undefined);
+    if (commitId === undefined || later.has(commitId)) continue;
+    if (base !== undefined && !(await isCommitted(tableDir, Number(base), commitId))) continue;
+    const settled = settledPath(folder, commitId);
+    found.push({ files: [...new Set([path.join(folder, name), settled])], name: path.basename(settled) });
+  }
+  return found;
+}
+
+/** Lists the files that have their final name: those that a rewrite may replace. */
+export async function listSettledFiles(folder: string): Promise<string[]> {
+  const names = await readdir(folder);
+  return names.filter((name) => settledName.test(name)).toSorted().map((name) => path.join(folder, name));
+}
+
+/** Reads the events of one file; of one that was pending when it was listed, also under the name that it has got since. */
+export async function readFailedFile(file: string): Promise<FailedEvent[]> {
+  const commitId = pendingName.exec(path.basename(file))?.[2];
+  const text = await readFile(file, 'utf8').catch((error: unknown) => {
+    if (commitId === undefined || !isSystemError(error, 'ENOENT')) throw error;
+    return readFile(settledPath(path.dirname(file), commitId), 'utf8');
+  });
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as FailedEvent);
+}

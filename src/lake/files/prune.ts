@@ -1,0 +1,52 @@
+import type { DataFile } from '../log/snapshot.ts';
+
+/** A closed range of Unix milliseconds; an absent bound is open. */
+export interface TimeRange {
+  readonly fromMs?: number;
+  readonly toMs?: number;
+}
+
+/** What a reader is looking for; every member given must hold. An empty set holds for no row. */
+export interface FileFilter {
+  readonly idApps?: readonly number[];
+  readonly kinds?: readonly string[];
+  readonly eventTime?: TimeRange;
+  readonly receivedAt?: TimeRange;
+  readonly availableAt?: TimeRange;
+}
+
+/** Whether a value of the set may lie within the file's [min, max]; unknown statistics never exclude. */
+function mayHoldOneOf(file: DataFile, column: string, values: readonly (string | number)[] | undefined): boolean {
+  if (values === undefined) return true;
+  const min = file.minValues[column];
+  const max = file.maxValues[column];
+  return values.some((value) => !(typeof min === typeof value && value < (min as typeof value)) && !(typeof max === typeof value && value > (max as typeof value)));
+}
+
+function parseTime(value: unknown): number {
+  return typeof value === 'string' ? Date.parse(value) : Number.NaN;
+}
+
+function mayHoldTime(file: DataFile, column: string, range: TimeRange | undefined): boolean {
+  if (range === undefined) return true;
+  // The log keeps milliseconds: a maximum may stand for up to one millisecond more. NaN compares as "may hold".
+  const endsBefore = parseTime(file.maxValues[column]) + 1 < (range.fromMs ?? -Infinity);
+  const startsAfter = parseTime(file.minValues[column]) > (range.toMs ?? Infinity);
+  return !endsBefore && !startsAfter;
+}
+
+/**
+ * Keeps the files that may have rows the filter asks for, by the log's statistics alone. Never drops a file that has
+ * such a row; a file kept may have none.
+ */
+export function pruneFiles(files: readonly DataFile[], filter: FileFilter): DataFile[] {
+  return files.filter(
+    (file) =>
+      file.numRecords !== 0 &&
+      mayHoldOneOf(file, 'id_app', filter.idApps) &&
+      mayHoldOneOf(file, 'kind', filter.kinds) &&
+      mayHoldTime(file, 'event_time', filter.eventTime) &&
+      mayHoldTime(file, 'received_at', filter.receivedAt) &&
+      mayHoldTime(file, 'available_at', filter.availableAt),
+  );
+}

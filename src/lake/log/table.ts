@@ -1,0 +1,235 @@
+import { randomUUID } from 'node:crypto';
+import { link, open } from 'node:fs/promises';
+import path from 'node:path';
+import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { AppError, isSystemError } from '../../runtime/errors.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import type { Action, CommitInfoAction } from './actions.ts';
+import { exists } from '../files/file-checks.ts';
+import { tableFileMode } from '../files/group-access.ts';
+import { commitName, hashCommit, logFolder, readCommit, renderCommit, type Commit } from './log-files.ts';
+import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
+import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
+import { assertProtocol } from './protocol.ts';
+import { loadOwnState, toSnapshot, type Snapshot } from './snapshot.ts';
+import { applyCommit, replayCommit, type TableState } from './table-state.ts';
+
+/** The steps of a commit at which a crash is tested. */
+export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;
+
+/** What one commit changes. `add`, `remove`, `txn` and `metaData` actions; provenance is added by the table. */
+export interface Change {
+  readonly cause: CommitCause;
+  readonly actions: readonly Action[];
+  /** Added to the running totals. */
+  readonly totals?: Partial<Totals>;
+  readonly epoch?: Epoch;
+  readonly writer?: string;
+  /** With `forgetAtMs`, an erasure's; see lake-state.ts. */
+  readonly forgetBefore?: number;
+  readonly forgetAtMs?: number;
+  readonly availableAtMs?: number;
+  /** The commit adds events under Idempotency-Keys. */
+  readonly addsKeys?: boolean;
+  /** Sets the newest `available_at` back to this: only by the commit that leaves no later one in the table (restamp.ts). */
+  readonly availableAtBackToMs?: number;
+  /** The lake has just been restored from the backup of this time, ISO 8601. */
+  readonly restoredFrom?: string;
+  /** Figures for the history, such as rows and bytes. */
+  readonly metrics?: Readonly<Record<string, string | number>>;
+}
+
+/**
+ * Looks at the table as it is at the instant of the commit and says what to change, or throws: `fenced` when another
+ * compactor has moved the position, `commit_conflict` when the work has to be done again.
+ */
+export type BuildChange = (state: Readonly<TableState>, lake: LakeState) => Change;
+
+/** The table open for writing. Commits of one process run one after the other; those of several are settled by link(2). */
+export interface Table {
+  readonly dir: string;
+  /** The newest version this process knows of. Do not keep it: it changes with the next commit or refresh. */
+  state(): Readonly<TableState>;
+  lake(): LakeState;
+  snapshot(): Snapshot;
+  /** The commit of another engine at which the last refresh has stopped; the table stays at the version before it. */
+  foreign(): ForeignCommit | undefined;
+  /** Takes in what other writers have committed. Errors: `foreign_commit` where another engine has changed the table. */
+  refresh(): Promise<void>;
+  /**
+   * Commits durably, on top of whatever other writers have committed meanwhile; `commitId` tells the commit from all others.
+   * `mayLink` throws when the commit may not be made any more: it is asked at the last instant.
+   */
+  commit(build: BuildChange, commitId?: string, mayLink?: () => void): Promise<LakeState>;
+}
+
+export interface TableOptions {
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+}
+
+const engineInfo = 'tributary/0.2';
+const maxAttempts = 100;
+
+/** Writes a temporary, fsyncs it and links it to the name of the version, unless `mayLink` throws; false when that version is taken. */
+export async function linkCommit(tableDir: string, version: number, actions: readonly Action[], crashPoint: CrashPoint, mayLink?: () => void): Promise<boolean> {
+  const folder = logFolder(tableDir);
+  const final = path.join(folder, commitName(version));
+  const temporary = path.join(folder, `.${commitName(version)}.${randomUUID()}.tmp`);
+  try {
+    const handle = await open(temporary, 'wx', tableFileMode);
+    try {
+      await handle.writeFile(renderCommit(actions));
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await crashPoint('commit-written');
+    mayLink?.();
+    await link(temporary, final);
+    await crashPoint('commit-linked');
+  } catch (error) {
+    // ENOENT: another compactor's start swept our temporary; the caller tries again.
+    if (isSystemError(error, 'EEXIST', 'ENOENT')) return false;
+    throw error;
+  } finally {
+    await removeFile(temporary);
+  }
+  await syncFolder(folder);
+  await crashPoint('commit-synced');
+  return true;
+}
+
+interface Stamp {
+  readonly commitId: string;
+  readonly nowMs: number;
+  /** Hash of the commit before. */
+  readonly previous: string | undefined;
+}
+
+/** Builds the provenance of a commit from the state before it and what it changes. */
+export function toCommitInfo(before: LakeState, change: Change, { commitId, nowMs, previous }: Stamp): CommitInfoAction {
+  const add = change.totals ?? {};
+  const totals = Object.fromEntries(Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)])) as unknown as Totals;
+  const epoch = change.epoch ?? before.epoch;
+  const writer = change.writer ?? before.writer;
+  const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
+  // The commits of an erasure that take rows out come before the one that says which versions go.
+  const erasing = change.forgetBefore === undefined && (change.cause === 'erase' || before.erasing === true);
+  const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
+  // Once the stream was read, the two are together again.
+  const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
+  const lake: LakeState = {
+    commitId,
+    cause: change.cause,
+    ...(previous === undefined ? {} : { previous }),
+    ...(erasing ? { erasing } : {}),
+    ...(forgetBefore === undefined ? {} : { forgetBefore }),
+    ...(forgetAtMs === undefined ? {} : { forgetAtMs }),
+    totals,
+    ...(epoch === undefined ? {} : { epoch }),
+    ...(writer === undefined ? {} : { writer }),
+    ...(keysCommit === undefined ? {} : { keysCommit }),
+    availableAtMs: change.availableAtBackToMs ?? Math.max(before.availableAtMs, change.availableAtMs ?? 0),
+    ...(restoredFrom === undefined ? {} : { restoredFrom }),
+  };
+  return {
+    timestamp: nowMs,
+    operation: change.cause.toUpperCase(),
+    operationParameters: change.metrics ?? {},
+    engineInfo,
+    txnId: commitId,
+    tributary: lake,
+  };
+}
+
+function findInfo({ actions }: Commit): CommitInfoAction | undefined {
+  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+}
+
+function requireLake(state: TableState): LakeState {
+  const lake = findLakeState(state.lastCommit);
+  if (lake === undefined) {
+    throw new AppError('lake_protocol', `the lake's log up to version ${state.version} has no commit of this service that could be read`, {
+      hint: 'Another engine made the table, or its clean-up removed the commits of this service: restore the log from a backup.',
+    });
+  }
+  return lake;
+}
+
+/** Opens a table that exists. Where another engine has changed it, commits fail until it is repaired. Errors: those of `loadOwnState`. */
+export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
+  const { state, foreign: found } = await loadOwnState(tableDir);
+  requireLake(state);
+  let foreign = found;
+  let last: Promise<unknown> = Promise.resolve();
+  let snapshot: Snapshot | undefined;
+
+  async function findNext(version: number): Promise<Commit | undefined> {
+    try {
+      return await readCommit(tableDir, version);
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return undefined;
+      throw error;
+    }
+  }
+
+  /** Takes in commits up to one by which another engine has changed the table, and beyond it once it is repaired. */
+  async function refreshNow(): Promise<void> {
+    let held: Commit[] = [];
+    for (;;) {
+      const commit = await findNext(state.version + 1 + held.length);
+      if (commit === undefined) break;
+      const lake = findLakeState(findInfo(commit));
+      held.push(commit);
+      if (held.length > 1 ? lake?.cause !== 'repair' : lake === undefined && changesTable(commit.actions)) continue;
+      for (const next of held) replayCommit(state, next);
+      held = [];
+      assertProtocol(state.protocol);
+    }
+    const [first] = held;
+    foreign = first === undefined ? undefined : toForeignCommit(first.version, findInfo(first));
+    if (foreign !== undefined) throw foreignError(foreign);
+  }
+
+  async function commitNow(build: BuildChange, commitId: string, mayLink?: () => void): Promise<LakeState> {
+    for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
+      await refreshNow();
+      if (requireLake(state).commitId === commitId) return requireLake(state);
+      // The newest commit is never trimmed. Without it, others have gone on long ago, and the next number means nothing.
+      if (!(await exists(path.join(logFolder(tableDir), commitName(state.version))))) {
+        throw new AppError('fenced', `version ${state.version} of the lake's table is gone from the log`, { hint: 'Start the compactor again.' });
+      }
+      const change = build(state, requireLake(state));
+      const commitInfo = toCommitInfo(requireLake(state), change, { commitId, nowMs: options.clock.nowMs(), previous: state.lastHash });
+      const version = state.version + 1;
+      const actions: Action[] = [{ commitInfo }, ...change.actions];
+      if (!(await linkCommit(tableDir, version, actions, options.crashPoint, mayLink))) continue;
+      applyCommit(state, version, actions, hashCommit(renderCommit(actions)));
+      return requireLake(state);
+    }
+    throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`, { hint: 'See whether another engine or service commits to it all the time; then repeat it.' });
+  }
+
+  /** Runs tasks one after the other, whatever becomes of the ones before. */
+  function inTurn<T>(task: () => Promise<T>): Promise<T> {
+    const turn = last.then(task, task);
+    last = turn.catch(() => undefined);
+    return turn;
+  }
+
+  return {
+    dir: path.resolve(tableDir),
+    state: () => state,
+    lake: () => requireLake(state),
+    foreign: () => foreign,
+    snapshot() {
+      // Asked for far more often than commits come, and with many files it is dear to make.
+      if (snapshot?.version !== state.version) snapshot = toSnapshot(tableDir, state);
+      return snapshot;
+    },
+    refresh: () => inTurn(refreshNow),
+    commit: (build, commitId = randomUUID(), mayLink) => inTurn(() => commitNow(build, commitId, mayLink)),
+  };
+}

@@ -1,0 +1,42 @@
+import path from 'node:path';
+import { decodePath, parseStats, type Action, type AddAction } from '../log/actions.ts';
+import { findSize } from '../files/file-checks.ts';
+import { inParallel } from '../../runtime/async/in-parallel.ts';
+import type { Table } from '../log/table.ts';
+
+/** A file that the table names and that is gone from the disk, and what it had. */
+export interface MissingFile {
+  /** Relative to the table's folder. */
+  readonly path: string;
+  readonly bytes: number;
+  readonly rows: number;
+  readonly kind: string;
+  /** The UTC dates of its events: one, or the first and the last. */
+  readonly dates: readonly string[];
+}
+
+function describe(add: AddAction): MissingFile {
+  const { numRecords, minValues = {}, maxValues = {} } = parseStats(add.stats);
+  const bounds = (column: string): string[] => [...new Set([minValues[column], maxValues[column]].map((value) => (typeof value === 'string' ? value : 'unknown')))];
+  return { path: decodePath(add.path) ?? add.path, bytes: add.size, rows: numRecords ?? 0, kind: bounds('kind').join(' to '), dates: bounds('date') };
+}
+
+/** Lists the files of a table that are gone from the disk, or have another size. */
+export async function describeMissing(tableDir: string, adds: Iterable<AddAction>): Promise<MissingFile[]> {
+  const missing: MissingFile[] = [];
+  await inParallel(adds, 16, async (add) => {
+    const file = decodePath(add.path);
+    if (file === undefined || (await findSize(path.join(tableDir, file))) !== add.size) missing.push(describe(add));
+  });
+  return missing.toSorted((a, b) => (a.path < b.path ? -1 : 1));
+}
+
+/**
+ * Takes files that are gone for good out of the table, by one commit: the operator has said that no copy is left. Their rows
+ * count as erased from then on. Under the maintenance lock.
+ */
+export async function acceptLoss(table: Table, missing: readonly MissingFile[], nowMs: number): Promise<void> {
+  const rows = missing.reduce((sum, file) => sum + file.rows, 0);
+  const actions: Action[] = missing.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } }));
+  await table.commit(() => ({ cause: 'repair', actions, totals: { stored: -rows, erased: rows }, metrics: { rows, filesLost: missing.length } }));
+}

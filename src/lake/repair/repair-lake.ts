@@ -1,0 +1,100 @@
+import path from 'node:path';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { waitForLock } from '../../runtime/files/lock.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { clearForeignLeftovers } from './foreign-leftovers.ts';
+import { recoverIntents } from '../files/staged-rewrite.ts';
+import { lakePaths } from '../lake.ts';
+import { acceptLoss, describeMissing, type MissingFile } from './missing-files.ts';
+import { dropKnownCopies, recoverRows } from './recover-rows.ts';
+import { listForeignFiles, putUnnamedAside, repairTable, type Repaired } from './repair-log.ts';
+import { restampLake, type Restamped } from './restamp.ts';
+import { openTable } from '../log/table.ts';
+
+export interface RepairLakeDependencies {
+  readonly lakeDir: string;
+  readonly duckdb: Duckdb;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+}
+
+/** What `tributary lake repair` answers. */
+export interface LakeRepair {
+  /** Whether anything was mended. */
+  readonly repaired: boolean;
+  /** The newest version afterwards. */
+  readonly version: number;
+  /** What another engine's commits had done, and what was undone. */
+  readonly foreign?: Repaired;
+  /** Files of a write that another engine did not commit: put aside, or removed when the table has all their rows. */
+  readonly filesUnnamed: number;
+  /** Rows of files that are gone, taken from the other engine's copies of them. */
+  readonly rowsRecovered: number;
+  /** Checksums and temporaries of other engines that were removed, relative to the table's folder. */
+  readonly leftovers: readonly string[];
+  /** Files that the table names and that are gone: to be put back from a backup. */
+  readonly missing: readonly MissingFile[];
+  /** Files that were gone and that the table no longer names (`--accept-loss`); their rows count as erased. */
+  readonly lost: readonly MissingFile[];
+  /** Rows whose `available_at` was in the future. */
+  readonly clock: readonly Restamped[];
+}
+
+/** Leaves out where a file was put aside that is removed by now. */
+function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaired {
+  const names = new Set(dropped.map((file) => path.basename(file)));
+  return { ...repaired, filesTakenOut: repaired.filesTakenOut.map(({ to, ...file }) => ({ ...file, ...(to === undefined || names.has(path.basename(to)) ? {} : { to }) })) };
+}
+
+const lockWaitMs = 120_000;
+
+/**
+ * Mends what the service must not mend by itself: what another engine has done to the table, and the times that a clock that
+ * was ahead has left. Works with the service running or stopped; a running compactor waits for the first and goes on by itself.
+ * `acceptsLoss`: files that are gone for good are taken out of the table. Can be killed at any instruction and repeated.
+ * Errors: `locked`, and those of `repairTable` and `restampLake`.
+ */
+export async function repairLake({ lakeDir, duckdb, clock, crashPoint }: RepairLakeDependencies, acceptsLoss = false): Promise<LakeRepair> {
+  const paths = lakePaths(lakeDir);
+  const lock = await waitForLock(paths.maintenanceLock, 'a repair', lockWaitMs);
+  try {
+    const repaired = await repairTable({ tableDir: paths.table, orphansDir: paths.orphans, clock, crashPoint });
+    const leftovers = await clearForeignLeftovers(paths.table);
+    const table = await openTable(paths.table, { clock, crashPoint });
+    await table.refresh();
+    const finished = await recoverIntents(table, paths.staging, crashPoint);
+    const dependencies = { table, stagingDir: paths.staging, duckdb, clock, crashPoint };
+
+    let missing = await describeMissing(paths.table, table.state().files.values());
+    let rowsRecovered = 0;
+    const unnamed = await putUnnamedAside(paths.table, paths.orphans, table.state());
+    const copies = await listForeignFiles(paths.orphans);
+    if (missing.length > 0 && copies.length > 0) {
+      const wanted = missing.reduce((sum, file) => sum + file.rows, 0);
+      const found = await recoverRows(dependencies, missing, copies, acceptsLoss);
+      if (found === wanted || (acceptsLoss && found > 0 && found < wanted)) {
+        rowsRecovered = found;
+        missing = [];
+      }
+    }
+    const lost = acceptsLoss ? missing : [];
+    // While files are missing, the copies may be all there is.
+    const dropped = missing.length > 0 ? [] : await dropKnownCopies(dependencies, copies);
+    if (lost.length > 0) await acceptLoss(table, lost, clock.nowMs());
+    const restamped = await restampLake(dependencies);
+    return {
+      repaired: repaired !== undefined || finished > 0 || unnamed > 0 || rowsRecovered > 0 || leftovers.length > 0 || lost.length > 0 || restamped.passes.length > 0 || restamped.hasMendedRemovals,
+      version: table.state().version,
+      ...(repaired === undefined ? {} : { foreign: withoutDropped(repaired, dropped) }),
+      filesUnnamed: unnamed,
+      rowsRecovered,
+      leftovers,
+      missing: acceptsLoss ? [] : missing,
+      lost,
+      clock: restamped.passes,
+    };
+  } finally {
+    lock.release();
+  }
+}

@@ -1,0 +1,248 @@
+/**
+ * Brings a table back that another engine has changed: by new commits on top of what is there, never by a number used again,
+ * so that whoever has read the other engine's versions sees ours follow.
+ *
+ * In: the last state of our own, and the newest one. Out: a commit of cause `repair`, at which our writers go on.
+ * Invariant: what the log names after it is what it named before the other engine came: files, columns, protocol, position.
+ * Rows that engine added are put aside (they did not come by the stream, so no total can hold them); rows it removed are back
+ * as long as their files are. Crash: the files are put aside first, so a second run finds the same to do.
+ */
+import { randomUUID } from 'node:crypto';
+import { readdir, rename } from 'node:fs/promises';
+import path from 'node:path';
+import { ensureFolder, syncFolder } from '../../runtime/files/durable-file.ts';
+import { AppError, isSystemError } from '../../runtime/errors.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { decodePath, parseStats, type Action, type AddAction, type CommitInfoAction } from '../log/actions.ts';
+import { findSize } from '../files/file-checks.ts';
+import { changesTable, toForeignCommit, type ForeignCommit } from '../log/foreign-commit.ts';
+import { findLakeState } from '../log/lake-state.ts';
+import { hashCommit, readCommit, renderCommit, type Commit } from '../log/log-files.ts';
+import { isOwnProtocol, tableProtocol } from '../log/protocol.ts';
+import { loadOwnState, loadTableState } from '../log/snapshot.ts';
+import { linkCommit, toCommitInfo, type Change } from '../log/table.ts';
+import type { TableState } from '../log/table-state.ts';
+
+/** The steps of a repair at which a crash is tested, beside those of its commits. */
+export const repairSteps = ['repair-put-aside', 'repair-committed'] as const;
+
+export interface RepairDependencies {
+  readonly tableDir: string;
+  /** Where the other engine's files go. */
+  readonly orphansDir: string;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+}
+
+/** What a repair has done. Paths are relative to the table's folder. */
+export interface Repaired {
+  /** The version at which the table is ours again. */
+  readonly version: number;
+  /** The other engine's commits that were undone. */
+  readonly undone: readonly ForeignCommit[];
+  /** Files of ours that the table names again, and their rows. */
+  readonly filesRestored: number;
+  readonly rowsRestored: number;
+  /** The other engine's files: moved to `to`, below the lake's folder; absent: removed, since the table has all their rows, or outside the folder. */
+  readonly filesTakenOut: readonly { readonly path: string; readonly rows: number | undefined; readonly to?: string }[];
+  readonly columnsRestored: boolean;
+  readonly protocolRestored: boolean;
+}
+
+interface Damage {
+  readonly own: TableState;
+  readonly newest: TableState;
+  /** The commits from the other engine's first change on. */
+  readonly commits: readonly Commit[];
+}
+
+function findInfo({ actions }: Commit): CommitInfoAction | undefined {
+  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+}
+
+async function findDamage(tableDir: string): Promise<Damage | undefined> {
+  const { state: own, foreign } = await loadOwnState(tableDir);
+  if (foreign === undefined) return undefined;
+  const newest = await loadTableState(tableDir);
+  const commits: Commit[] = [];
+  for (let version = foreign.version; version <= newest.version; version += 1) {
+    const commit = await readCommit(tableDir, version).catch((error: unknown) => {
+      // That engine's clean-up may have taken it.
+      if (isSystemError(error, 'ENOENT')) return undefined;
+      throw error;
+    });
+    // The first half of a repair that was interrupted is our own.
+    if (commit !== undefined && findLakeState(findInfo(commit)) === undefined) commits.push(commit);
+  }
+  return { own, newest, commits };
+}
+
+/** An add or a remove of another engine may carry what only its protocol knows. */
+type Extra = Readonly<Record<string, unknown>>;
+
+function hasDeletionVector(add: AddAction): boolean {
+  const vector = (add as unknown as Extra)['deletionVector'];
+  return vector !== undefined && vector !== null;
+}
+
+function isSameAdd(one: AddAction, other: AddAction): boolean {
+  return one.size === other.size && one.tags?.['sha256'] === other.tags?.['sha256'] && !hasDeletionVector(one);
+}
+
+function toRemove(add: AddAction, nowMs: number, dataChange: boolean): Action {
+  const { deletionVector } = add as unknown as Extra;
+  return { remove: { path: add.path, deletionTimestamp: nowMs, dataChange, ...(hasDeletionVector(add) ? { deletionVector } : {}) } };
+}
+
+/** The place of a file of the log, when it lies in the table's folder. */
+function findPlace(tableDir: string, encoded: string): { readonly relative: string; readonly absolute: string } | undefined {
+  const relative = decodePath(encoded);
+  if (relative === undefined || /^[a-z][a-z0-9+.-]+:/i.test(relative)) return undefined;
+  const absolute = path.resolve(tableDir, relative);
+  return absolute.startsWith(tableDir + path.sep) ? { relative: path.relative(tableDir, absolute), absolute } : undefined;
+}
+
+function changesRows({ actions }: Commit): boolean {
+  return actions.some((action) => (action.add ?? action.remove)?.dataChange ?? (action.add ?? action.remove) !== undefined);
+}
+
+function rowsOf(add: AddAction): number | undefined {
+  return parseStats(add.stats).numRecords;
+}
+
+const asidePrefix = 'foreign-';
+
+/** Says whether a file that was put aside is another engine's, by its name. */
+export function isForeignFile(name: string): boolean {
+  return name.startsWith(asidePrefix);
+}
+
+/** Lists the files of other engines that repairs have put aside. */
+export async function listForeignFiles(orphansDir: string): Promise<string[]> {
+  const names = await readdir(orphansDir).catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
+  });
+  return names.filter(isForeignFile).toSorted().map((name) => path.join(orphansDir, name));
+}
+
+/**
+ * Puts aside the files that another engine has left in the table's folder itself, where none of ours lies, and that no commit
+ * names: a write that was refused or broken off. Returns how many.
+ */
+export async function putUnnamedAside(tableDir: string, orphansDir: string, state: Readonly<TableState>): Promise<number> {
+  const names = (await readdir(tableDir)).filter((name) => name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)));
+  for (const name of names) {
+    await ensureFolder(orphansDir);
+    await rename(path.join(tableDir, name), path.join(orphansDir, `${asidePrefix}unnamed-${name}`));
+  }
+  if (names.length > 0) {
+    await syncFolder(orphansDir);
+    await syncFolder(tableDir);
+  }
+  return names.length;
+}
+
+/** Puts the other engine's files aside. */
+async function takeOut({ tableDir, orphansDir }: RepairDependencies, { own, commits }: Damage): Promise<Repaired['filesTakenOut']> {
+  const taken = new Map<string, Repaired['filesTakenOut'][number]>();
+  for (const { version, actions } of commits) {
+    for (const { add } of actions) {
+      if (add === undefined || own.files.has(add.path) || own.tombstones.has(add.path)) continue;
+      const rows = rowsOf(add);
+      const place = findPlace(tableDir, add.path);
+      if (place === undefined) {
+        taken.set(add.path, { path: add.path, rows });
+        continue;
+      }
+      const name = `${asidePrefix}${version}-${path.basename(place.relative)}`;
+      if ((await findSize(place.absolute)) !== undefined) {
+        await ensureFolder(orphansDir);
+        await rename(place.absolute, path.join(orphansDir, name));
+      }
+      taken.set(add.path, { path: place.relative, rows, to: path.join(path.basename(orphansDir), name) });
+    }
+  }
+  if (taken.size > 0) {
+    await ensureFolder(orphansDir);
+    await syncFolder(orphansDir);
+    await syncFolder(tableDir);
+  }
+  return [...taken.values()];
+}
+
+interface Plan {
+  /** Removes that have to be in a commit of their own, before the same paths are added again. */
+  readonly resets: readonly Action[];
+  readonly actions: readonly Action[];
+  readonly restored: readonly AddAction[];
+  readonly columnsRestored: boolean;
+  readonly protocolRestored: boolean;
+}
+
+function planRepair({ own, newest, commits }: Damage, nowMs: number): Plan {
+  const dataChange = commits.some(changesRows);
+  const restored = [...own.files.values()].filter((add) => {
+    const now = newest.files.get(add.path);
+    return now === undefined || !isSameAdd(now, add);
+  });
+  const resets = restored.flatMap((add) => newest.files.get(add.path) ?? []).filter(hasDeletionVector).map((add) => toRemove(add, nowMs, dataChange));
+  const removes = [...newest.files.values()].filter((add) => !own.files.has(add.path)).map((add) => toRemove(add, nowMs, dataChange));
+  const columnsRestored = own.metaData !== undefined && JSON.stringify(own.metaData) !== JSON.stringify(newest.metaData);
+  const protocolRestored = !isOwnProtocol(newest.protocol);
+  const actions: Action[] = [
+    ...(protocolRestored ? [{ protocol: tableProtocol }] : []),
+    ...(columnsRestored && own.metaData !== undefined ? [{ metaData: own.metaData }] : []),
+    ...[...own.txns].filter(([appId, version]) => newest.txns.get(appId) !== version).map(([appId, version]) => ({ txn: { appId, version } })),
+    ...removes,
+    ...restored.map((add) => ({ add: { ...add, dataChange } })),
+  ];
+  return { resets, actions, restored, columnsRestored, protocolRestored };
+}
+
+/** Commits the changes one after the other on top of the newest version; false when the other engine was faster. */
+async function commitAll({ tableDir, clock, crashPoint }: RepairDependencies, { own, newest }: Damage, changes: readonly Change[]): Promise<boolean> {
+  let before = findLakeState(own.lastCommit);
+  if (before === undefined) throw new AppError('lake_protocol', 'the lake has no commit of this service to go on from', { hint: 'Restore the lake from a backup.' });
+  let { version, lastHash: previous } = newest;
+  for (const change of changes) {
+    const commitInfo = toCommitInfo(before, change, { commitId: randomUUID(), nowMs: clock.nowMs(), previous });
+    const actions = [{ commitInfo }, ...change.actions];
+    version += 1;
+    if (!(await linkCommit(tableDir, version, actions, crashPoint))) return false;
+    before = findLakeState(commitInfo) ?? before;
+    previous = hashCommit(renderCommit(actions));
+  }
+  return true;
+}
+
+/**
+ * Repairs the table; undefined when there is nothing to repair. Under the maintenance lock; a running compactor waits for it
+ * and goes on by itself. Errors: `foreign_commit` when the log no longer has the version before the other engine's first
+ * change, `commit_conflict` when that engine goes on committing, `corrupt`.
+ */
+export async function repairTable(dependencies: RepairDependencies): Promise<Repaired | undefined> {
+  const { tableDir, clock, crashPoint } = dependencies;
+  for (let attempt = 1; attempt <= 10; attempt += 1) {
+    const damage = await findDamage(tableDir);
+    if (damage === undefined) return undefined;
+    const plan = planRepair(damage, clock.nowMs());
+    const filesTakenOut = await takeOut(dependencies, damage);
+    await crashPoint('repair-put-aside');
+    const metrics = { undone: damage.commits.length, filesRestored: plan.restored.length, filesTakenOut: filesTakenOut.length };
+    const changes: Change[] = [...(plan.resets.length > 0 ? [{ cause: 'reset', actions: plan.resets } as const] : []), { cause: 'repair', actions: plan.actions, metrics }];
+    if (!(await commitAll(dependencies, damage, changes))) continue;
+    await crashPoint('repair-committed');
+    return {
+      version: damage.newest.version + changes.length,
+      undone: damage.commits.filter(({ actions }) => changesTable(actions)).map((commit) => toForeignCommit(commit.version, findInfo(commit))),
+      filesRestored: plan.restored.length,
+      rowsRestored: plan.restored.reduce((sum, add) => sum + (rowsOf(add) ?? 0), 0),
+      filesTakenOut,
+      columnsRestored: plan.columnsRestored,
+      protocolRestored: plan.protocolRestored,
+    };
+  }
+  throw new AppError('commit_conflict', 'another engine keeps committing to the table', { hint: 'Stop its job first, then run the repair again.' });
+}

@@ -1,0 +1,160 @@
+/**
+ * Gives rows whose `available_at` lies in the future, because a clock was ahead when they were stored, a time that has passed.
+ *
+ * The new values lie between the newest that had passed and now, as late as possible, in the order of the old ones: who reads
+ * by `available_at` and has not read those rows yet finds them all, in the order they came. The files that have such rows are
+ * written anew by one commit, sealed ones too, which only an operator's command may do; readers of the glob see those with
+ * their old times until they are swapped (rewrite.ts). `event_time` and `received_at` stay as they are, and with them `date`
+ * and the folders.
+ * Crash: all or nothing, by one staged rewrite.
+ */
+import { isClockBehind } from '../log/available-at.ts';
+import { sqlList, type Duckdb } from '../sql/duckdb.ts';
+import { rewriteFiles, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
+import type { DataFile } from '../log/snapshot.ts';
+import type { Table } from '../log/table.ts';
+import { assertFilesWhole } from '../files/verify-files.ts';
+
+/** What was given another time, and what readers by `available_at` have to do. Times are ISO 8601. */
+export interface Restamped {
+  readonly rows: number;
+  readonly files: number;
+  /** The newest time that had passed: up to here nothing has changed. Absent: no row has such a time. */
+  readonly unchangedUpTo?: string;
+  /** The old times, first and last. */
+  readonly from: readonly [string, string];
+  /** The new times, first and last. */
+  readonly to: readonly [string, string];
+  readonly cursors: string;
+}
+
+/** The newest `available_at` that the lake has given out, or that a file has. */
+function newestTime(table: Table): number {
+  return table.snapshot().files.reduce((newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0), table.lake().availableAtMs);
+}
+
+/** One old value and the new one, microseconds and milliseconds since the Unix epoch. */
+interface Step {
+  readonly oldUs: bigint;
+  readonly newMs: number;
+}
+
+function hasFutureRows(file: DataFile, nowMs: number): boolean {
+  const max = file.maxValues['available_at'];
+  // Statistics that are not there never exclude.
+  return typeof max !== 'string' || Date.parse(max) > nowMs;
+}
+
+function readSql(files: readonly DataFile[]): string {
+  return `read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`;
+}
+
+/** The old values after `nowMs`, in order, each with a new one: distinct milliseconds up to now, all after those that had passed. */
+async function planSteps(duckdb: Duckdb, table: Table, files: readonly DataFile[], nowMs: number, newestMs: number): Promise<{ steps: Step[]; passedMs: number }> {
+  const source = readSql(files);
+  const rows = await duckdb.rows(`SELECT DISTINCT epoch_us(available_at) AS us FROM ${source} WHERE epoch_ms(available_at) > ${nowMs} ORDER BY us`);
+  const [passed] = await duckdb.rows(`SELECT epoch_ms(max(available_at)) AS ms FROM ${source} WHERE epoch_ms(available_at) <= ${nowMs}`);
+  const others = table.snapshot().files.filter((file) => !hasFutureRows(file, nowMs));
+  const passedMs = others.reduce((newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0), Math.max(newestMs, Number(passed?.['ms'] ?? 0)));
+  const lastMs = Math.max(nowMs, passedMs + rows.length);
+  return { steps: rows.map((row, index) => ({ oldUs: row['us'] as bigint, newMs: lastMs - rows.length + 1 + index })), passedMs };
+}
+
+async function loadSteps(duckdb: Duckdb, steps: readonly Step[]): Promise<void> {
+  await duckdb.run('CREATE OR REPLACE TEMP TABLE restamp (old_us BIGINT, new_ms BIGINT)');
+  for (let from = 0; from < steps.length; from += 1000) {
+    await duckdb.run(`INSERT INTO restamp VALUES ${steps.slice(from, from + 1000).map(({ oldUs, newMs }) => `(${oldUs}, ${newMs})`).join(', ')}`);
+  }
+}
+
+const iso = (ms: number): string => new Date(ms).toISOString();
+
+function describe(steps: readonly Step[], passedMs: number, rows: number, files: number): Restamped {
+  const [first, last] = [steps[0], steps.at(-1)];
+  const from = [first, last].map((step) => iso(Number((step?.oldUs ?? 0n) / 1000n))) as [string, string];
+  const to = [first, last].map((step) => iso(step?.newMs ?? 0)) as [string, string];
+  return {
+    rows,
+    files,
+    ...(passedMs > 0 ? { unchangedUpTo: iso(passedMs) } : {}),
+    from,
+    to,
+    cursors: `A reader by available_at that has read everything sets its cursor from ${from[1]} or later to ${to[1]}; one whose cursor lies from ${from[0]} on and that has not, to ${passedMs > 0 ? iso(passedMs) : 'its start'}, and drops the event_ids that it has.`,
+  };
+}
+
+/** The rows of a file with their new times. A join keeps no order, and sealed files are sorted. */
+function toQuery(source: string): string {
+  return `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at)
+    FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at) ORDER BY f.file_row_number`;
+}
+
+/** One pass; undefined when no row lies in the future. */
+async function restampOnce(dependencies: RewriteDependencies, newestMs: number): Promise<{ restamped: Restamped; lastMs: number } | undefined> {
+  const { table, duckdb, clock } = dependencies;
+  await table.refresh();
+  const nowMs = Math.max(clock.nowMs(), newestMs);
+  const files = table.snapshot().files.filter((file) => hasFutureRows(file, nowMs));
+  const { steps, passedMs } = files.length === 0 ? { steps: [], passedMs: newestMs } : await planSteps(duckdb, table, files, nowMs, newestMs);
+  const lastMs = steps.at(-1)?.newMs;
+  if (lastMs === undefined) return undefined;
+  // What is written anew gets a hash of its own: damage would be believed from then on.
+  await assertFilesWhole(files);
+  await loadSteps(duckdb, steps);
+  const rewrites: Rewrite[] = [];
+  let rows = 0;
+  for (const file of files) {
+    const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${readSql([file])} WHERE epoch_ms(available_at) > ${nowMs}`);
+    // A file without statistics may have none, such as one whose rows are all erased.
+    if (Number(counted?.['n']) > 0) rewrites.push({ file, rowsLeftOut: 0, toQuery });
+    rows += Number(counted?.['n']);
+  }
+  await rewriteFiles(dependencies, rewrites, { cause: 'restamp', availableAtBackToMs: lastMs, metrics: { rows, files: rewrites.length } });
+  return { restamped: describe(steps, passedMs, rows, rewrites.length), lastMs };
+}
+
+/** Removed files whose removal lies further in the future than clocks are corrected by would wait for that: they count as removed now. */
+async function restampTombstones(table: Table, nowMs: number): Promise<boolean> {
+  const late = [...table.state().tombstones.values()].filter((remove) => (remove.deletionTimestamp ?? 0) > nowMs);
+  if (!late.some((remove) => isClockBehind(remove.deletionTimestamp, nowMs))) return false;
+  await table.commit(() => ({ cause: 'restamp', actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })) }));
+  return true;
+}
+
+/** Gives all rows that lie in the future times that have passed. */
+async function restampRows(dependencies: RewriteDependencies): Promise<Restamped[]> {
+  const { table, clock } = dependencies;
+  const passes: Restamped[] = [];
+  let newestMs = 0;
+  for (;;) {
+    const pass = await restampOnce(dependencies, newestMs);
+    if (pass === undefined) break;
+    passes.push(pass.restamped);
+    newestMs = pass.lastMs;
+  }
+  const nowMs = clock.nowMs();
+  // An empty flush, or rows that are erased by now, may have left the value alone behind.
+  if (table.lake().availableAtMs > nowMs) await table.commit((_state, lake) => ({ cause: 'restamp', actions: [], availableAtBackToMs: Math.max(newestMs, Math.min(nowMs, lake.availableAtMs)) }));
+  return passes;
+}
+
+/** What a repair of the times has done. */
+export interface LakeRestamp {
+  readonly passes: readonly Restamped[];
+  /** Whether removed files were given another time of removal. */
+  readonly hasMendedRemovals: boolean;
+}
+
+/**
+ * Mends the lake after a clock that was ahead; nothing is changed when nothing lies further in the future than clocks are
+ * corrected by. Under the maintenance lock, with the compactor running or not: what it commits meanwhile is mended by a further
+ * pass, and a flush that has taken its time before fails and is done again. Space: that of the files that have such rows, until
+ * the retention has passed. Errors: `corrupt` when one of them is damaged.
+ */
+export async function restampLake(dependencies: RewriteDependencies): Promise<LakeRestamp> {
+  const { table, clock } = dependencies;
+  await table.refresh();
+  const passes = isClockBehind(newestTime(table), clock.nowMs()) ? await restampRows(dependencies) : [];
+  // Also without such rows: a repair may have been killed when it had mended those.
+  return { passes, hasMendedRemovals: await restampTombstones(table, clock.nowMs()) };
+}

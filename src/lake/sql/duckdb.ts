@@ -1,0 +1,116 @@
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import type * as DuckdbApi from '@duckdb/node-api';
+import type { DuckDBConnection, DuckDBInstance, DuckDBValue } from '@duckdb/node-api';
+import { ensureFolder } from '../../runtime/files/durable-file.ts';
+import { AppError, type ErrorCode } from '../../runtime/errors.ts';
+
+/**
+ * The engine's library. Required, not imported: before Node imports a CommonJS package it parses each of its files for the names
+ * that it exports, which doubles the time that this one takes to load, in every process that reads the lake.
+ */
+export const duckdbApi = createRequire(import.meta.url)('@duckdb/node-api') as typeof DuckdbApi;
+
+/** Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is made when it is needed; without one, nothing spills. */
+export interface DuckdbOptions {
+  /** Bound of DuckDB's buffer manager, MiB; the process itself needs some more. */
+  readonly memoryMb: number;
+  readonly threads: number;
+  readonly tempDir?: string;
+  /** Bound row groups by their bytes in memory (ROW_GROUP_SIZE_BYTES), which DuckDB does for one thread without a promise of order; ORDER BY holds. */
+  readonly boundRowGroups?: boolean;
+}
+
+/** A value bound to a statement's parameter; never spliced into its text. */
+export type SqlValue = string | number | bigint | boolean | null;
+
+/**
+ * One row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits: cast it to VARCHAR. A
+ * text loses U+FEFF at its start: read what a client may have written as JSON, never as it is.
+ */
+export type SqlRow = Readonly<Record<string, unknown>>;
+
+/** An in-memory DuckDB engine with one connection: statements run one after the other. */
+export interface Duckdb {
+  /** As in the options. */
+  readonly memoryMb: number;
+  readonly boundRowGroups?: boolean;
+  /** Runs a statement for its effect. */
+  run(sql: string, values?: readonly SqlValue[]): Promise<void>;
+  /** Runs a query and returns all its rows; keep the result small. */
+  rows(sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]>;
+  /** Ends the running statement with an error; a COPY leaves a partial file behind. */
+  interrupt(): void;
+  close(): void;
+}
+
+const hints: Readonly<Partial<Record<ErrorCode, string>>> = { disk: 'Free space on the disk of the data folder.', memory: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.' };
+
+/** The code of an engine's error, by its message. What does not fit on the disk that it spills to is called "out of memory" too. */
+export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {
+  if (/No space left on device|Disk quota exceeded|out of disk|max_temp_directory_size/i.test(message)) return 'disk';
+  return /Out of Memory Error|bad_alloc/i.test(message) ? 'memory' : 'sql';
+}
+
+function wrapError(error: unknown): AppError {
+  const message = error instanceof Error ? error.message : String(error);
+  const code = findErrorCode(message);
+  return new AppError(code, `duckdb: ${message.split(/\n\n(?:Possible solutions|LINE )/)[0]}`, { cause: error, ...(hints[code] === undefined ? {} : { hint: hints[code] }) });
+}
+
+async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
+  // DuckDB does not create the parent of its folder, and fails only when it first spills.
+  if (options.tempDir !== undefined) await ensureFolder(path.dirname(options.tempDir));
+  const instance = await duckdbApi.DuckDBInstance.create(':memory:', {
+    memory_limit: `${options.memoryMb}MiB`,
+    threads: String(options.threads),
+    ...(options.tempDir === undefined ? {} : { temp_directory: options.tempDir }),
+    // Extensions are neither fetched nor loaded: the lake needs none, and a server must not fetch code.
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+    ...(options.boundRowGroups === true ? { preserve_insertion_order: 'false' } : {}),
+  });
+  const connection = await instance.connect();
+  await connection.run("SET TimeZone = 'UTC'");
+  return { instance, connection };
+}
+
+/** Opens an engine. Errors: `disk` where the message says the disk is full, `memory` where the limit is reached, else `sql`. */
+export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
+  const { instance, connection } = await connect(options).catch((error: unknown) => {
+    throw wrapError(error);
+  });
+  return {
+    memoryMb: options.memoryMb,
+    boundRowGroups: options.boundRowGroups === true,
+    async run(sql, values) {
+      try {
+        await connection.run(sql, values as DuckDBValue[] | undefined);
+      } catch (error) {
+        throw wrapError(error);
+      }
+    },
+    async rows(sql, values) {
+      try {
+        return (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS();
+      } catch (error) {
+        throw wrapError(error);
+      }
+    },
+    interrupt: () => connection.interrupt(),
+    close() {
+      connection.closeSync();
+      instance.closeSync();
+    },
+  };
+}
+
+/** Writes a text as an SQL string literal. For file names and other text of the service's own, where a parameter cannot stand. */
+export function sqlText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
+/** Writes a list of texts as an SQL list literal. */
+export function sqlList(texts: readonly string[]): string {
+  return `[${texts.map(sqlText).join(', ')}]`;
+}

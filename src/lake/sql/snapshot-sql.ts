@@ -1,0 +1,162 @@
+import { sqlText } from './duckdb.ts';
+import { eventKinds } from '../../datasets/event-kinds.ts';
+
+/**
+ * The text of snapshot.sql: plain DuckDB SQL, no extension, for `.read` in the CLI or `execute` of any client. When it runs it lists the
+ * live files from the newest checkpoint and the commits after it; the views then read that snapshot. DuckDB >= 1.3.
+ *
+ * The list is kept as the values of an ENUM type, which is all that a view can name and every cursor finds, also in a database
+ * file that is opened again: variables end with their connection, and table functions take no subquery. The views lie in a schema
+ * of their own, `tributary`, and under their plain names where nothing else has those. A database that cannot be written gets both
+ * in a second one in memory. Each statement that differs by case does so in a value (`SET schema = ...`): SQL has no IF.
+ */
+
+export interface SnapshotSqlOptions {
+  /** Where the reader finds the lake's folder, or the data folder: an absolute path or an address, without a slash at its end. */
+  readonly root: string;
+  /** How long the lake keeps the files that it has replaced, milliseconds. */
+  readonly retentionMs: number;
+  /**
+   * For the file in the lake's own folder: when it was written, Unix milliseconds. The text then only works while that file, at
+   * `root`, is not newer by more than a minute: a copy of it says so. Undefined: the text may be kept, and reads `root` for ever.
+   */
+  readonly writtenAtMs?: number;
+}
+
+/** Tells the texts of one file apart: the time follows. */
+const writtenMark = '-- Written at ';
+
+/**
+ * How much older than the file a text may be that was read from it, milliseconds: the file is written at every commit, and
+ * between its reading and its running a busy machine, or a person, takes a while. Until then a copy's text reads the original.
+ */
+const currentForMs = 60_000;
+
+/** When a text was written that lies in a lake, Unix milliseconds; undefined: it does not say. */
+export function findWrittenAt(text: string): number | undefined {
+  const [, digits] = new RegExp(`^${writtenMark}(\\d{1,15})$`, 'm').exec(text) ?? [];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+/** A pattern of `glob` that matches this path alone: the engine takes `[`, `*` and `?` in it as they are only in brackets. */
+const patternSql = (path: string): string => `regexp_replace(${path}, '([[*?])', '[\\1]', 'g')`;
+
+const variable = (name: string): string => `getvariable('tributary_${name}')`;
+
+/** Names the folder; that of a file in a lake refuses to work from a copy. */
+function rootSql({ root, writtenAtMs }: SnapshotSqlOptions): string {
+  if (writtenAtMs === undefined) return `SET VARIABLE tributary_at = ${sqlText(root)};`;
+  // Both take a file that is there by its name, and list no folder for it, which the lake's group may not.
+  const file = sqlText(`${root}/snapshot.sql`);
+  const accepted = sqlText(`${writtenAtMs} ${root}`);
+  const isGone = `The lake that this snapshot.sql was written for is not at ${root} any more. Where it lies now is named by SET VARIABLE tributary_root = '/path/of/lake'; or start its service once, which writes the file anew.`;
+  const isCopy = `This is not the newest text of ${root}/snapshot.sql: it was read from a copy of that lake, or is kept from before. Read that file again, or name the lake that is meant by SET VARIABLE tributary_root = '/path/of/lake'; a text to keep is what 'tributary lake snapshot' prints.`;
+  return `-- A text that has worked once goes on working on its connection. A pattern that matches nothing is no error, as a missing file is.
+SET VARIABLE tributary_newest = (SELECT coalesce(max(file), ${file} || '[.]') FROM glob(${file}));
+
+SET VARIABLE tributary_accepted = (
+  SELECT CASE
+    WHEN ${variable('root')} IS NOT NULL OR ${variable('accepted')} = ${accepted} THEN ${variable('accepted')}
+    WHEN count(*) = 0 THEN error(${sqlText(isGone)})
+    WHEN abs(any_value(written) - ${writtenAtMs}) <= ${currentForMs} THEN ${accepted}
+    ELSE error(${sqlText(isCopy)}) END
+  FROM (SELECT TRY_CAST(regexp_extract(content, '${writtenMark}(\\d+)', 1) AS BIGINT) AS written
+        FROM read_text(${variable('newest')})));
+
+SET VARIABLE tributary_at = coalesce(rtrim(${variable('root')}, '/'), ${sqlText(root)});`;
+}
+
+/** Lists the live files, absolute where the root is, after the time of this list. */
+const filesSql = `SET VARIABLE tributary_at = (
+  SELECT ${variable('at')} || CASE
+    WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/events/_delta_log/*.checkpoint.parquet')) THEN '/events'
+    WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/events/_delta_log/*.checkpoint.parquet')) THEN '/lake/events'
+    ELSE error('There is no lake in ' || ${variable('at')} || ': name the folder that has ''events'' in it, or the data folder.') END);
+
+SET VARIABLE tributary_checkpoint = (SELECT max(file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet'));
+
+SET VARIABLE tributary_commits = (
+  SELECT list(file ORDER BY file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.json')
+  WHERE parse_filename(file, true) >= parse_filename(replace(${variable('checkpoint')}, '.checkpoint.parquet', '.json'), true));
+
+SET VARIABLE tributary_files = (
+  WITH actions AS (
+    SELECT '' AS commit, add.path AS path, true AS live
+    FROM read_parquet(${variable('checkpoint')}, hive_partitioning = false) WHERE add.path IS NOT NULL
+    UNION ALL
+    SELECT filename, coalesce(add->>'path', remove->>'path'), add IS NOT NULL
+    FROM read_json(${variable('commits')}, format = 'newline_delimited', filename = true,
+      hive_partitioning = false, columns = {'add': 'JSON', 'remove': 'JSON'})
+    WHERE add IS NOT NULL OR remove IS NOT NULL
+  ), live AS (
+    SELECT path FROM actions GROUP BY path HAVING arg_max(live, commit)
+  )
+  SELECT [epoch_ms(now())::VARCHAR, ${variable('at')} || '/_columns.parquet']
+    || coalesce(list(${variable('at')} || '/' || url_decode(path) ORDER BY path), [])
+  FROM live);`;
+
+/** Says where the views go. */
+const placesSql = `ATTACH IF NOT EXISTS ':memory:' AS tributary_memory (READ_WRITE);
+SET VARIABLE tributary_search_path = current_setting('search_path');
+SET VARIABLE tributary_is_memory = (SELECT readonly OR type <> 'duckdb' FROM duckdb_databases() WHERE database_name = current_database());
+SET VARIABLE tributary_here = '"' || replace(current_database(), '"', '""') || '"."' || replace(current_schema(), '"', '""') || '"';
+SET VARIABLE tributary_home = CASE WHEN ${variable('is_memory')} THEN 'tributary_memory.main' ELSE ${variable('here')} END;
+SET VARIABLE tributary_own = CASE WHEN ${variable('is_memory')} THEN 'tributary_memory' ELSE '"' || replace(current_database(), '"', '""') || '"' END || '.tributary';
+SET schema = ${variable('home')};
+CREATE SCHEMA IF NOT EXISTS tributary;
+SET VARIABLE tributary_taken = (
+  SELECT coalesce(list(name), []) FROM (
+    SELECT database_name, schema_name, table_name AS name FROM duckdb_tables()
+    UNION ALL
+    SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT contains(sql, 'tributary_files'))
+  WHERE database_name = current_database() AND schema_name = current_schema());`;
+
+/** Views answer for so long at least, milliseconds: making them takes its time too. */
+const minimumMs = 10_000;
+
+/** Each opens every file when it is made and when it is read, which is why there are no more of them. */
+function viewSql(name: string, where: string, retentionMs: number): string {
+  const files = 'enum_range(NULL::tributary_files)';
+  const time = retentionMs < 3_600_000 ? `${retentionMs / 1000} seconds` : `${Math.round(retentionMs / 36_000) / 100} hours`;
+  const isOld = `This view shows the lake as it was when snapshot.sql was run, and the lake keeps the files of older versions for ${time} only: run snapshot.sql again.`;
+  return `CREATE OR REPLACE VIEW ${name} AS SELECT * FROM read_parquet(
+  CASE WHEN epoch_ms(now()) < ${files}[1]::BIGINT + ${Math.max(retentionMs, minimumMs)} THEN ${files}[2:] ELSE error(${sqlText(isOld)}) END,
+  union_by_name = true, hive_partitioning = false)${where};`;
+}
+
+/** Writes the text; the same for every state of the lake. */
+export function snapshotSql(options: SnapshotSqlOptions): string {
+  const { retentionMs, writtenAtMs, root } = options;
+  const views = [['events', ''] as const, ...eventKinds.map((kind) => [kind, ` WHERE kind = ${sqlText(kind)}`] as const)];
+  const names = views.map(([name]) => name);
+  const type = `CREATE OR REPLACE TYPE tributary_files AS ENUM (SELECT unnest(${variable('files')}));`;
+  const plain = views.map(([name, where]) => `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(name, where, retentionMs)}`);
+  const about = writtenAtMs === undefined
+    ? `-- Reads the lake at ${JSON.stringify(root)}.`
+    : `-- Reads the lake that it lies in. That of a copy, before its service has started once: SET VARIABLE tributary_root = '/path/of/lake' first.
+${writtenMark}${writtenAtMs}`;
+  return `-- The imported events as of now, by DuckDB 1.3 or newer. Run it again for a newer snapshot.
+-- Views: ${names.join(', ')}; always also tributary.events, and tributary.login, say, where the database has a table of that name.
+-- Other connections to a read-only database find them as tributary_memory.events and so on. Times are TIMESTAMPTZ.
+${about}
+
+${rootSql(options)}
+
+${filesSql}
+
+${placesSql}
+
+SET schema = ${variable('own')};
+${type}
+${viewSql('events', '', retentionMs)}
+
+SET schema = ${variable('home')};
+${type}
+${plain.join('\n')}
+
+SET search_path = CASE
+  WHEN NOT ${variable('is_memory')} THEN ${variable('search_path')}
+  ELSE CASE ${variable('search_path')} WHEN '' THEN ${variable('here')} ELSE ${variable('search_path')} END || ',tributary_memory.main,tributary_memory.tributary' END;
+${[...(writtenAtMs === undefined ? [] : ['newest']), 'at', 'checkpoint', 'commits', 'files', 'search_path', 'is_memory', 'here', 'home', 'own', 'taken'].map((name) => `RESET VARIABLE tributary_${name};`).join('\n')}
+`;
+}

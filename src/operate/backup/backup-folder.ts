@@ -1,0 +1,194 @@
+import { randomUUID } from 'node:crypto';
+import { link, mkdir, readdir, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { ensureFolder, removeFile, syncFile, syncFolders } from '../../runtime/files/durable-file.ts';
+import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { makeFolder } from '../../runtime/files/make-folder.ts';
+import { acquireLock, type Lock } from '../../runtime/files/lock.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import { findManifest, writeManifest, type BackupManifest } from './backup-manifest.ts';
+import { findStored, isSame, readPieces, writePieces, type StoredBytes } from './stored-bytes.ts';
+
+/**
+ * The folder that a backup is made into: bytes under their own hash (`files/ab/ab12...`), and the manifest that says which
+ * file of the data folder each is. A file that has not changed is kept as it lies there; nothing that the manifest in force
+ * names is touched before the next one is, so that an interrupted run leaves the backup before it whole.
+ */
+export interface BackupFolder {
+  readonly dir: string;
+  /** The backup in force; undefined: none was finished here. */
+  readonly manifest: BackupManifest | undefined;
+  /**
+   * Stores the bytes of a file, unless they are there already: those are read and compared first. `expected`: what they must
+   * be. ENOENT of the file as it is; `corrupt` when it holds other bytes than expected.
+   */
+  put(source: string, expected?: StoredBytes, mayLink?: boolean): Promise<StoredBytes>;
+  /** Stores bytes that are written piece by piece. */
+  write(pieces: AsyncIterable<Uint8Array>): Promise<StoredBytes>;
+  /** A path in the folder for work in hand; gone when the folder is closed. */
+  workPath(name: string): string;
+  /** Writes the manifest, then removes what it does not name. Returns how many went. */
+  finish(manifest: Omit<BackupManifest, 'format' | 'program'>): Promise<number>;
+  close(): Promise<void>;
+}
+
+export interface BackupFolderOptions {
+  /** Locked instead of a folder on a file system that knows no locks. */
+  readonly spareLock: string;
+  readonly logger: Logger;
+}
+
+/** What a backup's folder may hold: anything else is somebody else's. */
+const ownNames = /^(files|work|manifest\.json(\.[\w.]+\.tmp)?|\.lock|lost\+found)$/;
+
+/** Path of stored bytes in a backup's folder. */
+export function storedPath(dir: string, sha256: string): string {
+  return path.join(dir, 'files', sha256.slice(0, 2), sha256);
+}
+
+/** Locks a backup's folder, or the spare one where its file system knows no locks. Errors: `locked`; `start_failed` without a spare one. */
+export function lockBackup(dir: string, holder: string, spareLock?: string): Lock {
+  try {
+    try {
+      return acquireLock(dir, holder);
+    } catch (error) {
+      if (!isAppError(error, 'start_failed') || spareLock === undefined) throw error;
+      return acquireLock(spareLock, holder);
+    }
+  } catch (error) {
+    if (!isAppError(error, 'locked')) throw error;
+    throw new AppError('locked', error.message, { hint: 'Wait for that one to end, or name another folder.' });
+  }
+}
+
+/** Refuses a folder with anything that is not a backup's: a mistyped path must not fill somebody's folder. */
+async function assertOwnFolder(dir: string): Promise<void> {
+  const strange = (await readdir(dir)).find((name) => !ownNames.test(name));
+  if (strange === undefined) return;
+  throw new AppError('usage', `${dir} holds other things than a backup (${strange})`, { hint: 'Name a new folder, or an empty one.' });
+}
+
+/** Links a file into the folder; false where the two lie on different file systems, or links are not allowed. */
+async function tryLink(source: string, target: string): Promise<boolean> {
+  try {
+    await link(source, target);
+    return true;
+  } catch (error) {
+    if (isSystemError(error, 'EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK', 'ENOSYS')) return false;
+    throw error;
+  }
+}
+
+/** Reads the manifest in force. One that is damaged keeps nobody from making a new backup: it is as good as none. */
+async function findInForce(dir: string, logger: Logger): Promise<BackupManifest | undefined> {
+  try {
+    return await findManifest(dir);
+  } catch (error) {
+    if (!isAppError(error, 'corrupt')) throw error;
+    logger.warn({ error: describeError(error) }, 'the backup that was there cannot be restored; a new one takes its place');
+    return undefined;
+  }
+}
+
+/** Removes what a killed run has left. */
+async function removeLeftovers(dir: string): Promise<void> {
+  await rm(path.join(dir, 'work'), { recursive: true, force: true });
+  for (const name of await readdir(dir)) if (name.endsWith('.tmp')) await removeFile(path.join(dir, name));
+}
+
+/** Opens, and makes where it is missing, the folder of a backup; one run at a time. Errors: `locked`, `usage` when it holds other things, `data_format`. */
+export async function openBackupFolder(dir: string, { spareLock, logger }: BackupFolderOptions): Promise<BackupFolder> {
+  await ensureFolder(dir);
+  await assertOwnFolder(dir);
+  const lock = lockBackup(dir, 'a backup', spareLock);
+  const work = path.join(dir, 'work');
+  const changed = new Set<string>();
+  /** Hashes of what was read, or written, by this run and is whole. */
+  const whole = new Set<string>();
+  let manifest: BackupManifest | undefined;
+  try {
+    manifest = await findInForce(dir, logger);
+    await removeLeftovers(dir);
+    await mkdir(work, { mode: 0o700 });
+    await ensureFolder(path.join(dir, 'files'));
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+
+  async function isKept(expected: StoredBytes): Promise<boolean> {
+    const file = storedPath(dir, expected.sha256);
+    if (whole.has(expected.sha256)) return true;
+    const found = await findStored(file);
+    if (found === undefined) return false;
+    if (isSame(found, expected)) whole.add(expected.sha256);
+    else logger.warn({ file }, 'a file of the backup is damaged and is made anew');
+    return whole.has(expected.sha256);
+  }
+
+  /** Gives bytes in the work folder their place. */
+  async function keep(temporary: string, stored: StoredBytes): Promise<StoredBytes> {
+    if (await isKept(stored)) return stored;
+    const file = storedPath(dir, stored.sha256);
+    if ((await makeFolder(path.dirname(file))) !== undefined) changed.add(path.join(dir, 'files'));
+    await rename(temporary, file);
+    changed.add(path.dirname(file));
+    whole.add(stored.sha256);
+    return stored;
+  }
+
+  async function removeUnnamed(named: ReadonlySet<string>): Promise<number> {
+    let removed = 0;
+    for (const shard of await readdir(path.join(dir, 'files'))) {
+      const folder = path.join(dir, 'files', shard);
+      for (const name of await readdir(folder)) {
+        if (named.has(name)) continue;
+        await removeFile(path.join(folder, name));
+        changed.add(folder);
+        removed += 1;
+      }
+    }
+    await syncFolders(changed);
+    return removed;
+  }
+
+  return {
+    dir,
+    manifest,
+    workPath: (name) => path.join(work, name),
+    async put(source, expected, mayLink = false) {
+      if (expected !== undefined && (await isKept(expected))) return expected;
+      const temporary = path.join(work, randomUUID());
+      try {
+        const linked = mayLink && (await tryLink(source, temporary));
+        const stored = linked ? await findStored(temporary) : await writePieces(readPieces(source), temporary);
+        if (stored === undefined) throw new AppError('folder_lost', `${temporary} was removed while it was written`, { hint: 'Let nothing else write to the folder of the backup, and repeat it.' });
+        if (linked) await syncFile(temporary);
+        if (expected !== undefined && !isSame(stored, expected)) {
+          throw new AppError('corrupt', `${source} is damaged: its bytes are not those that were written`, { hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake." });
+        }
+        return await keep(temporary, stored);
+      } finally {
+        await removeFile(temporary);
+      }
+    },
+    async write(pieces) {
+      const temporary = path.join(work, randomUUID());
+      try {
+        return await keep(temporary, await writePieces(pieces, temporary));
+      } finally {
+        await removeFile(temporary);
+      }
+    },
+    async finish(next) {
+      await syncFolders(changed);
+      changed.clear();
+      await writeManifest(dir, next);
+      return removeUnnamed(new Set([...next.files, ...(next.tail === undefined ? [] : [next.tail])].map(({ sha256 }) => sha256)));
+    },
+    async close() {
+      await rm(work, { recursive: true, force: true });
+      lock.release();
+    },
+  };
+}

@@ -1,0 +1,106 @@
+import path from 'node:path';
+import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
+import { assertKnownFormat, dataFormat, programVersion } from '../../runtime/files/data-format.ts';
+import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import { AppError } from '../../runtime/errors.ts';
+import type { StoredBytes } from './stored-bytes.ts';
+
+/** A file of the data folder in a backup. */
+export interface BackupFile extends StoredBytes {
+  /** Path below the data folder, with `/`. */
+  readonly path: string;
+}
+
+/** The messages of the stream that the backed-up lake does not have: see stream-tail.ts. */
+export interface BackupTail extends StoredBytes {
+  /** Id of the stream: its name and creation time. */
+  readonly stream: string;
+  readonly messages: number;
+}
+
+/**
+ * What a backup holds. Written last and whole: a folder without it holds no backup, and until it is replaced the one before
+ * is in force.
+ */
+export interface BackupManifest {
+  /** The format that the program wrote (runtime/data-format.ts), which says who can read the backup. */
+  readonly format: number;
+  /** The format of the data folder, which may not be raised yet. */
+  readonly folderFormat: number;
+  /** Version of the program that made the backup. */
+  readonly program: string;
+  /** When the backup began, ISO 8601: every event acknowledged before is in it. */
+  readonly madeAt: string;
+  /** Id of the lake; absent where there was none yet. */
+  readonly lake?: string;
+  /** Version of the lake; -1 where there was none yet. (`version` is the checked file's own.) */
+  readonly lakeVersion: number;
+  /** Last stream sequence in the backup, in the lake or in the tail. */
+  readonly sequence: number;
+  readonly files: readonly BackupFile[];
+  readonly tail?: BackupTail;
+}
+
+const manifestName = 'manifest.json';
+const hint = 'The bytes of this backup may be whole, yet nothing says so any more: restore another one.';
+
+/** Path of the manifest in a backup's folder. */
+export function manifestPath(dir: string): string {
+  return path.join(dir, manifestName);
+}
+
+function isStored(value: unknown): value is StoredBytes {
+  const { sha256, size } = (value ?? {}) as Partial<StoredBytes>;
+  return typeof sha256 === 'string' && /^[0-9a-f]{64}$/.test(sha256) && Number.isSafeInteger(size) && (size ?? -1) >= 0;
+}
+
+/** Says whether a path is a plain one below the folder. */
+function isInside(name: unknown): boolean {
+  return typeof name === 'string' && name !== '' && !path.isAbsolute(name) && path.posix.normalize(name) === name && name !== '.' && name !== '..' && !name.startsWith('../') && !name.includes('\0');
+}
+
+function assertManifest(manifest: BackupManifest): void {
+  const { format, folderFormat, lakeVersion, sequence, madeAt, files, tail } = manifest;
+  const numbers = [format, folderFormat, lakeVersion, sequence].every((value) => Number.isSafeInteger(value));
+  const listed = Array.isArray(files) && files.every((file) => isInside(file.path) && isStored(file));
+  if (!numbers || typeof madeAt !== 'string' || !listed || !(tail === undefined || (isStored(tail) && typeof tail.stream === 'string'))) throw new Error('its content is not what was written');
+}
+
+/** Reads the manifest of a folder; undefined where no backup was finished. Errors: `corrupt`; `data_format` when a newer program made it. */
+export async function findManifest(dir: string): Promise<BackupManifest | undefined> {
+  const file = manifestPath(dir);
+  const text = await findTextFile(file);
+  if (text === undefined) return undefined;
+  let manifest: BackupManifest;
+  try {
+    manifest = parseChecked(text) as unknown as BackupManifest;
+  } catch (error) {
+    throw new AppError('corrupt', `${file} is damaged`, { cause: error, hint });
+  }
+  if (Number.isSafeInteger(manifest.format)) assertKnownFormat(`the backup in ${dir}`, manifest);
+  try {
+    assertManifest(manifest);
+  } catch (error) {
+    throw new AppError('corrupt', `${file} is no manifest of a backup`, { cause: error, hint });
+  }
+  return manifest;
+}
+
+/** Writes the manifest, which makes the backup: durable when it returns. */
+export async function writeManifest(dir: string, manifest: Omit<BackupManifest, 'format' | 'program'>): Promise<void> {
+  await writeFileDurably(manifestPath(dir), renderChecked({ format: dataFormat, program: programVersion(), ...manifest }));
+}
+
+/** What `backup` and `restore` answer. */
+export interface BackupAnswer {
+  readonly version: number;
+  readonly sequence: number;
+  readonly files: number;
+  readonly bytes: number;
+}
+
+/** Sums a manifest up. */
+export function summarize({ lakeVersion, sequence, files, tail }: Pick<BackupManifest, 'lakeVersion' | 'sequence' | 'files' | 'tail'>): BackupAnswer {
+  const all = tail === undefined ? files : [...files, tail];
+  return { version: lakeVersion, sequence, files: all.length, bytes: all.reduce((sum, { size }) => sum + size, 0) };
+}

@@ -1,0 +1,179 @@
+import { open, type FileHandle } from 'node:fs/promises';
+import { AppError, isAppError } from '../../runtime/errors.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import type { Epoch } from '../../lake/log/lake-state.ts';
+import { pause } from '../../runtime/async/retry.ts';
+import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
+
+/**
+ * The tail of the stream: the messages that the lake has not taken in yet, in a file.
+ *
+ * It is read before the version of the lake is chosen that goes into the backup, and without a consumer that acknowledges:
+ * the compactor goes on. What it purges meanwhile, it has committed first, so that a gap at the beginning is met by a newer
+ * position of the lake. A message is framed by its sequence (8 bytes) and its length (4 bytes), both big-endian. The message
+ * at the lake's position, the anchor, comes first, so that a restored lake finds by its hash whether the two belong together.
+ */
+
+/** The tail as it was read. */
+export interface CapturedTail {
+  readonly file: string;
+  /** Id of the stream: its name and creation time. */
+  readonly stream: string;
+  /** Last sequence of the stream when it was looked at: everything acknowledged before has at most this one. */
+  readonly lastSequence: number;
+}
+
+/** Where the lake is in the stream now; undefined when it has followed none. */
+export type FindEpoch = () => Promise<Epoch | undefined>;
+
+const frameHeadBytes = 12;
+const pullBytes = 16 * 1024 * 1024;
+/** A pull ends when nothing more has come for so long, milliseconds: the end is known, so it is rarely waited out. */
+const pullWaitMs = 250;
+/** A broker that gives nothing for so long, although it has messages, is taken for stalled. */
+const stalledMs = 30_000;
+
+/** Renders messages as frames. */
+function renderFrames(messages: readonly StreamMessage[]): Buffer {
+  return Buffer.concat(
+    messages.flatMap(({ sequence, payload }) => {
+      const head = Buffer.alloc(frameHeadBytes);
+      head.writeBigUInt64BE(BigInt(sequence));
+      head.writeUInt32BE(payload.length, 8);
+      return [head, payload];
+    }),
+  );
+}
+
+/** A message in the file of a tail. */
+export interface TailFrame {
+  readonly sequence: number;
+  /** Offset of the payload in the file. */
+  readonly at: number;
+  readonly length: number;
+}
+
+async function readExactly(handle: FileHandle, at: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.alloc(length);
+  let read = 0;
+  while (read < length) {
+    const { bytesRead } = await handle.read(bytes, read, length - read, at + read);
+    if (bytesRead === 0) break;
+    read += bytesRead;
+  }
+  return bytes.subarray(0, read);
+}
+
+/** Reads the bytes of one message. Errors: `corrupt` when the file ends before they do. */
+export async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promise<Buffer> {
+  const payload = await readExactly(handle, at, length);
+  if (payload.length < length) throw new AppError('corrupt', 'the tail of the stream in the backup ends within a message', { hint: 'Restore another backup.' });
+  return payload;
+}
+
+/** Lists the messages in the file of a tail. Reads their heads, a chunk of the file at a time. Errors: `corrupt`. */
+export async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame> {
+  const chunkBytes = 1024 * 1024;
+  let chunk: Buffer = Buffer.alloc(0);
+  let chunkAt = 0;
+  for (let at = 0; ; ) {
+    if (at < chunkAt || at + frameHeadBytes > chunkAt + chunk.length) [chunk, chunkAt] = [await readExactly(handle, at, chunkBytes), at];
+    if (chunk.length === 0) return;
+    if (chunk.length < frameHeadBytes) throw new AppError('corrupt', 'the tail of the stream in the backup ends within the head of a message', { hint: 'Restore another backup.' });
+    const head = chunk.subarray(at - chunkAt);
+    const frame = { sequence: Number(head.readBigUInt64BE()), at: at + frameHeadBytes, length: head.readUInt32BE(8) };
+    yield frame;
+    at = frame.at + frame.length;
+  }
+}
+
+/** The frames of the messages from a sequence on, as bytes. */
+export async function* copyFrames(file: string, from: number): AsyncGenerator<Uint8Array> {
+  const handle = await open(file, 'r');
+  try {
+    for await (const frame of listFrames(handle)) {
+      if (frame.sequence >= from) yield renderFrames([{ sequence: frame.sequence, payload: await readPayload(handle, frame) }]);
+    }
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Counts the messages after a sequence. */
+export async function countFrames(file: string, after: number): Promise<number> {
+  const handle = await open(file, 'r');
+  let count = 0;
+  try {
+    for await (const frame of listFrames(handle)) if (frame.sequence > after) count += 1;
+  } finally {
+    await handle.close();
+  }
+  return count;
+}
+
+export interface CaptureOptions {
+  readonly findEpoch: FindEpoch;
+  /** Where the tail is written; replaced when it is there. */
+  readonly file: string;
+  readonly signal: AbortSignal;
+  readonly logger: Logger;
+}
+
+/**
+ * Reads what is in the stream now and not in the lake into a file, which is not fsynced. Runs beside a compactor. Memory: one
+ * pull. Errors: `broker_away` also when the broker stalls, `stopping`, the file system's.
+ */
+export async function captureTail(reader: StreamReader, { findEpoch, file, signal, logger }: CaptureOptions): Promise<CapturedTail> {
+  const { id, firstSequence, lastSequence } = await reader.state();
+  const findPosition = async (): Promise<number | undefined> => {
+    const epoch = await findEpoch();
+    return epoch?.streamId === id ? epoch.position : undefined;
+  };
+  const handle = await open(file, 'w', 0o600);
+  try {
+    /** The last sequence that was read, and the end of the file. */
+    const reached = { after: 0, end: 0 };
+    const append = async (messages: readonly StreamMessage[]): Promise<void> => {
+      const bytes = renderFrames(messages);
+      for (let at = 0; at < bytes.length; ) at += (await handle.write(bytes, at, bytes.length - at, reached.end + at)).bytesWritten;
+      reached.end += bytes.length;
+      reached.after = messages.at(-1)?.sequence ?? reached.after;
+    };
+    /** Begins anew after a position, with the message at it. */
+    const beginAfter = async (position: number): Promise<void> => {
+      await handle.truncate(0);
+      reached.end = 0;
+      const anchor = position === 0 ? undefined : await reader.findMessage(position);
+      await append(anchor === undefined ? [] : [anchor]);
+      reached.after = position;
+    };
+    /** Messages after that are gone: the lake has them, or something else has removed them, of which the compactor tells. */
+    const passGap = async (): Promise<void> => {
+      const position = await findPosition();
+      if (position !== undefined && position > reached.after) return beginAfter(position);
+      for (let next = await reader.findMessage(reached.after + 1); next !== undefined; next = await reader.findMessage(reached.after + 1)) await append([next]);
+      const from = reached.after + 1;
+      while (reached.after < lastSequence && (await reader.findMessage(reached.after + 1)) === undefined) reached.after += 1;
+      if (reached.after >= from) logger.warn({ firstMissing: from, lastMissing: reached.after }, 'messages are missing in the stream: the backup is without them');
+    };
+
+    await beginAfter((await findPosition()) ?? Math.max(0, firstSequence - 1));
+    let movedMs = performance.now();
+    while (reached.after < lastSequence) {
+      if (signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
+      const before = reached.after;
+      try {
+        await append(await reader.pull(reached.after, { maxBytes: pullBytes, waitMs: pullWaitMs, signal }));
+      } catch (error) {
+        if (!isAppError(error, 'corrupt')) throw error;
+        await passGap();
+      }
+      if (reached.after > before) movedMs = performance.now();
+      else if (performance.now() - movedMs < stalledMs) await pause(pullWaitMs, signal);
+      else throw new AppError('broker_away', `the broker gave no message for ${stalledMs / 1000} s although it has some`, { hint: "See what 'tributary status' says of the broker, and repeat the backup." });
+    }
+  } finally {
+    await handle.close();
+  }
+  return { file, stream: id, lastSequence };
+}

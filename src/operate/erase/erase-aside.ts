@@ -1,0 +1,120 @@
+import { randomUUID } from 'node:crypto';
+import { readdir, rename, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { AppError, describeError, isSystemError } from '../../runtime/errors.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { writeDataFile } from '../../lake/files/data-file.ts';
+import { sqlList, type Duckdb } from '../../lake/sql/duckdb.ts';
+import { listSettledFiles, readFailedFile, type FailedEvent } from '../../lake/files/failed-events.ts';
+import { carryOut, openStaging } from '../../lake/files/staged-rewrite.ts';
+import { lakePaths } from '../../lake/lake.ts';
+import type { Change, Table } from '../../lake/log/table.ts';
+import { matchesFailed, matchSql, type ErasureTarget } from './erase-target.ts';
+
+/**
+ * Erasure beside the table: from the failed events, and from young files that were put aside because the log did not name
+ * them. Both under the maintenance lock; nobody reads these files over a time, so they are replaced at once.
+ */
+export interface EraseAsideDependencies {
+  readonly table: Table;
+  readonly lakeDir: string;
+  readonly duckdb: Duckdb;
+  readonly crashPoint: CrashPoint;
+}
+
+/** Counts the failed events to erase. */
+export async function countFailedHits(lakeDir: string, target: ErasureTarget): Promise<number> {
+  let hits = 0;
+  for (const file of await listSettledFiles(lakePaths(lakeDir).failed)) hits += (await readFailedFile(file)).filter((event) => matchesFailed(event, target)).length;
+  return hits;
+}
+
+/** Erases failed events, by one commit, which counts them. Returns how many. */
+export async function eraseFailed({ table, lakeDir, crashPoint }: EraseAsideDependencies, target: ErasureTarget): Promise<number> {
+  const paths = lakePaths(lakeDir);
+  const commitId = randomUUID();
+  const changed: { name: string; file: string; left: readonly FailedEvent[] }[] = [];
+  let erased = 0;
+  for (const [index, file] of (await listSettledFiles(paths.failed)).entries()) {
+    const events = await readFailedFile(file);
+    const left = events.filter((event) => !matchesFailed(event, target));
+    if (left.length < events.length) changed.push({ name: `${index}.ndjson`, file, left });
+    erased += events.length - left.length;
+  }
+  if (erased === 0) return 0;
+  const rewritten = changed.filter(({ left }) => left.length > 0);
+  const folder = await openStaging(paths.staging, commitId);
+  try {
+    for (const { name, left } of rewritten) {
+      await writeFile(path.join(folder, name), left.map((event) => `${JSON.stringify(event)}\n`).join(''), { mode: 0o600 });
+      await syncFile(path.join(folder, name));
+    }
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+  const change: Change = { cause: 'erase', actions: [], totals: { failed: -erased, erased }, metrics: { failedEvents: erased } };
+  const moves = rewritten.map(({ name, file }) => ({ name, to: file }));
+  const unlink = changed.filter(({ left }) => left.length === 0).map(({ file }) => file);
+  await carryOut(table, paths.staging, { commitId, baseVersion: table.state().version, moves, change, unlink }, crashPoint);
+  return erased;
+}
+
+async function listOrphans(folder: string): Promise<string[]> {
+  try {
+    return (await readdir(folder)).map((name) => path.join(folder, name));
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+/** An orphan with rows to erase. */
+interface OrphanHit {
+  readonly file: string;
+  readonly rows: number;
+  readonly hits: number;
+}
+
+function orphanSource(emptyFile: string, file: string): string {
+  return `read_parquet(${sqlList([emptyFile, file])}, union_by_name = true, hive_partitioning = false)`;
+}
+
+/** Finds the files put aside that have rows to erase. Errors: `corrupt` for one that cannot be read, and so may have some. */
+export async function findOrphanHits({ table, lakeDir, duckdb }: EraseAsideDependencies, target: ErasureTarget): Promise<OrphanHit[]> {
+  const { emptyFile } = table.snapshot();
+  const found: OrphanHit[] = [];
+  for (const file of await listOrphans(lakePaths(lakeDir).orphans)) {
+    try {
+      const [row] = await duckdb.rows(`SELECT count(*) AS rows, count(*) FILTER (WHERE ${matchSql(target)}) AS hits FROM ${orphanSource(emptyFile, file)}`);
+      const hit = { file, rows: Number(row?.['rows']), hits: Number(row?.['hits']) };
+      if (hit.hits > 0) found.push(hit);
+    } catch (error) {
+      throw new AppError('corrupt', `${file}, which was put aside, cannot be read: ${describeError(error)}`, { cause: error, hint: 'It may have rows to erase: remove it, or move it out of the data folder, and repeat the erasure.' });
+    }
+  }
+  return found;
+}
+
+/** Rewrites the files put aside without the rows to erase; they are in no table, so no commit tells of it. */
+export async function eraseOrphans({ table, lakeDir, duckdb }: EraseAsideDependencies, hits: readonly OrphanHit[], target: ErasureTarget): Promise<void> {
+  if (hits.length === 0) return;
+  const { emptyFile } = table.snapshot();
+  const paths = lakePaths(lakeDir);
+  const folder = await openStaging(paths.staging, randomUUID());
+  try {
+    for (const { file, rows, hits: count } of hits) {
+      if (count === rows) {
+        await removeFile(file);
+        continue;
+      }
+      const staged = path.join(folder, path.basename(file));
+      await writeDataFile(duckdb, `SELECT * FROM ${orphanSource(emptyFile, file)} WHERE NOT (${matchSql(target)})`, staged);
+      await rename(staged, file);
+    }
+    await syncFolder(paths.orphans);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,132 @@
+import { AppError } from '../../runtime/errors.ts';
+import { eventFields } from '../../datasets/event-fields.ts';
+import { parseJsonInteger } from '../../datasets/json-number.ts';
+import { sqlText } from '../../lake/sql/duckdb.ts';
+import type { FailedEvent } from '../../lake/files/failed-events.ts';
+
+/** What a user id can be: the client's own, its platform's, or the game's. */
+export const userKinds = ['custom', 'platform', 'game'] as const;
+export type UserKind = (typeof userKinds)[number];
+
+/** Whose events to erase: those that match every member given, at least one. Of a list of ids, any. */
+export interface ErasureTarget {
+  /** User ids: customUserId, customPlatformUserId or sezamUserId. */
+  readonly users?: readonly string[];
+  /** Which kind of user id they are; absent: any of the three. */
+  readonly userKind?: UserKind;
+  /** Device ids: any of the seven, or hwid. */
+  readonly devices?: readonly string[];
+  /** Only events of these apps. */
+  readonly apps?: readonly number[];
+}
+
+/** Ids that one erasure takes: each query names all of them. */
+export const maxErasedIds = 10_000;
+
+interface IdColumn {
+  readonly name: string;
+  /** The largest integer of a numeric column; undefined for a column of text. */
+  readonly max?: bigint;
+  readonly type?: string;
+}
+
+/** One member of a target: rows match that have one of the ids in one of the columns. */
+interface TargetPart {
+  readonly columns: readonly IdColumn[];
+  readonly ids: readonly string[];
+}
+
+const userColumns: Readonly<Record<UserKind, IdColumn>> = {
+  custom: { name: 'custom_user_id' },
+  platform: { name: 'custom_platform_user_id' },
+  game: { name: 'sezam_user_id', max: 2n ** 63n - 1n, type: 'BIGINT' },
+};
+const deviceColumns: readonly IdColumn[] = [
+  ...eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => ({ name: field.schema['x-column'] })),
+  { name: 'hwid', max: 2n ** 64n - 1n, type: 'DECIMAL(20,0)' },
+];
+const appColumns: readonly IdColumn[] = [{ name: 'id_app', max: 2n ** 63n - 1n, type: 'BIGINT' }];
+
+/** Checks a target and takes it apart. Errors: `usage`. */
+export function targetParts({ users, userKind, devices, apps }: ErasureTarget): readonly TargetPart[] {
+  const parts: TargetPart[] = [
+    ...(users === undefined ? [] : [{ columns: userKind === undefined ? Object.values(userColumns) : [userColumns[userKind]], ids: users }]),
+    ...(devices === undefined ? [] : [{ columns: deviceColumns, ids: devices }]),
+    ...(apps === undefined ? [] : [{ columns: appColumns, ids: apps.map(String) }]),
+  ];
+  if (parts.length === 0) throw new AppError('usage', 'an erasure needs a user, a device or an app');
+  for (const { ids } of parts) {
+    if (ids.length === 0) throw new AppError('usage', 'an erasure needs at least one id');
+    if (ids.length > maxErasedIds) throw new AppError('usage', `an erasure takes ${maxErasedIds} ids at most, not ${ids.length}`, { hint: 'Split them into several calls.' });
+    if (ids.some((id) => id === '' || id.includes('\0'))) throw new AppError('usage', 'an id to erase is empty or has a NUL in it');
+  }
+  return parts;
+}
+
+/** The literals by which a column can have one of the ids; `007` is no number that a numeric column could show. */
+function literals({ max, type }: IdColumn, ids: readonly string[]): string[] {
+  if (max === undefined) return ids.map(sqlText);
+  return ids.filter((id) => /^(?:0|[1-9]\d{0,19})$/.test(id) && BigInt(id) <= max).map((id) => `${id}::${type}`);
+}
+
+/** SQL that is true for a row to erase and never NULL. */
+export function matchSql(target: ErasureTarget): string {
+  return targetParts(target)
+    .map(({ columns, ids }) => {
+      const tests = columns.flatMap((column) => {
+        const values = literals(column, ids);
+        return values.length === 0 ? [] : [`coalesce(${column.name} IN (${values.join(', ')}), false)`];
+      });
+      return `(${tests.join(' OR ') || 'false'})`;
+    })
+    .join(' AND ');
+}
+
+/** SQL of the user ids that rows match a target by, with kind and app: `id`, `kind`, `id_app`, `n` rows each. */
+export function userMeaningsSql(target: ErasureTarget & Required<Pick<ErasureTarget, 'users'>>, source: string): string {
+  const selects = userKinds.map((kind) => {
+    const column = userColumns[kind];
+    const values = literals(column, target.users);
+    return `SELECT ${column.name}::VARCHAR AS id, '${kind}' AS kind, id_app, count(*) AS n FROM ${source} WHERE ${values.length === 0 ? 'false' : `${column.name} IN (${values.join(', ')})`} AND ${matchSql(target)} GROUP BY ALL`;
+  });
+  return selects.join(' UNION ALL ');
+}
+
+/** The tokens of a valid JSON text that matter here: a string, which is passed over, or a number. */
+const stringOrNumber = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+/** Parses an event line with its numbers as the texts they are: a double would change the digits of ids beyond 2^53. */
+function parseExactly(line: string): unknown {
+  JSON.parse(line);
+  return JSON.parse(line.replaceAll(stringOrNumber, (token) => (token.startsWith('"') ? token : `"${parseJsonInteger(token) ?? token}"`)));
+}
+
+/** Says whether an id stands in some bytes, as it is or as JSON escapes it. */
+function isIn(bytes: Buffer, id: string): boolean {
+  return bytes.includes(id) || bytes.includes(JSON.stringify(id).slice(1, -1));
+}
+
+/**
+ * Says whether a failed event is to be erased. One that is no JSON object is, when an id stands in it anywhere, and so is
+ * one with an id somewhere in the list or object that it has for the column: what cannot be read must not be what is kept.
+ */
+export function matchesFailed({ line, lineBase64 }: FailedEvent, target: ErasureTarget): boolean {
+  let value: unknown;
+  try {
+    // Where bytes are no text, the line is not what was sent.
+    if (lineBase64 === undefined) value = parseExactly(line);
+  } catch {
+    // Not JSON: looked through as bytes.
+  }
+  const bytes = lineBase64 === undefined ? Buffer.from(line) : Buffer.from(lineBase64, 'base64');
+  const record = typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Readonly<Record<string, unknown>>) : undefined;
+  return targetParts(target).every(({ columns, ids }) => {
+    if (record === undefined) return ids.some((id) => isIn(bytes, id));
+    const wanted = new Set(ids);
+    return columns.some(({ name }) => {
+      const found = record[name];
+      if (typeof found === 'object' && found !== null) return ids.some((id) => isIn(Buffer.from(JSON.stringify(found)), id));
+      return wanted.has(String(found));
+    });
+  });
+}

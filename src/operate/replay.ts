@@ -1,0 +1,223 @@
+import { randomUUID } from 'node:crypto';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { syncFile } from '../runtime/files/durable-file.ts';
+import type { Clock } from '../runtime/clock.ts';
+import type { CrashPoint } from '../runtime/crash-point.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
+import { waitForLock } from '../runtime/files/lock.ts';
+import type { Action } from '../lake/log/actions.ts';
+import { nextAvailableAtMs } from '../lake/log/available-at.ts';
+import { toAdd, writeDataFile } from '../lake/files/data-file.ts';
+import { sqlList, type Duckdb } from '../lake/sql/duckdb.ts';
+import { listSettledFiles, readFailedFile, type FailedEvent, type FailureReason } from '../lake/files/failed-events.ts';
+import { carryOut, openStaging, recoverIntents } from '../lake/files/staged-rewrite.ts';
+import { lakePaths } from '../lake/lake.ts';
+import { pruneFiles } from '../lake/files/prune.ts';
+import type { DataFile } from '../lake/log/snapshot.ts';
+import type { Change, Table } from '../lake/log/table.ts';
+import { assertFilesWhole } from '../lake/files/verify-files.ts';
+import { youngFolder } from '../lake/files/young-folder.ts';
+import { requestKeySql } from '../datasets/event-id.ts';
+import { convertSpool, type Converted } from '../lake/batch/convert.ts';
+import { createDedupeTables, dedupeWindowMs, forgetLookUps, judgeBatch, lookUpEvents, readKeyedHours, readKeysSql, type Verdict } from '../lake/batch/deduplicate.ts';
+import { rowsSql } from '../compact/batch/flush.ts';
+
+export interface ReplayDependencies {
+  readonly table: Table;
+  readonly lakeDir: string;
+  readonly duckdb: Duckdb;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+}
+
+/** What a replay did: events stored now, events that the lake had already, and events that failed again. */
+export interface Replayed {
+  readonly stored: number;
+  readonly repeats: number;
+  readonly stillFailed: number;
+}
+
+const lockWaitMs = 120_000;
+const hourMs = 3_600_000;
+/** Events replayed by one commit, as far as whole files go: a compactor at work judges its batch again after each. */
+const eventsPerCommit = 20_000;
+/** Each attempt after the first follows a flush that was committed meanwhile. */
+const maxAttempts = 100;
+
+/** A file of failed events, as it was read. */
+interface FailedFile {
+  readonly file: string;
+  readonly events: readonly FailedEvent[];
+}
+
+/** The bytes of an event as it was in the stream. */
+function bytesOf(event: FailedEvent): Buffer {
+  return event.lineBase64 === undefined ? Buffer.from(event.line) : Buffer.from(event.lineBase64, 'base64');
+}
+
+/** Says whether another try is worth it. */
+function isCandidate(event: FailedEvent): boolean {
+  // A key that was used for another request stays refused: which of the two is right is the client's to say.
+  return event.reason !== 'key_reused' && !bytesOf(event).includes(0x0a);
+}
+
+/** Loads what the lake's files have of the events of the batch and of their keys. */
+async function lookUp(duckdb: Duckdb, files: readonly DataFile[]): Promise<void> {
+  await lookUpEvents(duckdb, files);
+  const wanted = new Set<DataFile>();
+  for (const hour of await readKeyedHours(duckdb, hourMs)) {
+    for (const file of pruneFiles(files, { receivedAt: { fromMs: hour - dedupeWindowMs, toMs: hour + hourMs + dedupeWindowMs } })) wanted.add(file);
+  }
+  if (wanted.size === 0) return;
+  // A key that a damaged file no longer shows would be stored again.
+  await assertFilesWhole([...wanted]);
+  const source = `read_parquet(${sqlList([...wanted].map((file) => file.absolutePath))}, hive_partitioning = false)`;
+  await duckdb.run(`INSERT INTO recent_keys ${readKeysSql(source, `${requestKeySql('event_id')} IN (SELECT ${requestKeySql('event_id')} FROM batch)`)}`);
+}
+
+/** What of each file stays failed, by the verdict over its events, which stand in the batch in the order of the files. */
+function keepFailed(files: readonly FailedFile[], converted: Converted, verdict: Verdict): FailedFile[] {
+  const reasons = new Map<number, FailureReason>(converted.badLines.map(({ line, reason }) => [line, reason]));
+  for (const rowid of verdict.reused) reasons.set(converted.lineOf(rowid), 'key_reused');
+  let line = 0;
+  return files.map(({ file, events }) => ({
+    file,
+    // What is kept stays as it was kept: its bytes, and when it failed first.
+    events: events.flatMap((event) => {
+      if (!isCandidate(event)) return [event];
+      const reason = reasons.get(line);
+      line += 1;
+      return reason === undefined ? [] : [{ ...event, reason }];
+    }),
+  }));
+}
+
+function isChanged(before: FailedFile, after: FailedFile | undefined): boolean {
+  return before.events.length !== after?.events.length || before.events.some((event, index) => event.reason !== after.events[index]?.reason);
+}
+
+/** Commits what the verdict says; throws `commit_conflict` when a flush was committed since, which has changed nothing then. */
+async function commitReplay(dependencies: ReplayDependencies, files: readonly FailedFile[], converted: Converted, verdict: Verdict): Promise<Replayed> {
+  const { table, duckdb, clock, crashPoint, lakeDir } = dependencies;
+  const { staging } = lakePaths(lakeDir);
+  const { version: baseVersion } = table.state();
+  const { keysCommit, availableAtMs } = table.lake();
+  const kept = keepFailed(files, converted, verdict);
+  const count = (some: readonly FailedFile[]): number => some.reduce((sum, { events }) => sum + events.length, 0);
+  const changed = kept.filter((after, index) => files[index] !== undefined && isChanged(files[index], after));
+  if (changed.length === 0) return { stored: 0, repeats: 0, stillFailed: count(files) };
+
+  const nowMs = nextAvailableAtMs(clock, table.lake());
+  const commitId = randomUUID();
+  const folder = await openStaging(staging, commitId);
+  try {
+    const written = await writeDataFile(duckdb, rowsSql(nowMs), path.join(folder, 'rows.parquet'));
+    const stored = written.numRecords;
+    const relative = path.join(youngFolder, `${commitId}.parquet`);
+    const left = changed.flatMap(({ file, events }, index) => (events.length === 0 ? [] : [{ name: `${index}.ndjson`, to: file, events }]));
+    for (const { name, events } of left) {
+      await writeFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''), { mode: 0o600 });
+      await syncFile(path.join(folder, name));
+    }
+    const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true) }] : [];
+    const change: Change = {
+      cause: 'replay',
+      actions,
+      totals: { failed: count(kept) - count(files), stored, repeats: verdict.repeats },
+      availableAtMs: nowMs,
+      addsKeys: verdict.addsKeys,
+      metrics: { rows: stored, bytes: written.sizeBytes },
+    };
+    const intent = {
+      commitId,
+      baseVersion,
+      moves: stored > 0 ? [{ name: 'rows.parquet', to: path.join(table.dir, relative) }] : [],
+      change,
+      unlink: changed.filter(({ events }) => events.length === 0).map(({ file }) => file),
+      movesAfter: left.map(({ name, to }) => ({ name, to })),
+    };
+    await carryOut(table, staging, intent, crashPoint, (_state, lake) => {
+      if (lake.keysCommit !== keysCommit || lake.availableAtMs !== availableAtMs) throw new AppError('commit_conflict', 'a flush was committed meanwhile');
+    });
+    return { stored, repeats: verdict.repeats, stillFailed: count(kept) };
+  } catch (error) {
+    // What has an intent is for the next recovery to settle; the rest is in the way only.
+    if (!isAppError(error, 'commit_conflict')) throw error;
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/** Replays the events of some files: those that can be written now leave them for the lake, by one commit. */
+async function replayFiles(dependencies: ReplayDependencies, files: readonly FailedFile[]): Promise<Replayed> {
+  const { table, duckdb, lakeDir } = dependencies;
+  const candidates = files.flatMap(({ events }) => events.filter(isCandidate));
+  const stillFailed = files.reduce((sum, { events }) => sum + events.length, 0);
+  if (candidates.length === 0) return { stored: 0, repeats: 0, stillFailed };
+  const folder = path.join(lakePaths(lakeDir).staging, `spool-${randomUUID()}`);
+  await mkdir(folder, { mode: 0o700 });
+  try {
+    const spool = path.join(folder, 'spool.ndjson');
+    await writeFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])), { mode: 0o600 });
+    const converted = await convertSpool(duckdb, spool, candidates.length, true);
+    await createDedupeTables(duckdb);
+    await forgetLookUps(duckdb);
+    const known = new Set<string>();
+    for (let attempt = 1; ; attempt += 1) {
+      await table.refresh();
+      // Under the maintenance lock nothing but flushes brings files.
+      const news = table.snapshot().files.filter((file) => !known.has(file.path));
+      await lookUp(duckdb, news);
+      for (const file of news) known.add(file.path);
+      const verdict = await judgeBatch(duckdb, 'failed', true);
+      try {
+        return await commitReplay(dependencies, files, converted, verdict);
+      } catch (error) {
+        if (!isAppError(error, 'commit_conflict') || attempt === maxAttempts) throw error;
+      }
+    }
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Reads files of failed events in portions for one commit each. */
+async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFile[]> {
+  let portion: FailedFile[] = [];
+  let events = 0;
+  for (const file of paths) {
+    const read = await readFailedFile(file);
+    if (events > 0 && events + read.length > eventsPerCommit) {
+      yield portion;
+      [portion, events] = [[], 0];
+    }
+    portion.push({ file, events: read });
+    events += read.length;
+  }
+  if (portion.length > 0) yield portion;
+}
+
+/**
+ * Tries every failed event again, for instance after a fault of the service was mended. A kill leaves nothing half-done, and
+ * a second call finds only what still fails, as it was. Works beside a running compactor: both judge again what the other
+ * has changed, so that an event under an Idempotency-Key is stored once, and `available_at` never goes back. Errors:
+ * `corrupt` when a file that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
+ */
+export async function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
+  const { table, lakeDir, crashPoint } = dependencies;
+  const paths = lakePaths(lakeDir);
+  const lock = await waitForLock(paths.maintenanceLock, 'a replay', lockWaitMs);
+  try {
+    await table.refresh();
+    await recoverIntents(table, paths.staging, crashPoint);
+    let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };
+    for await (const portion of readPortions(await listSettledFiles(paths.failed))) {
+      const one = await replayFiles(dependencies, portion);
+      total = { stored: total.stored + one.stored, repeats: total.repeats + one.repeats, stillFailed: total.stillFailed + one.stillFailed };
+    }
+    return total;
+  } finally {
+    lock.release();
+  }
+}

@@ -1,0 +1,46 @@
+import { stat, statfs } from 'node:fs/promises';
+import { describeError } from '../errors.ts';
+import type { Stoppable } from '../lifecycle.ts';
+import type { Logger } from '../logger.ts';
+
+/** Often enough that what arrives in between fits into any sensible reserve. */
+const checkEveryMs = 500;
+
+/** Watches the free space of one folder's file system. */
+export interface DiskWatch extends Stoppable {
+  /** Says whether less than the reserve was free at the last look. */
+  isLow(): boolean;
+}
+
+/** Free bytes for an ordinary user on the file system of a folder. */
+export async function readFreeBytes(folder: string): Promise<number> {
+  const { bavail, bsize } = await statfs(folder);
+  return bavail * bsize;
+}
+
+/** Says whether two folders that exist lie on the same file system. */
+export async function isSameDisk(folder: string, other: string): Promise<boolean> {
+  const [one, two] = await Promise.all([stat(folder), stat(other)]);
+  return one.dev === two.dev;
+}
+
+/**
+ * Starts watching a folder that exists: `isLow` is right from the first moment on, and turns back by itself when there is
+ * space again. A look that fails leaves the last answer in force.
+ */
+export async function startDiskWatch(folder: string, reserveBytes: number, logger: Logger): Promise<DiskWatch> {
+  let low = false;
+  async function look(): Promise<void> {
+    try {
+      const freeBytes = await readFreeBytes(folder);
+      if (low === freeBytes < reserveBytes) return;
+      low = !low;
+      logger[low ? 'error' : 'info']({ folder, freeBytes, reserveBytes }, low ? 'disk has come down to its reserve' : 'disk has room again');
+    } catch (error) {
+      logger.warn({ folder, error: describeError(error) }, 'free space cannot be read');
+    }
+  }
+  await look();
+  const timer = setInterval(() => void look(), checkEveryMs).unref();
+  return { isLow: () => low, stop: async () => clearInterval(timer) };
+}

@@ -1,0 +1,122 @@
+import { constants } from 'node:fs';
+import { open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import path from 'node:path';
+import { isSystemError } from '../errors.ts';
+import { inParallel } from '../async/in-parallel.ts';
+import { makeFolder } from './make-folder.ts';
+
+/** Makes a folder's entries (names created, renamed or removed in it) survive a power cut. */
+export async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Makes a file's bytes survive a power cut. */
+export async function syncFile(file: string): Promise<void> {
+  const handle = await open(file, 'r+');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Creates a folder with its parents, mode 0700 unless another is given, and syncs the parent so that the folder itself is durable. */
+export async function ensureFolder(folder: string, mode = 0o700): Promise<void> {
+  await ensureFolders([folder], mode);
+}
+
+/** How many folders are synced at a time: together they cost little more than one. */
+const syncWidth = 4;
+
+/** Syncs many folders. */
+export async function syncFolders(folders: Iterable<string>): Promise<void> {
+  await inParallel(new Set(folders), syncWidth, syncFolder);
+}
+
+/** Levels above a folder that was there already which are synced all the same: as many as are ever created at once. */
+const doubtedLevels = 3;
+
+/** Syncs a folder that may belong to somebody else, or to a file system that is read-only or knows no sync: nothing of ours was created there. */
+async function syncFolderIfOurs(folder: string): Promise<void> {
+  try {
+    await syncFolder(folder);
+  } catch (error) {
+    if (!isSystemError(error, 'EACCES', 'EPERM', 'EINVAL', 'EROFS')) throw error;
+  }
+}
+
+/**
+ * Creates many folders with their parents, as `ensureFolder` does, and syncs each parent once: also those of folders that
+ * are there already, since a process that was killed may have created them and not got as far as the sync.
+ */
+export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Promise<void> {
+  const created = new Set<string>();
+  const doubted = new Set<string>();
+  for (const folder of new Set(folders)) {
+    const first = await makeFolder(folder, mode);
+    for (let [parent, level] = [path.dirname(folder), 1]; ; [parent, level] = [path.dirname(parent), level + 1]) {
+      const isNew = first !== undefined && parent.length >= path.dirname(first).length;
+      if (!isNew && level > doubtedLevels) break;
+      (isNew ? created : doubted).add(parent);
+      if (parent === path.dirname(parent)) break;
+    }
+  }
+  await syncFolders(created);
+  await inParallel([...doubted].filter((folder) => !created.has(folder)), syncWidth, syncFolderIfOurs);
+}
+
+/**
+ * Writes a whole file so that a reader, or a restart after a power cut, sees the old bytes or the new ones and never
+ * a mixture: temporary file in the same folder, fsync, rename, fsync of the folder. Mode 0600 unless another is given.
+ */
+export async function writeFileDurably(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
+  const temporary = `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
+  try {
+    const handle = await open(temporary, 'wx', mode);
+    try {
+      await handle.writeFile(data);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await rename(temporary, file);
+  } catch (error) {
+    await removeFile(temporary);
+    throw error;
+  }
+  await syncFolder(path.dirname(file));
+}
+
+/** Reads a text file; undefined when there is none. */
+export async function findTextFile(file: string): Promise<string | undefined> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+}
+
+/** Removes a file; one that is not there is already removed. */
+export async function removeFile(file: string): Promise<void> {
+  try {
+    await unlink(file);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+  }
+}
+
+/** Removes a folder that is empty; one that is not, or is not there, stays as it is. */
+export async function removeEmptyFolder(folder: string): Promise<void> {
+  try {
+    await rmdir(folder);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT', 'ENOTEMPTY', 'EEXIST')) throw error;
+  }
+}

@@ -1,0 +1,62 @@
+import type { FolderPins } from './folder-pins.ts';
+import type { Stoppable } from '../lifecycle.ts';
+import type { Logger } from '../logger.ts';
+import type { Problem } from '../conditions/problem.ts';
+
+/** Looked at this often, milliseconds: a few calls of stat(2). */
+const lookEveryMs = 500;
+
+/** Watches whether a service still has the folders that it runs on. */
+export interface FolderWatch extends Stoppable {
+  /** What is wrong now; looks anew. Undefined: every folder is the service's own. */
+  findLoss(): Problem | undefined;
+}
+
+export interface FolderWatchOptions {
+  readonly dataDir: string;
+  readonly pins: FolderPins;
+  /** Names another service that runs on the folder, when there is one. */
+  readonly findRival: () => string | undefined;
+  /** Says that files which the broker has open are no longer in its store; from then on it is believed until the end. */
+  readonly isStoreReplaced: () => boolean;
+  /** Told at once when folders are lost, and when all are back. */
+  readonly onChange: (loss: Problem | undefined) => void;
+  readonly logger: Logger;
+}
+
+const lostTodo =
+  'No event is taken and nothing is written meanwhile. Put that folder back and the service goes on by itself; or stop it, and start it on the folder that is to be used from now on.';
+
+/** Starts the watch. */
+export function startFolderWatch({ dataDir, pins, findRival, isStoreReplaced, onChange, logger }: FolderWatchOptions): FolderWatch {
+  let told: Problem | undefined;
+  let storeReplaced = false;
+
+  function findLoss(): Problem | undefined {
+    const [lost] = pins.findLost();
+    if (lost !== undefined) return { what: `the folder ${lost} was taken from under the running service: it was moved, removed or replaced`, todo: lostTodo };
+    const rival = findRival();
+    if (rival !== undefined) return { what: `another service runs on the data folder ${dataDir}: ${rival}`, todo: 'Stop one of the two. No event is taken here meanwhile.' };
+    if (!storeReplaced) return undefined;
+    return {
+      what: `files of the broker's store in ${dataDir} were removed or replaced while the service ran`,
+      todo: 'Stop the service, see that the data folder is the one you want, and start it again: it compares the stream with the lake. No event is taken meanwhile.',
+    };
+  }
+
+  function look(): void {
+    pins.pin();
+    storeReplaced ||= isStoreReplaced();
+    const loss = findLoss();
+    if (loss?.what === told?.what) return;
+    if (loss === undefined) logger.warn({ dataDir }, 'the data folder is back, the service goes on');
+    told = loss;
+    onChange(loss);
+  }
+
+  const timer = setInterval(look, lookEveryMs);
+  return {
+    findLoss,
+    stop: async () => clearInterval(timer),
+  };
+}

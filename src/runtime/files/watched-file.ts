@@ -1,0 +1,91 @@
+import { statSync } from 'node:fs';
+import { AppError, describeError, isSystemError } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+
+/**
+ * How often the file is looked at, milliseconds: a change by another process is promised to take effect within a second,
+ * of which the larger part is left for reading a large file on a busy machine.
+ */
+const pollMs = 200;
+
+/** What was last read from a file that other processes rewrite whole. */
+export interface WatchedFile<T> {
+  current(): T;
+  /** Why the newest reading failed; undefined while the last one is what the file says. */
+  problem(): string | undefined;
+  close(): void;
+}
+
+/** What tells one version of a file from the next: every write is a new inode. */
+function fingerprint(file: string): string {
+  try {
+    const { ino, mtimeMs, size } = statSync(file);
+    return `${ino}:${mtimeMs}:${size}`;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return 'none';
+    throw error;
+  }
+}
+
+/** How a file is watched beside reading it. */
+export interface WatchOptions<T> {
+  /** Other files that `load` reads: a change of one of them is a change of the file. */
+  readonly beside?: readonly string[];
+  /** Makes the later readings; `load` by default. */
+  readonly reload?: () => T | Promise<T>;
+  /** Called after each later reading, with the new value in force, and when what could not be read is again as it was. */
+  readonly onChange?: () => void;
+}
+
+/**
+ * Reads a file with `load`, and again whenever it, or a file beside it, was rewritten. The first reading throws what `load`
+ * throws. Later, a file that cannot be read, or is gone, is tried again at each look and logged once, and the last good
+ * reading stays in force: no command removes such a file, so its absence is damage.
+ */
+export function watchFile<T>(file: string, load: () => T, logger: Logger, { beside = [], reload = load, onChange }: WatchOptions<T> = {}): WatchedFile<T> {
+  const look = (): string => [file, ...beside].map(fingerprint).join();
+  let seen = look();
+  let value = load();
+  let problem: string | undefined;
+  let isLooking = false;
+  let isClosed = false;
+
+  async function readAgain(): Promise<void> {
+    try {
+      const now = look();
+      if (now === seen) {
+        const wasUnreadable = problem !== undefined;
+        problem = undefined;
+        if (wasUnreadable) onChange?.();
+        return;
+      }
+      if (fingerprint(file) === 'none') throw new AppError('corrupt', `${file} is gone`, { hint: 'Restore it from a backup.' });
+      const read = await reload();
+      if (isClosed) return;
+      value = read;
+      // As it was before the reading: what was written meanwhile is read at the next look.
+      seen = now;
+      problem = undefined;
+      onChange?.();
+    } catch (error) {
+      const reported = problem;
+      problem = describeError(error);
+      if (problem !== reported) logger.error({ file, error: problem }, 'file cannot be read, the last good reading stays in force');
+    }
+  }
+
+  const timer = setInterval(() => {
+    if (isLooking) return;
+    isLooking = true;
+    void readAgain().finally(() => {
+      isLooking = false;
+    });
+  }, pollMs).unref();
+
+  function close(): void {
+    isClosed = true;
+    clearInterval(timer);
+  }
+
+  return { current: () => value, problem: () => problem, close };
+}

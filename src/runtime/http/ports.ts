@@ -1,0 +1,63 @@
+import { lookup } from 'node:dns/promises';
+import { createServer, type Server } from 'node:net';
+import { AppError, isSystemError } from '../errors.ts';
+
+/** A port that is wanted, and what it is called when it cannot be had. 0: any free one. */
+export interface WantedPort {
+  readonly port: number;
+  readonly what: string;
+}
+
+function listen(host: string, { port, what }: WantedPort): Promise<Server> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', (error) => {
+      const inUse = isSystemError(error, 'EADDRINUSE');
+      const hint = isSystemError(error, 'EADDRINUSE', 'EACCES') ? 'Choose another port, or 0 for any free one.' : 'Choose an address of this machine, such as 127.0.0.1 or 0.0.0.0.';
+      reject(new AppError('start_failed', `${what}: ${joinHostPort(host, port)} ${inUse ? 'is in use' : `cannot be used (${error.message})`}`, { hint, retryable: false }));
+    });
+    server.listen({ host, port, exclusive: true }, () => resolve(server));
+  });
+}
+
+/**
+ * The one address that a host's name stands for, IPv4 before IPv6; an address stands for itself. Settled once, for what
+ * listens on a name listens on each of its addresses, with a server and with limits of its own.
+ */
+export async function resolveHost(host: string): Promise<string> {
+  try {
+    const addresses = await lookup(host, { all: true });
+    return (addresses.find(({ family }) => family === 4) ?? addresses[0])?.address ?? host;
+  } catch (error) {
+    throw new AppError('start_failed', `the host ${host} cannot be resolved`, { cause: error, hint: 'Name an address of this machine, such as 127.0.0.1 or 0.0.0.0.' });
+  }
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
+
+/**
+ * Settles which ports will be listened on: each asked one if it is free, any free one for 0, no one twice. Settled before
+ * the processes start, so that a restarted one comes back at the same address.
+ */
+export async function settlePorts(host: string, wanted: readonly WantedPort[]): Promise<number[]> {
+  const servers: Server[] = [];
+  try {
+    // All are held until the last is settled: a free port must not be given out again.
+    for (const port of wanted) servers.push(await listen(host, port));
+    return servers.map(portOf);
+  } finally {
+    await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  }
+}
+
+function joinHostPort(host: string, port: number): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
+/** The http address of a host and port, with IPv6 in brackets. */
+export function httpAddress(host: string, port: number): string {
+  return `http://${joinHostPort(host, port)}`;
+}

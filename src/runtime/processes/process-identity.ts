@@ -1,0 +1,34 @@
+import { readFileSync } from 'node:fs';
+import { isSystemError } from '../errors.ts';
+
+/** Says whether a process of this id is there, whoever owns it. */
+export function isProcessAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return isSystemError(error, 'EPERM');
+  }
+}
+
+/**
+ * When a process started, in the kernel's own clock ticks: together with its id it names one process for good, where
+ * the id alone comes back (in a container even the same one each time). Undefined when it is gone, has ended and only
+ * waits to be reaped, or the system has no /proc.
+ */
+export function findProcessStart(pid: number): string | undefined {
+  try {
+    // The name, in brackets, may hold spaces and brackets: fields are counted after its end.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return ['Z', 'X'].includes(fields[0] ?? '') ? undefined : fields[19];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Says whether the process that had this id when it started then still runs. Without a known start, its id decides. */
+export function isSameProcess(pid: number, processStart: string | undefined): boolean {
+  if (!isProcessAlive(pid)) return false;
+  return processStart === undefined || processStart === '' || findProcessStart(pid) === processStart;
+}

@@ -1,0 +1,78 @@
+import process from 'node:process';
+import type { ChildMessage } from './child.ts';
+import { AppError, describeError, isAppError } from '../errors.ts';
+import type { Stoppable } from '../lifecycle.ts';
+import type { Logger } from '../logger.ts';
+import type { Metrics } from '../metrics.ts';
+
+const reportEveryMs = 1000;
+/** Without a supervisor there is no broker to drain into; what a crash at any point would leave is all right here too. */
+const orphanGraceMs = 1000;
+
+/** A stage as its process runs it. */
+export interface Stage extends Stoppable {
+  /** The port it listens on, when it does. */
+  readonly port?: number;
+  /** Rejects when the stage cannot go on; the process then ends and its supervisor starts another. */
+  readonly failed?: Promise<never>;
+  /** Short facts for `tributary status` and `/readyz`. */
+  facts?(): Readonly<Record<string, unknown>>;
+  /** Takes the supervisor's view of the whole service, about once a second. */
+  onService?(state: unknown): void;
+}
+
+function send(message: ChildMessage): void {
+  // A supervisor that is gone is noticed by the disconnect event, not here.
+  process.send?.(message, undefined, {}, () => undefined);
+}
+
+/** Resolves with the reason to stop: the supervisor asks, or it is gone (its end of the channel closed). */
+function stopRequested(): Promise<string> {
+  return new Promise((resolve) => {
+    process.once('SIGTERM', () => resolve('asked to stop'));
+    const orphaned = (): void => {
+      resolve('supervisor is gone');
+      setTimeout(() => process.exit(1), orphanGraceMs).unref();
+    };
+    process.once('disconnect', orphaned);
+    // It may have gone while this process was loading: then the event was before the listener.
+    if (process.send !== undefined && !process.connected) orphaned();
+  });
+}
+
+/**
+ * Runs a stage as a supervised process: starts it, says ready, reports once a second, and drains it when the supervisor
+ * asks or is gone. Returns the exit code; an error of the start is told to the supervisor in its own words.
+ */
+export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metrics, logger: Logger): Promise<number> {
+  const stop = stopRequested();
+
+  let stage: Stage;
+  try {
+    stage = await start();
+  } catch (error) {
+    const described = error instanceof AppError ? error : new AppError('start_failed', describeError(error), { cause: error });
+    logger.error({ error: describeError(error), stack: error instanceof Error ? error.stack : undefined }, 'role did not start');
+    send({ type: 'failed', code: described.code, message: described.message, ...(described.hint === undefined ? {} : { hint: described.hint }) });
+    return 1;
+  }
+  process.on('message', (message: { type?: string; state?: unknown }) => {
+    if (message.type === 'service') stage.onService?.(message.state);
+  });
+  send(stage.port === undefined ? { type: 'ready' } : { type: 'ready', port: stage.port });
+
+  const report = async (): Promise<void> => send({ type: 'report', metrics: await metrics.snapshot(), facts: stage.facts?.() ?? {} });
+  const timer = setInterval(() => void report(), reportEveryMs);
+  let code = 0;
+  try {
+    const reason = await Promise.race([stop, ...(stage.failed === undefined ? [] : [stage.failed])]);
+    logger.info({ reason }, 'role stops');
+  } catch (error) {
+    code = 1;
+    const level = isAppError(error, 'stopping') ? 'info' : 'error';
+    logger[level]({ error: describeError(error), stack: error instanceof Error ? error.stack : undefined }, 'role failed');
+  }
+  clearInterval(timer);
+  await stage.stop();
+  return code;
+}

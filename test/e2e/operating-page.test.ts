@@ -1,0 +1,187 @@
+import { execFileSync, spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '../../src/runtime/files/package-files.ts';
+import { temporaryFolder } from '../helpers/folder.ts';
+import { createOperationsMachine, readOperationsPage, type Block, type OperationsMachine } from '../helpers/operating-page.ts';
+import { isAlive, listTree } from '../helpers/processes.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+/** Finds a program on PATH, or where Debian has those of an administrator. */
+function findProgram(name: string): string | undefined {
+  const { stdout } = spawnSync('sh', ['-c', `PATH=$PATH:/usr/sbin:/sbin command -v ${name}`], { encoding: 'utf8' });
+  return stdout.trim() || undefined;
+}
+
+const [nginx, openssl, curl, systemdAnalyze] = ['nginx', 'openssl', 'curl', 'systemd-analyze'].map(findProgram);
+const hasNginx = nginx !== undefined && openssl !== undefined && curl !== undefined;
+const notHere = `${['nginx', 'openssl'].filter((name) => findProgram(name) === undefined).join(' and ')} missing on this machine`;
+if (curl === undefined) process.stderr.write('operations-doc.test.ts: docs/operating.md is not run: curl is not here\n');
+
+const blocks = readOperationsPage();
+const commandsOf = (section: string): Block[] => blocks.filter((block) => block.section === section && block.language === 'sh' && block.file === undefined);
+/** Makes a user and installs a package from the registry: nothing that a test does to a machine. */
+const byHand = commandsOf('Install');
+const ran = new Set<Block>();
+/** `make nightly` runs every block; `make test` leaves out what begins the service once more to do the same. */
+const isEveryBlockRun = process.env['TRIBUTARY_TEST_OPERATIONS'] === 'all';
+const notNow = 'in the nightly run (TRIBUTARY_TEST_OPERATIONS=all)';
+
+const root = temporaryFolder();
+let machine: OperationsMachine;
+/** Rows of the lake: nothing comes in any more once they are counted. */
+let rows = 0;
+
+async function runBlocks(section: string, ...indexes: readonly number[]): Promise<string> {
+  let output = '';
+  for (const index of indexes) {
+    const block = commandsOf(section)[index];
+    if (block === undefined) throw new Error(`'${section}' has no block ${index}`);
+    ran.add(block);
+    output += await machine.run(block);
+  }
+  return output;
+}
+
+/** Asks nginx; answers with the body and, behind a space, the status. */
+const ask = (words: string): Promise<string> => machine.sh(`curl --silent --cacert /etc/nginx/tributary.crt --connect-to ::127.0.0.1: --write-out ' %{http_code}' ${words}`);
+
+interface Status {
+  readonly running: boolean;
+  readonly lake: { readonly rows: number };
+  readonly problems: readonly unknown[];
+}
+
+/** The last line of a block that ends with `tributary status`. */
+function statusOf(output: string): Status {
+  return JSON.parse(output.trim().split('\n').at(-1) ?? '') as Status;
+}
+
+beforeAll(async () => {
+  machine = await createOperationsMachine(root, blocks, nginx);
+});
+
+afterAll(() => machine.destroy());
+
+// One machine, in the order in which its operator meets these: each test begins where the one before ended.
+describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 }, () => {
+  it('has a service that starts by its unit: the command ends when events are taken, and commands mean its folder', async () => {
+    const status = statusOf(await runBlocks('Run under systemd', 0));
+    expect(status).toMatchObject({ running: true, problems: [] });
+    const app = JSON.parse(await machine.sh('tributary app add 9 --platform web')) as { token: string };
+    const body = JSON.stringify([1, 2, 3].map((level) => ({ customUserId: `u-${level}`, customEventName: 'level_up' })));
+    const send = (): Promise<Response> => fetch(`${machine.address(8080)}/v1/customEventBatch/?idApp=9`, { method: 'POST', headers: { authorization: app.token }, body });
+    await waitFor('the app is known', async () => (await send()).status === 200);
+  });
+
+  it('has units that the service manager reads without a complaint', (ctx) => {
+    ctx.skip(systemdAnalyze === undefined, 'systemd-analyze is not on this machine');
+    const units = ['tributary.service', 'tributary-backup.service', 'tributary-backup.timer'].map((name) => machine.place(`/etc/systemd/system/${name}`));
+    const verified = spawnSync(systemdAnalyze ?? '', ['verify', '--man=no', ...units], { encoding: 'utf8' });
+    const about = verified.stderr.split('\n').filter((line) => line.includes('tributary'));
+    expect(about).toEqual([]);
+  });
+
+  it('has an nginx that takes events and hands reports out by https, whole and by range', async (ctx) => {
+    ctx.skip(!hasNginx, notHere);
+    const output = await runBlocks('Behind nginx with TLS', 0, 1);
+    const report = readFileSync(path.join(root, 'work/report.csv'), 'utf8');
+    expect(report).toMatch(/^eventName,customUserId\n(?:level_up,u-[123]\n)+$/);
+
+    expect(output.endsWith('eventName')).toBe(true);
+    expect(readFileSync(path.join(root, 'work/link.txt'), 'utf8')).toMatch(/^https:\/\/api\.example\.com\/files\//);
+    // whoever reads the log must not have the files
+    const log = readFileSync(machine.place('/var/log/nginx/tributary-api.log'), 'utf8');
+    expect(log).toContain('"GET /files/');
+    expect(log).not.toContain('signature');
+  });
+
+  it('has an nginx whose own answers have the form that clients know', async (ctx) => {
+    ctx.skip(!hasNginx, notHere);
+    expect(await ask('--data "$(head -c 100000 /dev/zero | tr "\\0" a)" https://s2s.example.com/v1/login/')).toBe('{"error":"Bad Request"} 400');
+    expect(await ask('https://api.example.com/?$(head -c 70000 /dev/zero | tr "\\0" a)')).toMatch(/^\{"code":400,"message":"Bad Request",.* 400$/);
+    expect(await ask('https://api.example.com/metrics')).toMatch(/^\{"code":404,.* 404$/);
+  });
+
+  it('has a backup, and a timer for it', async () => {
+    await waitFor('every event is in the lake', async () => {
+      rows = Number(/"stored":(\d+)/.exec(await machine.sh('tributary lake stats'))?.[1] ?? 0);
+      return rows === (hasNginx ? 4 : 3);
+    });
+    const output = await runBlocks('Back up', 0, 1);
+    expect(JSON.parse(output.split('\n')[0] ?? '')).toMatchObject({ version: expect.any(Number) as number, files: expect.any(Number) as number });
+  });
+
+  it('has a way to try a backup beside the service', async (ctx) => {
+    ctx.skip(!isEveryBlockRun, notNow);
+    const output = await runBlocks('Back up', 2);
+    expect(output).toMatch(new RegExp(`"ok":true.*"rows":${rows},`));
+  });
+
+  it('has what is asked of it, the metrics it alerts on, and the words of its problems', async () => {
+    const output = await runBlocks('Watch', 0);
+    expect(output).toContain('{"ready":true,"problems":[]}');
+    expect(output).toContain('tributary_service_problems 0');
+    const metrics = await (await fetch(`${machine.address(8082)}/metrics`)).text();
+    const rules = blocks.find(({ language }) => language === 'yaml')?.text ?? '';
+    const named = [...rules.matchAll(/\b(tributary_\w+?)(?:_bucket)?\b/g)].map(([, name]) => name ?? '');
+    expect(named.length).toBeGreaterThan(4);
+    for (const name of named) expect(metrics, name).toContain(`# TYPE ${name} `);
+    const page = readFileSync(path.join(packageRoot, 'docs/operating.md'), 'utf8');
+    const tables = page.slice(page.indexOf('What `problems` may say'));
+    const words = [...tables.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = '']) => [...cell.matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
+    expect(words.length).toBeGreaterThan(15);
+    for (const text of words) expect(spawnSync('grep', ['-rqF', text, path.join(packageRoot, 'src')]).status, text).toBe(0);
+  });
+
+  it('has a restore that brings every event back', async () => {
+    const status = statusOf(await runBlocks('Restore', 0));
+    expect(status).toMatchObject({ running: true, problems: [], lake: { rows } });
+  });
+
+  it('has an upgrade that loses nothing', async () => {
+    const status = statusOf(await runBlocks('Upgrade', 0));
+    expect(execFileSync('readlink', [machine.place('/opt/tributary')], { encoding: 'utf8' }).trim()).toBe('tributary-0.4.0');
+    expect(status).toMatchObject({ running: true, problems: [], lake: { rows } });
+  });
+
+  it('has a way back from an upgrade that loses nothing', async (ctx) => {
+    ctx.skip(!isEveryBlockRun, notNow);
+    await runBlocks('Upgrade', 1);
+    expect(statusOf(await machine.sh('tributary status'))).toMatchObject({ running: true, problems: [], lake: { rows } });
+  });
+
+  it('has a move to another path that loses nothing', async (ctx) => {
+    ctx.skip(!isEveryBlockRun, notNow);
+    expect(statusOf(await runBlocks('Move', 0))).toMatchObject({ running: true, problems: [], lake: { rows } });
+  });
+
+  it('has a last backup of a machine that is given up, and a stop that leaves no process', async (ctx) => {
+    ctx.skip(!isEveryBlockRun, notNow);
+    const tree = listTree(machine.pid() ?? 0);
+    expect(tree.length).toBeGreaterThan(4);
+    await runBlocks('Move', 1);
+    await waitFor('every process of the service is gone', () => !tree.some(isAlive));
+  });
+
+  it('has an nginx that asks clients to send again while the service is stopped', async (ctx) => {
+    ctx.skip(!isEveryBlockRun || !hasNginx, hasNginx ? notNow : notHere);
+    expect(await ask('--request POST https://s2s.example.com/v1/login/')).toBe('{"error":"Internal Server Error"} 500');
+    expect(await ask('--head https://s2s.example.com/v1/login/')).toMatch(/^Retry-After: 5\r$/m);
+    expect(await ask('https://api.example.com/api/report/v1/file/get.json')).toBe('{"code":500,"message":"Internal Server Error","data":null} 500');
+  });
+
+  it('has a move to another machine that loses nothing', async (ctx) => {
+    ctx.skip(!isEveryBlockRun, notNow);
+    // The other machine has the page's folder, which no data lies in yet.
+    await machine.sh("rm -r /var/lib/tributary/lake-of-games && sed -i 's|lake-of-games|data|' /etc/tributary.env");
+    expect(statusOf(await runBlocks('Move', 2))).toMatchObject({ running: true, problems: [], lake: { rows } });
+  });
+
+  it('has no block of commands that was not run', () => {
+    const left = [...byHand, ...(hasNginx ? [] : commandsOf('Behind nginx with TLS')), ...(isEveryBlockRun ? [] : [...commandsOf('Back up').slice(2, 3), ...commandsOf('Upgrade').slice(1, 2), ...commandsOf('Move').slice(0, 3)])];
+    const all = blocks.filter(({ language, file }) => language === 'sh' && file === undefined);
+    expect(all.filter((block) => !ran.has(block) && !left.includes(block))).toEqual([]);
+  });
+});

@@ -1,0 +1,41 @@
+import { expect, test } from 'vitest';
+import { AppError } from '../../../src/runtime/errors.ts';
+import { createTrouble } from '../../../src/compact/compact-status.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+test('faults of the stream and kept failed events are noticed, with what to do, and are no problem', async () => {
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(testFolder(), stream);
+  expect(compact.facts()).toMatchObject({ problems: [], notices: [] });
+  stream.publish([eventLine(), eventLine({ age: 'x' })]);
+  await waitFor('the events are taken in', () => compact.facts()['streamed'] === 2);
+  stream.recreate();
+  stream.publish([eventLine()]);
+  await waitFor('the new stream is taken in', () => compact.facts()['streamed'] === 3);
+  expect(compact.facts()).toMatchObject({
+    problems: [],
+    notices: [
+      { what: expect.stringMatching(/^at \d{4}-.*Z: the stream was created anew/), todo: expect.stringContaining('Idempotency-Key') },
+      { what: 'events that could not be written to the lake are kept: 1', todo: expect.stringContaining('tributary failed list') },
+    ],
+  });
+  await compact.stop();
+});
+
+test('a trouble that lasts tells its newest error and since when, until it is over', () => {
+  const clock = { nowMs: () => Date.UTC(2024, 0, 1) };
+  const trouble = createTrouble(clock, 0);
+  expect(trouble.find()).toBeUndefined();
+  trouble.note(new Error('first'));
+  expect(trouble.note(new AppError('disk', 'the disk is full', { hint: 'Free some disk space.' }))).toBeGreaterThanOrEqual(0);
+  expect(trouble.find()).toEqual({ since: '2024-01-01T00:00:00.000Z', error: 'the disk is full. Free some disk space.' });
+  trouble.clear();
+  expect(trouble.find()).toBeUndefined();
+
+  const brief = createTrouble(clock);
+  brief.note(new Error('passing'));
+  expect(brief.find()).toBeUndefined();
+});

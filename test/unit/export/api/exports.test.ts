@@ -1,0 +1,89 @@
+import { once } from 'node:events';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import type { User } from '../../../../src/access/access.ts';
+import { openAccessReader } from '../../../../src/access/store.ts';
+import { createExports, type Exports } from '../../../../src/export/api/exports.ts';
+import { startJobRunner } from '../../../../src/export/jobs/scheduler.ts';
+import { createZoneDays } from '../../../../src/export/api/calendar.ts';
+import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
+import type { NewReport } from '../../../../src/reports/reports.ts';
+import { openReportStore, type ReportStore } from '../../../../src/reports/store.ts';
+import { createClock } from '../../../../src/runtime/clock.ts';
+import { createLogger } from '../../../../src/runtime/logger.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+
+const clock = createClock(0);
+const logger = createLogger('silent');
+
+const userOf = (idUser: string, idAccount: number): User => ({ idUser, name: idUser, idAccount, secret: 's', canExport: true, maxExports: undefined });
+const reportOf = (user: User): NewReport => ({ idUser: user.idUser, idAccount: user.idAccount, event: 'customEvents', request: {} });
+
+/** The rules of the export area over a store of their own; no request is ever run. */
+async function openExports(loaded: Promise<void> = Promise.resolve()): Promise<{ readonly exports: Exports; readonly store: ReportStore }> {
+  const folder = testFolder();
+  const store = await openReportStore(clock, logger, { reportsDir: path.join(folder, 'reports'), linkTtlSeconds: 60 });
+  const access = openAccessReader({ access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') }, logger);
+  onTestFinished(() => access.close());
+  const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const limits = { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 128, threads: 1 };
+  const runner = startJobRunner({ store, access, clock, logger, onEnd: () => undefined, onDamage: () => undefined }, { workers: 0, timeoutMs: 1000, tableDir: folder, limits });
+  onTestFinished(() => runner.stop());
+  return { exports: createExports({ store, runner, zoneDays: createZoneDays(duckdb), clock, loaded }, { maxExports: 2, loadWaitMs: 10 }), store };
+}
+
+test('a request is found by every user of its account, and does not exist for those of another', async () => {
+  const { exports, store } = await openExports();
+  const [ann, bea, eve] = [userOf('1', 1), userOf('2', 1), userOf('3', 2)];
+  const { id } = await store.create(reportOf(ann));
+  expect((await exports.find(ann, String(id)))?.id).toBe(id);
+  expect((await exports.find(bea, String(id)))?.id).toBe(id);
+  expect(await exports.find(eve, String(id))).toBeUndefined();
+});
+
+test('a list has the requests of its user, not those of a colleague, nor those made when the user was of another account', async () => {
+  const { exports, store } = await openExports();
+  const ann = userOf('1', 1);
+  const own = await store.create(reportOf(ann));
+  await store.create(reportOf(userOf('2', 1)));
+  await store.create(reportOf(userOf('1', 2)));
+  expect(await exports.list(ann)).toMatchObject([{ id: own.id }]);
+});
+
+test('a list is refused for now, and not cut short, while the requests of earlier processes are being read', async () => {
+  const reading = new AbortController();
+  const { exports, store } = await openExports(once(reading.signal, 'abort').then(() => undefined));
+  const ann = userOf('1', 1);
+  const own = await store.create(reportOf(ann));
+  expect(await exports.list(ann)).toEqual({ code: 500, retryAfterSeconds: 5 });
+  expect((await exports.find(ann, String(own.id)))?.id).toBe(own.id);
+  reading.abort();
+  expect(await exports.list(ann)).toMatchObject([{ id: own.id }]);
+});
+
+test('requests of another account leave room in this one, those of a colleague take it', async () => {
+  const { exports, store } = await openExports();
+  const ann = userOf('1', 1);
+  const wanted = new Map([['event', ['customEvents']], ['selectors', ['eventId']], ['dateFrom', ['2026-01-01']], ['dateTo', ['2026-01-02']], ['timezone', ['UTC']]]);
+  for (let n = 0; n < 3; n += 1) await store.create(reportOf(userOf('9', 2)));
+  expect(await exports.create(ann, wanted, () => false)).toMatchObject({ state: 'queued', idAccount: 1 });
+  await store.create(reportOf(userOf('2', 1)));
+  expect(await exports.create(ann, wanted, () => false)).toMatchObject({ code: 400 });
+});
+
+test('a client that has gone before it can be told its id leaves no request behind, and takes no room', async () => {
+  const { exports, store } = await openExports();
+  const ann = userOf('1', 1);
+  const wanted = new Map([['event', ['customEvents']], ['selectors', ['eventId']], ['dateFrom', ['2026-01-01']], ['dateTo', ['2026-01-02']], ['timezone', ['UTC']]]);
+  let asked = 0;
+  // gone while its request was being made durable, and gone before that
+  for (const isGone of [() => (asked += 1) > 1, () => true]) {
+    for (let n = 0; n < 3; n += 1) {
+      asked = 0;
+      await exports.create(ann, wanted, isGone);
+    }
+  }
+  expect(store.list()).toEqual([]);
+  for (const id of [4, 5]) expect(await exports.create(ann, wanted, () => false)).toMatchObject({ id, state: 'queued' });
+});

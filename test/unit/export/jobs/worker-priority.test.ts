@@ -1,0 +1,20 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { getPriority } from 'node:os';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+
+const worker = path.resolve(import.meta.dirname, '../../../../dist/export/worker/worker.js');
+
+test('an export worker gives way to import, and takes back nothing where the whole service was made nicer: an ordinary user may not', async () => {
+  for (const given of [0, 10]) {
+    const child = spawn('nice', ['-n', String(given), process.execPath, worker], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    onTestFinished(() => void child.kill('SIGKILL'));
+    child.send({});
+    // it answers when it has set its priority, here that it was given no request
+    expect((await once(child, 'message'))[0]).toMatchObject({ kind: 'failed' });
+    expect(getPriority(child.pid)).toBe(Math.max(5, Math.min(19, getPriority() + given)));
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  }
+});

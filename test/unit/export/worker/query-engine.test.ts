@@ -1,0 +1,85 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { openQueryEngine, type QueryEngine } from '../../../../src/export/worker/query-engine.ts';
+import type { ExportQuery } from '../../../../src/export/worker/query.ts';
+import { emptyFilePath } from '../../../../src/lake/log/snapshot.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+import { writeLake } from '../../../helpers/lake-fixture.ts';
+
+interface Jail {
+  readonly root: string;
+  readonly inside: string;
+  readonly table: string;
+  readonly engine: QueryEngine;
+}
+
+async function openJail(): Promise<Jail> {
+  const root = testFolder();
+  const table = path.join(root, 'table');
+  const inside = path.join(root, 'attempt');
+  mkdirSync(inside);
+  await writeLake(table, []);
+  writeFileSync(path.join(root, 'secret.csv'), 'secret\nvalue\n');
+  symlinkSync(path.join(root, 'secret.csv'), path.join(inside, 'link.csv'));
+  const engine = await openQueryEngine({ files: [emptyFilePath(table)], apps: [], inline: true, folders: [table, inside], tempDir: inside, memoryMb: 256, threads: 1 });
+  onTestFinished(() => engine.close());
+  return { root, inside, table, engine };
+}
+
+/** A query of the test's own; like every query of the engine it takes the files. */
+function statement(select: string): ExportQuery {
+  return { select: `SELECT * FROM (${select}) WHERE len($files) > 0`, count: 'SELECT 1', filterValues: {}, selectValues: {}, inline: true };
+}
+
+/** What DuckDB says when the jail, and not a slip of the test, stops a statement. */
+const refused = /Permission Error|disabled by configuration|getenv does not exist/;
+
+describe('the engine of an export', () => {
+  it('reads and writes in its own folders', async () => {
+    const { inside, table, engine } = await openJail();
+    const out = path.join(inside, 'out.csv');
+    expect(await engine.copyToCsv(statement(`SELECT count(*) AS rows FROM read_parquet('${emptyFilePath(table)}')`), out)).toBe(1);
+    expect(readFileSync(out, 'utf8')).toBe('rows\n0\n');
+  });
+
+  it.each([
+    ['a file elsewhere', (root: string) => `SELECT * FROM read_csv('${root}/secret.csv')`],
+    ['a file elsewhere, by a path through its own folder', (root: string) => `SELECT * FROM read_csv('${root}/attempt/../secret.csv')`],
+    ['a file elsewhere, by a link in its own folder', (root: string) => `SELECT * FROM read_csv('${root}/attempt/link.csv')`],
+    ['the passwords of the machine', () => "SELECT * FROM read_text('/etc/passwd')"],
+    ['an address', () => "SELECT * FROM read_csv('https://example.com/x.csv')"],
+    ['the environment', () => "SELECT getenv('HOME')"],
+  ])('does not read %s', async (_what, select) => {
+    const { root, inside, engine } = await openJail();
+    await expect(engine.copyToCsv(statement(select(root)), path.join(inside, 'out.csv'))).rejects.toThrow(refused);
+  });
+
+  it('does not write elsewhere', async () => {
+    const { root, engine } = await openJail();
+    await expect(engine.copyToCsv(statement('SELECT 1 AS one'), path.join(root, 'out.csv'))).rejects.toThrow(refused);
+    expect(existsSync(path.join(root, 'out.csv'))).toBe(false);
+  });
+
+  it.each([
+    ['COPY', (root: string) => `COPY (SELECT 1) TO '${root}/out.csv'`],
+    ['EXPORT DATABASE', (root: string) => `EXPORT DATABASE '${root}/out'`],
+    ['CREATE SECRET', () => 'CREATE PERSISTENT SECRET (TYPE http)'],
+    ['a list of files', () => "SELECT count(*) FROM glob('/etc/*') WHERE len($files) > 0"],
+    ['the environment of its process', () => "SELECT count(*) FROM read_blob('/proc/self/environ') WHERE len($files) > 0"],
+  ])('is not given %s by a statement of another kind', async (_what, count) => {
+    const { root, engine } = await openJail();
+    await expect(engine.count({ ...statement(''), count: count(root) })).rejects.toThrow(refused);
+    expect(readdirSync(root).toSorted()).toEqual(['attempt', 'secret.csv', 'table']);
+  });
+
+  it('cannot change its own settings any more', async () => {
+    const { inside, table, engine } = await openJail();
+    const out = path.join(inside, 'out.csv');
+    const names = ['enable_external_access', 'lock_configuration', 'autoload_known_extensions', 'autoinstall_known_extensions'];
+    await engine.copyToCsv(statement(`SELECT name, value FROM duckdb_settings() WHERE name IN (${names.map((name) => `'${name}'`).join(', ')}) ORDER BY name`), out);
+    expect(readFileSync(out, 'utf8').split('\n').slice(1, -1)).toEqual(['autoinstall_known_extensions,false', 'autoload_known_extensions,false', 'enable_external_access,false', 'lock_configuration,true']);
+    await engine.copyToCsv(statement("SELECT value FROM duckdb_settings() WHERE name = 'allowed_directories'"), out);
+    for (const folder of [table, inside]) expect(readFileSync(out, 'utf8')).toContain(`${folder}/`);
+  });
+});

@@ -1,0 +1,49 @@
+import { once } from 'node:events';
+import { expect, test } from 'vitest';
+import { AppError } from '../../../../src/runtime/errors.ts';
+import { startTogether } from '../../../../src/runtime/async/start-together.ts';
+
+const never = new AbortController().signal;
+
+async function fail(): Promise<void> {
+  throw new AppError('corrupt', 'the reason');
+}
+
+test('starts wait for no other', async () => {
+  const begun = new AbortController();
+  const steps: string[] = [];
+  await startTogether(
+    [
+      async () => {
+        await once(begun.signal, 'abort');
+        steps.push('first');
+      },
+      async () => {
+        steps.push('second');
+        begun.abort();
+      },
+    ],
+    never,
+  );
+  expect(steps).toEqual(['second', 'first']);
+});
+
+test('a start that fails ends the others, and is what is told when they have ended', async () => {
+  const ended: string[] = [];
+  const abandoned = async (signal: AbortSignal): Promise<void> => {
+    await once(signal, 'abort');
+    ended.push('abandoned');
+    throw new AppError('stopping', 'told to stop');
+  };
+  await expect(startTogether([abandoned, fail, async () => void ended.push('started')], never)).rejects.toMatchObject({ code: 'corrupt', message: 'the reason' });
+  expect(ended.toSorted()).toEqual(['abandoned', 'started']);
+});
+
+test('starts that are not wanted any more are told so', async () => {
+  const stop = new AbortController();
+  const start = async (signal: AbortSignal): Promise<void> => {
+    stop.abort();
+    if (signal.aborted) throw new AppError('stopping', 'told to stop');
+  };
+  await expect(startTogether([start], stop.signal)).rejects.toMatchObject({ code: 'stopping' });
+});

@@ -1,0 +1,58 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { resolveConfig } from '../../../../src/cli/command.ts';
+import { assertDataFormat, dataFormat, dataFormatPath, findDataFormat, raiseDataFormat, writeDataFormat } from '../../../../src/runtime/files/data-format.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+
+describe('a data folder', () => {
+  it('without a format is of an older version, and raised by a start; one of this format stays as it is', async () => {
+    const folder = testFolder();
+    expect(findDataFormat(folder)).toBeUndefined();
+    assertDataFormat(folder);
+    await raiseDataFormat(folder);
+    expect(findDataFormat(folder)).toMatchObject({ format: dataFormat, restoring: false });
+    await raiseDataFormat(folder);
+    assertDataFormat(folder);
+  });
+
+  it('of a newer format is refused by a start and by every command, in one sentence that names both versions', async () => {
+    const folder = testFolder();
+    writeFileSync(dataFormatPath(folder), `${JSON.stringify({ format: dataFormat + 1, program: '9.1.0', another: true })}\n`);
+    const refusal = expect.objectContaining({ code: 'data_format', message: expect.stringMatching(new RegExp(`^the data folder ${folder} has format ${dataFormat + 1}, written by tributary 9.1.0, and this is tributary .* which knows formats up to ${dataFormat}$`)) as string }) as Error;
+    expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(refusal);
+    await expect(raiseDataFormat(folder)).rejects.toThrow(refusal);
+    expect(findDataFormat(folder)).toMatchObject({ format: dataFormat + 1, program: '9.1.0' });
+  });
+
+  it('into which a restore has not ended is refused', async () => {
+    const folder = testFolder();
+    await writeDataFormat(folder, { format: dataFormat, restoring: true });
+    expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(expect.objectContaining({ code: 'data_format', message: `a restore into ${folder} has not ended, or was interrupted` }) as Error);
+  });
+
+  it.each(['', '{', '[]', 'null', '{"format":"1"}', '{"format":-1}', '{"format":1.5}'])('whose format is damaged (%j) is refused, with the way out', (text) => {
+    const folder = testFolder();
+    writeFileSync(dataFormatPath(folder), text);
+    expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'corrupt', hint: expect.stringContaining('write {"format":1}') as string }) as Error);
+  });
+
+  it('in which something else stands for the format is refused at once: a folder, a named pipe', () => {
+    const folder = testFolder();
+    mkdirSync(dataFormatPath(folder));
+    expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'disk', message: `${dataFormatPath(folder)} cannot be read` }) as Error);
+    const other = testFolder();
+    execFileSync('mkfifo', [dataFormatPath(other)]);
+    expect(() => assertDataFormat(other)).toThrow(expect.objectContaining({ code: 'corrupt' }) as Error);
+  });
+
+  it('that is not there is not made by asking', () => {
+    const folder = path.join(testFolder(), 'none');
+    resolveConfig({}, { TRIBUTARY_DATA_DIR: folder }, 'any');
+    expect(existsSync(folder)).toBe(false);
+    mkdirSync(folder);
+    writeFileSync(path.join(folder, 'file'), '');
+    resolveConfig({}, { TRIBUTARY_DATA_DIR: path.join(folder, 'file') }, 'any');
+  });
+});

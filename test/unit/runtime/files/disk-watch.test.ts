@@ -1,0 +1,24 @@
+import { describe, expect, it } from 'vitest';
+import { readFreeBytes, startDiskWatch } from '../../../../src/runtime/files/disk-watch.ts';
+import { createLogger } from '../../../../src/runtime/logger.ts';
+import { temporaryFolder } from '../../../helpers/folder.ts';
+
+const folder = temporaryFolder();
+const logger = createLogger('silent');
+
+describe('a disk watch', () => {
+  it('knows from the first moment whether the reserve is there', async () => {
+    const free = await readFreeBytes(folder);
+    for (const [reserveBytes, low] of [[0, false], [Math.floor(free / 2), false], [free * 2, true]] as const) {
+      const watch = await startDiskWatch(folder, reserveBytes, logger);
+      expect(watch.isLow(), `${reserveBytes} of ${free} bytes`).toBe(low);
+      await watch.stop();
+    }
+  });
+
+  it('does not refuse events because a folder cannot be looked at', async () => {
+    const watch = await startDiskWatch('/nowhere/at/all', Number.MAX_SAFE_INTEGER, logger);
+    expect(watch.isLow()).toBe(false);
+    await watch.stop();
+  });
+});

@@ -1,0 +1,41 @@
+import { mkdirSync, renameSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { areSameFolders } from '../../../../src/runtime/files/folder-id.ts';
+import { openFolderPins } from '../../../../src/runtime/files/folder-pins.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+
+describe('pinned folders', () => {
+  it('are told from those made in their place, however often one is removed and made anew', () => {
+    const folder = path.join(testFolder(), 'one');
+    mkdirSync(folder);
+    const pins = openFolderPins([folder]);
+    for (let round = 0; round < 20; round += 1) {
+      rmSync(folder, { recursive: true });
+      expect(pins.findLost()).toEqual([folder]);
+      // some file systems give the number of a removed folder to the next at once, unless it is held open
+      mkdirSync(folder);
+      expect(pins.findLost()).toEqual([folder]);
+      expect(areSameFolders(pins.ids())).toBe(false);
+    }
+    pins.close();
+  });
+
+  it('are pinned once they are there, but not in a folder that was lost', () => {
+    const root = testFolder();
+    const [outer, inner] = [path.join(root, 'outer'), path.join(root, 'outer', 'inner')];
+    mkdirSync(outer);
+    const pins = openFolderPins([outer, inner]);
+    renameSync(outer, `${outer}-away`);
+    mkdirSync(inner, { recursive: true });
+    pins.pin();
+    expect(Object.keys(pins.ids())).toEqual([outer]);
+    rmSync(outer, { recursive: true });
+    renameSync(`${outer}-away`, outer);
+    expect(pins.findLost()).toEqual([]);
+    mkdirSync(inner);
+    pins.pin();
+    expect(Object.keys(pins.ids())).toEqual([outer, inner]);
+    pins.close();
+  });
+});

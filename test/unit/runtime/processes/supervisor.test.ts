@@ -1,0 +1,120 @@
+import { spawn } from 'node:child_process';
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { stopChild, watchExit, type RunningChild } from '../../../../src/runtime/processes/child.ts';
+import { AppError } from '../../../../src/runtime/errors.ts';
+import { startKeeper } from '../../../../src/runtime/processes/supervisor.ts';
+import { createLogger } from '../../../../src/runtime/logger.ts';
+import { isAlive, signalProcess } from '../../../helpers/processes.ts';
+
+const logger = createLogger('silent');
+const never = new AbortController().signal;
+
+/** A real process that runs until it is told to stop. */
+async function startSleeper(): Promise<RunningChild> {
+  const child = spawn('sleep', ['600'], { stdio: 'ignore' });
+  const exited = watchExit(child);
+  return { pid: child.pid ?? 0, exited, stop: (graceMs) => stopChild(child, exited, graceMs), kill: () => void child.kill('SIGKILL') };
+}
+
+describe('a keeper', () => {
+  it('starts another child when one is killed, and says why', async () => {
+    const keeper = await startKeeper('sleeper', startSleeper, logger, never);
+    const first = keeper.state().pid ?? 0;
+    signalProcess(first, 'SIGKILL');
+    await expect.poll(() => keeper.state().restarts).toBe(1);
+    await expect.poll(() => keeper.state().state).toBe('running');
+    expect(keeper.state()).toMatchObject({ name: 'sleeper', lastError: 'ended with SIGKILL' });
+    expect(keeper.state().pid).not.toBe(first);
+    await keeper.stop(1000);
+  });
+
+  it('says that a child is unsteady which ended three times within a minute, but not one that was renewed on purpose', async () => {
+    const keeper = await startKeeper('unsteady', startSleeper, logger, never);
+    const next = async (end: () => void): Promise<void> => {
+      const { pid } = keeper.state();
+      end();
+      await expect.poll(() => keeper.state().pid ?? pid, { timeout: 10_000 }).not.toBe(pid);
+    };
+    for (let n = 0; n < 3; n += 1) await next(() => keeper.renew());
+    for (let n = 0; n < 2; n += 1) await next(() => signalProcess(keeper.state().pid ?? 0, 'SIGKILL'));
+    expect(keeper.state()).toMatchObject({ unsteady: false, restarts: 5 });
+    await next(() => signalProcess(keeper.state().pid ?? 0, 'SIGKILL'));
+    expect(keeper.state()).toMatchObject({ unsteady: true, restarts: 6 });
+    await keeper.stop(1000);
+  });
+
+  it.each(['broker_away', 'broker_refused', 'folder_lost'] as const)('does not call a child unsteady that cannot start because of what is a problem by itself (%s)', async (code) => {
+    let tries = 0;
+    const start = async (): Promise<RunningChild> => {
+      tries += 1;
+      if (tries > 1) throw new AppError(code, 'not now');
+      return startSleeper();
+    };
+    const keeper = await startKeeper('waiting', start, logger, never);
+    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
+    await expect.poll(() => tries, { timeout: 20_000 }).toBe(5);
+    expect(keeper.state()).toMatchObject({ unsteady: false });
+    await keeper.stop(1000);
+  });
+
+  it('says nothing of, and starts nothing for, a child that is stopped together with the whole service', async () => {
+    const lines: string[] = [];
+    const telling = pino({}, { write: (line: string) => void lines.push(line) });
+    const stop = new AbortController();
+    let starts = 0;
+    const keeper = await startKeeper('sleeper', () => ((starts += 1), startSleeper()), telling, stop.signal);
+    signalProcess(keeper.state().pid ?? 0, 'SIGTERM');
+    // the signal to the whole group reaches this process a moment later
+    stop.abort();
+    await keeper.stop(1000);
+    expect({ starts, lines }).toEqual({ starts: 1, lines: [] });
+  });
+
+  it('keeps nothing when the first start fails', async () => {
+    await expect(startKeeper('broken', () => Promise.reject(new Error('no such program')), logger, never)).rejects.toThrow('no such program');
+  });
+
+  it('goes on trying when a later start fails', async () => {
+    let starts = 0;
+    const start = (): Promise<RunningChild> => {
+      starts += 1;
+      return starts === 2 ? Promise.reject(new Error('port taken')) : startSleeper();
+    };
+    const keeper = await startKeeper('flaky', start, logger, never);
+    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
+    await expect.poll(() => starts).toBe(3);
+    await expect.poll(() => keeper.state().state).toBe('running');
+    await keeper.stop(1000);
+  });
+
+  it('stops at once while a restart hangs', async () => {
+    let starts = 0;
+    const start = async (unwanted: AbortSignal): Promise<RunningChild> => {
+      starts += 1;
+      if (starts > 1) await new Promise((_, reject) => unwanted.addEventListener('abort', () => reject(new Error('no longer wanted'))));
+      return startSleeper();
+    };
+    const keeper = await startKeeper('hanging', start, logger, never);
+    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
+    await expect.poll(() => starts).toBe(2);
+    expect(keeper.state().state).toBe('starting');
+    await keeper.stop(60_000);
+    expect(keeper.state()).toMatchObject({ state: 'stopped', pid: undefined });
+  });
+
+  it('leaves no process when it stops, even in the middle of a restart', async () => {
+    const pids: number[] = [];
+    const start = async (): Promise<RunningChild> => {
+      const child = await startSleeper();
+      pids.push(child.pid);
+      return child;
+    };
+    const keeper = await startKeeper('sleeper', start, logger, never);
+    signalProcess(pids[0] ?? 0, 'SIGKILL');
+    await expect.poll(() => pids.length).toBe(2);
+    await keeper.stop(1000);
+    expect(keeper.state().state).toBe('stopped');
+    expect(pids.filter(isAlive)).toEqual([]);
+  });
+});
