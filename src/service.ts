@@ -6,7 +6,7 @@ import { dataPaths } from './config.ts';
 import { findNotices, findProblems, withSince } from './health/health.ts';
 import { startOpsServer, type OpsView } from './health/ops-server.ts';
 import { createProblemLog } from './health/problem-log.ts';
-import { closeToGroup, openToGroup, resolveLakeGroup } from './lake/files/group-access.ts';
+import { closeToGroup, openToGroup, resolveLakeGroup } from './runtime/files/group-access.ts';
 import { ensureLakeId, findFollowedStream } from './lake/identity.ts';
 import { forkRole, type RoleChild, type RunningChild } from './runtime/processes/child.ts';
 import { createClock } from './runtime/clock.ts';

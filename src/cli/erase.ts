@@ -3,7 +3,7 @@ import { dataPaths, type Config } from '../config.ts';
 import { listApps } from '../access/listing.ts';
 import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase/erase.ts';
 import type { ErasureTarget } from '../operate/erase/erase-target.ts';
-import { openCommandEngine } from '../lake/sql/command-engine.ts';
+import { openCommandEngine } from '../lake/command-engine.ts';
 import { ensureLake, isCompactorRunning, lakePaths } from '../lake/lake.ts';
 import { openTable } from '../lake/log/table.ts';
 import { createClock } from '../runtime/clock.ts';

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { dataPaths } from '../config.ts';
 import { replayFailed } from '../operate/replay.ts';
-import { openCommandEngine } from '../lake/sql/command-engine.ts';
+import { openCommandEngine } from '../lake/command-engine.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
 import { ensureLake, lakePaths } from '../lake/lake.ts';
 import { openTable } from '../lake/log/table.ts';

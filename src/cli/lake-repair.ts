@@ -1,5 +1,5 @@
 import { dataPaths, type Config } from '../config.ts';
-import { openCommandEngine } from '../lake/sql/command-engine.ts';
+import { openCommandEngine } from '../lake/command-engine.ts';
 import { repairLake, type LakeRepair } from '../lake/repair/repair-lake.ts';
 import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';

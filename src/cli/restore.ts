@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { completeRestore } from '../compact/complete-restore.ts';
 import { dataPaths, parseConfig } from '../config.ts';
-import { openToGroup, resolveLakeGroup } from '../lake/files/group-access.ts';
+import { openToGroup, resolveLakeGroup } from '../runtime/files/group-access.ts';
 import { restoreBackup } from '../operate/backup/restore.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';

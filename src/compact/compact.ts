@@ -28,7 +28,7 @@ import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
 import type { Table } from '../lake/log/table.ts';
-import { refusesWrites, tryWrite } from '../lake/files/try-write.ts';
+import { refusesWrites, tryWrite } from '../lake/try-write.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import { startWhenRepaired } from './await-repair.ts';
 import { createBatchBound, type BatchBound } from './batch/batch-bound.ts';

@@ -6,7 +6,7 @@ import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './sql/duckdb.ts';
 import { changesTable, toForeignCommit } from './log/foreign-commit.ts';
 import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
-import { findSize, hashFile } from './files/file-checks.ts';
+import { findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { isCompactorRunning, lakePaths } from './lake.ts';
 import { findLakeState, type LakeState } from './log/lake-state.ts';
 import { isForeignFile } from './repair/repair-log.ts';
@@ -15,7 +15,7 @@ import { loadOwnState, loadTableState, toSnapshot, type DataFile, type Snapshot 
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './log/table-state.ts';
 import { listDataFiles } from './files/data-files.ts';
-import { isYoungPath } from './files/young-folder.ts';
+import { isYoungPath } from './log/young-folder.ts';
 
 /** How long a flush or a seal may take from the file in its place to the commit that names it, milliseconds. */
 const commitMs = 5000;

@@ -12,7 +12,7 @@ import { checkpointHashName, checkpointName, commitName, listLog, logFolder, rea
 import { listSwaps } from './files/swap.ts';
 import type { Table } from './log/table.ts';
 import { copyTableState } from './log/table-state.ts';
-import { formerYoungFolder, listYoungPaths, youngFolder } from './files/young-folder.ts';
+import { formerYoungFolder, listYoungPaths, youngFolder } from './log/young-folder.ts';
 
 /** The steps of clean-up at which a crash is tested. */
 export const cleanSteps = ['vacuumed', 'trimmed', 'swept'] as const;

@@ -22,7 +22,7 @@ import { retry, type RetryOptions } from '../runtime/async/retry.ts';
 import { eventColumns, type Column } from '../datasets/event-fields.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './sql/duckdb.ts';
-import { followGroupAccess, tableFolderMode } from './files/group-access.ts';
+import { followGroupAccess, tableFolderMode } from '../runtime/files/group-access.ts';
 import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './log/lake-state.ts';
 import { listLog, logFolder } from './log/log-files.ts';
@@ -32,8 +32,8 @@ import { ensureSnapshotFile } from './sql/snapshot-file.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './log/table.ts';
 import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
 import { listDataFiles } from './files/data-files.ts';
-import { exists } from './files/file-checks.ts';
-import { youngFolder } from './files/young-folder.ts';
+import { exists } from '../runtime/files/file-checks.ts';
+import { youngFolder } from './log/young-folder.ts';
 
 /** Where things lie below the lake's folder. */
 export function lakePaths(lakeDir: string) {

@@ -17,11 +17,10 @@ import { pruneFiles } from '../lake/files/prune.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
 import type { Change, Table } from '../lake/log/table.ts';
 import { assertFilesWhole } from '../lake/files/verify-files.ts';
-import { youngFolder } from '../lake/files/young-folder.ts';
+import { youngFolder } from '../lake/log/young-folder.ts';
 import { requestKeySql } from '../datasets/event-id.ts';
-import { convertSpool, type Converted } from '../lake/batch/convert.ts';
+import { convertSpool, rowsSql, type Converted } from '../lake/batch/convert.ts';
 import { createDedupeTables, dedupeWindowMs, forgetLookUps, judgeBatch, lookUpEvents, readKeyedHours, readKeysSql, type Verdict } from '../lake/batch/deduplicate.ts';
-import { rowsSql } from '../compact/batch/flush.ts';
 
 export interface ReplayDependencies {
   readonly table: Table;

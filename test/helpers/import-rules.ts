@@ -26,10 +26,29 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   ...Object.fromEntries(composition.map((room) => [room, [...foundation, ...stores, ...stages, 'setup', ...composition.filter((other) => other !== 'main')]])),
 };
 
+/**
+ * The walls inside rooms: the sub-rooms that a sub-room may import from; `.` is the room's own floor. A sub-room that is not
+ * named has no walls.
+ */
+const walls: Readonly<Record<string, readonly string[]>> = {
+  // The log is a Delta table like any other: it knows no dataset and nothing of what its files hold.
+  'lake/log': ['lake/sql'],
+  'lake/sql': [],
+  'lake/files': ['lake/log', 'lake/sql'],
+  'lake/batch': ['lake/log', 'lake/sql', 'lake/files'],
+  // Three programs: what two of them share lies in jobs.
+  'export/api': ['export/jobs'],
+  'export/jobs': [],
+  'export/worker': ['export/jobs'],
+  'compact/batch': ['compact/.'],
+  'compact/position': ['compact/.', 'compact/batch'],
+  'compact/seal': ['compact/.'],
+};
+
 /** One library, one home. A library that is not here has none yet. */
 const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@nats-io\//, home: /^stream\// },
-  { library: /^@duckdb\//, home: /^lake\/sql\/duckdb\.ts$/ },
+  { library: /^@duckdb\//, home: /^(lake\/sql\/duckdb|export\/worker\/query-engine)\.ts$/ },
   { library: /^fastify$|^@fastify\//, home: /^(ingest|export\/api|reports|health|console)\/([a-z-]+-)?(routes|server)\.ts$/ },
   { library: /^ajv/, home: /^datasets\/schema-registry\.ts$/ },
   { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
@@ -68,6 +87,22 @@ function roomOf(path: string): string {
   return path.split('/')[0]?.replace(/\.ts$/, '') ?? '';
 }
 
+/** The room and the first folder inside it; `.` for a file on the room's floor. */
+function subRoomOf(path: string): string {
+  const [room = '', folder, ...rest] = path.split('/');
+  return rest.length === 0 ? `${room}/.` : `${room}/${folder ?? ''}`;
+}
+
+/** What a wall inside a room, or the log's ignorance of datasets, forbids. */
+function checkWall(file: string, target: string, from: string): string | undefined {
+  const [here, there] = [subRoomOf(file), subRoomOf(target)];
+  if (here === there) return undefined;
+  const allowed = walls[here];
+  if (roomOf(file) === roomOf(target)) return allowed === undefined || allowed.includes(there) ? undefined : `imports ${from}: ${here} must not import ${there}`;
+  if (here === 'lake/log' && roomOf(target) !== 'runtime') return `imports ${from}: ${here} knows runtime only`;
+  return undefined;
+}
+
 /** Resolves a relative import against the file it stands in; undefined when it leaves `src`. */
 function resolveImport(file: string, relative: string): string | undefined {
   const parts = file.split('/').slice(0, -1);
@@ -88,6 +123,8 @@ function checkImport(file: string, { from, typeOnly }: Import): string | undefin
   if (!from.endsWith('.ts')) return `imports ${from} without .ts at its end`;
   const target = resolveImport(file, from);
   if (target === undefined) return `imports ${from}, outside src`;
+  const wall = checkWall(file, target, from);
+  if (wall !== undefined) return wall;
   const [room, other] = [roomOf(file), roomOf(target)];
   if (room === other) return undefined;
   const allowed = mayImport[room];

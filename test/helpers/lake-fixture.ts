@@ -2,7 +2,7 @@ import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { openDuckdb, sqlText } from '../../src/lake/sql/duckdb.ts';
 import { emptyFilePath } from '../../src/lake/log/snapshot.ts';
-import { youngFolder } from '../../src/lake/files/young-folder.ts';
+import { youngFolder } from '../../src/lake/log/young-folder.ts';
 import { toSchemaString } from '../../src/lake/table-schema.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
 import type { EventKind } from '../../src/datasets/event-kinds.ts';

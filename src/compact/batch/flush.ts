@@ -4,19 +4,19 @@ import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { eventColumns } from '../../datasets/event-fields.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import { toAdd, writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
 import { isCommitted, settleFailed, writePendingFailed } from '../../lake/files/failed-events.ts';
-import type { Epoch, LakeState } from '../../lake/log/lake-state.ts';
+import type { Epoch } from '../../lake/log/lake-state.ts';
 import { rowGroupRows } from '../../lake/files/row-memory.ts';
 import type { BuildChange, Table } from '../../lake/log/table.ts';
-import { youngFolder } from '../../lake/files/young-folder.ts';
-import { convertSpool, readFailures, type BadLine } from '../../lake/batch/convert.ts';
+import { youngFolder } from '../../lake/log/young-folder.ts';
+import { convertSpool, readFailures, rowsSql, type BadLine } from '../../lake/batch/convert.ts';
 import { forgetLookUps, judgeBatch, lookUpEvents, type Verdict } from '../../lake/batch/deduplicate.ts';
 import { takeOutTooLarge } from '../../lake/batch/isolate.ts';
+import { assertOwner } from '../lake-owner.ts';
 import type { Batch } from './pull-batch.ts';
 import type { RecentKeys } from '../../lake/batch/recent-keys.ts';
 
@@ -56,14 +56,6 @@ export interface Flushed {
 /** Half of what an owner that is silent is waited for (the lease of stream/owner.ts). */
 const defaultOwnerHoldsMs = 5000;
 
-const columnList = eventColumns.map(({ name }) => name).join(', ');
-
-/** The query for the rows of `batch` that are to be written. */
-export function rowsSql(availableAtMs: number): string {
-  return `SELECT ${columnList} FROM (SELECT *, make_timestamptz(${availableAtMs * 1000}) AS available_at FROM batch
-    WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped))`;
-}
-
 /** Writes the batch's rows to one young file, durably; undefined when no row is left to write. */
 async function writeRows(dependencies: FlushDependencies, batch: Batch, availableAtMs: number, file: string): Promise<WrittenFile | undefined> {
   const { duckdb } = dependencies;
@@ -83,12 +75,6 @@ async function dedupe({ table, duckdb, keys }: FlushDependencies, lookUpAll: boo
     await lookUpEvents(duckdb, table.snapshot().files);
   }
   return judgeBatch(duckdb, 'stream', lookUpAll);
-}
-
-/** Throws `fenced` unless this compactor still owns the lake; `cause` is the error that made the caller look. */
-export function assertOwner(lake: LakeState, writer: string, cause?: unknown): void {
-  if (lake.writer === writer) return;
-  throw new AppError('fenced', 'another compactor has taken over the lake', { cause, hint: 'Let only one compactor run on a data folder.' });
 }
 
 /**

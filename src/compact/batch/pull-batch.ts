@@ -1,6 +1,6 @@
-import { createHash } from 'node:crypto';
 import { open, type FileHandle } from 'node:fs/promises';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
+import { countLines, hashMessage, isMarker, newline } from '../../stream/message.ts';
 import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
 
 /** The messages of one flush, spooled as NDJSON in the order of the stream. */
@@ -35,27 +35,6 @@ type PullLimits = Parameters<StreamReader['pull']>[1];
 
 /** One pull: what is held in memory at once. */
 const pullMaxBytes = 16 * 1024 * 1024;
-const newline = 0x0a;
-
-/** The hash by which a message is known again, hex. */
-export function hashMessage(payload: Uint8Array): string {
-  return createHash('sha256').update(payload).digest('hex');
-}
-
-/** A message that carries no event, only its place in the stream: whoever sees the position pass it knows that all before is in the lake. */
-export const markerPayload = Uint8Array.of(newline);
-
-/** No event line is empty: a message that begins with an empty line is a marker, whatever follows. */
-function isMarker(payload: Uint8Array): boolean {
-  return payload.length === 0 || payload[0] === newline;
-}
-
-function countLines(payload: Uint8Array): number {
-  if (isMarker(payload)) return 0;
-  let lines = payload.length > 0 && payload.at(-1) !== newline ? 1 : 0;
-  for (let at = payload.indexOf(newline); at !== -1; at = payload.indexOf(newline, at + 1)) lines += 1;
-  return lines;
-}
 
 async function spool(handle: FileHandle, messages: readonly StreamMessage[]): Promise<void> {
   const end = Uint8Array.of(newline);

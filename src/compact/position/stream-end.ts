@@ -6,7 +6,7 @@ import type { Logger } from '../../runtime/logger.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { StreamReader } from '../../stream/stream.ts';
 import type { FollowDependencies } from './stream-position.ts';
-import { hashMessage } from '../batch/pull-batch.ts';
+import { hashMessage } from '../../stream/message.ts';
 
 /**
  * Remembers, over restarts, how far the stream was seen to go. A broker whose store is damaged can lose a tail of

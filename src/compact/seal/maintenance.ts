@@ -17,7 +17,7 @@ import { listDueSwaps, swapDue } from '../../lake/files/swap.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { CompactMetrics } from '../compact-metrics.ts';
 import { createDueRows } from './seal-policy.ts';
-import { assertOwner } from '../batch/flush.ts';
+import { assertOwner } from '../lake-owner.ts';
 import { createLeftOut } from './left-out.ts';
 import { sealDue, type SealDependencies } from './seal.ts';
 import type { MeasuredParts } from './seal-slices.ts';

@@ -4,7 +4,7 @@ import { eventColumns } from '../../datasets/event-fields.ts';
 import { writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
-import { youngFolder } from '../../lake/files/young-folder.ts';
+import { youngFolder } from '../../lake/log/young-folder.ts';
 import { keyOf, type Group } from './seal-policy.ts';
 import { cutIntoSlices, groupsSql, sliceSql, type Part, type Slice } from './seal-slices.ts';
 

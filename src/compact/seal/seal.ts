@@ -12,7 +12,7 @@ import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts'
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { findFileDamage } from '../../lake/files/verify-files.ts';
-import { isYoungPath } from '../../lake/files/young-folder.ts';
+import { isYoungPath } from '../../lake/log/young-folder.ts';
 import { keyOf, type DueRows, type Group } from './seal-policy.ts';
 import { writeOutputs, type Output } from './seal-outputs.ts';
 import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';

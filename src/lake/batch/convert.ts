@@ -173,3 +173,11 @@ export async function readFailures(file: string, badLines: readonly BadLine[]): 
   }
   return failures;
 }
+
+const columnList = eventColumns.map(({ name }) => name).join(', ');
+
+/** The query for the rows of `batch` that are to be written. */
+export function rowsSql(availableAtMs: number): string {
+  return `SELECT ${columnList} FROM (SELECT *, make_timestamptz(${availableAtMs * 1000}) AS available_at FROM batch
+    WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped))`;
+}

@@ -3,7 +3,7 @@ import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
 import { sqlText, type Duckdb } from '../sql/duckdb.ts';
-import { hashFile } from './file-checks.ts';
+import { hashFile } from '../../runtime/files/file-checks.ts';
 
 /** What writing a Parquet file has told about it. */
 export interface WrittenFile {

@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import { formerYoungFolder, youngFolder } from './young-folder.ts';
+import { formerYoungFolder, youngFolder } from '../log/young-folder.ts';
 
 /** Lists a folder; nothing where there is none, or it cannot be read. */
 function listNames(folder: string): readonly string[] {

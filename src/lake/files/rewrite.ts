@@ -19,7 +19,7 @@ import { carryOut, openStaging, type Move } from './staged-rewrite.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { rewrittenFolder } from './swap.ts';
 import type { Change, Table } from '../log/table.ts';
-import { youngFolder } from './young-folder.ts';
+import { youngFolder } from '../log/young-folder.ts';
 
 export interface RewriteDependencies {
   readonly table: Table;

@@ -4,8 +4,8 @@ import { ensureFolders, findTextFile, removeFile, syncFolder, syncFolders, write
 import { AppError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { isCommitted } from './failed-events.ts';
-import { exists } from './file-checks.ts';
-import { tableFolderMode } from './group-access.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { assertInsideLake, parseIntent, renderIntent } from './staged-rewrite-file.ts';
 import type { BuildChange, Change, Table } from '../log/table.ts';
 

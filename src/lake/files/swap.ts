@@ -14,7 +14,7 @@ import { ensureFolders, syncFolders } from '../../runtime/files/durable-file.ts'
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError } from '../../runtime/errors.ts';
 import { decodePath, type Action, type AddAction } from '../log/actions.ts';
-import { tableFolderMode } from './group-access.ts';
+import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { openStaging } from './staged-rewrite.ts';
 import type { Table } from '../log/table.ts';
 import type { TableState } from '../log/table-state.ts';

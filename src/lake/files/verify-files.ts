@@ -1,5 +1,5 @@
 import { AppError } from '../../runtime/errors.ts';
-import { findSize, hashFile } from './file-checks.ts';
+import { findSize, hashFile } from '../../runtime/files/file-checks.ts';
 import type { DataFile } from '../log/snapshot.ts';
 
 const hint = "Restore the file from a copy; 'tributary lake check' lists every damaged one.";

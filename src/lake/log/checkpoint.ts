@@ -6,8 +6,8 @@ import { AppError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Action } from './actions.ts';
 import { sqlText, type Duckdb } from '../sql/duckdb.ts';
-import { hashFile } from '../files/file-checks.ts';
-import { tableFileMode } from '../files/group-access.ts';
+import { hashFile } from '../../runtime/files/file-checks.ts';
+import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { checkpointHashName, checkpointName, logFolder, parseActions } from './log-files.ts';
 import type { TableState } from './table-state.ts';
 

@@ -9,7 +9,7 @@ import { findLakeState, type LakeState } from './lake-state.ts';
 import { listLog, logFolder, readCommit, checkpointName } from './log-files.ts';
 import { assertProtocol } from './protocol.ts';
 import { applyActions, createTableState, replayCommit, type TableState } from './table-state.ts';
-import { isYoungPath } from '../files/young-folder.ts';
+import { isYoungPath } from './young-folder.ts';
 
 /** One live Parquet file of the table. */
 export interface DataFile {

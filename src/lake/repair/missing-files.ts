@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { decodePath, parseStats, type Action, type AddAction } from '../log/actions.ts';
-import { findSize } from '../files/file-checks.ts';
+import { findSize } from '../../runtime/files/file-checks.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { Table } from '../log/table.ts';
 

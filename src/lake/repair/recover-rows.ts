@@ -5,7 +5,7 @@ import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from '../files/data-file.ts';
 import { sqlList, sqlText } from '../sql/duckdb.ts';
-import { exists } from '../files/file-checks.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
 import { carryOut, openStaging, type Move } from '../files/staged-rewrite.ts';
 import type { MissingFile } from './missing-files.ts';
 import { pruneFiles } from '../files/prune.ts';
@@ -14,7 +14,7 @@ import type { DataFile } from '../log/snapshot.ts';
 import { rewrittenFolder } from '../files/swap.ts';
 import type { Change } from '../log/table.ts';
 import { parseSchemaString } from '../table-schema.ts';
-import { youngFolder } from '../files/young-folder.ts';
+import { youngFolder } from '../log/young-folder.ts';
 
 /** SQL that is true for a row that one of the missing files may have had, by what the log says of it. */
 function boundsSql(missing: readonly DataFile[]): string {

@@ -15,7 +15,7 @@ import { AppError, isSystemError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { decodePath, parseStats, type Action, type AddAction, type CommitInfoAction } from '../log/actions.ts';
-import { findSize } from '../files/file-checks.ts';
+import { findSize } from '../../runtime/files/file-checks.ts';
 import { changesTable, toForeignCommit, type ForeignCommit } from '../log/foreign-commit.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { hashCommit, readCommit, renderCommit, type Commit } from '../log/log-files.ts';

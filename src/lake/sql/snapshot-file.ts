@@ -1,6 +1,6 @@
 import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { tableFileMode } from '../files/group-access.ts';
+import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { findWrittenAt, snapshotSql } from './snapshot-sql.ts';
 
 /** A lake's snapshot.sql: where it lies, and what it says. */

@@ -7,7 +7,7 @@ import { listFailedFiles, listSettledFiles } from '../../lake/files/failed-event
 import { lakePaths } from '../../lake/lake.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { StreamPublisher } from '../../stream/stream.ts';
-import { markerPayload } from '../../compact/batch/pull-batch.ts';
+import { markerPayload } from '../../stream/message.ts';
 
 export interface DrainDependencies {
   readonly table: Table;

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startWriteProbe, type WriteProbe } from '../../../src/compact/write-probe.ts';
 import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
-import { tryWrite } from '../../../src/lake/files/try-write.ts';
+import { tryWrite } from '../../../src/lake/try-write.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { acquireLock } from '../../../src/runtime/files/lock.ts';
 import type { Problem } from '../../../src/runtime/conditions/problem.ts';

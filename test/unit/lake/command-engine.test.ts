@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { cpSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { openCommandEngine } from '../../../src/lake/sql/command-engine.ts';
+import { openCommandEngine } from '../../../src/lake/command-engine.ts';
 import { ensureLake } from '../../../src/lake/lake.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';

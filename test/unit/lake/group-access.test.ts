@@ -4,7 +4,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { restoreCommand } from '../../../src/cli/restore.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
-import { closeToGroup, followGroupAccess, openToGroup, resolveLakeGroup } from '../../../src/lake/files/group-access.ts';
+import { closeToGroup, followGroupAccess, openToGroup, resolveLakeGroup } from '../../../src/runtime/files/group-access.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { backUp } from '../../helpers/backup.ts';

@@ -9,7 +9,7 @@ import { lakePaths } from '../../../src/lake/lake.ts';
 import { logFolder } from '../../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
-import { formerYoungFolder } from '../../../src/lake/files/young-folder.ts';
+import { formerYoungFolder } from '../../../src/lake/log/young-folder.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';

@@ -12,10 +12,10 @@
 import { chmod, chown, lstat, readdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
-import { AppError, isSystemError } from '../../runtime/errors.ts';
-import { makeFolder } from '../../runtime/files/make-folder.ts';
-import { findGroupId, mayGiveTo } from '../../runtime/files/groups.ts';
-import { inParallel } from '../../runtime/async/in-parallel.ts';
+import { AppError, isSystemError } from '../errors.ts';
+import { makeFolder } from './make-folder.ts';
+import { findGroupId, mayGiveTo } from './groups.ts';
+import { inParallel } from '../async/in-parallel.ts';
 
 /** Modes that the files and folders of a table are made with; the umask takes the group's bits away where the lake is its owner's alone. */
 export const tableFileMode = 0o640;

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { pipeline } from 'node:stream/promises';
-import { isSystemError } from '../../runtime/errors.ts';
+import { isSystemError } from '../errors.ts';
 
 /** Size of a file in bytes; undefined when it is not there. */
 export async function findSize(file: string): Promise<number | undefined> {

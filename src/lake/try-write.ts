@@ -1,10 +1,10 @@
 import { constants } from 'node:fs';
 import { access, open } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile } from '../../runtime/files/durable-file.ts';
-import { isSystemError } from '../../runtime/errors.ts';
-import { lakePaths } from '../lake.ts';
-import { logFolder } from '../log/log-files.ts';
+import { removeFile } from '../runtime/files/durable-file.ts';
+import { isSystemError } from '../runtime/errors.ts';
+import { lakePaths } from './lake.ts';
+import { logFolder } from './log/log-files.ts';
 
 /** In the lake's own folder, where no reader looks. A temporary like any other: the sweep of a start removes what a crash has left. */
 const fileName = '.write-probe.tmp';

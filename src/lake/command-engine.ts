@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { openDuckdb, type Duckdb, type DuckdbOptions } from './duckdb.ts';
-import { followGroupAccess } from '../files/group-access.ts';
-import { lakePaths } from '../lake.ts';
+import { openDuckdb, type Duckdb, type DuckdbOptions } from './sql/duckdb.ts';
+import { followGroupAccess } from '../runtime/files/group-access.ts';
+import { lakePaths } from './lake.ts';
 
 /** An engine for one command that changes the lake. */
 export interface CommandEngine {
