@@ -19,7 +19,7 @@ import { httpAddress } from './runtime/http/ports.ts';
 import type { Problem } from './runtime/conditions/problem.ts';
 import { addressOf } from './runtime/http/request-head.ts';
 import type { Stage } from './runtime/processes/role-process.ts';
-import type { Role } from './service.ts';
+import type { Role } from './service/service-options.ts';
 import { openConnection, type StreamConnection } from './stream/connection.ts';
 import { openGuard, type OpenGuard } from './stream/guard.ts';
 import { openPublisher } from './stream/publisher.ts';

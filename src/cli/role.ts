@@ -5,7 +5,7 @@ import type { FolderIds } from '../runtime/files/folder-id.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
 import { runRoleProcess } from '../runtime/processes/role-process.ts';
-import { roles } from '../service.ts';
+import { roles } from '../service/service-options.ts';
 import type { Command } from './command.ts';
 
 /** `tributary role ROLE`: what a child of the supervisor runs. Internal: it needs the supervisor's channel and settings. */

@@ -2,7 +2,8 @@ import { once } from 'node:events';
 import { findUnknownSettings } from '../config.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { roles, startService, type Role, type Service, type ServiceOptions } from '../service.ts';
+import { startService, type Service } from '../service.ts';
+import { roles, type Role, type ServiceOptions } from '../service/service-options.ts';
 import { parseWords, resolveConfig, type Command } from './command.ts';
 
 const usage = 'tributary start [--role ingest,compact,export] [--s2s-port N] [--api-port N] [--host H] [--data DIR]';

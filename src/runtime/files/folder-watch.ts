@@ -1,4 +1,5 @@
 import type { FolderPins } from './folder-pins.ts';
+import { AppError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 import type { Problem } from '../conditions/problem.ts';
@@ -10,6 +11,8 @@ const lookEveryMs = 500;
 export interface FolderWatch extends Stoppable {
   /** What is wrong now; looks anew. Undefined: every folder is the service's own. */
   findLoss(): Problem | undefined;
+  /** Throws `folder_lost` with what is wrong. */
+  assertWhole(): void;
 }
 
 export interface FolderWatchOptions {
@@ -57,6 +60,10 @@ export function startFolderWatch({ dataDir, pins, findRival, isStoreReplaced, on
   const timer = setInterval(look, lookEveryMs);
   return {
     findLoss,
+    assertWhole() {
+      const loss = findLoss();
+      if (loss !== undefined) throw new AppError('folder_lost', loss.what, { hint: loss.todo });
+    },
     stop: async () => clearInterval(timer),
   };
 }

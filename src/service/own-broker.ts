@@ -1,0 +1,110 @@
+import { dataPaths } from '../config.ts';
+import { ensureLakeId, findFollowedStream } from '../lake/identity.ts';
+import type { RunningChild } from '../runtime/processes/child.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
+import { ensureFolder } from '../runtime/files/durable-file.ts';
+import { findFolderPlace } from '../runtime/files/folder-place.ts';
+import { takeOverLock, type Lock } from '../runtime/files/lock.ts';
+import type { Closers } from '../runtime/lifecycle.ts';
+import { startKeeper, type Keeper } from '../runtime/processes/supervisor.ts';
+import { ensureLocalNatsServer, type LocalNatsServer } from '../setup/ensure-nats-server.ts';
+import { startBrokerWatch, type BrokerWatch } from '../stream/broker-watch.ts';
+import { openConnection } from '../stream/connection.ts';
+import { endLeftOverServers } from '../stream/left-over-servers.ts';
+import { startNatsServer, type NatsAddress, type NatsServer } from '../stream/nats-server.ts';
+import { ownStream, type StreamOwner } from '../stream/owner.ts';
+import { assertMayPublish } from '../stream/publish-probe.ts';
+import { describeWayOut, type FolderChecks } from './own-folders.ts';
+import { logFolderOf, type ServiceOptions } from './service-options.ts';
+
+/** The service's broker: its own nats-server, or the one that is named, and the stream on it. */
+
+/** How long the previous owner of the broker's store may take to go: its supervisor may just have been killed. */
+const storeLockMs = 15_000;
+/** What nats-server has acknowledged is on the disk: one that does not end soon is killed. */
+const brokerGraceMs = 5000;
+/** Room in the broker's store beyond the stream's own limit, bytes: purged blocks linger for a moment. */
+const storeMarginBytes = 256 * 1024 * 1024;
+
+/** The broker as the roles see it, and what watches it when it is our own. */
+export interface Broker {
+  /** Address with credentials. */
+  readonly url: string;
+  readonly watch?: BrokerWatch;
+  /** The process id of our own, while it runs. */
+  pid(): number | undefined;
+}
+
+/** The nats-server of this machine; one is fetched where there is none, as with `tributary setup`. */
+async function getNatsServer({ environment, etc, logger }: ServiceOptions, signal: AbortSignal): Promise<LocalNatsServer> {
+  const onFetch = (text: string): void => logger.info({}, text);
+  const server = await ensureLocalNatsServer(environment, { onFetch, signal, ...(etc === undefined ? {} : { etc }) });
+  if (server.how === 'fetched') logger.info({ binary: server.binary, version: server.version }, 'nats-server fetched');
+  return server;
+}
+
+/** Runs nats-server, and heals it, unless an external one is named. */
+export async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal, folders: FolderChecks): Promise<Broker> {
+  const { config, logger } = options;
+  if (config.natsUrl !== undefined) return { url: config.natsUrl, pid: () => undefined };
+  const server = await getNatsServer(options, signal);
+  const folder = dataPaths(config.dataDir).nats;
+  await endLeftOverServers(folder, logger);
+  // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.
+  const locks: Lock[] = [];
+  for (const locked of [config.dataDir, folder]) {
+    const lock = await takeOverLock(locked, 'the tributary service', { waitMs: storeLockMs, signal, assertFree: folders.assertAlone }).catch((error: unknown) => {
+      throw isAppError(error, 'locked') ? new AppError('locked', error.message, { cause: error, hint: describeWayOut(config, options.roles) }) : error;
+    });
+    locks.push(lock);
+    closers.add('broker lock', () => lock.release());
+  }
+
+  // Clients find a restarted server where the first one was.
+  let address: NatsAddress | undefined;
+  const start = async (unwanted: AbortSignal): Promise<NatsServer> => {
+    folders.assertOwn();
+    const running = await startNatsServer({
+      binary: server.binary,
+      folder,
+      lockFds: locks.map(({ fd }) => fd),
+      maxStoreBytes: config.streamMaxBytes + storeMarginBytes,
+      logger,
+      signal: unwanted,
+      ...(address === undefined ? {} : { address }),
+    });
+    address = running.address;
+    return running;
+  };
+  const keeper = await startKeeper('nats-server', start, logger, signal);
+  keepers.push(keeper);
+  closers.add('nats-server', () => keeper.stop(brokerGraceMs));
+  const watch = startBrokerWatch(() => keeper.current(), { folder, reserveBytes: config.diskReserveBytes, logger });
+  closers.add('nats-server watch', () => watch.stop());
+  if (address === undefined) throw new AppError('start_failed', 'nats-server has no address');
+  const { user, password, port } = address;
+  return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch, pid: () => keeper.current()?.pid };
+}
+
+/** Claims the stream for this data folder, and keeps it claimed and safe while the service runs. */
+export async function keepStream({ config, logger, roles: own }: ServiceOptions, broker: Broker, closers: Closers, signal: AbortSignal): Promise<StreamOwner> {
+  const paths = dataPaths(config.dataDir);
+  const connection = await openConnection({ url: broker.url, name: 'tributary-owner', logger });
+  closers.add('stream owner connection', () => connection.close());
+  const owner = await ownStream(connection, {
+    streamName: config.streamName,
+    maxBytes: config.streamMaxBytes,
+    lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
+    claimFile: paths.claim,
+    questionFolder: paths.run,
+    place: findFolderPlace(config.dataDir),
+    exclusive: config.natsUrl === undefined,
+    logger,
+    signal,
+  });
+  closers.add('stream owner', () => owner.stop());
+  if (own.includes('ingest')) await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
+  // There from the first moment on, so that each role is told which they are.
+  await ensureFolder(logFolderOf(config));
+  return owner;
+}
