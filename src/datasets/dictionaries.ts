@@ -1,5 +1,7 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
+import { events } from './dataset.ts';
 import type { EventKind } from './event-kinds.ts';
+import type { ExportEvent } from './pipeline-file.ts';
 
 /** Titles by id, as the API's dictionaries have them. The ids are decimal numbers written as text. */
 export type TitleDictionary = Readonly<Record<string, string>>;
@@ -31,13 +33,6 @@ export interface Selector {
   readonly kinds?: readonly EventKind[];
 }
 
-/** Which imported events an export event stands for. */
-export interface ExportEvent {
-  readonly kind: EventKind;
-  /** `user`: only those with a customUserId. `device`: only those with a device identifier. */
-  readonly requires?: 'user' | 'device';
-}
-
 interface EventsFile {
   readonly device: readonly string[];
   readonly user: readonly string[];
@@ -62,9 +57,7 @@ export const eventNames: readonly string[] = [...eventsFile.device, ...eventsFil
 export const eventAliases: ReadonlyMap<string, string> = new Map(Object.entries(eventsFile.legacyAliases));
 
 /** The export events that read the `events` table, by name. The others read datasets that an operator loads. */
-export const importedEvents: ReadonlyMap<string, ExportEvent> = new Map(
-  Object.entries((readPackageJson('pipelines/events.json') as { exports: Record<string, ExportEvent> }).exports),
-);
+export const importedEvents: ReadonlyMap<string, ExportEvent> = events.exports;
 
 /** Every selector by name, in the dictionary's order. */
 export const selectors: ReadonlyMap<string, Selector> = new Map((dictionaries.selectors as Selector[]).map((selector) => [selector.name, selector]));

@@ -1,5 +1,6 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { eventKinds, type EventKind, type Platform } from './event-kinds.ts';
+import { eventsPipeline } from './pipeline-file.ts';
 
 /** JSON Schema of one imported field, with the annotations that make it a column of the lake. */
 export interface FieldSchema {
@@ -48,10 +49,9 @@ export interface EventSchema {
 export const fieldsSchema = readPackageJson('schemas/events/fields.json') as { readonly $id: string; readonly $defs: Readonly<Record<string, FieldSchema>> };
 
 /** The JSON Schema of each event kind, from the file its pipeline names. */
-export const eventSchemas: Readonly<Record<EventKind, EventSchema>> = (() => {
-  const pipeline = readPackageJson('pipelines/events.json') as { kinds: Record<EventKind, string> };
-  return Object.fromEntries(eventKinds.map((kind) => [kind, readPackageJson(pipeline.kinds[kind])])) as Record<EventKind, EventSchema>;
-})();
+export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
+  Object.entries(eventsPipeline.kinds).map(([kind, file]) => [kind, readPackageJson(file) as EventSchema]),
+);
 
 function resolveField(name: string, schema: { readonly $ref: string } | FieldSchema): FieldSchema {
   if (!('$ref' in schema)) return schema;
@@ -64,7 +64,7 @@ function resolveField(name: string, schema: { readonly $ref: string } | FieldSch
 export const eventFields: readonly EventField[] = (() => {
   const fields = new Map<string, { name: string; schema: FieldSchema; kinds: EventKind[] }>();
   for (const kind of eventKinds) {
-    for (const [name, schema] of Object.entries(eventSchemas[kind].properties)) {
+    for (const [name, schema] of Object.entries(eventSchemas.get(kind)?.properties ?? {})) {
       const known = fields.get(name);
       if (known === undefined) fields.set(name, { name, schema: resolveField(name, schema), kinds: [kind] });
       else known.kinds.push(kind);

@@ -1,3 +1,6 @@
+import { createHash, randomFillSync } from 'node:crypto';
+import { getMethod, type ImportMethod } from './event-kinds.ts';
+
 /**
  * Event ids are UUID text of 36 characters. Version 7: made at random, unique. Version 8: derived from a request with an
  * Idempotency-Key, so that a retry of the request has the same ids:
@@ -10,8 +13,13 @@
  * another request passes for a retry once in 2^40 times. Before version 0.3 the first part was made for each event of a
  * batch, and the rest was a hash of that event alone: the id of a single event was what it is today.
  */
-const keyEnd = 24;
-const fingerprintEnd = 34;
+const keyDigits = 20;
+const fingerprintDigits = 10;
+/** Digits of the place; a request has at most 256 events by it. */
+const placeDigits = 2;
+/** The four dashes of a UUID stand within or right behind the key. */
+const keyEnd = keyDigits + 4;
+const fingerprintEnd = keyEnd + fingerprintDigits;
 
 /** Says whether an event id was derived from an Idempotency-Key. */
 export function isKeyedId(eventId: string): boolean {
@@ -39,3 +47,59 @@ export const fingerprintSql = (column: string): string => `TRY_CAST('0x' || subs
 
 /** SQL of what tells the events of one request apart, as a number. */
 export const placeSql = (column: string): string => `TRY_CAST('0x' || substr(${column}, ${fingerprintEnd + 1}) AS SMALLINT)`;
+
+/** Ids of one request's events, by the event's place in it. */
+export type EventIds = (index: number) => string;
+
+/** A request with an Idempotency-Key, as far as its ids are made from it. */
+export interface KeyedRequest {
+  readonly idApp: number;
+  readonly key: string;
+  readonly method: ImportMethod;
+  /** Every event as its client gave it, in one form whatever the order and notation. */
+  readonly given: readonly string[];
+}
+
+const poolBytes = 4096;
+const pool = Buffer.allocUnsafe(poolBytes);
+let poolPosition = poolBytes;
+
+/** Ten random bytes as hex; the generator is asked for many at a time. */
+function randomHex(): string {
+  if (poolPosition + 10 > poolBytes) {
+    randomFillSync(pool);
+    poolPosition = 0;
+  }
+  poolPosition += 10;
+  return pool.toString('hex', poolPosition - 10, poolPosition);
+}
+
+/** Writes hex digits as a UUID: fixes the version and the variant, which take the 13th digit and two bits of the 17th. */
+function formatUuid(hex: string, version: '7' | '8'): string {
+  const variant = '89ab'.charAt(Number.parseInt(hex.charAt(16), 16) & 3);
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${version}${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}
+
+/** Makes ids for a plain request: UUIDv7, the receiving time in front, so that they sort by it. */
+export function plainEventIds(receivedAtMs: number): EventIds {
+  const time = receivedAtMs.toString(16).padStart(12, '0');
+  return () => formatUuid(`${time}${randomHex()}`, '7');
+}
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+/**
+ * Makes ids for a request with an Idempotency-Key: UUIDv8 in the layout above. A retry of the request has
+ * the same ids, and the compactor commits such an id once; another request under the key has another fingerprint, in all
+ * its ids, whichever events the two share.
+ */
+export function keyedEventIds({ idApp, key, method, given }: KeyedRequest): EventIds {
+  const identity = sha256(`${idApp}\n0\n${key}`).slice(0, keyDigits);
+  // A single event has the id that earlier versions gave it: its retry is known also when the service was upgraded meanwhile.
+  if (!getMethod(method).batch) {
+    const fingerprint = sha256(given.join('\n')).slice(0, fingerprintDigits + placeDigits);
+    return () => formatUuid(`${identity}${fingerprint}`, '8');
+  }
+  const fingerprint = sha256([method, ...given].join('\n')).slice(0, fingerprintDigits);
+  return (index) => formatUuid(`${identity}${fingerprint}${index.toString(16).padStart(placeDigits, '0')}`, '8');
+}

@@ -1,17 +1,21 @@
-/** The three kinds of imported event, as the `kind` column has them. */
-export const eventKinds = ['registration', 'login', 'custom_event'] as const;
-export type EventKind = (typeof eventKinds)[number];
+import { eventsPipeline, type ImportMethodSpec } from './pipeline-file.ts';
 
-/** Path names of the import methods (service.md 4.1, 4.2), single and batch, and the kind each imports. */
-export const importMethods = {
-  registration: { kind: 'registration', batch: false },
-  login: { kind: 'login', batch: false },
-  customEvent: { kind: 'custom_event', batch: false },
-  registrationBatch: { kind: 'registration', batch: true },
-  loginBatch: { kind: 'login', batch: true },
-  customEventBatch: { kind: 'custom_event', batch: true },
-} as const satisfies Record<string, { kind: EventKind; batch: boolean }>;
-export type ImportMethod = keyof typeof importMethods;
+/** A kind of imported event, as the `kind` column has it. */
+export type EventKind = string;
+/** The kinds of imported event, in the pipeline's order. */
+export const eventKinds: readonly EventKind[] = Object.keys(eventsPipeline.kinds);
+
+/** Path name of an import method (service.md 4.1, 4.2). */
+export type ImportMethod = string;
+/** The import methods, single and batch, and the kind each imports. */
+export const importMethods: ReadonlyMap<ImportMethod, ImportMethodSpec> = new Map(Object.entries(eventsPipeline.methods));
+
+/** The method of a name. Throws for a name that is none. */
+export function getMethod(method: ImportMethod): ImportMethodSpec {
+  const spec = importMethods.get(method);
+  if (spec === undefined) throw new Error(`${method} is no import method`);
+  return spec;
+}
 
 /** The platforms an app can be on; they decide who an event is about, and which defaults apply. */
 export const platforms = ['mobile-a', 'mobile-b', 'web', 'mini-app', 'game'] as const;

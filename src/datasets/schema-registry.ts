@@ -1,6 +1,6 @@
 import { Ajv2020, type ErrorObject, type FuncKeywordDefinition, type ValidateFunction } from 'ajv/dist/2020.js';
 import { eventSchemas, eventFields, fieldsSchema, type FieldSchema } from './event-fields.ts';
-import { eventKinds, type EventKind } from './event-kinds.ts';
+import type { EventKind } from './event-kinds.ts';
 import { parseJsonInteger, parseJsonNumber } from './json-number.ts';
 
 /** The first rule that a value breaks: where (a JSON pointer below the value) and why, in the schema's own terms. */
@@ -93,7 +93,14 @@ function createValidator(validate: ValidateFunction, kind: EventKind): EventVali
 }
 
 /** The validator of each event kind, compiled from `schemas/events/`. */
-export const eventValidators: Readonly<Record<EventKind, EventValidator>> = (() => {
+const eventValidators: ReadonlyMap<EventKind, EventValidator> = (() => {
   const ajv = createAjv();
-  return Object.fromEntries(eventKinds.map((kind) => [kind, createValidator(ajv.compile(eventSchemas[kind]), kind)])) as Record<EventKind, EventValidator>;
+  return new Map([...eventSchemas].map(([kind, schema]) => [kind, createValidator(ajv.compile(schema), kind)]));
 })();
+
+/** Validates one event of a kind: see `EventValidator`. */
+export function validateEvent(kind: EventKind, fields: GivenFields): Violation | undefined {
+  const validate = eventValidators.get(kind);
+  if (validate === undefined) throw new Error(`${kind} is no kind of event`);
+  return validate(fields);
+}

@@ -4,13 +4,17 @@ import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
 import { answerOf, refusalReasons } from './refusal.ts';
+import { mayBeOfDevice } from './required-ids.ts';
 
-const schemaNames: Readonly<Record<EventKind, string>> = { registration: 'Registration', login: 'Login', custom_event: 'CustomEvent' };
+/** Name of a kind's schema in the reference: `CustomEvent` for `custom_event`. */
+function schemaNameOf(kind: EventKind): string {
+  return kind.replaceAll(/(?:^|_)([a-z])/g, (_all, letter: string) => letter.toUpperCase());
+}
 
-const identification: Readonly<Record<EventKind, string>> = {
-  registration: 'customUserId is required; for an app on mini-app customPlatformUserId and xPlatform instead.',
-  login: 'customUserId is required; for an app on mini-app customPlatformUserId and xPlatform instead.',
-  custom_event:
+/** Which identifiers an event needs, by required-ids.ts. */
+const identification = {
+  user: 'customUserId is required; for an app on mini-app customPlatformUserId and xPlatform instead.',
+  userOrDevice:
     'customUserId and/or one of instanceId, lvid, gaid, androidId, appSetId, idfa, iosVendorId is required; for an app on mini-app customPlatformUserId and ' +
     'xPlatform instead, on game sezamUserId and/or lvid. An empty text identifies nobody.',
 };
@@ -35,11 +39,13 @@ function describeField(schema: FieldSchema): OpenApiObject {
 }
 
 function describeKind(kind: EventKind): OpenApiObject {
-  const { title, description, required } = eventSchemas[kind];
+  const schema = eventSchemas.get(kind);
+  if (schema === undefined) throw new Error(`${kind} is no kind of event`);
+  const { title, description, required } = schema;
   const fields = eventFields.filter((field) => field.kinds.includes(kind));
   return {
     title,
-    description: `${description} ${identification[kind]} Unknown parameters are ignored.`,
+    description: `${description} ${identification[mayBeOfDevice(kind) ? 'userOrDevice' : 'user']} Unknown parameters are ignored.`,
     type: 'object',
     ...(required === undefined ? {} : { required }),
     properties: Object.fromEntries(fields.map(({ name, schema }) => [name, describeField(schema)])),
@@ -79,7 +85,7 @@ const idempotencyKey = {
 const accepted = { description: 'Every event of the request is stored.', content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } } };
 
 function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
-  const schema = { $ref: `#/components/schemas/${schemaNames[kind]}` };
+  const schema = { $ref: `#/components/schemas/${schemaNameOf(kind)}` };
   return {
     tags,
     summary: `Import ${batch ? `1 to ${maxBatchEvents} events` : 'one event'} of the kind ${kind}`,
@@ -104,7 +110,7 @@ export function describeImport(): OpenApiPart {
   return {
     area: 'import',
     paths: {
-      ...Object.fromEntries(Object.entries(importMethods).map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }])),
+      ...Object.fromEntries([...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }])),
       '/v1/version': { post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } } },
       '/v1/test-app-access/': {
         post: {
@@ -119,7 +125,7 @@ export function describeImport(): OpenApiPart {
     },
     components: {
       schemas: {
-        ...Object.fromEntries(eventKinds.map((kind) => [schemaNames[kind], describeKind(kind)])),
+        ...Object.fromEntries(eventKinds.map((kind) => [schemaNameOf(kind), describeKind(kind)])),
         Accepted: { type: 'object', required: ['message'], properties: { message: { type: 'string', const: 'Ok' } } },
         ImportError: {
           type: 'object',

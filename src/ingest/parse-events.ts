@@ -1,7 +1,7 @@
 import type { App } from '../access/access.ts';
 import { eventFields } from '../datasets/event-fields.ts';
-import { eventKinds, importMethods, type EventKind, type ImportMethod } from '../datasets/event-kinds.ts';
-import { eventValidators, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
+import { eventKinds, getMethod, type EventKind, type ImportMethod } from '../datasets/event-kinds.ts';
+import { validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
 import { findMissingIdentity } from './required-ids.ts';
 import { maxBatchEvents } from './limits.ts';
 import type { Refusal } from './refusal.ts';
@@ -33,7 +33,7 @@ function countUnknown(kind: EventKind, fields: GivenFields): number {
 /** Checks one event by itself: its schema, then who it is about. Numbers written as strings become numbers, in place. */
 function findViolation(kind: EventKind, app: App, value: unknown): Violation | undefined {
   if (!isObject(value)) return { pointer: '', reason: 'must be an object' };
-  return eventValidators[kind](value) ?? findMissingIdentity(kind, app.platform, value);
+  return validateEvent(kind, value) ?? findMissingIdentity(kind, app.platform, value);
 }
 
 /**
@@ -41,7 +41,7 @@ function findViolation(kind: EventKind, app: App, value: unknown): Violation | u
  * is named by a JSON pointer into the body.
  */
 export function parseEvents(method: ImportMethod, app: App, value: unknown): ParsedEvents | Refusal {
-  const { kind, batch } = importMethods[method];
+  const { kind, batch } = getMethod(method);
   if (!batch) {
     const violation = findViolation(kind, app, value);
     if (violation !== undefined) return refuse(violation.pointer, violation.reason);

@@ -5,7 +5,7 @@ import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-lo
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { keyedEventIds, plainEventIds, type EventIds } from './event-ids.ts';
+import { keyedEventIds, plainEventIds, type EventIds } from '../datasets/event-id.ts';
 import type { GroupCommit } from './group-commit.ts';
 import { maxKeyLength } from './limits.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
@@ -14,7 +14,7 @@ import { parseEvents, type ParsedEvents } from './parse-events.ts';
 import { readBody } from './read-body.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
-import { renderGiven, renderLine } from './render-line.ts';
+import { renderGiven, renderLine } from '../datasets/event-line.ts';
 
 export interface RouteDependencies {
   readonly access: AccessReader;
@@ -115,7 +115,7 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
     }
   }
 
-  for (const method of Object.keys(importMethods) as ImportMethod[]) {
+  for (const method of importMethods.keys()) {
     server.post(`/v1/${method}`, async (request, reply) => {
       const startedMs = performance.now();
       const app = findApp(access, request);

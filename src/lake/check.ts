@@ -1,5 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
+import { events } from '../datasets/dataset.ts';
 import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
@@ -52,7 +53,7 @@ export interface CheckReport {
 
 /** A file of the log, relative to the lake's folder. */
 function logPath(name: string): string {
-  return path.posix.join('events', '_delta_log', name);
+  return path.posix.join(events.table, '_delta_log', name);
 }
 
 function wrongTotals(detail: string): Problem {
@@ -61,7 +62,7 @@ function wrongTotals(detail: string): Problem {
 
 /** Reads every byte of one live file. */
 async function checkFile(duckdb: Duckdb, file: DataFile): Promise<Problem | undefined> {
-  const at = path.posix.join('events', file.path);
+  const at = path.posix.join(events.table, file.path);
   const size = await findSize(file.absolutePath);
   if (size === undefined) return { problem: 'missing_file', path: at, detail: 'the log names it, and it is not there' };
   if (size !== file.sizeBytes) return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
@@ -140,7 +141,7 @@ async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
 
 /** Sees whether the file that every reader puts first in its list has the table's columns, and no row. */
 async function checkEmptyFile(duckdb: Duckdb, { emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
-  const at = path.posix.join('events', path.basename(emptyFile));
+  const at = path.posix.join(events.table, path.basename(emptyFile));
   if ((await findSize(emptyFile)) === undefined) return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
   const detail = 'remove it: the next start writes it';
   try {
@@ -178,7 +179,7 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
     const { files, tombstones } = await loadTableState(tableDir);
     const found = names.filter((name) => !files.has(encodeURI(name)) && !tombstones.has(encodeURI(name)));
     if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
-      return found.map((name) => ({ problem: 'orphan_file', path: path.posix.join('events', name), detail: orphanDetail(name) }));
+      return found.map((name) => ({ problem: 'orphan_file', path: path.posix.join(events.table, name), detail: orphanDetail(name) }));
     }
     await pause(recheckMs);
   }
@@ -220,7 +221,7 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     ({ state } = await loadOwnState(tableDir));
   } catch (error) {
     if (!isAppError(error)) throw error;
-    if (problems.length === 0) problems.push({ problem: 'unreadable', path: 'events/_delta_log', detail: describeError(error) });
+    if (problems.length === 0) problems.push({ problem: 'unreadable', path: path.posix.join(events.table, '_delta_log'), detail: describeError(error) });
     return { ok: false, version: -1, files: 0, rows: 0, commits, problems };
   }
   const snapshot = toSnapshot(tableDir, state);

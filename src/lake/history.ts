@@ -1,3 +1,4 @@
+import { parsePartitionPath } from '../datasets/partition.ts';
 import { openDuckdb, sqlList } from './sql/duckdb.ts';
 import { findLakeState, type Epoch, type Totals } from './log/lake-state.ts';
 import { listLog, readCommit } from './log/log-files.ts';
@@ -63,18 +64,26 @@ export interface LakeStats {
   readonly groups: readonly GroupStats[];
 }
 
-async function countYoung(files: readonly DataFile[]): Promise<GroupStats[]> {
+/** The kind and date of a sealed file's rows, where its folder tells both. */
+function findKindAndDate(file: DataFile): { readonly kind: string; readonly date: string } | undefined {
+  const { kind, date } = parsePartitionPath(file.replaces ?? file.path) ?? {};
+  return file.young || kind === undefined || date === undefined ? undefined : { kind, date };
+}
+
+/** Counts the rows of files by reading them: young ones, and sealed ones whose folders do not tell kind and date. */
+async function countRows(files: readonly DataFile[]): Promise<GroupStats[]> {
   if (files.length === 0) return [];
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
     const rows = await duckdb.rows(
       `SELECT kind, date::VARCHAR AS date, count(*) AS n FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false) GROUP BY ALL`,
     );
+    const isYoung = files.every(({ young }) => young);
     const bytes = files.reduce((sum, file) => sum + file.sizeBytes, 0);
     const all = rows.reduce((sum, row) => sum + Number(row['n']), 0);
     return rows.map((row) => {
       const count = Number(row['n']);
-      return { kind: String(row['kind']), date: String(row['date']), rows: count, bytes: Math.round((bytes * count) / all), sealedFiles: 0, youngRows: count };
+      return { kind: String(row['kind']), date: String(row['date']), rows: count, bytes: Math.round((bytes * count) / all), sealedFiles: 0, youngRows: isYoung ? count : 0 };
     });
   } finally {
     duckdb.close();
@@ -86,14 +95,13 @@ export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
   const { table } = lakePaths(lakeDir);
   const { files, version, lake } = await readSnapshot(table);
   const young = files.filter((file) => file.young);
-  const sealed = files
-    .filter((file) => !file.young)
-    .map((file): GroupStats => {
-      const [, kind = '', date = ''] = /^kind=([^/]*)\/date=([^/]*)\//.exec(file.replaces ?? file.path) ?? [];
-      return { kind, date, rows: file.numRecords ?? 0, bytes: file.sizeBytes, sealedFiles: 1, youngRows: 0 };
-    });
+  const sealed = files.flatMap((file): GroupStats[] => {
+    const told = findKindAndDate(file);
+    return told === undefined ? [] : [{ ...told, rows: file.numRecords ?? 0, bytes: file.sizeBytes, sealedFiles: 1, youngRows: 0 }];
+  });
+  const untold = files.filter((file) => !file.young && findKindAndDate(file) === undefined);
   const groups = new Map<string, GroupStats>();
-  for (const part of [...sealed, ...(await countYoung(young))]) {
+  for (const part of [...sealed, ...(await countRows(untold)), ...(await countRows(young))]) {
     const key = `${part.date} ${part.kind}`;
     const sum = groups.get(key) ?? { ...part, rows: 0, bytes: 0, sealedFiles: 0, youngRows: 0 };
     groups.set(key, {

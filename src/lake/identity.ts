@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { link, unlink } from 'node:fs/promises';
 import path from 'node:path';
+import { events } from '../datasets/dataset.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
@@ -45,7 +46,7 @@ export async function ensureLakeId(lakeDir: string): Promise<string> {
   const known = await findId(file);
   if (known !== undefined) return known;
   await ensureFolder(path.dirname(file));
-  const id = (await findIdInLog(path.join(path.dirname(file), 'events'))) ?? randomUUID();
+  const id = (await findIdInLog(path.join(path.dirname(file), events.table))) ?? randomUUID();
   const own = `${file}.${randomUUID()}.tmp`;
   await writeFileDurably(own, renderChecked({ id }));
   try {
@@ -61,7 +62,7 @@ export async function ensureLakeId(lakeDir: string): Promise<string> {
 
 /** Id of the stream that the lake's log has followed last; undefined while it has followed none. */
 export async function findFollowedStream(lakeDir: string): Promise<string | undefined> {
-  const tableDir = path.join(path.resolve(lakeDir), 'events');
+  const tableDir = path.join(path.resolve(lakeDir), events.table);
   const { commits, checkpoints } = await listLog(tableDir);
   if (commits.length === 0 && checkpoints.length === 0) return undefined;
   const { readSnapshot } = await import('./log/snapshot.ts');

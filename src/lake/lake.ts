@@ -19,6 +19,7 @@ import { isLocked } from '../runtime/files/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { retry, type RetryOptions } from '../runtime/async/retry.ts';
+import { events } from '../datasets/dataset.ts';
 import { eventColumns, type Column } from '../datasets/event-fields.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
 import { openDuckdb, sqlText, type Duckdb } from './sql/duckdb.ts';
@@ -40,8 +41,8 @@ export function lakePaths(lakeDir: string) {
   const root = path.resolve(lakeDir);
   return {
     root,
-    table: path.join(root, 'events'),
-    young: path.join(root, 'events', youngFolder),
+    table: path.join(root, events.table),
+    young: path.join(root, events.table, youngFolder),
     failed: path.join(root, 'failed'),
     staging: path.join(root, 'staging'),
     /** Young files that no commit names, put aside when the stream did not agree with the log: they may hold what the lake has lost. */
@@ -52,7 +53,7 @@ export function lakePaths(lakeDir: string) {
     /** The folder whose lock the one running compactor holds for its life. */
     compactorLock: root,
     /** The folder whose lock is held by whoever rewrites files that are already in the table: seal, erasure, replay. */
-    maintenanceLock: path.join(root, 'events'),
+    maintenanceLock: path.join(root, events.table),
   } as const;
 }
 
@@ -108,8 +109,8 @@ async function createTable(tableDir: string, id: string, columns: readonly Colum
   const before = { commitId: '', cause: 'create', totals: emptyTotals, availableAtMs: 0 } as const;
   const metaData = {
     id,
-    name: 'events',
-    description: 'Imported registration, login and custom events.',
+    name: events.table,
+    description: events.description,
     format: { provider: 'parquet', options: {} },
     schemaString: toSchemaString(columns),
     partitionColumns: [],

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
+import { events } from '../datasets/dataset.ts';
 import { AppError } from '../runtime/errors.ts';
 import { openFolderPins, type FolderPins } from '../runtime/files/folder-pins.ts';
 import { closeToGroup, openToGroup } from '../runtime/files/group-access.ts';
@@ -43,5 +44,5 @@ export function describeWayOut(config: Config, own: readonly Role[]): string {
 export function pinFolders(config: Config, own: readonly Role[]): FolderPins {
   const { nats, lake } = dataPaths(config.dataDir);
   const store = runsBroker(config, own) ? [nats, path.join(nats, 'store'), path.join(nats, 'store', 'jetstream')] : [];
-  return openFolderPins([config.dataDir, ...store, lake, path.join(lake, 'events'), logFolderOf(config)]);
+  return openFolderPins([config.dataDir, ...store, lake, path.join(lake, events.table), logFolderOf(config)]);
 }

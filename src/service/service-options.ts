@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
+import { events } from '../datasets/dataset.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /** The roles a child process can have. */
@@ -36,5 +37,5 @@ export function runsBroker(config: Config, own: readonly Role[]): boolean {
 
 /** The lake's folder that lies deepest: where the log is. */
 export function logFolderOf({ dataDir }: Config): string {
-  return path.join(dataPaths(dataDir).lake, 'events', '_delta_log');
+  return path.join(dataPaths(dataDir).lake, events.table, '_delta_log');
 }

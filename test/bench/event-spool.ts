@@ -3,8 +3,8 @@ import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
-import { plainEventIds } from '../../src/ingest/event-ids.ts';
-import { renderLine } from '../../src/ingest/render-line.ts';
+import { plainEventIds } from '../../src/datasets/event-id.ts';
+import { renderLine } from '../../src/datasets/event-line.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 
 const apps = 4;

@@ -2,11 +2,10 @@ import { Agent } from 'node:http';
 import { isDeepStrictEqual } from 'node:util';
 import * as fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { keyedEventIds } from '../../src/ingest/event-ids.ts';
-import { requestKeyOf } from '../../src/datasets/event-id.ts';
+import { keyedEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { eventFields } from '../../src/datasets/event-fields.ts';
-import { importMethods, type Platform } from '../../src/datasets/event-kinds.ts';
+import { getMethod, type Platform } from '../../src/datasets/event-kinds.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -55,7 +54,7 @@ const userIds = ['customUserId', 'customPlatformUserId'];
 
 /** The row that an accepted event has to be in the lake. */
 function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
-  const { kind } = importMethods[method];
+  const { kind } = getMethod(method);
   const row: Row = { kind, id_app: BigInt(testApps[platform]), connection_type: 0, bluetooth_enabled: 0, ...platformDefaults[platform] };
   for (const { name, kinds, schema } of eventFields) {
     const value = kinds.includes(kind) && Object.hasOwn(event, name) ? event[name] : undefined;
@@ -107,7 +106,7 @@ async function send(service: TestIngest, agent: Agent, generated: GeneratedBody,
   if (answer.status !== 200) throw new Error(`${answer.status} ${String(answer.headers['x-error-detail'])} for ${method} of ${platform}: ${bytes.toString().slice(0, 2000)}`);
   const value = JSON.parse(bytes.toString()) as Row | Row[];
   const ids = keyedEventIds({ idApp: testApps[platform], key, method, given: [''] });
-  return new Map((Array.isArray(value) ? value : [value]).map((event, index) => [importMethods[method].batch ? placeOf(ids(index)) : requestKeyOf(ids(index)), expectedRow(generated, event)]));
+  return new Map((Array.isArray(value) ? value : [value]).map((event, index) => [getMethod(method).batch ? placeOf(ids(index)) : requestKeyOf(ids(index)), expectedRow(generated, event)]));
 }
 
 const figures = { requests: 0, acceptedEvents: 0, answersOf500: 0, wrongRows: 0 };

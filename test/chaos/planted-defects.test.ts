@@ -51,7 +51,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     from: 'await moveStaged(folder, intent.moves, crashPoint);\n  try {',
     to: 'await moveStaged(folder, intent.moves, crashPoint); for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));\n  try {',
   },
-  'a key stands for its method alone': { file: 'src/ingest/event-ids.ts', from: "sha256([method, ...given].join('\\n'))", to: 'sha256(method)' },
+  'a key stands for its method alone': { file: 'src/datasets/event-id.ts', from: "sha256([method, ...given].join('\\n'))", to: 'sha256(method)' },
   "another engine's commit is believed": { file: 'src/lake/log/table.ts', from: 'lake === undefined && changesTable(commit.actions)) continue;', to: 'false) continue;' },
   'the lake of another folder is rewritten': { about: 'copies', file: 'src/lake/files/staged-rewrite-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
   'a flush for which memory is short ends the compactor': { file: 'src/compact/compact.ts', from: 'if (!passing) throw error;', to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;" },

@@ -1,5 +1,5 @@
 import * as fc from 'fast-check';
-import { importMethods, platforms, type ImportMethod, type Platform } from '../../src/datasets/event-kinds.ts';
+import { getMethod, importMethods, platforms, type ImportMethod, type Platform } from '../../src/datasets/event-kinds.ts';
 
 /** A request body made by chance. */
 export interface GeneratedBody {
@@ -50,12 +50,12 @@ const customEventValues = {
 
 function requiredFields(method: ImportMethod, platform: Platform): string[] {
   if (platform === 'mini-app') return ['customPlatformUserId', 'xPlatform'];
-  if (importMethods[method].kind === 'custom_event' && platform === 'game') return ['sezamUserId'];
+  if (getMethod(method).kind === 'custom_event' && platform === 'game') return ['sezamUserId'];
   return ['customUserId'];
 }
 
 function validEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<Fields> {
-  const isCustom = importMethods[method].kind === 'custom_event';
+  const isCustom = getMethod(method).kind === 'custom_event';
   const values: Readonly<Record<string, fc.Arbitrary<unknown>>> = isCustom ? { ...fieldValues, ...customEventValues } : fieldValues;
   const required = [...requiredFields(method, platform), ...(isCustom ? ['customEventName'] : [])];
   // Few fields beside the required ones, so that a batch stays below the limit on size.
@@ -108,11 +108,11 @@ function hostileBytes(valid: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> {
   );
 }
 
-const methods = Object.keys(importMethods) as ImportMethod[];
+const methods = [...importMethods.keys()];
 
 /** Bodies of all three sorts: valid, mutated, hostile. */
 export const generatedBody: fc.Arbitrary<GeneratedBody> = fc.tuple(fc.constantFrom(...platforms), fc.constantFrom(...methods), fc.constantFrom('valid', 'mutated', 'hostile')).chain(([platform, method, sort]) => {
-  const { batch } = importMethods[method];
+  const { batch } = getMethod(method);
   const of = (event: fc.Arbitrary<unknown>, maxLength: number): fc.Arbitrary<Buffer> =>
     (batch ? fc.array(event, { minLength: 1, maxLength }) : event).map((value) => Buffer.from(JSON.stringify(value) ?? ''));
   const valid = of(validEvent(method, platform), 4);

@@ -1,5 +1,5 @@
-import { keyedEventIds } from '../../src/ingest/event-ids.ts';
-import { importMethods, type ImportMethod } from '../../src/datasets/event-kinds.ts';
+import { keyedEventIds } from '../../src/datasets/event-id.ts';
+import { getMethod, type ImportMethod } from '../../src/datasets/event-kinds.ts';
 import { eventLine } from './lake.ts';
 
 /** A request under an Idempotency-Key, as a test sends it: each event is known by its name. */
@@ -23,6 +23,6 @@ export function idsOf({ key, names, method = 'customEventBatch' }: TestRequest):
 /** The lines of a request as ingest publishes them, in one message. */
 export function linesOf(request: TestRequest): Record<string, unknown>[] {
   const { names, method = 'customEventBatch', receivedMs = Date.now(), members = {} } = request;
-  const { kind } = importMethods[method];
+  const { kind } = getMethod(method);
   return idsOf(request).map((id, index) => eventLine({ event_id: id, kind, received_at: receivedMs, custom_event_name: names[index], ...members }));
 }

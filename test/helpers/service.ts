@@ -26,6 +26,8 @@ export interface TestServiceOptions {
   readonly settings?: Readonly<Record<string, string>>;
   /** Further words of `tributary start`. */
   readonly words?: readonly string[];
+  /** The program's compiled entry; that of `make build` by default. */
+  readonly entry?: string;
   /** A command, with its words, that runs the program and lets it keep its process id; a tracer. */
   readonly under?: readonly string[];
 }
@@ -78,8 +80,8 @@ function environmentOf(settings: Readonly<Record<string, string>>): NodeJS.Proce
 }
 
 /** Runs one command of the program and returns its JSON answer. Throws with what it wrote on standard error. */
-export async function runCommand(words: readonly string[], settings: Readonly<Record<string, string>> = {}): Promise<Record<string, unknown>> {
-  const { stdout } = await run(process.execPath, [entry, ...words], { env: environmentOf(settings), timeout: commandMs, killSignal: 'SIGKILL' });
+export async function runCommand(words: readonly string[], settings: Readonly<Record<string, string>> = {}, program = entry): Promise<Record<string, unknown>> {
+  const { stdout } = await run(process.execPath, [program, ...words], { env: environmentOf(settings), timeout: commandMs, killSignal: 'SIGKILL' });
   return JSON.parse(stdout) as Record<string, unknown>;
 }
 
@@ -98,8 +100,8 @@ function waitUntilGone(pids: readonly number[], what: string): Promise<void> {
 
 /** Starts the service on free ports and waits until it says that it is ready. The program must have been built. */
 export async function startTestService(options: TestServiceOptions): Promise<TestService> {
-  if (!existsSync(entry)) throw new Error(`there is no ${entry}: run 'make build' first`);
-  const { dataDir, under = [] } = options;
+  const { dataDir, under = [], entry: program = entry } = options;
+  if (!existsSync(program)) throw new Error(`there is no ${program}: run 'make build' first`);
   let { settings = {} } = options;
   mkdirSync(dataDir, { recursive: true });
   const logFile = `${dataDir}.log`;
@@ -115,7 +117,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     const log = openSync(logFile, 'a');
     const words = ['start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0', ...(options.words ?? [])];
     const [command, ...before] = [...under, process.execPath];
-    const child = spawn(command, [...before, entry, ...words], { env: environmentOf(settings), stdio: ['ignore', 'pipe', log] });
+    const child = spawn(command, [...before, program, ...words], { env: environmentOf(settings), stdio: ['ignore', 'pipe', log] });
     closeSync(log);
     const exited = once(child, 'exit') as Supervisor['exited'];
     // known before it is ready, so that a test can break it while it starts
@@ -154,7 +156,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     get pid() {
       return pidOf();
     },
-    command: (...words) => runCommand([...words, '--data', dataDir], settings),
+    command: (...words) => runCommand([...words, '--data', dataDir], settings, program),
     status: () => askStatus(dataDir, environmentOf(settings)),
     processes: () => listServiceProcesses(pidOf()),
     async kill9(role, random, stoppedMs = 0) {

@@ -1,5 +1,5 @@
-import { keyedEventIds } from '../../src/ingest/event-ids.ts';
-import { renderGiven, renderLine } from '../../src/ingest/render-line.ts';
+import { keyedEventIds } from '../../src/datasets/event-id.ts';
+import { renderGiven, renderLine } from '../../src/datasets/event-line.ts';
 import type { Broker, PublishOutcome } from './broker.ts';
 import type { World } from './world.ts';
 

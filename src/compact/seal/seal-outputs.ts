@@ -1,12 +1,13 @@
 import path from 'node:path';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { eventColumns } from '../../datasets/event-fields.ts';
+import { partitionColumnsSql, partitionPath, partitionsSql, sortColumnsSql } from '../../datasets/partition.ts';
 import { writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 import { keyOf, type Group } from './seal-policy.ts';
-import { cutIntoSlices, groupsSql, sliceSql, type Part, type Slice } from './seal-slices.ts';
+import { cutIntoSlices, sliceSql, type Part, type Slice } from './seal-slices.ts';
 
 /** From so many groups on, the rows are sorted once instead of scanned for each. */
 const manyGroups = 16;
@@ -32,11 +33,11 @@ export interface SealWork {
   readonly id: string;
 }
 
-/** A table of all rows, in which those of one kind and date lie together: sorted slice by slice, which is what fits into memory. */
+/** A table of all rows, in which those of one partition lie together: sorted slice by slice, which is what fits into memory. */
 async function sortOnce({ duckdb, emptyFile, parts }: SealWork, budget: EngineBudget): Promise<string> {
   await duckdb.run(`CREATE OR REPLACE TEMP TABLE seal_rows AS SELECT ${columnList} FROM ${sliceSql({ files: [] }, emptyFile)}`);
   for (const slice of await cutIntoSlices(duckdb, emptyFile, parts, 'true', budget)) {
-    await duckdb.run(`INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY kind, date`);
+    await duckdb.run(`INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql}`);
   }
   return 'seal_rows';
 }
@@ -65,10 +66,10 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
   // While the engine writes one file, another is synced and hashed.
   await inParallel(due.entries(), 2, async ([index, group]) => {
     const ours = parts.filter((part) => keyOf(part) === keyOf(group));
-    await write(ours, groupsSql([group]), 'id_app, event_time', String(index), `kind=${group.kind}/date=${group.date}/${id}`);
+    await write(ours, partitionsSql([group.partition]), sortColumnsSql, String(index), `${partitionPath(group.partition)}/${id}`);
   });
   const rest = parts.filter((part) => !isDue.has(keyOf(part)));
-  await write(rest, `NOT (${groupsSql(due)})`, 'kind, date, id_app, event_time', 'young', `${youngFolder}/${id}`);
+  await write(rest, `NOT (${partitionsSql(due.map(({ partition }) => partition))})`, `${partitionColumnsSql}, ${sortColumnsSql}`, 'young', `${youngFolder}/${id}`);
   if (sorted !== undefined) await duckdb.run(`DROP TABLE ${sorted}`);
   return outputs;
 }

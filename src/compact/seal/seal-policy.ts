@@ -1,10 +1,9 @@
+import { partitionPath, type Partition } from '../../datasets/partition.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 
-/** The rows of one kind and date among the young files: they become one sealed file. */
+/** The rows of one partition among the young files: they become one sealed file. */
 export interface Group {
-  readonly kind: string;
-  /** Day of the partition, UTC: `2026-01-31`. */
-  readonly date: string;
+  readonly partition: Partition;
   readonly rows: number;
   /** When the oldest of them became available, by the service's clock. */
   readonly oldestMs: number;
@@ -31,13 +30,14 @@ const dayMs = 86_400_000;
 /** Rows of dates long past that have waited for this part of their time go along with those whose time is over. */
 const alongPart = 0.75;
 
-/** What tells the rows of one kind and date from others. */
-export function keyOf({ kind, date }: { readonly kind: string; readonly date: string }): string {
-  return `${kind}/${date}`;
+/** What tells the rows of one partition from others. */
+export function keyOf({ partition }: { readonly partition: Partition }): string {
+  return partitionPath(partition);
 }
 
-/** Says whether events of a date are expected to come all the time. */
-function isCurrent(date: string, nowMs: number): boolean {
+/** Says whether events of a partition's date are expected to come all the time; where rows are not parted by date, they are. */
+function isCurrent({ date }: Partition, nowMs: number): boolean {
+  if (date === undefined) return true;
   const ageMs = nowMs - Date.parse(`${date}T00:00:00Z`);
   return ageMs < 2 * dayMs && ageMs > -dayMs;
 }
@@ -46,8 +46,8 @@ function isCurrent(date: string, nowMs: number): boolean {
  * How long rows of a date may stay young. Rows of dates long past (or far ahead) come in trickles over many dates; they
  * wait 24 times as long, up to a day, so that each date gets one file a day and not one an hour.
  */
-function sealAgeOf(date: string, nowMs: number, sealAgeMs: number): number {
-  return isCurrent(date, nowMs) ? sealAgeMs : Math.max(sealAgeMs, Math.min(24 * sealAgeMs, dayMs));
+function sealAgeOf(partition: Partition, nowMs: number, sealAgeMs: number): number {
+  return isCurrent(partition, nowMs) ? sealAgeMs : Math.max(sealAgeMs, Math.min(24 * sealAgeMs, dayMs));
 }
 
 /**
@@ -72,9 +72,9 @@ export function createDueRows(options: DueOptions): DueRows {
       const waited = (group: Group): number => {
         const sinceMs = aheadSinceMs.get(keyOf(group));
         const waitedMs = Math.max(nowMs - group.oldestMs, sinceMs === undefined ? 0 : monotonicMs - sinceMs);
-        return waitedMs / sealAgeOf(group.date, nowMs, options.sealAgeMs);
+        return waitedMs / sealAgeOf(group.partition, nowMs, options.sealAgeMs);
       };
-      const isOld = (group: Group): boolean => !isCurrent(group.date, nowMs);
+      const isOld = (group: Group): boolean => !isCurrent(group.partition, nowMs);
       // History that was sent over hours would otherwise be due date after date, each time at the price of rewriting the rest.
       const least = groups.some((group) => isOld(group) && waited(group) >= 1) ? alongPart : 1;
       return groups.filter((group) => group.rows * bytesPerRow >= options.sealMaxBytes || waited(group) >= (isOld(group) ? least : 1));

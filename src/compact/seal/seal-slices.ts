@@ -1,14 +1,13 @@
+import { partitionColumnsSql, partitionSelectSql, toPartition, type Partition } from '../../datasets/partition.ts';
 import { rowBytesSql, type EngineBudget } from '../../lake/files/row-memory.ts';
-import { sqlList, sqlText, type Duckdb } from '../../lake/sql/duckdb.ts';
+import { sqlList, type Duckdb } from '../../lake/sql/duckdb.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 
-/** What the rows of one kind and date in one young file cost in memory. */
+/** What the rows of one partition in one young file cost in memory. */
 export interface Part {
   /** Absolute path. */
   readonly file: string;
-  readonly kind: string;
-  /** UTC day: `2026-01-31`. */
-  readonly date: string;
+  readonly partition: Partition;
   readonly bytes: number;
   /** Of these, the bytes of wide rows (row-memory.ts). */
   readonly wideBytes: number;
@@ -38,10 +37,10 @@ export async function measureFiles(duckdb: Duckdb, emptyFile: string, inputs: re
   for (const { absolutePath: file } of inputs) {
     if (measured.has(file)) continue;
     const rows = await duckdb.rows(
-      `SELECT kind, date::VARCHAR AS date, sum(bytes)::BIGINT AS bytes, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
-       FROM (SELECT kind, date, ${rowBytesSql} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
+      `SELECT ${partitionSelectSql}, sum(bytes)::BIGINT AS bytes, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
+       FROM (SELECT ${partitionColumnsSql}, ${rowBytesSql} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
     );
-    measured.set(file, rows.map((row) => ({ file, kind: String(row['kind']), date: String(row['date']), bytes: Number(row['bytes']), wideBytes: Number(row['wide']) })));
+    measured.set(file, rows.map((row) => ({ file, partition: toPartition(row), bytes: Number(row['bytes']), wideBytes: Number(row['wide']) })));
   }
   return inputs.flatMap(({ absolutePath }) => measured.get(absolutePath) ?? []);
 }
@@ -90,9 +89,4 @@ export async function cutIntoSlices(duckdb: Duckdb, emptyFile: string, parts: re
   }
   end();
   return slices;
-}
-
-/** SQL that is true for the rows of some kinds and dates, and never NULL. */
-export function groupsSql(groups: readonly { readonly kind: string; readonly date: string }[]): string {
-  return groups.length === 0 ? 'false' : `(kind, date) IN (${groups.map(({ kind, date }) => `(${sqlText(kind)}, DATE ${sqlText(date)})`).join(', ')})`;
 }

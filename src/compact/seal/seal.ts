@@ -4,6 +4,7 @@ import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { partitionColumnsSql, partitionPath, partitionSelectSql, toPartition } from '../../datasets/partition.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import { toAdd } from '../../lake/files/data-file.ts';
 import { sqlList, type Duckdb } from '../../lake/sql/duckdb.ts';
@@ -43,7 +44,7 @@ export interface Sealed {
   readonly filesIn: number;
   readonly sealedFiles: number;
   readonly rows: number;
-  /** Rows that stay young: their kind and date has too few yet. */
+  /** Rows that stay young: their partition has too few yet. */
   readonly remnantRows: number;
   readonly sizeBytes: number;
 }
@@ -61,13 +62,12 @@ const maxFailures = 3;
 
 async function readGroups(duckdb: Duckdb, files: readonly DataFile[]): Promise<Group[]> {
   const rows = await duckdb.rows(
-    `SELECT kind, date::VARCHAR AS date, count(*) AS rows, epoch_ms(min(available_at)) AS oldest, list(DISTINCT filename) AS files
+    `SELECT ${partitionSelectSql}, count(*) AS rows, epoch_ms(min(available_at)) AS oldest, list(DISTINCT filename) AS files
      FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false, filename = true)
-     GROUP BY ALL ORDER BY kind, date`,
+     GROUP BY ALL ORDER BY ${partitionColumnsSql}`,
   );
   return rows.map((row) => ({
-    kind: String(row['kind']),
-    date: String(row['date']),
+    partition: toPartition(row),
     rows: Number(row['rows']),
     oldestMs: Number(row['oldest']),
     files: row['files'] as string[],
@@ -114,9 +114,9 @@ function isEngineError(error: unknown): error is AppError {
   return isAppError(error, 'memory') || isAppError(error, 'sql');
 }
 
-/** What keeps one young file from being sealed, with the kinds and dates of its rows. */
+/** What keeps one young file from being sealed, with the partitions of its rows. */
 function describeFailure({ path: file, absolutePath }: DataFile, groups: readonly Group[], error: AppError): AppError {
-  const held = groups.filter(({ files }) => files.includes(absolutePath)).map(({ kind, date }) => `${kind} of ${date}`);
+  const held = groups.filter(({ files }) => files.includes(absolutePath)).map(({ partition }) => partitionPath(partition));
   const of = held.length === 0 ? '' : ` (${held.slice(0, 3).join(', ')}${held.length > 3 ? ` and ${held.length - 3} more` : ''})`;
   return new AppError(error.code, `${file}${of} cannot be sealed: ${error.message}`, {
     cause: error,
@@ -184,7 +184,7 @@ async function stage(dependencies: SealDependencies, inputs: readonly DataFile[]
 }
 
 /**
- * Seals what is due: young rows of a kind and date become one file in its Hive folder, sorted by app and time, or several
+ * Seals what is due: young rows of a partition become one file in its Hive folder, sorted by app and time, or several
  * where the rows are so wide that the engine cannot sort them together; rows of the same files that are not due stay young,
  * in new files. Undefined when nothing is due. Under the maintenance lock. Rows change place, never value: `available_at`
  * stays. A file that cannot be sealed stays as it is and is noted in `leftOut`, by its path, as are damaged ones; those that

@@ -21,7 +21,7 @@ export interface WorkerOptions {
 }
 
 /** The compiled entry: workers run from `dist`, also when the rest runs from `src`. */
-const workerEntry = path.join(packageRoot, 'dist', 'export', 'worker.js');
+const workerEntry = path.join(packageRoot, 'dist', 'export', 'worker', 'worker.js');
 /** Signals that no worker brings about by itself, as it does SIGSEGV or SIGABRT. */
 const foreignSignals: ReadonlySet<string> = new Set(['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP']);
 /** JavaScript's own memory in a worker; the data is in DuckDB's and in buffers. */

@@ -1,5 +1,6 @@
 import { eventFields } from '../../datasets/event-fields.ts';
-import { importedEvents, selectors, type AppFact, type ExportEvent, type Selector } from '../../datasets/dictionaries.ts';
+import { importedEvents, selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
+import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
 import { emptyValuesMatch, type ExportApp, type ExportRequest, type SecondsSpan } from '../jobs/export-spec.ts';
 

@@ -3,6 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
 import { eventColumns, type ColumnType } from '../../datasets/event-fields.ts';
+import { lineColumns, parseLine } from '../../datasets/event-line.ts';
 import { eventKinds } from '../../datasets/event-kinds.ts';
 import { sqlList, sqlText, type Duckdb } from '../sql/duckdb.ts';
 import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
@@ -27,9 +28,6 @@ export interface Converted {
   readonly refused?: AppError;
 }
 
-/** Columns that travel in an event line: all but those the compactor adds. */
-const lineColumns = eventColumns.filter(({ name }) => name !== 'date' && name !== 'available_at');
-const columnNames = new Set(lineColumns.map(({ name }) => name));
 /** Upper bound of a time in the lake: the end of year 9999. */
 const maxSeconds = 253_402_300_799;
 
@@ -67,28 +65,6 @@ FROM read_json(${sqlList([file])}, format = 'newline_delimited', maximum_object_
   .map(({ name, type }) => `${sqlText(name)}: ${sqlText(type === 'MAP(VARCHAR, VARCHAR)' ? type : 'VARCHAR')}`)
   .join(', ')}}) AS r`;
 
-function isStringMap(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) && Object.entries(value).every(([name, text]) => name.isWellFormed() && typeof text === 'string' && text.isWellFormed());
-}
-
-/** Checks a line by itself: the same line with known members only, or the reason why DuckDB could not read it. */
-export function checkLine(line: Buffer): { readonly text: string } | { readonly reason: FailureReason } {
-  if (!isUtf8(line)) return { reason: 'bad_json' };
-  let value: unknown;
-  try {
-    value = JSON.parse(line.toString('utf8'));
-  } catch {
-    return { reason: 'bad_json' };
-  }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return { reason: 'bad_json' };
-  const members = Object.entries(value).filter(([name, member]) => columnNames.has(name) && member !== null);
-  // No column takes a fraction or a boolean, and a larger integer would have lost digits in JSON.parse.
-  const good = members.every(([name, member]) =>
-    name === 'custom_event_params' ? isStringMap(member) : typeof member === 'string' ? member.isWellFormed() : Number.isSafeInteger(member),
-  );
-  return good ? { text: JSON.stringify(Object.fromEntries(members)) } : { reason: 'bad_value' };
-}
-
 function* splitLines(bytes: Buffer): Generator<Buffer> {
   for (let start = 0; start < bytes.length; ) {
     const found = bytes.indexOf(0x0a, start);
@@ -105,7 +81,7 @@ async function cleanSpool(file: string, cleanFile: string): Promise<{ readonly k
   const texts: string[] = [];
   let line = 0;
   for (const bytes of splitLines(await readFile(file))) {
-    const checked = checkLine(bytes);
+    const checked = parseLine(bytes);
     if ('text' in checked) {
       texts.push(`${checked.text}\n`);
       kept.push(line);

@@ -1,5 +1,5 @@
 import { sqlText } from './duckdb.ts';
-import { eventKinds } from '../../datasets/event-kinds.ts';
+import { events } from '../../datasets/dataset.ts';
 
 /**
  * The text of snapshot.sql: plain DuckDB SQL, no extension, for `.read` in the CLI or `execute` of any client. When it runs it lists the
@@ -69,9 +69,9 @@ SET VARIABLE tributary_at = coalesce(rtrim(${variable('root')}, '/'), ${sqlText(
 /** Lists the live files, absolute where the root is, after the time of this list. */
 const filesSql = `SET VARIABLE tributary_at = (
   SELECT ${variable('at')} || CASE
-    WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/events/_delta_log/*.checkpoint.parquet')) THEN '/events'
-    WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/events/_delta_log/*.checkpoint.parquet')) THEN '/lake/events'
-    ELSE error('There is no lake in ' || ${variable('at')} || ': name the folder that has ''events'' in it, or the data folder.') END);
+    WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/${events.table}'
+    WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/lake/${events.table}'
+    ELSE error('There is no lake in ' || ${variable('at')} || ': name the folder that has ''${events.table}'' in it, or the data folder.') END);
 
 SET VARIABLE tributary_checkpoint = (SELECT max(file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet'));
 
@@ -127,7 +127,7 @@ function viewSql(name: string, where: string, retentionMs: number): string {
 /** Writes the text; the same for every state of the lake. */
 export function snapshotSql(options: SnapshotSqlOptions): string {
   const { retentionMs, writtenAtMs, root } = options;
-  const views = [['events', ''] as const, ...eventKinds.map((kind) => [kind, ` WHERE kind = ${sqlText(kind)}`] as const)];
+  const views = [[events.table, ''] as const, ...events.kinds.map((kind) => [kind, ` WHERE kind = ${sqlText(kind)}`] as const)];
   const names = views.map(([name]) => name);
   const type = `CREATE OR REPLACE TYPE tributary_files AS ENUM (SELECT unnest(${variable('files')}));`;
   const plain = views.map(([name, where]) => `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(name, where, retentionMs)}`);
@@ -136,8 +136,8 @@ export function snapshotSql(options: SnapshotSqlOptions): string {
     : `-- Reads the lake that it lies in. That of a copy, before its service has started once: SET VARIABLE tributary_root = '/path/of/lake' first.
 ${writtenMark}${writtenAtMs}`;
   return `-- The imported events as of now, by DuckDB 1.3 or newer. Run it again for a newer snapshot.
--- Views: ${names.join(', ')}; always also tributary.events, and tributary.login, say, where the database has a table of that name.
--- Other connections to a read-only database find them as tributary_memory.events and so on. Times are TIMESTAMPTZ.
+-- Views: ${names.join(', ')}; always also tributary.${events.table}, and tributary.login, say, where the database has a table of that name.
+-- Other connections to a read-only database find them as tributary_memory.${events.table} and so on. Times are TIMESTAMPTZ.
 ${about}
 
 ${rootSql(options)}
@@ -148,7 +148,7 @@ ${placesSql}
 
 SET schema = ${variable('own')};
 ${type}
-${viewSql('events', '', retentionMs)}
+${viewSql(events.table, '', retentionMs)}
 
 SET schema = ${variable('home')};
 ${type}

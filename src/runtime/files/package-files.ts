@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
-/** The folder that holds package.json, schemas and pipelines: two levels up from here, in `src` as in `dist`. */
+/** The folder that holds package.json, schemas and pipelines: three levels up from here, in `src` as in `dist`. */
 export const packageRoot = path.resolve(import.meta.dirname, '..', '..', '..');
 
 /** Reads a JSON file of the package, by its path below the package's root. Not for user data. */

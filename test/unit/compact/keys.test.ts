@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { listFailedFiles, readFailedFile } from '../../../src/lake/files/failed-events.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { keyedEventIds } from '../../../src/ingest/event-ids.ts';
+import { keyedEventIds } from '../../../src/datasets/event-id.ts';
 import { findUncovered, joinRanges } from '../../../src/lake/batch/recent-keys.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';

@@ -6,7 +6,7 @@ const nowMs = Date.parse('2026-03-10T12:00:00Z');
 const hourMs = 3_600_000;
 
 function group(date: string, oldestMs: number, rows = 10): Group {
-  return { kind: 'custom', date, rows, oldestMs, files: ['/lake/young/a.parquet'] };
+  return { partition: { kind: 'custom', date }, rows, oldestMs, files: ['/lake/young/a.parquet'] };
 }
 
 describe('rows are due', () => {

@@ -1,0 +1,42 @@
+import { events } from './dataset.ts';
+
+/**
+ * The values, as text, that rows of one sealed file share, by the column they stand in: `{ kind: 'login', date: '2026-01-31' }`
+ * where the pipeline says `partitionBy: ["kind", "date"]`.
+ */
+export type Partition = Readonly<Record<string, string>>;
+
+const columns = events.partitionBy;
+
+/** The folder of a partition in Hive's manner, relative to the table's: `kind=login/date=2026-01-31`. Also tells it from others. */
+export function partitionPath(partition: Partition): string {
+  return columns.map(({ name }) => `${name}=${encodeURIComponent(partition[name] ?? '')}`).join('/');
+}
+
+/** Reads the partition off the path of a sealed file; undefined where the path has another form. */
+export function parsePartitionPath(path: string): Partition | undefined {
+  const folders = path.split('/').slice(0, -1).map((folder) => /^([^=]+)=(.*)$/.exec(folder));
+  if (folders.some((match) => match === null)) return undefined;
+  return Object.fromEntries(folders.map((match) => [match?.[1] ?? '', decodeURIComponent(match?.[2] ?? '')]));
+}
+
+/** Takes the partition out of a row that `partitionSelectSql` gave. */
+export function toPartition(row: Readonly<Record<string, unknown>>): Partition {
+  return Object.fromEntries(columns.map(({ name }) => [name, String(row[name])]));
+}
+
+/** The partition's columns as a list, for ORDER BY and the like. */
+export const partitionColumnsSql = columns.map(({ name }) => name).join(', ');
+/** The partition's columns as text, for a SELECT. */
+export const partitionSelectSql = columns.map(({ name }) => `${name}::VARCHAR AS ${name}`).join(', ');
+/** The order of the rows of a sealed file. */
+export const sortColumnsSql = events.sortBy.map(({ name }) => name).join(', ');
+
+const literal = (text: string, type: string): string => `'${text.replaceAll("'", "''")}'::${type}`;
+
+/** SQL that is true for the rows of some partitions, and never NULL. */
+export function partitionsSql(partitions: readonly Partition[]): string {
+  if (partitions.length === 0) return 'false';
+  const tuples = partitions.map((partition) => `(${columns.map(({ name, type }) => literal(partition[name] ?? '', type)).join(', ')})`);
+  return `(${partitionColumnsSql}) IN (${tuples.join(', ')})`;
+}
