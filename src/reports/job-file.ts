@@ -22,7 +22,7 @@ function isReportJob(value: unknown, id: number): value is ReportJob {
   const named = typeof job.idUser === 'string' && /^\w+$/.test(String(job.event)) && /^[0-9a-f]{32}$/.test(String(job.nonce));
   const ended = job.state === 'queued' || job.state === 'running' || (isCount(job.finishedMs) && isCount(job.expiresSeconds));
   const whole = job.state !== 'success' || (Array.isArray(job.files) && job.files.every(isReportFile));
-  return known && named && ended && whole && typeof job.request === 'object';
+  return known && named && ended && whole && typeof job.request === 'object' && job.request !== null;
 }
 
 /** Path of a request's job.json. */

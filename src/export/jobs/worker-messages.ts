@@ -1,9 +1,9 @@
 import type { ReportFile } from '../../reports/reports.ts';
-import type { ExportApp, ExportRequest } from './export-spec.ts';
+import type { ExportApp, ExportSpec } from './export-spec.ts';
 
 /** Everything an export worker is told: it reads no settings and no other state of the service. */
 export interface WorkerPlan {
-  readonly request: ExportRequest;
+  readonly request: ExportSpec;
   /** The apps whose rows the caller may have. */
   readonly apps: readonly ExportApp[];
   /** Folder of the lake's `events` table. */
