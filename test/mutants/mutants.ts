@@ -54,17 +54,17 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a request is found from another account': {
     find: 'job.idAccount !== user.idAccount ||',
     replace: '',
-    test: 'unit/export/exports.test.ts',
+    test: 'unit/export/api/exports.test.ts',
   },
   'a list has requests of another account': {
     find: 'job.idUser === user.idUser && job.idAccount === user.idAccount',
     replace: 'job.idUser === user.idUser',
-    test: 'unit/export/exports.test.ts',
+    test: 'unit/export/api/exports.test.ts',
   },
   'another account takes the room of this one': {
     find: 'store.inProgress().filter((job) => job.idAccount === user.idAccount)',
     replace: 'store.inProgress()',
-    test: 'unit/export/exports.test.ts',
+    test: 'unit/export/api/exports.test.ts',
   },
   'a publish group grows without a bound': {
     find: '(bytes += lines.length) <= maxMessageBytes',
