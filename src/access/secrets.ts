@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import { linkSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { ensureFolder, removeFile, writeFileDurably } from '../runtime/files/durable-file.ts';
+import { createExclusive, ensureFolder } from '../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 
 const keyBytes = 32;
@@ -77,14 +77,6 @@ export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   const found = findSecretsKey(keysFolder);
   if (found !== undefined) return found;
   await ensureFolder(keysFolder);
-  const candidate = path.join(keysFolder, `secrets.key.${randomBytes(8).toString('hex')}`);
-  await writeFileDurably(candidate, `${randomBytes(keyBytes).toString('hex')}\n`);
-  try {
-    linkSync(candidate, secretsKeyPath(keysFolder));
-  } catch (error) {
-    if (!isSystemError(error, 'EEXIST')) throw error;
-  } finally {
-    await removeFile(candidate);
-  }
+  await createExclusive(secretsKeyPath(keysFolder), `${randomBytes(keyBytes).toString('hex')}\n`);
   return getSecretsKey(keysFolder);
 }

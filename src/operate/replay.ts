@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { syncFile } from '../runtime/files/durable-file.ts';
+import { writeNewFile } from '../runtime/files/durable-file.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
@@ -116,8 +116,7 @@ async function commitReplay(dependencies: ReplayDependencies, files: readonly Fa
     const relative = path.join(youngFolder, `${commitId}.parquet`);
     const left = changed.flatMap(({ file, events }, index) => (events.length === 0 ? [] : [{ name: `${index}.ndjson`, to: file, events }]));
     for (const { name, events } of left) {
-      await writeFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''), { mode: 0o600 });
-      await syncFile(path.join(folder, name));
+      await writeNewFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''));
     }
     const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true) }] : [];
     const change: Change = {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { readdir, rename, rm, writeFile } from 'node:fs/promises';
+import { readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isSystemError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
@@ -47,8 +47,7 @@ export async function eraseFailed({ table, lakeDir, crashPoint }: EraseAsideDepe
   const folder = await openStaging(paths.staging, commitId);
   try {
     for (const { name, left } of rewritten) {
-      await writeFile(path.join(folder, name), left.map((event) => `${JSON.stringify(event)}\n`).join(''), { mode: 0o600 });
-      await syncFile(path.join(folder, name));
+      await writeNewFile(path.join(folder, name), left.map((event) => `${JSON.stringify(event)}\n`).join(''));
     }
   } catch (error) {
     await rm(folder, { recursive: true, force: true });
