@@ -2,18 +2,9 @@ import path from 'node:path';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { ReportFile, ReportJob } from './reports.ts';
+import { isCount, isReportFile, type ReportJob } from './reports.ts';
 
 const states = ['queued', 'running', 'success', 'failed', 'user_failed', 'canceled'];
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
-}
-
-function isReportFile(value: unknown): value is ReportFile {
-  const file = value as Partial<ReportFile> | null;
-  return typeof file === 'object' && file !== null && /^[\w.-]+$/.test(String(file.name)) && isCount(file.rows) && isCount(file.bytes) && /^[0-9a-f]{64}$/.test(String(file.sha256));
-}
 
 function isReportJob(value: unknown, id: number): value is ReportJob {
   const job = value as Partial<ReportJob> | null;

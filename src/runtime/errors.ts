@@ -37,6 +37,11 @@ const table = {
 
 export type ErrorCode = keyof typeof table;
 
+/** Says whether a value is a code of the table. */
+export function isErrorCode(value: unknown): value is ErrorCode {
+  return typeof value === 'string' && Object.hasOwn(table, value);
+}
+
 export interface AppErrorOptions {
   readonly cause?: unknown;
   /** Overrides the table's answer to "may the same call succeed later?". */
