@@ -23,7 +23,7 @@ async function findId(file: string): Promise<string | undefined> {
   } catch {
     // Damaged: the log has it as well.
   }
-  throw new AppError('corrupt', `${file} is damaged`, { hint: 'Remove it: it is made again from the log of the lake.' });
+  throw new AppError('record_damaged', `${file} is damaged`, { hint: 'Remove it: it is made again from the log of the lake.' });
 }
 
 /** The id in the log of a lake that was there before the file; undefined when the lake is new. */

@@ -200,7 +200,7 @@ async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFil
  * Tries every failed event again, for instance after a fault of the service was mended. A kill leaves nothing half-done, and
  * a second call finds only what still fails, as it was. Works beside a running compactor: both judge again what the other
  * has changed, so that an event under an Idempotency-Key is stored once, and `available_at` never goes back. Errors:
- * `corrupt` when a file that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
+ * `file_damaged` when a file that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
  */
 export async function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
   const { table, lakeDir, crashPoint } = dependencies;

@@ -23,7 +23,7 @@ export function jobPath(folder: string): string {
 
 const hint = 'Restore it from a backup, or remove the file and let the user order the export again: the next start clears the rest away.';
 
-/** Reads a request's job.json; undefined when there is none. Errors: `corrupt` when it is not what was written. */
+/** Reads a request's job.json; undefined when there is none. Errors: `report_damaged` when it is not what was written. */
 export async function findJobFile(folder: string, id: number): Promise<ReportJob | undefined> {
   const text = await findTextFile(jobPath(folder));
   if (text === undefined) return undefined;
@@ -31,10 +31,10 @@ export async function findJobFile(folder: string, id: number): Promise<ReportJob
   try {
     record = parseChecked(text);
   } catch (error) {
-    throw new AppError('corrupt', `${jobPath(folder)} is damaged`, { cause: error, hint });
+    throw new AppError('report_damaged', `${jobPath(folder)} is damaged`, { cause: error, hint });
   }
   const { version, ...job } = record;
-  if (![1, 2].includes(version as number) || !isReportJob(job, id)) throw new AppError('corrupt', `${jobPath(folder)} is not an export request`, { hint });
+  if (![1, 2].includes(version as number) || !isReportJob(job, id)) throw new AppError('report_damaged', `${jobPath(folder)} is not an export request`, { hint });
   return job;
 }
 

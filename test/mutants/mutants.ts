@@ -47,8 +47,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a rewrite is committed although its files are gone from the table': {
-    find: "if (gone !== undefined) throw new AppError('corrupt', `${gone.remove?.path}",
-    replace: "if (false) throw new AppError('corrupt', `${gone?.remove?.path}",
+    find: "if (gone !== undefined) throw new AppError('log_damaged', `${gone.remove?.path}",
+    replace: "if (false) throw new AppError('log_damaged', `${gone?.remove?.path}",
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a request is found from another account': {

@@ -5,7 +5,7 @@ import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snaps
 import { hasColumns } from '../../lake/table-schema.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
-import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError, describeError, isAppError, isDamage, isSystemError } from '../../runtime/errors.ts';
 import { csv } from './formats/csv.ts';
 import type { Format } from './formats/format.ts';
 import { buildQuery, fileFilter, isEmptyResult } from './query.ts';
@@ -90,7 +90,7 @@ async function runQuery({ emptyFile, schemaString, ...job }: QueryJob, onPercent
     threads: lean ? 1 : limits.threads,
   });
   try {
-    if (!hasColumns(await engine.describe(emptyFile), schemaString)) throw new AppError('corrupt', `${emptyFile} is damaged: it has not the table's columns`, { hint: 'Remove it: the next start writes it.' });
+    if (!hasColumns(await engine.describe(emptyFile), schemaString)) throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, { hint: 'Remove it: the next start writes it.' });
     const atMost = files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
     if (atMost > limits.maxRows && (await watch(engine, file, plan, () => undefined, engine.count(query))) > limits.maxRows) throw new LimitError(tooManyRows);
     return await watch(engine, file, plan, onPercent, engine.copyTo(query, file, job.format.copyOptions));
@@ -152,7 +152,7 @@ export async function runExport(plan: WorkerPlan, onPercent: (percent: number) =
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
     const full = isAppError(error, 'disk') || isSystemError(error, 'ENOSPC', 'EDQUOT');
-    const damaged = isAppError(error, 'corrupt') && !error.retryable;
+    const damaged = isDamage(error) && !error.retryable;
     return { kind: 'failed', reason: full ? 'disk' : damaged ? 'damage' : 'error', error: describeError(error) };
   }
 }

@@ -129,7 +129,7 @@ describe('access', () => {
     expect(errors).toEqual([expect.stringContaining('secrets.key is gone')]);
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     expect(reader.current().findUser(idUser)).toBeUndefined();
-    await expect(addUser(paths, { name: 'bob', idAccount: 1, canExport: true })).rejects.toMatchObject({ code: 'corrupt' });
+    await expect(addUser(paths, { name: 'bob', idAccount: 1, canExport: true })).rejects.toMatchObject({ code: 'access_damaged' });
     reader.close();
   });
 
@@ -153,7 +153,7 @@ describe('access', () => {
     const changed = written.replace('"idAccount": 1', '"idAccount": 2');
     expect(changed).not.toBe(written);
     writeFileSync(paths.access, changed);
-    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'corrupt', hint: expect.stringContaining('version to 1') }));
+    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'access_damaged', hint: expect.stringContaining('version to 1') }));
     writeFileSync(paths.access, JSON.stringify({ ...(JSON.parse(changed) as object), version: 1, sha256: undefined }));
     await addApp(paths, { ...webApp, idApp: 8 }, 0);
     expect(JSON.parse(readFileSync(paths.access, 'utf8'))).toMatchObject({ version: 2, sha256: expect.any(String) });
@@ -167,7 +167,7 @@ describe('access', () => {
     const { token } = await addApp(paths, webApp, 0);
     const reader = openAccessReader(paths, logger);
     writeFileSync(paths.access, '{"version":1');
-    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'corrupt' }));
+    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'access_damaged' }));
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();
   });
