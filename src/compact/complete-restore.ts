@@ -23,7 +23,8 @@ import { createMetrics } from '../runtime/metrics.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { pause } from '../runtime/async/retry.ts';
 import type { StreamReader } from '../stream/stream.ts';
-import { startCompact, type CompactOptions } from './compact.ts';
+import { startCompact } from './compact.ts';
+import type { CompactOptions } from './compact-options.ts';
 
 export interface CompleteRestoreDependencies {
   readonly clock: Clock;

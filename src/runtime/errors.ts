@@ -1,6 +1,7 @@
 /**
  * The one table of operating errors. An operating error is something the world did (a full disk, a lock held, a
- * broker away); bad data is a value with a reason, and programmer errors assert and crash.
+ * broker away); bad data is a value with a reason, and programmer errors assert and crash. `retryable`: the same call may
+ * succeed later. `lasting`: it is waited for however long it takes, since a new process would meet the same.
  */
 const table = {
   config_invalid: { retryable: false },
@@ -29,27 +30,28 @@ const table = {
   stream_gap: { retryable: false },
   /** The data folder, or a backup, is of a newer version, or an unfinished restore. */
   data_format: { retryable: false },
-  broker_away: { retryable: true },
+  broker_away: { retryable: true, lasting: true },
   /** The broker is there and does not let the service do it: a right, storage or JetStream is missing. */
-  broker_refused: { retryable: true },
+  broker_refused: { retryable: true, lasting: true },
   broker_unsafe: { retryable: false },
   broker_missing: { retryable: false },
   stream_full: { retryable: true },
-  stream_shut: { retryable: true },
+  stream_shut: { retryable: true, lasting: true },
   stream_taken: { retryable: false },
   publish_unknown: { retryable: true },
   overloaded: { retryable: true },
   commit_conflict: { retryable: true },
   fenced: { retryable: false },
   lake_protocol: { retryable: false },
-  foreign_commit: { retryable: false },
+  foreign_commit: { retryable: false, lasting: true },
   schema_change: { retryable: false },
-  disk: { retryable: true },
-  memory: { retryable: false },
+  disk: { retryable: true, lasting: true },
+  /** Met by less at once. */
+  memory: { retryable: false, lasting: true },
   sql: { retryable: false },
   start_failed: { retryable: true },
   stopping: { retryable: true },
-} as const satisfies Record<string, { retryable: boolean }>;
+} as const satisfies Record<string, { retryable: boolean; lasting?: true }>;
 
 export type ErrorCode = keyof typeof table;
 
@@ -94,6 +96,21 @@ export function isAppError(error: unknown, code?: ErrorCode): error is AppError 
 /** Says whether an error is a Node system error of one of the given codes (`ENOENT`, `EEXIST`, ...). */
 export function isSystemError(error: unknown, ...codes: string[]): error is NodeJS.ErrnoException {
   return error instanceof Error && 'code' in error && codes.includes(String(error.code));
+}
+
+/** Says whether an error is that of a full disk or an exhausted quota. */
+export function isDiskFull(error: unknown): boolean {
+  return isSystemError(error, 'ENOSPC', 'EDQUOT');
+}
+
+/** Says whether the same call may succeed later. */
+export function isTransient(error: unknown): boolean {
+  return isDiskFull(error) || (error instanceof AppError && error.retryable);
+}
+
+/** Says whether a loop waits for the cause to go, however long it takes: a new process would meet the same. */
+export function isLasting(error: unknown): boolean {
+  return isDiskFull(error) || (error instanceof AppError && 'lasting' in table[error.code]);
 }
 
 /** Renders any thrown value as one line: the message, its cause where that adds something, and the hint. */

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseConfig } from '../../src/config.ts';
-import type { CompactOptions } from '../../src/compact/compact.ts';
+import type { CompactOptions } from '../../src/compact/compact-options.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { openTable, type Table } from '../../src/lake/log/table.ts';
 import { createClock } from '../../src/runtime/clock.ts';

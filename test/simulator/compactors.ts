@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { pino } from 'pino';
-import { startCompact, type Compact, type CompactOptions } from '../../src/compact/compact.ts';
+import { startCompact, type Compact } from '../../src/compact/compact.ts';
+import type { CompactOptions } from '../../src/compact/compact-options.ts';
 import { describeError, isAppError, isDamage } from '../../src/runtime/errors.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import type { Broker } from './broker.ts';

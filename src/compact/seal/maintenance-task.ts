@@ -1,5 +1,5 @@
 import type { Clock } from '../../runtime/clock.ts';
-import { describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { describeError, isTransient } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { createTrouble } from '../compact-status.ts';
@@ -16,8 +16,7 @@ const longestWaitMs = 60_000;
 
 /** What passes by itself is tried twice a second; anything else ever less often: it may cost minutes each time. */
 function waitAfter(error: unknown, tries: number): number {
-  const passing = isSystemError(error, 'ENOSPC', 'EDQUOT') || (isAppError(error) && error.retryable);
-  return passing ? firstWaitMs : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
+  return isTransient(error) ? firstWaitMs : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
 }
 
 /** Creates a task; `what` says what does not happen while it fails, for the operator. */

@@ -5,7 +5,7 @@ import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snaps
 import { hasColumns } from '../../lake/table-schema.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
-import { AppError, describeError, isAppError, isDamage, isSystemError } from '../../runtime/errors.ts';
+import { AppError, describeError, isAppError, isDamage, isDiskFull, isSystemError } from '../../runtime/errors.ts';
 import { csv } from './formats/csv.ts';
 import type { Format } from './formats/format.ts';
 import { buildQuery, fileFilter, isEmptyResult } from './query.ts';
@@ -151,7 +151,7 @@ export async function runExport(plan: WorkerPlan, onPercent: (percent: number) =
     return await makeFiles(plan, csv, tell);
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
-    const full = isAppError(error, 'disk') || isSystemError(error, 'ENOSPC', 'EDQUOT');
+    const full = isAppError(error, 'disk') || isDiskFull(error);
     const damaged = isDamage(error) && !error.retryable;
     return { kind: 'failed', reason: full ? 'disk' : damaged ? 'damage' : 'error', error: describeError(error) };
   }

@@ -17,7 +17,7 @@ import { lakePaths } from '../../lake/lake.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { findDataFormat } from '../../runtime/files/data-format.ts';
-import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError, isSystemError, isTransient } from '../../runtime/errors.ts';
 import { isWithin } from '../../runtime/files/folder-within.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { retry } from '../../runtime/async/retry.ts';
@@ -85,7 +85,7 @@ async function readTail(source: BackupSource, target: BackupFolder, { signal, lo
   const file = target.workPath('tail');
   return await retry(
     () => source.withStream(async (reader) => (reader === undefined ? undefined : captureTail(reader, { findEpoch, file, signal, logger }))),
-    { forMs: brokerAwayMs, everyMs: brokerRetryMs, signal, retryable: (error) => isAppError(error) && error.retryable },
+    { forMs: brokerAwayMs, everyMs: brokerRetryMs, signal, retryable: isTransient },
   );
 }
 

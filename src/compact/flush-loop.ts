@@ -1,0 +1,142 @@
+import path from 'node:path';
+import { pause } from '../runtime/async/retry.ts';
+import type { CrashPoint } from '../runtime/crash-point.ts';
+import { describeError, isAppError, isLasting, isTransient } from '../runtime/errors.ts';
+import type { RecentKeys } from '../lake/batch/recent-keys.ts';
+import type { Epoch } from '../lake/log/lake-state.ts';
+import type { Table } from '../lake/log/table.ts';
+import type { Duckdb } from '../lake/sql/duckdb.ts';
+import { refusesWrites } from '../lake/try-write.ts';
+import type { StreamReader } from '../stream/stream.ts';
+import type { BatchBound } from './batch/batch-bound.ts';
+import { flushBatch, type Flushed } from './batch/flush.ts';
+import { gatherBatch, type Batch } from './batch/pull-batch.ts';
+import type { CompactMetrics } from './compact-metrics.ts';
+import type { Trouble } from './compact-status.ts';
+import type { CompactDependencies, CompactOptions } from './compact-options.ts';
+import type { StreamEnd } from './position/stream-end.ts';
+import { findStreamFault, followStream, isStillWhole, skipHole, type FollowDependencies } from './position/stream-position.ts';
+import type { Upkeep } from './seal/maintenance.ts';
+
+const retryEveryMs = 500;
+/** A retryable error of another kind that lasts longer than this ends the process. */
+const maxTroubleMs = 60_000;
+
+/** What the flush loop works with. */
+export interface Loop {
+  readonly table: Table;
+  readonly duckdb: Duckdb;
+  readonly keys: RecentKeys;
+  readonly failedDir: string;
+  readonly writer: string;
+  readonly crashPoint: CrashPoint;
+  readonly counted: CompactMetrics;
+  readonly dependencies: CompactDependencies;
+  readonly options: CompactOptions;
+  /** What the position in the stream is followed with. */
+  readonly follow: FollowDependencies;
+  readonly trouble: Trouble;
+  readonly upkeep: Upkeep;
+  readonly streamEnd: StreamEnd;
+  /** What of this start's work is done, and whether the stream was at fault before the sweep. */
+  readonly bound: BatchBound;
+  readonly start: { swept: boolean; faulty: boolean; keysKnown: boolean };
+  /** Throws when the lake's folder is not the one that this compactor has locked any more. */
+  readonly assertFolder: () => void;
+}
+
+/** Loads the keys of the last hours. In the loop and not before it: the files take their time to be read, and the start has a limit. */
+async function loadKeys({ keys, dependencies }: Loop, signal: AbortSignal): Promise<void> {
+  const { clock, logger } = dependencies;
+  const startedAt = performance.now();
+  await keys.warmUp(clock.nowMs(), signal);
+  logger.info({ durationMs: Math.round(performance.now() - startedAt) }, 'loaded the recent keys');
+}
+
+/** Once in a compactor's life, and not before the stream was compared with the log: where the two disagree, a file that the log does not name may be all there is. */
+async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
+  const { start } = loop;
+  if (!start.swept) start.swept = await loop.upkeep.sweep(start.faulty);
+  if (start.keysKnown) return;
+  await loadKeys(loop, signal);
+  start.keysKnown = true;
+}
+
+/** Pulls what waits after the position; undefined when nothing came, or messages are missing there, which is recorded. */
+async function pullBatch({ dependencies, bound, options, writer, follow }: Loop, epoch: Epoch, signal: AbortSignal): Promise<Batch | undefined> {
+  const limits = { maxBytes: bound.maxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
+  return gatherBatch(dependencies.reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal).catch(async (error: unknown) => {
+    if (!isAppError(error, 'stream_gap')) throw error;
+    await skipHole(follow, epoch);
+    return undefined;
+  });
+}
+
+/** Says whether the batch is of the stream that the lake follows: messages pulled from one that has lost its anchor meanwhile may be others than those after our position. */
+async function isOfOurStream({ dependencies: { reader, logger } }: Loop, epoch: Epoch, batch: Batch): Promise<boolean> {
+  const fault = await findStreamFault(reader, epoch);
+  if (fault === undefined) return true;
+  if (!(await isStillWhole(reader, epoch, fault, batch))) return false;
+  logger.error({ fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence }, 'messages were removed from the stream while they were read: they are taken in all the same');
+  return true;
+}
+
+/** Takes the batch into the lake, then out of the stream. */
+async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Flushed> {
+  const { table, writer, dependencies, options, bound } = loop;
+  const { reader } = dependencies;
+  loop.assertFolder();
+  const flushing = { table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: async () => reader.assertOwner?.(), ...(options.ownerHoldsMs === undefined ? {} : { ownerHoldsMs: options.ownerHoldsMs }), isolate: loop.bound.isolate };
+  const flushed = await flushBatch(flushing, batch, epoch).catch((error: unknown) => {
+    if (isAppError(error, 'memory')) bound.ranOut(batch);
+    throw error;
+  });
+  bound.passed();
+  await purge(reader, flushed.epoch);
+  await loop.crashPoint('flush-purged');
+  return flushed;
+}
+
+function report({ counted, dependencies: { logger } }: Loop, { lastSequence }: Batch, flushed: Flushed, durationMs: number): void {
+  counted.flushed(flushed, durationMs);
+  const { version, events, rows, failed, repeats, sizeBytes, refused } = flushed;
+  if (refused !== undefined) logger.warn({ error: describeError(refused) }, 'the engine could not read a batch as a whole: its lines were read one by one');
+  logger.info({ version, events, rows, failed, repeats, sizeBytes, durationMs, lastSequence }, 'flushed');
+}
+
+/** One turn of the flush loop: pull, convert, flush, commit, purge. */
+async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
+  await loop.table.refresh();
+  await loop.streamEnd.look();
+  const epoch = await followStream(loop.follow);
+  await recoverOnce(loop, signal);
+  const batch = await pullBatch(loop, epoch, signal);
+  if (batch === undefined || !(await isOfOurStream(loop, epoch, batch))) return;
+  const startedAt = performance.now();
+  const flushed = await flushAndPurge(loop, batch, epoch);
+  report(loop, batch, flushed, Math.round(performance.now() - startedAt));
+}
+
+/** Purges what the lake has, unless the stream is not what it was: then it still holds messages that the lake has not. */
+async function purge(reader: StreamReader, epoch: Epoch): Promise<void> {
+  if ((await findStreamFault(reader, epoch)) === undefined) await reader.purgeBelow(epoch.position);
+}
+
+/** Runs the flush loop until the signal aborts. A passing trouble (broker away, disk full or read-only) is waited out; others throw. */
+export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      await flushOnce(loop, signal);
+      loop.trouble.clear();
+    } catch (error) {
+      if (signal.aborted) return;
+      const lastedMs = loop.trouble.note(error);
+      // Anything that is not lasting by itself may go better in a new process, but not while the lake refuses to be written, whatever the error says.
+      const passing = isLasting(error) || (isTransient(error) && lastedMs < maxTroubleMs) || (await refusesWrites(loop.options.lakeDir, loop.assertFolder));
+      if (!passing) throw error;
+      // Once for each trouble: it is tried twice a second.
+      loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush failed, will retry');
+      await pause(retryEveryMs, signal);
+    }
+  }
+}
