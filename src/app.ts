@@ -3,7 +3,8 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
-import type { PublicServer, ServiceView } from './health/routes.ts';
+import type { PublicServer } from './health/routes.ts';
+import type { ServiceView } from './runtime/processes/role-messages.ts';
 import { holdsEvents } from './lake/files/holds-events.ts';
 import type { OpenApiServer } from './runtime/http/openapi.ts';
 import { createClock, type Clock } from './runtime/clock.ts';
@@ -176,7 +177,7 @@ async function openHealth() {
   const readiness = createReadiness();
   return {
     addRoutes: (server: PublicServer): void => addHealthRoutes(server, () => readiness.isReady()),
-    onService: (view: unknown): void => readiness.update(view as ServiceView),
+    onService: (view: ServiceView): void => readiness.update(view),
   };
 }
 

@@ -103,7 +103,7 @@ function parseAccessFile(file: string): AccessFile {
     return access;
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) throw error;
-    throw new AppError('corrupt', `${file} cannot be read: ${describeError(error)}`, {
+    throw new AppError('access_damaged', `${file} cannot be read: ${describeError(error)}`, {
       hint: 'Restore access.json from a backup. If it was edited by hand, set its version to 1 and remove sha256: the next command adds them again.',
       cause: error,
     });
@@ -111,7 +111,7 @@ function parseAccessFile(file: string): AccessFile {
 }
 
 /**
- * Reads access.json; undefined when there is none. `corrupt` when it is damaged, not what this version or the one before
+ * Reads access.json; undefined when there is none. `access_damaged` when it is damaged, not what this version or the one before
  * writes, or an older copy of itself.
  */
 export function findAccessFile({ access: file, keys }: AccessPaths): AccessFile | undefined {
@@ -125,7 +125,7 @@ export function findAccessFile({ access: file, keys }: AccessPaths): AccessFile 
     throw error;
   }
   if (reached !== undefined && (access.revision ?? 0) < reached) {
-    throw new AppError('corrupt', `${file} is an older copy: it has revision ${access.revision ?? 0}, and ${reached} was there before`, {
+    throw new AppError('access_damaged', `${file} is an older copy: it has revision ${access.revision ?? 0}, and ${reached} was there before`, {
       hint: `Restore the newest copy; if this one is meant, remove ${revisionPath(keys)}.`,
     });
   }
@@ -137,11 +137,11 @@ export function hadAccessFile({ keys }: AccessPaths): boolean {
   return findRevision(keys) !== undefined;
 }
 
-/** Reads access.json to change it; an empty one where none ever was; `corrupt` as `findAccessFile`, and when it is gone. */
+/** Reads access.json to change it; an empty one where none ever was; `access_damaged` as `findAccessFile`, and when it is gone. */
 export function readAccessFile(paths: AccessPaths): AccessFile {
   const access = findAccessFile(paths);
   if (access === undefined && hadAccessFile(paths)) {
-    throw new AppError('corrupt', `${paths.access} is gone`, { hint: `Restore it from a backup; to begin anew without its apps and users, remove ${revisionPath(paths.keys)}.` });
+    throw new AppError('access_damaged', `${paths.access} is gone`, { hint: `Restore it from a backup; to begin anew without its apps and users, remove ${revisionPath(paths.keys)}.` });
   }
   return access ?? empty;
 }

@@ -103,7 +103,7 @@ export async function revokeAppToken(paths: AccessPaths, idApp: number, prefix: 
 
 /**
  * Adds a user of the export area. The secret is shown this once and rests encrypted. `conflict`: the account has a user of that
- * name. `corrupt`: the key that the other users' secrets rest under is damaged or gone.
+ * name. `access_damaged`: the key that the other users' secrets rest under is damaged or gone.
  */
 export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUser: string; secret: string }> {
   await ensureDataFolder(path.dirname(paths.access));

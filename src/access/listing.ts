@@ -24,7 +24,7 @@ export interface ListedUser {
   readonly maxExports?: number;
 }
 
-/** The apps by id: the live ones, or those that were removed. `corrupt` as `readAccessFile`. */
+/** The apps by id: the live ones, or those that were removed. `access_damaged` as `readAccessFile`. */
 export function listApps(paths: AccessPaths, removed = false): ListedApp[] {
   const { apps, removedApps = [] } = readAccessFile(paths);
   const listed = removed ? removedApps.map((app) => ({ ...app, tokens: [] })) : apps.map((app) => ({ ...app, removedAt: undefined }));
@@ -42,7 +42,7 @@ export function listApps(paths: AccessPaths, removed = false): ListedApp[] {
     }));
 }
 
-/** The users by id. `corrupt` as `readAccessFile`. */
+/** The users by id. `access_damaged` as `readAccessFile`. */
 export function listUsers(paths: AccessPaths): ListedUser[] {
   const { users } = readAccessFile(paths);
   return users

@@ -66,7 +66,7 @@ function tryUsers(users: readonly UserRecord[], keysFolder: string, lastKey: Uin
   return { keys: usesOlder ? [...keys, ...older] : keys, userErrors, lacksUsers };
 }
 
-/** Reads the access file, and tries the users' secrets. `corrupt` as `findAccessFile`. Takes time that grows with the file. */
+/** Reads the access file, and tries the users' secrets. `access_damaged` as `findAccessFile`. Takes time that grows with the file. */
 export function readAccess({ paths, withUsers, lastKey }: ReadAccessOptions): AccessReading {
   const access = findAccessFile(paths);
   const users = withUsers ? (access?.users ?? []) : [];

@@ -30,6 +30,6 @@ export async function readAccessAside(options: ReadAccessOptions): Promise<Acces
   const answer = await askThread(options);
   if (answer === undefined) return readAccess(options);
   if (answer.kind === 'read') return answer.reading;
-  if (answer.kind === 'corrupt') throw new AppError('corrupt', answer.message, answer.hint === undefined ? {} : { hint: answer.hint });
+  if (answer.kind === 'damaged') throw new AppError('access_damaged', answer.message, answer.hint === undefined ? {} : { hint: answer.hint });
   throw new Error(answer.message);
 }

@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import { linkSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { ensureFolder, removeFile, writeFileDurably } from '../runtime/files/durable-file.ts';
+import { createExclusive, ensureFolder } from '../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 
 const keyBytes = 32;
@@ -33,7 +33,7 @@ export function sealSecret(key: Buffer, secret: string, owner: string): string {
   return Buffer.concat([iv, cipher.getAuthTag(), data]).toString('base64');
 }
 
-/** Opens what `sealSecret` closed; `corrupt` when the key is another one or the text was changed. */
+/** Opens what `sealSecret` closed; `access_damaged` when the key is another one or the text was changed. */
 export function openSecret(key: Uint8Array, sealed: string, owner: string): string {
   const bytes = Buffer.from(sealed, 'base64');
   try {
@@ -41,7 +41,7 @@ export function openSecret(key: Uint8Array, sealed: string, owner: string): stri
     decipher.setAAD(Buffer.from(owner)).setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes));
     return Buffer.concat([decipher.update(bytes.subarray(ivBytes + tagBytes)), decipher.final()]).toString('utf8');
   } catch (error) {
-    throw new AppError('corrupt', `the secret of user ${owner} cannot be decrypted`, {
+    throw new AppError('access_damaged', `the secret of user ${owner} cannot be decrypted`, {
       cause: error,
       hint: 'Restore access.json and keys/secrets.key from the same backup.',
     });
@@ -57,7 +57,7 @@ export function secretsKeyPath(keysFolder: string): string {
 function findSecretsKey(keysFolder: string): Buffer | undefined {
   try {
     const key = Buffer.from(readFileSync(secretsKeyPath(keysFolder), 'utf8').trim(), 'hex');
-    if (key.length !== keyBytes) throw new AppError('corrupt', `${secretsKeyPath(keysFolder)} is not a key`, { hint: 'Restore it from a backup.' });
+    if (key.length !== keyBytes) throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is not a key`, { hint: 'Restore it from a backup.' });
     return key;
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return undefined;
@@ -65,10 +65,10 @@ function findSecretsKey(keysFolder: string): Buffer | undefined {
   }
 }
 
-/** Reads the secrets' key where one must be; `corrupt` when it is not there or is no key. */
+/** Reads the secrets' key where one must be; `access_damaged` when it is not there or is no key. */
 export function getSecretsKey(keysFolder: string): Buffer {
   const key = findSecretsKey(keysFolder);
-  if (key === undefined) throw new AppError('corrupt', `${secretsKeyPath(keysFolder)} is gone`, { hint: 'Restore it from the backup that access.json is of.' });
+  if (key === undefined) throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is gone`, { hint: 'Restore it from the backup that access.json is of.' });
   return key;
 }
 
@@ -77,14 +77,6 @@ export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   const found = findSecretsKey(keysFolder);
   if (found !== undefined) return found;
   await ensureFolder(keysFolder);
-  const candidate = path.join(keysFolder, `secrets.key.${randomBytes(8).toString('hex')}`);
-  await writeFileDurably(candidate, `${randomBytes(keyBytes).toString('hex')}\n`);
-  try {
-    linkSync(candidate, secretsKeyPath(keysFolder));
-  } catch (error) {
-    if (!isSystemError(error, 'EEXIST')) throw error;
-  } finally {
-    await removeFile(candidate);
-  }
+  await createExclusive(secretsKeyPath(keysFolder), `${randomBytes(keyBytes).toString('hex')}\n`);
   return getSecretsKey(keysFolder);
 }

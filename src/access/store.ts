@@ -60,7 +60,7 @@ export interface AccessReaderOptions {
 /**
  * Opens the access data for reading and keeps the view fresh. Without a file the view is empty, which is right in a new
  * folder: where there was one before, or `isExpected` says that the folder has what clients have sent, that is a problem.
- * `corrupt` at start when the file cannot be read; while running, an unreadable or missing file is a problem and the last
+ * `access_damaged` at start when the file cannot be read; while running, an unreadable or missing file is a problem and the last
  * good view stays. A change costs this thread nothing that grows with the number of apps and users.
  */
 export function openAccessReader(paths: AccessPaths, logger: Logger, { isExpected = () => false, withUsers = true }: AccessReaderOptions = {}): AccessReader {

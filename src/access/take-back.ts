@@ -57,7 +57,7 @@ export async function removeUser(paths: AccessPaths, idUser: number): Promise<{ 
 }
 
 /**
- * Gives a user a new secret, which is shown this once; the old one ends. `not_found`: there is no such user. `corrupt`: the key
+ * Gives a user a new secret, which is shown this once; the old one ends. `not_found`: there is no such user. `access_damaged`: the key
  * of the users' secrets is damaged or gone; where this user is the only one, a new key is made.
  */
 export async function renewSecret(paths: AccessPaths, idUser: number): Promise<{ idUser: string; secret: string }> {

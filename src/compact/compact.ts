@@ -130,7 +130,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   }
   const limits = { maxBytes: loop.bound.maxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
   const batch = await gatherBatch(reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal).catch(async (error: unknown) => {
-    if (!isAppError(error, 'corrupt')) throw error;
+    if (!isAppError(error, 'stream_gap')) throw error;
     await skipHole(follow, epoch);
     return undefined;
   });
@@ -255,7 +255,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
 
 /**
  * Starts the compactor on a lake: takes its lock, creates or upgrades the table, puts right what a crash has left, then
- * runs. Errors: `locked`, `lake_protocol`, `schema_change`, `corrupt`, `start_failed`.
+ * runs. Errors: `locked`, `lake_protocol`, `schema_change`, `log_damaged`, `start_failed`.
  */
 export async function startCompact(dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger } = dependencies;

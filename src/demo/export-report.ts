@@ -14,13 +14,13 @@ export interface ExportOptions {
 }
 
 /** Some of the parameters of `create.json` (service.md 2.4); sets are given as comma-separated values. */
-export type ExportRequest = Readonly<Record<string, string>>;
+export type ExportSpec = Readonly<Record<string, string>>;
 
 /** Polls this often: within the export area's quota of 100 requests a minute. */
 const pollEveryMs = 700;
 
 /** Requests an export. Returns its idRawExport. */
-export async function createExport(request: ExportRequest, options: ExportOptions): Promise<string> {
+export async function createExport(request: ExportSpec, options: ExportOptions): Promise<string> {
   const data = await call('POST', `/api/raw/v1/export/create.json?${new URLSearchParams(request).toString()}`, options);
   return String(data['idRawExport']);
 }

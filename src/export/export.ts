@@ -106,7 +106,7 @@ function describeLostKeys(store: ReportStore, keysDir: string, startedMs: number
   return [{ what: `${signingKeysPath(keysDir)} was gone at the start and was made anew: links given out before are refused`, todo: 'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.' }];
 }
 
-/** Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports, `start_failed`, `corrupt`. */
+/** Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports, `start_failed`, `file_damaged`. */
 export async function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
   const { access, clock, metrics, logger } = dependencies;
   const startedMs = clock.nowMs();

@@ -1,12 +1,8 @@
 import type { FastifyInstance } from 'fastify';
+import type { ServiceView } from '../runtime/processes/role-messages.ts';
 
 /** A server of a public port, whatever else it serves. */
 export type PublicServer = FastifyInstance;
-
-/** What the supervisor last told a process that serves a public port. */
-export interface ServiceView {
-  readonly ready: boolean;
-}
 
 /** A supervisor that has told nothing for so long is stuck, milliseconds. It tells every second. */
 const silentAfterMs = 10_000;

@@ -1,10 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { link, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
-import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
-import { AppError, isSystemError } from '../runtime/errors.ts';
+import { createExclusive, ensureFolder, findTextFile } from '../runtime/files/durable-file.ts';
+import { AppError } from '../runtime/errors.ts';
 import { listLog } from './log/log-files.ts';
 
 const fileName = 'identity.json';
@@ -24,7 +23,7 @@ async function findId(file: string): Promise<string | undefined> {
   } catch {
     // Damaged: the log has it as well.
   }
-  throw new AppError('corrupt', `${file} is damaged`, { hint: 'Remove it: it is made again from the log of the lake.' });
+  throw new AppError('record_damaged', `${file} is damaged`, { hint: 'Remove it: it is made again from the log of the lake.' });
 }
 
 /** The id in the log of a lake that was there before the file; undefined when the lake is new. */
@@ -47,16 +46,7 @@ export async function ensureLakeId(lakeDir: string): Promise<string> {
   if (known !== undefined) return known;
   await ensureFolder(path.dirname(file));
   const id = (await findIdInLog(path.join(path.dirname(file), events.table))) ?? randomUUID();
-  const own = `${file}.${randomUUID()}.tmp`;
-  await writeFileDurably(own, renderChecked({ id }));
-  try {
-    await link(own, file);
-  } catch (error) {
-    if (!isSystemError(error, 'EEXIST')) throw error;
-  } finally {
-    await unlink(own);
-  }
-  await syncFolder(path.dirname(file));
+  await createExclusive(file, renderChecked({ id }));
   return (await findId(file)) ?? id;
 }
 

@@ -129,12 +129,12 @@ async function assertNoFiles(tableDir: string): Promise<void> {
   if (found.length === 0) return;
   // Another process may have begun the log meanwhile, and the files are its own.
   if ((await listLog(tableDir)).commits.length > 0) return;
-  throw new AppError('corrupt', `the lake has ${found.length} files and no log`, { hint: `Put the entries of ${logFolder(tableDir)} back from a copy, or move the files away.` });
+  throw new AppError('log_damaged', `the lake has ${found.length} files and no log`, { hint: `Put the entries of ${logFolder(tableDir)} back from a copy, or move the files away.` });
 }
 
 async function readColumns(tableDir: string): Promise<TableColumn[]> {
   const { metaData } = await loadTableState(tableDir);
-  if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (metaData === undefined) throw new AppError('log_damaged', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   return parseSchemaString(metaData.schemaString);
 }
 
@@ -192,7 +192,7 @@ export async function openLake(lakeDir: string, options: LakeOptions & TableOpti
   await retry(() => assertHardLinks(logFolder(paths.table)), whileSwept);
   const table = await openTable(paths.table, options);
   const metaData = table.state().metaData;
-  if (metaData === undefined) throw new AppError('corrupt', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (metaData === undefined) throw new AppError('log_damaged', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   const schemaString = upgradeSchema(metaData.schemaString, options.columns ?? eventColumns);
   if (schemaString !== metaData.schemaString) {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });

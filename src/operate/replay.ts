@@ -10,7 +10,7 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { syncFile } from '../runtime/files/durable-file.ts';
+import { writeNewFile } from '../runtime/files/durable-file.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
@@ -125,8 +125,7 @@ async function commitReplay(dependencies: ReplayDependencies, files: readonly Fa
     const relative = path.join(youngFolder, `${commitId}.parquet`);
     const left = changed.flatMap(({ file, events }, index) => (events.length === 0 ? [] : [{ name: `${index}.ndjson`, to: file, events }]));
     for (const { name, events } of left) {
-      await writeFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''), { mode: 0o600 });
-      await syncFile(path.join(folder, name));
+      await writeNewFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''));
     }
     const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true) }] : [];
     const change: Change = {
@@ -210,7 +209,7 @@ async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFil
  * Tries every failed event again, for instance after a fault of the service was mended. A kill leaves nothing half-done, and
  * a second call finds only what still fails, as it was. Works beside a running compactor: both judge again what the other
  * has changed, so that an event under an Idempotency-Key is stored once, and `available_at` never goes back. Errors:
- * `corrupt` when a file that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
+ * `file_damaged` when a file that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
  */
 export async function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
   const { table, lakeDir, crashPoint } = dependencies;

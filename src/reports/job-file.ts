@@ -2,18 +2,9 @@ import path from 'node:path';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { ReportFile, ReportJob } from './reports.ts';
+import { isCount, isReportFile, type ReportJob } from './reports.ts';
 
 const states = ['queued', 'running', 'success', 'failed', 'user_failed', 'canceled'];
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
-}
-
-function isReportFile(value: unknown): value is ReportFile {
-  const file = value as Partial<ReportFile> | null;
-  return typeof file === 'object' && file !== null && /^[\w.-]+$/.test(String(file.name)) && isCount(file.rows) && isCount(file.bytes) && /^[0-9a-f]{64}$/.test(String(file.sha256));
-}
 
 function isReportJob(value: unknown, id: number): value is ReportJob {
   const job = value as Partial<ReportJob> | null;
@@ -22,7 +13,7 @@ function isReportJob(value: unknown, id: number): value is ReportJob {
   const named = typeof job.idUser === 'string' && /^\w+$/.test(String(job.event)) && /^[0-9a-f]{32}$/.test(String(job.nonce));
   const ended = job.state === 'queued' || job.state === 'running' || (isCount(job.finishedMs) && isCount(job.expiresSeconds));
   const whole = job.state !== 'success' || (Array.isArray(job.files) && job.files.every(isReportFile));
-  return known && named && ended && whole && typeof job.request === 'object';
+  return known && named && ended && whole && typeof job.request === 'object' && job.request !== null;
 }
 
 /** Path of a request's job.json. */
@@ -32,7 +23,7 @@ export function jobPath(folder: string): string {
 
 const hint = 'Restore it from a backup, or remove the file and let the user order the export again: the next start clears the rest away.';
 
-/** Reads a request's job.json; undefined when there is none. Errors: `corrupt` when it is not what was written. */
+/** Reads a request's job.json; undefined when there is none. Errors: `report_damaged` when it is not what was written. */
 export async function findJobFile(folder: string, id: number): Promise<ReportJob | undefined> {
   const text = await findTextFile(jobPath(folder));
   if (text === undefined) return undefined;
@@ -40,10 +31,10 @@ export async function findJobFile(folder: string, id: number): Promise<ReportJob
   try {
     record = parseChecked(text);
   } catch (error) {
-    throw new AppError('corrupt', `${jobPath(folder)} is damaged`, { cause: error, hint });
+    throw new AppError('report_damaged', `${jobPath(folder)} is damaged`, { cause: error, hint });
   }
   const { version, ...job } = record;
-  if (![1, 2].includes(version as number) || !isReportJob(job, id)) throw new AppError('corrupt', `${jobPath(folder)} is not an export request`, { hint });
+  if (![1, 2].includes(version as number) || !isReportJob(job, id)) throw new AppError('report_damaged', `${jobPath(folder)} is not an export request`, { hint });
   return job;
 }
 

@@ -29,6 +29,17 @@ export interface ReportFile {
   readonly sha256: string;
 }
 
+/** Says whether a value is a whole number, not negative. */
+export function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+/** Says whether a value that was read is a report file. */
+export function isReportFile(value: unknown): value is ReportFile {
+  const file = value as Partial<ReportFile> | null;
+  return typeof file === 'object' && file !== null && /^[\w.-]+$/.test(String(file.name)) && isCount(file.rows) && isCount(file.bytes) && /^[0-9a-f]{64}$/.test(String(file.sha256));
+}
+
 /** An export request, as job.json has it beside its checksum. Times are Unix milliseconds unless the name says seconds. */
 export interface ReportJob {
   readonly id: number;

@@ -52,7 +52,7 @@ function parseKeys(file: string, text: string): readonly KeyRecord[] {
   const valid = (record: Partial<KeyRecord> | null): boolean =>
     typeof record === 'object' && record !== null && /^[0-9a-f]{8}$/.test(String(record.kid)) && /^[0-9a-f]{64}$/.test(String(record.secret)) && Number.isSafeInteger(record.createdMs);
   if (!Array.isArray(records) || records.length === 0 || !records.every(valid)) {
-    throw new AppError('corrupt', `${file} does not hold link keys`, { hint: 'Restore it, or remove it: links given out before then stop working.' });
+    throw new AppError('link_keys_damaged', `${file} does not hold link keys`, { hint: 'Restore it, or remove it: links given out before then stop working.' });
   }
   return records as KeyRecord[];
 }
@@ -97,14 +97,14 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
 }
 
 /**
- * Opens the keys, creating the first one on first use. `corrupt` when they are damaged, or gone although links were given
+ * Opens the keys, creating the first one on first use. `link_keys_damaged` when they are damaged, or gone although links were given
  * out (`isInUse`): with new keys those would be refused as forged. While running, an unreadable file is logged and the last
  * good keys stay.
  */
 export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger, isInUse = false): Promise<SigningKeys> {
   const file = signingKeysPath(keysDir);
   if (isInUse && (await findTextFile(file)) === undefined) {
-    throw new AppError('corrupt', `${file} is gone, beside report files whose links it verifies`, {
+    throw new AppError('link_keys_damaged', `${file} is gone, beside report files whose links it verifies`, {
       hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working.",
     });
   }
@@ -114,7 +114,7 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
   return {
     current() {
       const key = watched.current().at(-1);
-      if (key === undefined) throw new AppError('corrupt', `${file} holds no key`, { hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working." });
+      if (key === undefined) throw new AppError('link_keys_damaged', `${file} holds no key`, { hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working." });
       return key;
     },
     find: (kid) => watched.current().find((key) => key.kid === kid),

@@ -145,7 +145,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
       const damage = describeError(error);
       if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'export request cannot be read');
       damages.set(id, damage);
-      if (!isAppError(error, 'corrupt')) throw error;
+      if (!isAppError(error, 'report_damaged')) throw error;
       jobs.unread.delete(id);
     }
   }

@@ -10,7 +10,23 @@ const table = {
   locked: { retryable: true },
   /** Another folder, or none, is at the path of one that this process works in. */
   folder_lost: { retryable: true },
-  corrupt: { retryable: false },
+  /** What is damaged, or gone: a data file or a report file, by the checksum that is known of it. */
+  file_damaged: { retryable: false },
+  /** The lake's log: an entry, a checkpoint, or what they say of each other. */
+  log_damaged: { retryable: false },
+  /** The intent of a rewrite in staging. */
+  rewrite_damaged: { retryable: false },
+  /** Apps and users, or the key of their secrets. */
+  access_damaged: { retryable: false },
+  /** The record of an export request, or of the highest id. */
+  report_damaged: { retryable: false },
+  /** The keys that links are signed with. */
+  link_keys_damaged: { retryable: false },
+  backup_damaged: { retryable: false },
+  /** Another record of the data folder: its format, the lake's id, a file that is watched. */
+  record_damaged: { retryable: false },
+  /** Messages are missing between two of the stream. */
+  stream_gap: { retryable: false },
   /** The data folder, or a backup, is of a newer version, or an unfinished restore. */
   data_format: { retryable: false },
   broker_away: { retryable: true },
@@ -36,6 +52,16 @@ const table = {
 } as const satisfies Record<string, { retryable: boolean }>;
 
 export type ErrorCode = keyof typeof table;
+
+/** Says whether an error means that something at rest is not what was written; trying again does not help. */
+export function isDamage(error: unknown): error is AppError {
+  return error instanceof AppError && error.code.endsWith('_damaged');
+}
+
+/** Says whether a value is a code of the table. */
+export function isErrorCode(value: unknown): value is ErrorCode {
+  return typeof value === 'string' && Object.hasOwn(table, value);
+}
 
 export interface AppErrorOptions {
   readonly cause?: unknown;

@@ -78,7 +78,7 @@ export function startStateLoop({ options, clock, startedAt, pins, watch, broker,
     const since = problemLog.update(found, findNotices(state));
     const problems = withSince(found, since);
     onView({ problems, metrics: [...reports.values()].map((report) => report.metrics) });
-    for (const keeper of served) keeper.current()?.send({ type: 'service', state: { ready: problems.length === 0 } });
+    for (const keeper of served) keeper.current()?.send({ type: 'service', view: { ready: problems.length === 0 } });
     if (pins.findLost().length > 0) return;
     try {
       writeServiceState(run, { ...state, since });

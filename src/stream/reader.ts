@@ -118,7 +118,7 @@ function createCursor(connection: StreamConnection, manager: JetStreamManager, s
       for (const message of messages) {
         if (message.sequence !== nextSequence) {
           await drop();
-          throw new AppError('corrupt', `the stream has message ${message.sequence} where ${nextSequence} should be`, {
+          throw new AppError('stream_gap', `the stream has message ${message.sequence} where ${nextSequence} should be`, {
             hint: 'Messages were removed from the stream before the lake had them.',
           });
         }

@@ -54,7 +54,7 @@ export interface StreamReader {
   findMessage(sequence: number): Promise<StreamMessage | undefined>;
   /**
    * Pulls the messages after `afterSequence`, in order, until `maxBytes` are there, `waitMs` have passed since the call,
-   * or the signal aborts. Sequences are contiguous from afterSequence + 1: a gap throws `corrupt`.
+   * or the signal aborts. Sequences are contiguous from afterSequence + 1: a gap throws `stream_gap`.
    */
   pull(afterSequence: number, limits: { maxBytes: number; waitMs: number; signal?: AbortSignal }): Promise<StreamMessage[]>;
   /** Removes every message below `sequence`; the message at `sequence` stays. */

@@ -5,7 +5,7 @@ import { openAccessReader } from '../../src/access/store.ts';
 import { formatCount } from '../../src/demo/text-table.ts';
 import { dataPaths, parseConfig } from '../../src/config.ts';
 import { buildQuery, fileFilter, type BoundValue } from '../../src/export/worker/query.ts';
-import type { ExportRequest } from '../../src/export/jobs/export-spec.ts';
+import type { ExportSpec } from '../../src/export/jobs/export-spec.ts';
 import { sqlList, sqlText } from '../../src/lake/sql/duckdb.ts';
 import { pruneFiles } from '../../src/lake/files/prune.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
@@ -93,7 +93,7 @@ function literal(value: BoundValue | undefined): string {
 
 /** The statement that the worker would run for the first days, its values written out, as a COPY of DuckDB's own. */
 async function copySql(beforeDay: number, file: string): Promise<string> {
-  const request: ExportRequest = {
+  const request: ExportSpec = {
     event: 'customEvents',
     selectors,
     timezone: 'UTC',

@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { runExport } from '../../src/export/worker/run-export.ts';
-import type { ExportRequest } from '../../src/export/jobs/export-spec.ts';
+import type { ExportSpec } from '../../src/export/jobs/export-spec.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { chaosFigure, isLongRun } from '../helpers/chaos.ts';
@@ -20,7 +20,7 @@ const eventBytes = 9500;
 const memoryMb = isLongRun ? 2048 : 256;
 const forMs = isLongRun ? 1_200_000 : 60_000;
 
-const request: ExportRequest = { event: 'customEvents', selectors: ['eventName', 'params.name', 'params.value'], timezone: 'UTC', eventTime: {}, availableAt: {}, eventNameInvert: false, unknowable: {} };
+const request: ExportSpec = { event: 'customEvents', selectors: ['eventName', 'params.name', 'params.value'], timezone: 'UTC', eventTime: {}, availableAt: {}, eventNameInvert: false, unknowable: {} };
 
 test('the widest events, of any number and due at once, are sealed and exported within the memory that was set', { timeout: 2 * forMs }, async () => {
   const folder = testFolder();

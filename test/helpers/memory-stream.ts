@@ -68,7 +68,7 @@ export function createMemoryStream(): MemoryStream {
           if (bytes > 0 && bytes + message.payload.length > limits.maxBytes) break;
           if (message.sequence !== afterSequence + pulled.length + 1) {
             const { AppError } = await import('../../src/runtime/errors.ts');
-            throw new AppError('corrupt', `the stream has message ${message.sequence}`);
+            throw new AppError('stream_gap', `the stream has message ${message.sequence}`);
           }
           pulled.push(message);
           bytes += message.payload.length;

@@ -3,7 +3,7 @@ import { startVitest } from 'vitest/node';
 
 /**
  * Runs tests on sources with a defect in them, which stands in no file: it is planted as the source is loaded. Argument: a JSON of
- * { file, from, to, test, name? }: a text of a source file, what stands in its place, the test file, and which of its tests. Exit code: that of the tests.
+ * { file, from, to, test, name? }: the pattern of a text of a source file, what stands in its place, the test file, and which of its tests. Exit code: that of the tests.
  */
 const { file, from, to, test, name } = JSON.parse(process.argv[2]);
 
@@ -12,8 +12,9 @@ const plant = {
   enforce: 'pre',
   transform(code, id) {
     if (!id.endsWith(file)) return undefined;
-    if (code.split(from).length !== 2) throw new Error(`the text to replace does not stand once in ${file}`);
-    return code.replace(from, () => to);
+    const pattern = new RegExp(from, 'g');
+    if (code.match(pattern)?.length !== 1) throw new Error(`the text to replace does not stand once in ${file}`);
+    return code.replace(pattern, () => to);
   },
 };
 

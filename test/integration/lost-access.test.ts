@@ -71,6 +71,6 @@ describe('the export area', () => {
     await running.waitForEnd(user, await running.create(user, 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31'));
     await running.stop();
     rmSync(path.join(area.keysDir, 'links.json'));
-    await expect(area.start()).rejects.toMatchObject({ code: 'corrupt', hint: expect.stringContaining('key rotate') });
+    await expect(area.start()).rejects.toMatchObject({ code: 'link_keys_damaged', hint: expect.stringContaining('key rotate') });
   });
 });

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
 import { expect, test } from 'vitest';
-import { runPlanted } from '../helpers/planted.ts';
+import { countCode, runPlanted } from '../helpers/planted.ts';
 import { mutants } from './mutants.ts';
 
 const root = path.resolve(import.meta.dirname, '..', '..');
@@ -14,9 +14,9 @@ const sources = readdirSync(path.join(root, 'src'), { recursive: true, encoding:
   .filter((name) => name.endsWith('.ts'))
   .map((name) => ({ file: path.join('src', name), code: readFileSync(path.join(root, 'src', name), 'utf8') }));
 
-/** The files in which a text stands, once for each time. */
+/** The files in which a piece of code stands, once for each time. */
 function placesOf(text: string): string[] {
-  return sources.flatMap(({ file, code }) => code.split(text).slice(1).map(() => file));
+  return sources.flatMap(({ file, code }) => Array.from({ length: countCode(code, text) }, () => file));
 }
 
 test.for(Object.entries(mutants))('%s: the text still stands in the sources, once, and the test is there', ([, mutant]) => {

@@ -47,24 +47,24 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a rewrite is committed although its files are gone from the table': {
-    find: "if (gone !== undefined) throw new AppError('corrupt', `${gone.remove?.path}",
-    replace: "if (false) throw new AppError('corrupt', `${gone?.remove?.path}",
+    find: "if (gone !== undefined) throw new AppError('log_damaged', `${gone.remove?.path}",
+    replace: "if (false) throw new AppError('log_damaged', `${gone?.remove?.path}",
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a request is found from another account': {
     find: 'job.idAccount !== user.idAccount ||',
     replace: '',
-    test: 'unit/export/exports.test.ts',
+    test: 'unit/export/api/exports.test.ts',
   },
   'a list has requests of another account': {
     find: 'job.idUser === user.idUser && job.idAccount === user.idAccount',
     replace: 'job.idUser === user.idUser',
-    test: 'unit/export/exports.test.ts',
+    test: 'unit/export/api/exports.test.ts',
   },
   'another account takes the room of this one': {
     find: 'store.inProgress().filter((job) => job.idAccount === user.idAccount)',
     replace: 'store.inProgress()',
-    test: 'unit/export/exports.test.ts',
+    test: 'unit/export/api/exports.test.ts',
   },
   'a publish group grows without a bound': {
     find: '(bytes += lines.length) <= maxMessageBytes',

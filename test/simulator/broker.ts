@@ -85,7 +85,7 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
     const taken: StreamMessage[] = [];
     let bytes = 0;
     for (const message of messages.filter(({ sequence }) => sequence > after)) {
-      if (message.sequence !== after + taken.length + 1) throw new AppError('corrupt', `the stream has message ${message.sequence} where ${after + taken.length + 1} should be`);
+      if (message.sequence !== after + taken.length + 1) throw new AppError('stream_gap', `the stream has message ${message.sequence} where ${after + taken.length + 1} should be`);
       if (taken.length > 0 && bytes + message.payload.length > maxBytes) break;
       taken.push(message);
       bytes += message.payload.length;

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { pino } from 'pino';
 import { startCompact, type Compact, type CompactOptions } from '../../src/compact/compact.ts';
-import { describeError, isAppError } from '../../src/runtime/errors.ts';
+import { describeError, isAppError, isDamage } from '../../src/runtime/errors.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import type { Broker } from './broker.ts';
 import { Violation, type LakeJudge } from './lake-judge.ts';
@@ -40,7 +40,7 @@ export interface Play {
 /** An end that is nobody's fault: fenced by a rival, or given an error by the simulator. Any other end is a finding. */
 function isDue(play: Play, { process }: Compactor, error: unknown): boolean {
   // A checkpoint that cannot be read for a moment is told as loudly as one that is damaged.
-  if (isAppError(error, 'corrupt')) return String(error.cause).includes('simulated');
+  if ((isDamage(error) || isAppError(error, 'stream_gap'))) return String(error.cause).includes('simulated');
   // Want of memory is met by smaller batches and slices, whatever else goes wrong.
   if (isAppError(error, 'lake_protocol') || isAppError(error, 'memory')) return false;
   if (!isAppError(error) && !(error instanceof Error && 'code' in error)) return false;

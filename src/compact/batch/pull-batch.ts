@@ -59,7 +59,7 @@ async function pullNext(reader: StreamReader, after: number, limits: PullLimits)
   try {
     return { pulled: await reader.pull(after, limits) };
   } catch (error) {
-    if (!isAppError(error, 'corrupt')) throw error;
+    if (!isAppError(error, 'stream_gap')) throw error;
     return { pulled: await pullToHole(reader, after, limits.maxBytes), hole: error };
   }
 }
@@ -67,7 +67,7 @@ async function pullNext(reader: StreamReader, after: number, limits: PullLimits)
 /**
  * Pulls messages after a sequence into a spool file until there are bytes or rows enough, or `maxAgeMs` have passed since
  * the first pull. Undefined when nothing came, or the signal aborted: what was pulled is still in the stream. Memory: one
- * pull. Errors: `corrupt` when the very next message is missing and later ones are there; the reader's; the file system's.
+ * pull. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's; the file system's.
  */
 export async function gatherBatch(reader: StreamReader, after: number, limits: GatherLimits, file: string, signal: AbortSignal): Promise<Batch | undefined> {
   const deadline = performance.now() + limits.maxAgeMs;

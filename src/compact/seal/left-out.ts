@@ -1,5 +1,5 @@
 import type { Clock } from '../../runtime/clock.ts';
-import { describeError, type AppError } from '../../runtime/errors.ts';
+import { type AppError, describeError, isDamage } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 
 /** Remembers the young files that could not be sealed: all others are sealed, and these are tried again ever less often. */
@@ -39,7 +39,7 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
         if (known?.error === error) next.set(path, known);
         else {
           const tries = (known?.tries ?? 0) + 1;
-          const waitMs = error.code === 'corrupt' ? 0 : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
+          const waitMs = isDamage(error) ? 0 : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
           next.set(path, { error, tries, since: known?.since ?? new Date(clock.nowMs()).toISOString(), retryAtMs: nowMs + waitMs });
         }
       }

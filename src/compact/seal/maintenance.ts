@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { AppError, describeError, isAppError } from '../../runtime/errors.ts';
+import { AppError, describeError, isAppError, isDamage } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
@@ -236,7 +236,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     swapDamage = await swapDue(table, { ...cleaning, stagingDir: paths.staging }).then(
       (files) => void (files > 0 && logger.info({ files }, 'replaced sealed files by their rewrites')),
       (error: unknown) => {
-        if (isAppError(error, 'corrupt')) return error;
+        if (isDamage(error)) return error;
         throw error;
       },
     );

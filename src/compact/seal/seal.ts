@@ -199,7 +199,7 @@ async function stage(dependencies: SealDependencies, inputs: readonly DataFile[]
  * in new files. Undefined when nothing is due. Under the maintenance lock. Rows change place, never value: `available_at`
  * stays. A file that cannot be sealed stays as it is and is noted in `leftOut`, by its path, as are damaged ones; those that
  * are there already are left out. Where the engine fails (`memory`, `sql`) it is tried with half the files, down to one.
- * Errors: `corrupt` when the rows in and out differ, `disk`; `memory` and `sql` when one file after the other fails.
+ * Errors: `file_damaged` when the rows in and out differ, `disk`; `memory` and `sql` when one file after the other fails.
  */
 export async function sealDue(dependencies: SealDependencies, options: SealOptions, leftOut: Map<string, AppError>): Promise<Sealed | undefined> {
   const { table, duckdb, clock, crashPoint, stagingDir, dueRows, signal } = dependencies;
@@ -243,7 +243,7 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     const sealed = outputs.filter((output) => !isYoungPath(output.path));
     const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
     if (countRows(outputs) !== rowsIn) {
-      throw new AppError('corrupt', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+      throw new AppError('file_damaged', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
     }
     await carryOut(table, stagingDir, toIntent(table, taken, outputs, commitId, nowMs), crashPoint);
     // What the bound has left young is still due.

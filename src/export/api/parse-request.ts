@@ -1,7 +1,7 @@
 import { quote, type Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import { parameters, parametersByName, setSizeLimit, type Parameter } from './parameters.ts';
-import type { ExportRequest, SecondsSpan } from '../jobs/export-spec.ts';
+import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import type { ZoneDays } from './calendar.ts';
 
 /** The values of each parameter given, each accepted by its rule. */
@@ -83,7 +83,7 @@ function toSpan({ from, to }: Bounds): SecondsSpan {
 }
 
 /** The days of a request: a span that holds them, and the dates themselves where the span holds moments of others. */
-type Days = Pick<ExportRequest, 'eventTime' | 'localDates'>;
+type Days = Pick<ExportSpec, 'eventTime' | 'localDates'>;
 
 async function parseDays(values: Values, zone: string, nowMs: number, days: ZoneDays): Promise<Days | Refusal> {
   const from = values.get('dateFrom')?.[0];
@@ -120,7 +120,7 @@ function refusePairs(values: Values): Refusal | undefined {
  * Parses the arguments of a create call by the rules of service.md 2.4. The first thing wrong is the refusal; its
  * detail names the argument, the value and what is allowed.
  */
-export async function parseExportRequest(given: Arguments, nowMs: number, days: ZoneDays): Promise<ExportRequest | Refusal> {
+export async function parseExportRequest(given: Arguments, nowMs: number, days: ZoneDays): Promise<ExportSpec | Refusal> {
   const values = parseEach(given);
   if (isRefusal(values)) return values;
   const nowSeconds = Math.floor(nowMs / 1000);

@@ -5,7 +5,7 @@ import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { pause } from '../../runtime/async/retry.ts';
-import { selectApps, type ExportRequest } from './export-spec.ts';
+import { parseExportSpec, selectApps } from './export-spec.ts';
 import { standingOf } from './standing.ts';
 import { runInWorker, type AttemptOutcome } from './worker-process.ts';
 import type { WorkerLimits, WorkerPlan } from './worker-messages.ts';
@@ -118,7 +118,12 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
 
   async function attempt(id: number, signal: AbortSignal): Promise<boolean> {
     const { job, folder } = await store.beginAttempt(id);
-    const request = job.request as ExportRequest;
+    const request = parseExportSpec(job.request);
+    if (request === undefined) {
+      await store.releaseAttempt(id, folder, 'failure');
+      await finish(id, { state: 'failed', error: 'its job.json holds no export that this version understands: order it again' });
+      return false;
+    }
     const apps = selectApps(request, access.current().appsOfAccount(job.idAccount));
     const abort = new AbortController();
     running.set(id, { idUser: job.idUser, idAccount: job.idAccount, idApps: apps.map((app) => app.idApp), abort });

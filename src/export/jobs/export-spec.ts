@@ -8,7 +8,7 @@ export interface SecondsSpan {
  * A valid export request: what job.json keeps and the worker runs. Days have become instants, aliases their event,
  * numbers their shortest decimal spelling; what is absent was not asked for.
  */
-export interface ExportRequest {
+export interface ExportSpec {
   /** Name of the event, never an alias. */
   readonly event: string;
   /** Names of selectors, in the order of the columns, each once. */
@@ -32,6 +32,39 @@ export interface ExportRequest {
   readonly unknowable: Readonly<Record<string, readonly string[]>>;
 }
 
+const isText = (value: unknown): value is string => typeof value === 'string';
+const isTextList = (value: unknown): boolean => Array.isArray(value) && value.every(isText);
+
+function isSpan(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return Object.entries(value).every(([name, seconds]) => ['fromSeconds', 'beforeSeconds'].includes(name) && Number.isSafeInteger(seconds));
+}
+
+/** What each member of a spec must be; those that may be absent pass as undefined. */
+const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> = {
+  event: isText,
+  selectors: isTextList,
+  timezone: isText,
+  eventTime: isSpan,
+  availableAt: isSpan,
+  localDates: (value) => value === undefined || (typeof value === 'object' && value !== null && ['from', 'to'].every((name) => isText((value as Record<string, unknown>)[name]))),
+  idApp: (value) => value === undefined || isTextList(value),
+  SDKKey: (value) => value === undefined || isTextList(value),
+  idAccount: (value) => value === undefined || isTextList(value),
+  idProject: (value) => value === undefined || isTextList(value),
+  eventName: (value) => value === undefined || isTextList(value),
+  eventNameInvert: (value) => typeof value === 'boolean',
+  unknowable: (value) => typeof value === 'object' && value !== null && Object.values(value).every(isTextList),
+};
+
+/** Reads what job.json keeps of a request. Undefined when it is not a spec as this version writes them: a filter that is not understood must not select more. */
+export function parseExportSpec(value: unknown): ExportSpec | undefined {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
+  const given = value as Readonly<Record<string, unknown>>;
+  const isKnown = Object.keys(given).every((name) => Object.hasOwn(members, name));
+  return isKnown && Object.entries(members).every(([name, isGood]) => isGood(given[name])) ? (given as unknown as ExportSpec) : undefined;
+}
+
 /** An app as an export sees it. */
 export interface ExportApp {
   readonly idApp: number;
@@ -47,7 +80,7 @@ export interface ExportApp {
  * enough), within idAccount and idProject. Apps of other accounts are no candidates, so foreign ids select nothing. Takes
  * time by the number of apps and that of values, not by their product.
  */
-export function selectApps({ idApp, SDKKey, idAccount, idProject }: ExportRequest, accountApps: readonly ExportApp[]): ExportApp[] {
+export function selectApps({ idApp, SDKKey, idAccount, idProject }: ExportSpec, accountApps: readonly ExportApp[]): ExportApp[] {
   const [apps, keys, accounts, projects] = [idApp, SDKKey, idAccount, idProject].map((values) => (values === undefined ? undefined : new Set(values)));
   const isNamed = (app: ExportApp): boolean => (apps === undefined && keys === undefined) || apps?.has(String(app.idApp)) === true || keys?.has(app.sdkKey) === true;
   const isWithin = (app: ExportApp): boolean =>
@@ -59,6 +92,6 @@ export function selectApps({ idApp, SDKKey, idAccount, idProject }: ExportReques
  * Whether imported events, which have none of these values, pass the filters on them: an empty value stands for
  * `0 unknown` of rooted and idAdMediator, and for nothing else.
  */
-export function emptyValuesMatch(unknowable: ExportRequest['unknowable']): boolean {
+export function emptyValuesMatch(unknowable: ExportSpec['unknowable']): boolean {
   return Object.entries(unknowable).every(([name, values]) => (name === 'rooted' || name === 'idAdMediator') && values.includes('0'));
 }

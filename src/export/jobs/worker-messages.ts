@@ -1,9 +1,9 @@
-import type { ReportFile } from '../../reports/reports.ts';
-import type { ExportApp, ExportRequest } from './export-spec.ts';
+import { isReportFile, type ReportFile } from '../../reports/reports.ts';
+import type { ExportApp, ExportSpec } from './export-spec.ts';
 
-/** Everything an export worker is told: it reads no settings and no other state of the service. */
+/** Everything an export worker is given: it reads no settings and no other state of the service. */
 export interface WorkerPlan {
-  readonly request: ExportRequest;
+  readonly request: ExportSpec;
   /** The apps whose rows the caller may have. */
   readonly apps: readonly ExportApp[];
   /** Folder of the lake's `events` table. */
@@ -31,5 +31,19 @@ export type WorkerOutcome =
   | { readonly kind: 'done'; readonly files: readonly ReportFile[]; readonly snapshotVersion: number; readonly filesRead: number }
   | { readonly kind: 'failed'; readonly reason: 'user' | 'disk' | 'damage' | 'error'; readonly error: string };
 
-/** What a worker tells its parent. */
+/** What a worker sends its parent. */
 export type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;
+
+const failures = ['user', 'disk', 'damage', 'error'];
+
+/** Reads a worker's message; undefined for anything else. */
+export function parseWorkerMessage(value: unknown): WorkerMessage | undefined {
+  if (typeof value !== 'object' || value === null) return undefined;
+  const message = value as Readonly<Record<string, unknown>>;
+  const isGood = {
+    progress: () => Number.isFinite(message['percent']),
+    done: () => Array.isArray(message['files']) && message['files'].every(isReportFile) && Number.isInteger(message['snapshotVersion']) && Number.isInteger(message['filesRead']),
+    failed: () => failures.includes(String(message['reason'])) && typeof message['error'] === 'string',
+  }[String(message['kind'])];
+  return isGood?.() === true ? (message as unknown as WorkerMessage) : undefined;
+}

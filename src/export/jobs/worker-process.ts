@@ -1,7 +1,7 @@
 import { fork } from 'node:child_process';
 import path from 'node:path';
 import { packageRoot } from '../../runtime/files/package-files.ts';
-import type { WorkerMessage, WorkerOutcome, WorkerPlan } from './worker-messages.ts';
+import { parseWorkerMessage, type WorkerOutcome, type WorkerPlan } from './worker-messages.ts';
 
 /** How an attempt ended, seen from outside: the worker's own outcome, or what became of it instead. */
 export type AttemptOutcome =
@@ -49,7 +49,9 @@ export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<A
       resolve(outcome ?? { kind: foreignSignals.has(how) ? 'killed' : 'crashed', error: `the export worker ended: ${how}` });
     };
     options.signal.addEventListener('abort', abort, { once: true });
-    child.on('message', (message: WorkerMessage) => {
+    child.on('message', (value) => {
+      const message = parseWorkerMessage(value);
+      if (message === undefined) return;
       if (message.kind === 'progress') options.onPercent(message.percent);
       else finish(message);
     });

@@ -7,14 +7,14 @@ import type { ExportApp } from '../jobs/export-spec.ts';
 
 const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
 
-/** An engine that reads the data files of one export and writes one CSV file, and can do nothing else. */
+/** An engine that reads the data files of one export and writes one file of rows, and can do nothing else. */
 export interface QueryEngine {
   /** The columns of one of the files, as `hasColumns` (table-schema.ts) takes them. */
   describe(file: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Counts the rows of the query. */
   count(query: ExportQuery): Promise<number>;
-  /** Writes the result as CSV with a header row: RFC 4180 quoting, LF, rows in the order of the files. Returns the number of rows. */
-  copyToCsv(query: ExportQuery, file: string): Promise<number>;
+  /** Writes the result to a file, rows in the order of the files, as `copyOptions` (formats/format.ts) say. Returns the number of rows. */
+  copyTo(query: ExportQuery, file: string, copyOptions: string): Promise<number>;
   /** Share of the running statement that is done, 0 to 1. */
   progress(): number;
   interrupt(): void;
@@ -118,10 +118,10 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
         throw wrap(error);
       }
     },
-    async copyToCsv(query, file) {
+    async copyTo(query, file, copyOptions) {
       try {
         const [values, types] = bind({ ...query.filterValues, ...query.selectValues, files, file });
-        const result = await connection.runAndReadAll(`COPY (${query.select}) TO $file (FORMAT csv, HEADER true, DELIMITER ',', QUOTE '"', ESCAPE '"')`, values, types);
+        const result = await connection.runAndReadAll(`COPY (${query.select}) TO $file (FORMAT ${copyOptions})`, values, types);
         return Number(result.getRows()[0]?.[0]);
       } catch (error) {
         throw wrap(error);

@@ -2,7 +2,7 @@ import { eventFields } from '../../datasets/event-fields.ts';
 import { importedEvents, selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
-import { emptyValuesMatch, type ExportApp, type ExportRequest, type SecondsSpan } from '../jobs/export-spec.ts';
+import { emptyValuesMatch, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
 
 /** A value bound to a parameter of the query; lists bind as lists. */
 export type BoundValue = string | bigint | readonly string[] | readonly bigint[];
@@ -94,7 +94,7 @@ function sourceExpression({ source }: Selector, plan: Plan, timezone: string, va
 }
 
 /** The columns of the result, as the selectors were asked for; adds the values they bind. */
-function selectColumns(request: ExportRequest, plan: Plan, values: Record<string, BoundValue>): string[] {
+function selectColumns(request: ExportSpec, plan: Plan, values: Record<string, BoundValue>): string[] {
   return request.selectors.map((name) => {
     const selector = selectors.get(name);
     if (selector === undefined) throw new Error(`no selector ${name}`);
@@ -124,7 +124,7 @@ function requirement(event: ExportEvent): string[] {
  * Whether no row of the `events` table can be in the result: the event reads another dataset, a filter asks for a value
  * that no imported event has, no app is left, or the time span is empty.
  */
-export function isEmptyResult(request: ExportRequest, apps: readonly ExportApp[]): boolean {
+export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): boolean {
   const { fromSeconds = -Infinity, beforeSeconds = Infinity } = request.eventTime;
   return !importedEvents.has(request.event) || apps.length === 0 || !emptyValuesMatch(request.unknowable) || fromSeconds >= beforeSeconds;
 }
@@ -134,7 +134,7 @@ function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
 }
 
 /** What the log's statistics can tell of a request, to leave files unopened. */
-export function fileFilter(request: ExportRequest, apps: readonly ExportApp[]): FileFilter {
+export function fileFilter(request: ExportSpec, apps: readonly ExportApp[]): FileFilter {
   const event = importedEvents.get(request.event);
   return {
     idApps: apps.map((app) => app.idApp),
@@ -155,7 +155,7 @@ function spanConditions(column: string, prefix: string, { fromSeconds, beforeSec
 }
 
 /** The condition on the local date, where the span alone would let rows of another day in. It is the selector's own expression. */
-function dayConditions({ localDates, timezone }: ExportRequest, values: Record<string, BoundValue>): string[] {
+function dayConditions({ localDates, timezone }: ExportSpec, values: Record<string, BoundValue>): string[] {
   if (localDates === undefined) return [];
   Object.assign(values, { timezone, dateFrom: localDates.from, dateTo: localDates.to });
   return [`${zoneDate('event_time')} BETWEEN CAST($dateFrom AS DATE) AND CAST($dateTo AS DATE)`];
@@ -165,7 +165,7 @@ function dayConditions({ localDates, timezone }: ExportRequest, values: Record<s
  * Builds the query of a request whose event reads the `events` table; throws on any other, which `isEmptyResult` tells. `lean`: without
  * the sort, whatever the size of the sets: slower, and needs the memory of a few thousand rows instead of 122,880.
  */
-export function buildQuery(request: ExportRequest, apps: readonly ExportApp[], lean = false): ExportQuery {
+export function buildQuery(request: ExportSpec, apps: readonly ExportApp[], lean = false): ExportQuery {
   const event = importedEvents.get(request.event);
   if (event === undefined) throw new Error(`${request.event} reads no table`);
   const inline = lean || (apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize);
@@ -189,9 +189,4 @@ export function buildQuery(request: ExportRequest, apps: readonly ExportApp[], l
   const from = `FROM read_parquet($files, union_by_name = true, hive_partitioning = false) AS events ${join} WHERE ${conditions.join(' AND ')}`;
   const order = inline ? '' : 'ORDER BY events.file_index, events.file_row_number';
   return { select: `SELECT ${columns.join(', ')} ${from} ${order}`, count: `SELECT count(*) AS rows ${from}`, filterValues, selectValues, inline };
-}
-
-/** The header row of a request's files: selector names need no quoting. */
-export function headerRow(request: ExportRequest): string {
-  return `${request.selectors.join(',')}\n`;
 }

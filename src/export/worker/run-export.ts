@@ -4,15 +4,15 @@ import { pruneFiles } from '../../lake/files/prune.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import { hasColumns } from '../../lake/table-schema.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
-import type { ReportFile } from '../../reports/reports.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
-import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
-import { keepSingleFile, writeParts } from './csv-parts.ts';
-import { buildQuery, fileFilter, headerRow, isEmptyResult } from './query.ts';
+import { AppError, describeError, isAppError, isDamage, isSystemError } from '../../runtime/errors.ts';
+import { csv } from './formats/csv.ts';
+import type { Format } from './formats/format.ts';
+import { buildQuery, fileFilter, isEmptyResult } from './query.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
 
-/** The share of the work that the query has; the rest is compression. */
+/** The share of the work that the query has; the rest is making files of its result. */
 const queryPercent = 70;
 const lastPercent = 99;
 const watchEveryMs = 200;
@@ -35,13 +35,13 @@ async function sizeOf(file: string): Promise<number> {
 }
 
 /** Runs a statement while watching its progress, the size of its output, and the memory of the process. */
-async function watch<T>(engine: QueryEngine, csvFile: string, plan: WorkerPlan, onPercent: (percent: number) => void, statement: Promise<T>): Promise<T> {
+async function watch<T>(engine: QueryEngine, file: string, plan: WorkerPlan, onPercent: (percent: number) => void, statement: Promise<T>): Promise<T> {
   let stopped: Error | undefined;
   let looking = false;
   const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
   async function look(): Promise<void> {
     onPercent(Math.floor(engine.progress() * queryPercent));
-    if ((await sizeOf(csvFile)) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
+    if ((await sizeOf(file)) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
     if (process.memoryUsage.rss() > memoryLimit) stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
     if (stopped !== undefined) engine.interrupt();
   }
@@ -69,17 +69,19 @@ async function watch<T>(engine: QueryEngine, csvFile: string, plan: WorkerPlan, 
 interface QueryJob extends Pick<Snapshot, 'emptyFile' | 'schemaString'> {
   readonly plan: WorkerPlan;
   readonly files: readonly DataFile[];
-  readonly csvFile: string;
+  /** What the rows are written into, and how. */
+  readonly file: string;
+  readonly format: Format;
   readonly tempDir: string;
 }
 
-/** Runs the query of the request into one CSV file, an old one replaced. `lean` as in `buildQuery`, on one thread. */
+/** Runs the query of the request into one file, an old one replaced. `lean` as in `buildQuery`, on one thread. */
 async function runQuery({ emptyFile, schemaString, ...job }: QueryJob, onPercent: (percent: number) => void, lean: boolean): Promise<number> {
-  const { plan, files, csvFile, tempDir } = job;
+  const { plan, files, file, tempDir } = job;
   const { request, apps, limits } = plan;
   const query = buildQuery(request, apps, lean);
   const engine = await openQueryEngine({
-    files: [emptyFile, ...files.map((file) => file.absolutePath)],
+    files: [emptyFile, ...files.map(({ absolutePath }) => absolutePath)],
     apps,
     inline: query.inline,
     folders: [plan.tableDir, plan.folder],
@@ -88,52 +90,49 @@ async function runQuery({ emptyFile, schemaString, ...job }: QueryJob, onPercent
     threads: lean ? 1 : limits.threads,
   });
   try {
-    if (!hasColumns(await engine.describe(emptyFile), schemaString)) throw new AppError('corrupt', `${emptyFile} is damaged: it has not the table's columns`, { hint: 'Remove it: the next start writes it.' });
-    const atMost = files.reduce((sum, file) => sum + (file.numRecords ?? Infinity), 0);
-    if (atMost > limits.maxRows && (await watch(engine, csvFile, plan, () => undefined, engine.count(query))) > limits.maxRows) throw new LimitError(tooManyRows);
-    return await watch(engine, csvFile, plan, onPercent, engine.copyToCsv(query, csvFile));
+    if (!hasColumns(await engine.describe(emptyFile), schemaString)) throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, { hint: 'Remove it: the next start writes it.' });
+    const atMost = files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
+    if (atMost > limits.maxRows && (await watch(engine, file, plan, () => undefined, engine.count(query))) > limits.maxRows) throw new LimitError(tooManyRows);
+    return await watch(engine, file, plan, onPercent, engine.copyTo(query, file, job.format.copyOptions));
   } finally {
     engine.close();
   }
 }
 
-/** Writes the result of the request as one CSV file; returns its rows, without the header. */
-async function writeCsv(plan: WorkerPlan, { emptyFile, schemaString }: Snapshot, files: readonly DataFile[], csvFile: string, tempDir: string, onPercent: (percent: number) => void): Promise<number> {
-  if (files.length === 0) {
-    await writeFile(csvFile, headerRow(plan.request), { mode: 0o600 });
+/** Writes the rows of the request into one file; returns how many they are. */
+async function writeRows(job: QueryJob, onPercent: (percent: number) => void): Promise<number> {
+  if (job.files.length === 0) {
+    await writeFile(job.file, job.format.emptyFile(job.plan.request.selectors), { mode: 0o600 });
     return 0;
   }
-  await assertFilesWhole(files);
-  const run = (lean: boolean): Promise<number> => runQuery({ plan, files, csvFile, tempDir, emptyFile, schemaString }, onPercent, lean);
-  return run(false).catch((error: unknown) => {
+  await assertFilesWhole(job.files);
+  return runQuery(job, onPercent, false).catch((error: unknown) => {
     // Wide rows: once more in the way that needs the least memory.
     if (!isAppError(error, 'memory')) throw error;
-    return run(true);
+    return runQuery(job, onPercent, true);
   });
 }
 
-async function makeFiles(plan: WorkerPlan, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
+async function makeFiles(plan: WorkerPlan, format: Format, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
   const { request, apps, folder, stem, limits } = plan;
   const tempDir = path.join(folder, 'work');
   await mkdir(tempDir, { mode: 0o700 });
-  const csvFile = path.join(tempDir, 'result.csv');
-  const snapshot = await readSnapshot(plan.tableDir);
-  const files = isEmptyResult(request, apps) ? [] : pruneFiles(snapshot.files, fileFilter(request, apps));
-  const rows = await writeCsv(plan, snapshot, files, csvFile, tempDir, onPercent);
+  const file = path.join(tempDir, `result.${format.extension}`);
+  const { emptyFile, schemaString, version, files: live } = await readSnapshot(plan.tableDir);
+  const files = isEmptyResult(request, apps) ? [] : pruneFiles(live, fileFilter(request, apps));
+  const rows = await writeRows({ plan, files, file, format, tempDir, emptyFile, schemaString }, onPercent);
   onPercent(queryPercent);
 
-  const csvBytes = await sizeOf(csvFile);
-  if (csvBytes > limits.maxBytes) throw new LimitError(tooManyBytes);
+  const bytes = await sizeOf(file);
+  if (bytes > limits.maxBytes) throw new LimitError(tooManyBytes);
   const onProgress = (share: number): void => onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
-  const result: ReportFile[] =
-    csvBytes <= limits.singleFileMaxBytes
-      ? [await keepSingleFile(csvFile, rows, folder, stem)]
-      : await writeParts(csvFile, csvBytes, { folder, stem, partMaxBytes: limits.partMaxBytes, onProgress });
-  const counted = result.reduce((sum, file) => sum + file.rows, 0);
+  const { singleFileMaxBytes, partMaxBytes } = limits;
+  const result = await format.finish({ file, bytes, rows }, { folder, stem, singleFileMaxBytes, partMaxBytes, onProgress });
+  const counted = result.reduce((sum, part) => sum + part.rows, 0);
   if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query gave ${rows}`);
   await rm(tempDir, { recursive: true, force: true });
   await syncFolder(folder);
-  return { kind: 'done', files: result, snapshotVersion: snapshot.version, filesRead: files.length };
+  return { kind: 'done', files: result, snapshotVersion: version, filesRead: files.length };
 }
 
 /**
@@ -149,11 +148,11 @@ export async function runExport(plan: WorkerPlan, onPercent: (percent: number) =
     onPercent(told);
   };
   try {
-    return await makeFiles(plan, tell);
+    return await makeFiles(plan, csv, tell);
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
     const full = isAppError(error, 'disk') || isSystemError(error, 'ENOSPC', 'EDQUOT');
-    const damaged = isAppError(error, 'corrupt') && !error.retryable;
+    const damaged = isDamage(error) && !error.retryable;
     return { kind: 'failed', reason: full ? 'disk' : damaged ? 'damage' : 'error', error: describeError(error) };
   }
 }

@@ -55,7 +55,7 @@ export interface RecentKeys {
   warmUp(nowMs: number, signal: AbortSignal): Promise<void>;
   /**
    * Makes the memory complete for the rows of `batch`: what other processes have committed, and what was received within
-   * the window around each of its rows. Errors: `corrupt`, `retryable`, when a file was replaced meanwhile.
+   * the window around each of its rows. Errors: `file_damaged`, `retryable`, when a file was replaced meanwhile.
    */
   cover(): Promise<void>;
   /** Takes in what `batch_keys` has of the batch, now that it is committed; forgets what is too old. `added`: the commit, where it added keys. */
@@ -69,7 +69,7 @@ export interface RecentKeysDependencies {
   readonly onDamage: (damages: readonly AppError[]) => void;
 }
 
-/** Leaves out the files that cannot be trusted. Errors: `corrupt`, `retryable`, when one was replaced: its keys are in another file. */
+/** Leaves out the files that cannot be trusted. Errors: `file_damaged`, `retryable`, when one was replaced: its keys are in another file. */
 async function findWhole(table: Table, files: readonly DataFile[], onDamage: RecentKeysDependencies['onDamage'], signal?: AbortSignal): Promise<DataFile[]> {
   const whole: DataFile[] = [];
   const damages: AppError[] = [];

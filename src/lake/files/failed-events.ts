@@ -1,6 +1,6 @@
-import { open, readdir, readFile, rename } from 'node:fs/promises';
+import { readdir, readFile, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
@@ -33,13 +33,7 @@ const settledPath = (folder: string, commitId: string): string => path.join(fold
 /** Writes the failed events of a commit to come, durably. Returns the path to pass to `settleFailed`. */
 export async function writePendingFailed(folder: string, baseVersion: number, commitId: string, events: readonly FailedEvent[]): Promise<string> {
   const file = path.join(folder, `pending-${baseVersion}-${commitId}.ndjson`);
-  const handle = await open(file, 'wx', 0o600);
-  try {
-    await handle.writeFile(events.map((event) => `${JSON.stringify(event)}\n`).join(''));
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  await writeNewFile(file, events.map((event) => `${JSON.stringify(event)}\n`).join(''));
   await syncFolder(folder);
   return file;
 }

@@ -71,7 +71,7 @@ async function writeRewrite({ table, duckdb, clock }: RewriteDependencies, rewri
   const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
   const written = await writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed');
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
-    throw new AppError('corrupt', `the rewrite of ${file.path} has ${written.numRecords} rows, and ${rowsLeftOut} of ${file.numRecords} are to be left out`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    throw new AppError('file_damaged', `the rewrite of ${file.path} has ${written.numRecords} rows, and ${rowsLeftOut} of ${file.numRecords} are to be left out`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   }
   const { to, replaces } = placeRewrite(file);
   const add = toAdd(to, written, nowMs, true);
@@ -81,7 +81,7 @@ async function writeRewrite({ table, duckdb, clock }: RewriteDependencies, rewri
 /**
  * Writes files again, by one commit, whose other parts are `change`. Under the maintenance lock; the caller has seen that the
  * files are whole. Space: that of the files, until the retention has passed. Returns how many have a rewrite. Errors:
- * `corrupt` when a rewrite has not the rows that were expected; then, and when `toQuery` throws, nothing is left behind.
+ * `file_damaged` when a rewrite has not the rows that were expected; then, and when `toQuery` throws, nothing is left behind.
  */
 export async function rewriteFiles(dependencies: RewriteDependencies, rewrites: readonly Rewrite[], change: Omit<Change, 'actions'>): Promise<number> {
   const { table, stagingDir, crashPoint } = dependencies;

@@ -40,7 +40,7 @@ function toAbsolute(lakeDir: string, stored: unknown): string {
   return path.join(lakeDir, relative);
 }
 
-/** Reads the text of `file`, the intent of a rewrite in the lake at `lakeDir`. Errors: `corrupt` when it is damaged or names a place outside the lake. */
+/** Reads the text of `file`, the intent of a rewrite in the lake at `lakeDir`. Errors: `rewrite_damaged` when it is damaged or names a place outside the lake. */
 export function parseIntent(file: string, text: string, lakeDir: string): Intent {
   try {
     const intent = parseChecked(text) as unknown as Intent;
@@ -51,7 +51,7 @@ export function parseIntent(file: string, text: string, lakeDir: string): Intent
     const { movesAfter } = intent;
     return { ...intent, moves: toMoves(intent.moves), ...(movesAfter === undefined ? {} : { movesAfter: toMoves(movesAfter) }), unlink: intent.unlink.map((stored) => toAbsolute(lakeDir, stored)) };
   } catch (error) {
-    throw new AppError('corrupt', `${file} is damaged`, { cause: error, hint });
+    throw new AppError('rewrite_damaged', `${file} is damaged`, { cause: error, hint });
   }
 }
 
@@ -65,13 +65,13 @@ async function findRealFolder(folder: string): Promise<string> {
   }
 }
 
-/** Refuses an intent whose files lie, by a symbolic link, outside the lake: a copied link would lead into the original. Errors: `corrupt`. */
+/** Refuses an intent whose files lie, by a symbolic link, outside the lake: a copied link would lead into the original. Errors: `rewrite_damaged`. */
 export async function assertInsideLake(lakeDir: string, intent: Intent): Promise<void> {
   const root = await realpath(lakeDir);
   const folders = new Set([...intent.moves, ...(intent.movesAfter ?? [])].map(({ to }) => to).concat(intent.unlink).map((file) => path.dirname(file)));
   for (const folder of folders) {
     const real = await findRealFolder(folder);
     if (real === root || real.startsWith(root + path.sep)) continue;
-    throw new AppError('corrupt', `the rewrite ${intent.commitId} would change files outside the lake: ${folder} is a link to ${real}`, { hint: 'Replace the link by the folder itself, then start again.' });
+    throw new AppError('rewrite_damaged', `the rewrite ${intent.commitId} would change files outside the lake: ${folder} is a link to ${real}`, { hint: 'Replace the link by the folder itself, then start again.' });
   }
 }

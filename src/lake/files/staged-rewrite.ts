@@ -77,7 +77,7 @@ export async function carryOut(table: Table, stagingDir: string, intent: Intent,
 /** Refuses to commit what is not there: another engine's clean-up may have taken a renamed file that no commit named yet. */
 async function assertInPlace({ moves }: Intent): Promise<void> {
   for (const { to } of moves) {
-    if (!(await exists(to))) throw new AppError('corrupt', `${to}, which a rewrite has written, is gone`, { hint: "Restore it from a copy, and run 'tributary lake check'." });
+    if (!(await exists(to))) throw new AppError('file_damaged', `${to}, which a rewrite has written, is gone`, { hint: "Restore it from a copy, and run 'tributary lake check'." });
   }
 }
 
@@ -99,7 +99,7 @@ async function commitIntent(table: Table, intent: Intent, mayCommit?: (...args: 
   await table.commit((state, lake) => {
     mayCommit?.(state, lake);
     const gone = intent.change.actions.find((action) => action.remove !== undefined && !state.files.has(action.remove.path));
-    if (gone !== undefined) throw new AppError('corrupt', `${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    if (gone !== undefined) throw new AppError('log_damaged', `${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
     return intent.change;
   }, intent.commitId);
 }
@@ -140,7 +140,7 @@ async function finish(table: Table, folder: string, intent: Intent, crashPoint: 
 
 /**
  * Finishes the rewrites that a crash interrupted and drops staged work without an intent, or that may be given up. Only under the maintenance lock.
- * Returns how many were finished. Errors: `corrupt` when an intent is damaged or names a place outside the lake.
+ * Returns how many were finished. Errors: `rewrite_damaged` when an intent is damaged or names a place outside the lake.
  */
 export async function recoverIntents(table: Table, stagingDir: string, crashPoint: CrashPoint): Promise<number> {
   const lakeDir = path.dirname(table.dir);

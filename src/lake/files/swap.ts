@@ -70,13 +70,13 @@ export function listDueSwaps(state: Readonly<TableState>, { nowMs, retentionMs }
 
 function absolutePath(table: Table, encoded: string): string {
   const file = decodePath(encoded);
-  if (file === undefined) throw new AppError('corrupt', `the log names a file by a path that cannot be decoded: ${encoded}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (file === undefined) throw new AppError('log_damaged', `the log names a file by a path that cannot be decoded: ${encoded}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   return path.join(table.dir, file);
 }
 
 /**
  * Puts the rewrites whose time has come in their places, by one commit. Under the maintenance lock. Returns how many.
- * Errors: `corrupt` when a rewrite is damaged, after the others are in place: the file as it was is then the only copy, and stays.
+ * Errors: `log_damaged` when a rewrite is damaged, after the others are in place: the file as it was is then the only copy, and stays.
  */
 export async function swapDue(table: Table, options: SwapOptions): Promise<number> {
   const due: Swap[] = [];
@@ -110,7 +110,7 @@ async function carryOutSwaps(table: Table, due: readonly Swap[], { nowMs, stagin
   }
   await table.commit((state) => {
     const gone = due.find(({ rewrite }) => !state.files.has(rewrite.path));
-    if (gone !== undefined) throw new AppError('corrupt', `${gone.path} was to be replaced by its rewrite, and the log does not name that any more`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    if (gone !== undefined) throw new AppError('log_damaged', `${gone.path} was to be replaced by its rewrite, and the log does not name that any more`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
     return { cause: 'swap', actions: due.flatMap((swap) => swapActions(swap, nowMs)), metrics: { files: due.length } };
   }, commitId);
   await crashPoint('swap-committed');

@@ -104,10 +104,10 @@ export async function isCheckpointWhole(tableDir: string, version: number): Prom
   return sha256 === undefined || (await hashFile(path.join(logFolder(tableDir), checkpointName(version)))) === sha256;
 }
 
-/** Reads the actions of a checkpoint. Errors: `corrupt` or `sql` when it cannot be read whole. */
+/** Reads the actions of a checkpoint. Errors: `log_damaged` or `sql` when it cannot be read whole. */
 export async function readCheckpoint(duckdb: Duckdb, tableDir: string, version: number): Promise<Action[]> {
   const file = path.join(logFolder(tableDir), checkpointName(version));
-  if (!(await isCheckpointWhole(tableDir, version))) throw new AppError('corrupt', `${file} is damaged: its bytes are not those that were written`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (!(await isCheckpointWhole(tableDir, version))) throw new AppError('log_damaged', `${file} is damaged: its bytes are not those that were written`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   const rows = await duckdb.rows(`SELECT to_json(t)::VARCHAR AS action FROM read_parquet(${sqlText(file)}, hive_partitioning = false) AS t`);
   return parseActions(rows.map((row) => String(row['action'])), file);
 }

@@ -92,14 +92,14 @@ export function hashCommit(text: string | Buffer): string {
   return createHash('sha256').update(text).digest('hex');
 }
 
-/** Reads one commit. Errors: ENOENT as it is; `corrupt` when its bytes are not those that were written, or a line cannot be trusted. */
+/** Reads one commit. Errors: ENOENT as it is; `log_damaged` when its bytes are not those that were written, or a line cannot be trusted. */
 export async function readCommit(tableDir: string, version: number): Promise<Commit> {
   const file = path.join(logFolder(tableDir), commitName(version));
   const bytes = await readFile(file);
   const lines = bytes.toString('utf8').split('\n').filter((line) => line !== '');
   const actions = parseActions(lines, file);
   const damage = findDamage(bytes, actions);
-  if (damage !== undefined) throw new AppError('corrupt', `${file} is damaged: ${damage}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (damage !== undefined) throw new AppError('log_damaged', `${file} is damaged: ${damage}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   return { version, actions, sha256: hashCommit(bytes) };
 }
 
@@ -108,7 +108,7 @@ export function parseActions(lines: readonly string[], source: string): Action[]
   return lines.flatMap((line, index) => {
     const action = parseAction(line);
     if (typeof action === 'string') {
-      throw new AppError('corrupt', `${source} line ${index + 1}: ${action}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+      throw new AppError('log_damaged', `${source} line ${index + 1}: ${action}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
     }
     return action ?? [];
   });

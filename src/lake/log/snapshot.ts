@@ -100,25 +100,25 @@ async function loadFromCheckpoint(tableDir: string, state: TableState, version: 
   try {
     applyActions(state, version, await readCheckpoint(duckdb, tableDir, version));
   } catch (error) {
-    if (isAppError(error, 'corrupt')) throw error;
+    if (isAppError(error, 'log_damaged')) throw error;
     const file = path.join(logFolder(tableDir), checkpointName(version));
     // Trimmed since it was listed: the caller lists again, and knows it by the ENOENT.
     const gone = await access(file).then(
       () => undefined,
       (missing: unknown) => missing,
     );
-    throw new AppError('corrupt', `cannot read ${file}`, { cause: gone ?? error, hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    throw new AppError('log_damaged', `cannot read ${file}`, { cause: gone ?? error, hint: "Run 'tributary lake check', and restore what it names from a backup." });
   } finally {
     duckdb.close();
   }
 }
 
-/** Reads the commits that follow the state's version. Errors: `corrupt` when one is missing in between. */
+/** Reads the commits that follow the state's version. Errors: `log_damaged` when one is missing in between. */
 export async function catchUp(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
   const newer = commits.filter((version) => version > state.version);
   newer.forEach((version, index) => {
     const expected = state.version + 1 + index;
-    if (version !== expected) throw new AppError('corrupt', `the log lacks version ${expected}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    if (version !== expected) throw new AppError('log_damaged', `the log lacks version ${expected}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   });
   for (let from = 0; from < newer.length; from += 64) {
     const versions = newer.slice(from, from + 64);
@@ -151,7 +151,7 @@ async function readProvenance(tableDir: string, state: TableState, commits: read
 /** Replays the log from one checkpoint, or from version 0 when there is none. */
 async function loadFrom(tableDir: string, checkpoint: number | undefined, commits: readonly number[]): Promise<TableState> {
   const state = createTableState();
-  if (checkpoint === undefined && (commits[0] ?? 0) > 0) throw new AppError('corrupt', 'the log has neither version 0 nor a checkpoint', { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (checkpoint === undefined && (commits[0] ?? 0) > 0) throw new AppError('log_damaged', 'the log has neither version 0 nor a checkpoint', { hint: "Run 'tributary lake check', and restore what it names from a backup." });
   if (checkpoint !== undefined && !(checkpoint === 0 && commits[0] === 0)) {
     await loadFromCheckpoint(tableDir, state, checkpoint);
     await readProvenance(tableDir, state, commits);
@@ -168,7 +168,7 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
   try {
     return await loadFrom(tableDir, checkpoints.at(-1), commits);
   } catch (error) {
-    if (!isAppError(error, 'corrupt') || isSystemError(error.cause, 'ENOENT')) throw error;
+    if (!isAppError(error, 'log_damaged') || isSystemError(error.cause, 'ENOENT')) throw error;
     // A checkpoint past the last commit tells that commits are gone: what they said must not be forgotten.
     const newest = Math.max(commits.at(-1) ?? -1, checkpoints.at(-1) ?? -1);
     const starts = [...checkpoints.slice(0, -1).toReversed(), ...(commits[0] === 0 ? [undefined] : [])];
@@ -183,16 +183,16 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
 
 /**
  * Replays the log from its newest checkpoint, whoever wrote its commits; `upTo` travels back to an older version that the log
- * still has. A log trimmed while it was read is listed again. Errors: `corrupt`.
+ * still has. A log trimmed while it was read is listed again. Errors: `log_damaged`.
  */
 export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_INTEGER): Promise<TableState> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await tryLoad(tableDir, upTo);
     } catch (error) {
-      const trimmed = isSystemError(error, 'ENOENT') || (isAppError(error, 'corrupt') && isSystemError(error.cause, 'ENOENT'));
+      const trimmed = isSystemError(error, 'ENOENT') || (isAppError(error, 'log_damaged') && isSystemError(error.cause, 'ENOENT'));
       // A listing made while the folder changes may show a commit and not the one before it.
-      const maybeMislisted = attempt === 1 && isAppError(error, 'corrupt');
+      const maybeMislisted = attempt === 1 && isAppError(error, 'log_damaged');
       if (!(trimmed || maybeMislisted) || attempt === 5) throw error;
     }
   }
@@ -206,7 +206,7 @@ export interface OwnState {
 
 /**
  * Loads the newest version that stands on commits of ours alone; of other engines, only those that change nothing. Errors:
- * `corrupt`, `lake_protocol`, `foreign_commit` when the log no longer has what came before another engine's change.
+ * `log_damaged`, `lake_protocol`, `foreign_commit` when the log no longer has what came before another engine's change.
  */
 export async function loadOwnState(tableDir: string): Promise<OwnState> {
   const newest = await loadTableState(tableDir);
@@ -216,7 +216,7 @@ export async function loadOwnState(tableDir: string): Promise<OwnState> {
     return { state: newest, foreign };
   }
   const state = await loadTableState(tableDir, foreign.version - 1).catch((error: unknown) => {
-    if (!isAppError(error, 'corrupt')) throw error;
+    if (!isAppError(error, 'log_damaged')) throw error;
     throw new AppError('foreign_commit', foreignError(foreign).message, { cause: error, hint: 'The log no longer has the version before it: restore the lake from a backup.' });
   });
   assertProtocol(state.protocol);

@@ -10,9 +10,8 @@
  * compactor. A checkpoint (checkpoint.ts) repeats what the log says, and one that is missing costs time only.
  */
 import { randomUUID } from 'node:crypto';
-import { link, open } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { createExclusive, type CreateOptions } from '../../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
@@ -86,28 +85,26 @@ const maxAttempts = 100;
 /** Writes a temporary, fsyncs it and links it to the name of the version, unless `mayLink` throws; false when that version is taken. */
 export async function linkCommit(tableDir: string, version: number, actions: readonly Action[], crashPoint: CrashPoint, mayLink?: () => void): Promise<boolean> {
   const folder = logFolder(tableDir);
-  const final = path.join(folder, commitName(version));
-  const temporary = path.join(folder, `.${commitName(version)}.${randomUUID()}.tmp`);
+  let isLinked = false;
+  const steps: CreateOptions = {
+    mode: tableFileMode,
+    temporary: path.join(folder, `.${commitName(version)}.${randomUUID()}.tmp`),
+    async onWritten() {
+      await crashPoint('commit-written');
+      mayLink?.();
+    },
+    async onLinked() {
+      isLinked = true;
+      await crashPoint('commit-linked');
+    },
+  };
   try {
-    const handle = await open(temporary, 'wx', tableFileMode);
-    try {
-      await handle.writeFile(renderCommit(actions));
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await crashPoint('commit-written');
-    mayLink?.();
-    await link(temporary, final);
-    await crashPoint('commit-linked');
+    if ((await createExclusive(path.join(folder, commitName(version)), renderCommit(actions), steps)) === 'exists') return false;
   } catch (error) {
-    // ENOENT: another compactor's start swept our temporary; the caller tries again.
-    if (isSystemError(error, 'EEXIST', 'ENOENT')) return false;
+    // Another compactor's start swept our temporary: the caller tries again.
+    if (!isLinked && isSystemError(error, 'ENOENT')) return false;
     throw error;
-  } finally {
-    await removeFile(temporary);
   }
-  await syncFolder(folder);
   await crashPoint('commit-synced');
   return true;
 }

@@ -220,7 +220,7 @@ async function commitAll({ tableDir, clock, crashPoint }: RepairDependencies, { 
 /**
  * Repairs the table; undefined when there is nothing to repair. Under the maintenance lock; a running compactor waits for it
  * and goes on by itself. Errors: `foreign_commit` when the log no longer has the version before the other engine's first
- * change, `commit_conflict` when that engine goes on committing, `corrupt`.
+ * change, `commit_conflict` when that engine goes on committing, `file_damaged`.
  */
 export async function repairTable(dependencies: RepairDependencies): Promise<Repaired | undefined> {
   const { tableDir, clock, crashPoint } = dependencies;

@@ -150,7 +150,7 @@ export interface LakeRestamp {
  * Mends the lake after a clock that was ahead; nothing is changed when nothing lies further in the future than clocks are
  * corrected by. Under the maintenance lock, with the compactor running or not: what it commits meanwhile is mended by a further
  * pass, and a flush that has taken its time before fails and is done again. Space: that of the files that have such rows, until
- * the retention has passed. Errors: `corrupt` when one of them is damaged.
+ * the retention has passed. Errors: `file_damaged` when one of them is damaged.
  */
 export async function restampLake(dependencies: RewriteDependencies): Promise<LakeRestamp> {
   const { table, clock } = dependencies;

@@ -20,7 +20,7 @@ export interface BackupFolder {
   readonly manifest: BackupManifest | undefined;
   /**
    * Stores the bytes of a file, unless they are there already: those are read and compared first. `expected`: what they must
-   * be. ENOENT of the file as it is; `corrupt` when it holds other bytes than expected.
+   * be. ENOENT of the file as it is; `file_damaged` when it holds other bytes than expected.
    */
   put(source: string, expected?: StoredBytes, mayLink?: boolean): Promise<StoredBytes>;
   /** Stores bytes that are written piece by piece. */
@@ -84,7 +84,7 @@ async function findInForce(dir: string, logger: Logger): Promise<BackupManifest 
   try {
     return await findManifest(dir);
   } catch (error) {
-    if (!isAppError(error, 'corrupt')) throw error;
+    if (!isAppError(error, 'backup_damaged')) throw error;
     logger.warn({ error: describeError(error) }, 'the backup that was there cannot be restored; a new one takes its place');
     return undefined;
   }
@@ -165,7 +165,7 @@ export async function openBackupFolder(dir: string, { spareLock, logger }: Backu
         if (stored === undefined) throw new AppError('folder_lost', `${temporary} was removed while it was written`, { hint: 'Let nothing else write to the folder of the backup, and repeat it.' });
         if (linked) await syncFile(temporary);
         if (expected !== undefined && !isSame(stored, expected)) {
-          throw new AppError('corrupt', `${source} is damaged: its bytes are not those that were written`, { hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake." });
+          throw new AppError('file_damaged', `${source} is damaged: its bytes are not those that were written`, { hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake." });
         }
         return await keep(temporary, stored);
       } finally {

@@ -66,7 +66,7 @@ function assertManifest(manifest: BackupManifest): void {
   if (!numbers || typeof madeAt !== 'string' || !listed || !(tail === undefined || (isStored(tail) && typeof tail.stream === 'string'))) throw new Error('its content is not what was written');
 }
 
-/** Reads the manifest of a folder; undefined where no backup was finished. Errors: `corrupt`; `data_format` when a newer program made it. */
+/** Reads the manifest of a folder; undefined where no backup was finished. Errors: `backup_damaged`; `data_format` when a newer program made it. */
 export async function findManifest(dir: string): Promise<BackupManifest | undefined> {
   const file = manifestPath(dir);
   const text = await findTextFile(file);
@@ -75,13 +75,13 @@ export async function findManifest(dir: string): Promise<BackupManifest | undefi
   try {
     manifest = parseChecked(text) as unknown as BackupManifest;
   } catch (error) {
-    throw new AppError('corrupt', `${file} is damaged`, { cause: error, hint });
+    throw new AppError('backup_damaged', `${file} is damaged`, { cause: error, hint });
   }
   if (Number.isSafeInteger(manifest.format)) assertKnownFormat(`the backup in ${dir}`, manifest);
   try {
     assertManifest(manifest);
   } catch (error) {
-    throw new AppError('corrupt', `${file} is no manifest of a backup`, { cause: error, hint });
+    throw new AppError('backup_damaged', `${file} is no manifest of a backup`, { cause: error, hint });
   }
   return manifest;
 }

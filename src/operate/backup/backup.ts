@@ -150,7 +150,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
 
 /**
  * Makes, or renews, the backup of a data folder in `dir`. Errors: `usage` (places), `locked`, `conflict` (the folder holds the
- * backup of another lake), `corrupt` (a file of the lake is damaged and the backup has no whole one), `broker_away`, `disk`,
+ * backup of another lake), `file_damaged` (a file of the lake is damaged and the backup has no whole one), `broker_away`, `disk`,
  * `stopping`. After any of them the backup that was in force before still is.
  */
 export async function makeBackup(source: BackupSource, dir: string, options: BackupOptions): Promise<BackupAnswer> {

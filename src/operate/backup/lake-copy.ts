@@ -145,7 +145,7 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
 
 async function copyVersion(table: Table, target: BackupFolder, options: LakeCopyOptions): Promise<LakeCopy> {
   const { copied, gone } = await copyLiveFiles(table.snapshot(), target, options);
-  if (gone.length > 0) throw new AppError('corrupt', `${gone[0]} is not there, and the lake's log names it`, { retryable: true, hint: "'tributary lake check' lists every missing file, and 'tributary lake repair' takes them out." });
+  if (gone.length > 0) throw new AppError('file_damaged', `${gone[0]} is not there, and the lake's log names it`, { retryable: true, hint: "'tributary lake check' lists every missing file, and 'tributary lake repair' takes them out." });
   const log = await copyLog(table, target, options);
   const beside = await copyBeside(table, target, options);
   return { version: table.state().version, id: await ensureLakeId(options.lakeDir), epoch: table.lake().epoch, files: [...copied, ...log, ...beside] };
@@ -153,7 +153,7 @@ async function copyVersion(table: Table, target: BackupFolder, options: LakeCopy
 
 /**
  * Copies the newest version of the lake. Waits for the maintenance lock, and finishes what a killed rewrite has left, as every
- * holder of the lock does. Errors: `locked`, `corrupt` when a file of the lake is damaged or missing, those of `openTable`.
+ * holder of the lock does. Errors: `locked`, `file_damaged` when a file of the lake is damaged or missing, those of `openTable`.
  */
 export async function copyLake(target: BackupFolder, options: LakeCopyOptions): Promise<LakeCopy> {
   const { lakeDir, clock, signal } = options;
@@ -173,7 +173,7 @@ export async function copyLake(target: BackupFolder, options: LakeCopyOptions): 
         return await copyVersion(table, target, options);
       } catch (error) {
         // Trimmed, swept or replaced since the version was read: the newest one names what there is.
-        const passing = isSystemError(error, 'ENOENT') || (isAppError(error, 'corrupt') && error.retryable);
+        const passing = isSystemError(error, 'ENOENT') || (isAppError(error, 'file_damaged') && error.retryable);
         if (!passing || cut === cuts || signal.aborted) throw error;
       }
     }

@@ -34,7 +34,7 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
     try {
       copied.push({ path: path.posix.join('reports', String(job.id), partsFolder, name), ...(await target.put(path.join(folder, partsFolder, name), { sha256, size: bytes })) });
     } catch (error) {
-      if (!isAppError(error, 'corrupt')) throw error;
+      if (!isAppError(error, 'file_damaged')) throw error;
       logger.warn({ idReport: job.id, error: describeError(error) }, 'report file is damaged and not in the backup');
     }
   }
@@ -54,7 +54,7 @@ async function copyReport(id: number, target: BackupFolder, { reportsDir, logger
       const stored = await target.put(jobPath(folder));
       if (JSON.stringify(await find()) === JSON.stringify(job)) return [...parts, { path: record, ...stored }];
     } catch (error) {
-      if (isAppError(error, 'corrupt')) {
+      if (isAppError(error, 'report_damaged')) {
         logger.warn({ idReport: id, error: describeError(error) }, 'export request is damaged: the backup has it as it is');
         return [{ path: record, ...(await target.put(jobPath(folder))) }];
       }

@@ -51,7 +51,7 @@ async function assertNew(dataDir: string): Promise<void> {
   throw new AppError('conflict', `${dataDir} is not empty`, { hint: 'Name a new folder: a restore never writes over what is there.' });
 }
 
-/** Copies every file of the backup and compares it with its hash. Errors: `corrupt`, naming the damaged ones. */
+/** Copies every file of the backup and compares it with its hash. Errors: `backup_damaged`, naming the damaged ones. */
 async function copyFiles(dir: string, dataDir: string, { files, tail }: BackupManifest, signal: AbortSignal): Promise<void> {
   const folders = new Set(files.map((file) => path.dirname(path.join(dataDir, file.path))));
   await ensureFolders(folders);
@@ -70,7 +70,7 @@ async function copyFiles(dir: string, dataDir: string, { files, tail }: BackupMa
   await syncFolders(folders);
   if (damaged.length === 0) return;
   const others = damaged.length > namedFiles ? ` and ${damaged.length - namedFiles} more` : '';
-  throw new AppError('corrupt', `the backup in ${dir} is damaged: ${damaged.slice(0, namedFiles).join(', ')}${others} not as written`, {
+  throw new AppError('backup_damaged', `the backup in ${dir} is damaged: ${damaged.slice(0, namedFiles).join(', ')}${others} not as written`, {
     hint: 'Restore another copy of it; or, while the original is there, back it up again: what is damaged is then made anew.',
   });
 }
@@ -111,7 +111,7 @@ function lockIfPossible(dir: string): { release(): void } {
 
 /**
  * Restores the backup in `dir` into a new folder. A restore that fails leaves the folder as empty as it was. Errors:
- * `not_found` (no finished backup), `conflict` (the folder is not empty), `data_format`, `locked`, `corrupt` (the backup is
+ * `not_found` (no finished backup), `conflict` (the folder is not empty), `data_format`, `locked`, `backup_damaged` (the backup is
  * damaged), `disk`.
  */
 export async function restoreBackup(dir: string, dataDir: string, options: RestoreOptions): Promise<BackupAnswer> {

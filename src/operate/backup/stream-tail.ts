@@ -64,14 +64,14 @@ async function readExactly(handle: FileHandle, at: number, length: number): Prom
   return bytes.subarray(0, read);
 }
 
-/** Reads the bytes of one message. Errors: `corrupt` when the file ends before they do. */
+/** Reads the bytes of one message. Errors: `backup_damaged` when the file ends before they do. */
 export async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promise<Buffer> {
   const payload = await readExactly(handle, at, length);
-  if (payload.length < length) throw new AppError('corrupt', 'the tail of the stream in the backup ends within a message', { hint: 'Restore another backup.' });
+  if (payload.length < length) throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within a message', { hint: 'Restore another backup.' });
   return payload;
 }
 
-/** Lists the messages in the file of a tail. Reads their heads, a chunk of the file at a time. Errors: `corrupt`. */
+/** Lists the messages in the file of a tail. Reads their heads, a chunk of the file at a time. Errors: `backup_damaged`. */
 export async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame> {
   const chunkBytes = 1024 * 1024;
   let chunk: Buffer = Buffer.alloc(0);
@@ -79,7 +79,7 @@ export async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame>
   for (let at = 0; ; ) {
     if (at < chunkAt || at + frameHeadBytes > chunkAt + chunk.length) [chunk, chunkAt] = [await readExactly(handle, at, chunkBytes), at];
     if (chunk.length === 0) return;
-    if (chunk.length < frameHeadBytes) throw new AppError('corrupt', 'the tail of the stream in the backup ends within the head of a message', { hint: 'Restore another backup.' });
+    if (chunk.length < frameHeadBytes) throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within the head of a message', { hint: 'Restore another backup.' });
     const head = chunk.subarray(at - chunkAt);
     const frame = { sequence: Number(head.readBigUInt64BE()), at: at + frameHeadBytes, length: head.readUInt32BE(8) };
     yield frame;
@@ -165,7 +165,7 @@ export async function captureTail(reader: StreamReader, { findEpoch, file, signa
       try {
         await append(await reader.pull(reached.after, { maxBytes: pullBytes, waitMs: pullWaitMs, signal }));
       } catch (error) {
-        if (!isAppError(error, 'corrupt')) throw error;
+        if (!isAppError(error, 'stream_gap')) throw error;
         await passGap();
       }
       if (reached.after > before) movedMs = performance.now();

@@ -54,7 +54,7 @@ export async function openTailReader(file: string, stream: string): Promise<Stre
         if (frame === undefined) break;
         if (frame.sequence !== afterSequence + pulled.length + 1) {
           if (pulled.length > 0) break;
-          throw new AppError('corrupt', `the tail of the stream has message ${frame.sequence} where ${afterSequence + 1} should be`, { hint: 'Restore another backup.' });
+          throw new AppError('stream_gap', `the tail of the stream has message ${frame.sequence} where ${afterSequence + 1} should be`, { hint: 'Restore another backup.' });
         }
         pulled.push(await read(frame));
         taken += frame.length;

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { readdir, rename, rm, writeFile } from 'node:fs/promises';
+import { readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isSystemError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
@@ -47,8 +47,7 @@ export async function eraseFailed({ table, lakeDir, crashPoint }: EraseAsideDepe
   const folder = await openStaging(paths.staging, commitId);
   try {
     for (const { name, left } of rewritten) {
-      await writeFile(path.join(folder, name), left.map((event) => `${JSON.stringify(event)}\n`).join(''), { mode: 0o600 });
-      await syncFile(path.join(folder, name));
+      await writeNewFile(path.join(folder, name), left.map((event) => `${JSON.stringify(event)}\n`).join(''));
     }
   } catch (error) {
     await rm(folder, { recursive: true, force: true });
@@ -81,7 +80,7 @@ function orphanSource(emptyFile: string, file: string): string {
   return `read_parquet(${sqlList([emptyFile, file])}, union_by_name = true, hive_partitioning = false)`;
 }
 
-/** Finds the files put aside that have rows to erase. Errors: `corrupt` for one that cannot be read, and so may have some. */
+/** Finds the files put aside that have rows to erase. Errors: `file_damaged` for one that cannot be read, and so may have some. */
 export async function findOrphanHits({ table, lakeDir, duckdb }: EraseAsideDependencies, target: ErasureTarget): Promise<OrphanHit[]> {
   const { emptyFile } = table.snapshot();
   const found: OrphanHit[] = [];
@@ -91,7 +90,7 @@ export async function findOrphanHits({ table, lakeDir, duckdb }: EraseAsideDepen
       const hit = { file, rows: Number(row?.['rows']), hits: Number(row?.['hits']) };
       if (hit.hits > 0) found.push(hit);
     } catch (error) {
-      throw new AppError('corrupt', `${file}, which was put aside, cannot be read: ${describeError(error)}`, { cause: error, hint: 'It may have rows to erase: remove it, or move it out of the data folder, and repeat the erasure.' });
+      throw new AppError('file_damaged', `${file}, which was put aside, cannot be read: ${describeError(error)}`, { cause: error, hint: 'It may have rows to erase: remove it, or move it out of the data folder, and repeat the erasure.' });
     }
   }
   return found;

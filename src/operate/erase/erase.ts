@@ -117,7 +117,7 @@ async function findMeanings({ table, duckdb }: LookDependencies, hits: readonly 
   return [...found.values()];
 }
 
-/** Looks what an erasure would take out, and changes nothing. Needs neither the broker nor the compactor. Errors: `corrupt` as `eraseEvents`. */
+/** Looks what an erasure would take out, and changes nothing. Needs neither the broker nor the compactor. Errors: `file_damaged` as `eraseEvents`. */
 export async function surveyErasure(dependencies: LookDependencies & Pick<EraseDependencies, 'crashPoint'>, target: ErasureTarget): Promise<ErasureSurvey> {
   targetParts(target);
   await dependencies.table.refresh();
@@ -161,7 +161,7 @@ async function rewriteAll(dependencies: EraseDependencies, target: ErasureTarget
 /**
  * Erases events from the stream, the live files, the files put aside and the failed events, and lets the history follow in
  * time. A compactor must run on the lake: it takes in the stream first, and removes what readers no longer need. Events that
- * arrive during the erasure are not its matter. Where nothing matches, the lake stays as it is, history and all. Errors: `overloaded` when no compactor moves on, `corrupt` when a file that
+ * arrive during the erasure are not its matter. Where nothing matches, the lake stays as it is, history and all. Errors: `overloaded` when no compactor moves on, `file_damaged` when a file that
  * may have such rows is damaged: nothing is rewritten then.
  */
 export async function eraseEvents(dependencies: EraseDependencies, target: ErasureTarget, { retentionMs, now = false, assertMeant }: EraseOptions): Promise<Erased> {

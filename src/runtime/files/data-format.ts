@@ -46,7 +46,7 @@ function readText(file: string): string {
   }
 }
 
-/** Reads the format of a data folder; undefined where there is no file, or no folder. Errors: `corrupt`, `disk`. */
+/** Reads the format of a data folder; undefined where there is no file, or no folder. Errors: `record_damaged`, `disk`. */
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
   try {
@@ -58,7 +58,7 @@ export function findDataFormat(dataDir: string): DataFormat | undefined {
     if (!(error instanceof SyntaxError) && !(error instanceof TypeError)) {
       throw new AppError('disk', `${file} cannot be read`, { cause: error, hint: 'It has to be a file that can be read; --data may name the wrong folder.', retryable: false });
     }
-    throw new AppError('corrupt', `${file} is damaged`, { cause: error, hint: `If this version of the program has used the folder before, write {"format":${dataFormat}} into that file.` });
+    throw new AppError('record_damaged', `${file} is damaged`, { cause: error, hint: `If this version of the program has used the folder before, write {"format":${dataFormat}} into that file.` });
   }
 }
 
@@ -70,7 +70,7 @@ export function assertKnownFormat(what: string, { format, program }: Pick<DataFo
   });
 }
 
-/** Refuses a data folder that this program cannot use: of a newer format, or in the midst of a restore. A folder that is not there passes. Errors: `data_format`, `corrupt`. */
+/** Refuses a data folder that this program cannot use: of a newer format, or in the midst of a restore. A folder that is not there passes. Errors: `data_format`, `record_damaged`. */
 export function assertDataFormat(dataDir: string): void {
   const found = findDataFormat(dataDir);
   if (found === undefined) return;

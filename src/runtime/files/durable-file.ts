@@ -6,7 +6,7 @@
  * Crash: a temporary beside the file, with `.tmp` at its end, for the owner of the folder to remove at its next start.
  */
 import { constants } from 'node:fs';
-import { open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
+import { link, open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from '../errors.ts';
@@ -78,20 +78,58 @@ export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Pr
   await inParallel([...doubted].filter((folder) => !created.has(folder)), syncWidth, syncFolderIfOurs);
 }
 
+/** Writes a new file and makes its bytes survive a power cut; its name does once the caller has synced the folder. Error: EEXIST. Mode 0600 unless another is given. */
+export async function writeNewFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
+  const handle = await open(file, 'wx', mode);
+  try {
+    await handle.writeFile(data);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+const temporaryOf = (file: string): string => `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
+
+export interface CreateOptions {
+  /** 0600 unless another is given. */
+  readonly mode?: number;
+  /** Path of the temporary, in the folder of the file; one of its own name otherwise. */
+  readonly temporary?: string;
+  /** Called between the steps; what it throws breaks off, before the link with nothing done. */
+  readonly onWritten?: () => Promise<void>;
+  readonly onLinked?: () => Promise<void>;
+}
+
+/**
+ * Creates a file whole and durable, or finds that there is one of that name already, which stays as it is: of several
+ * writers at once link(2) lets one win. Temporary file in the same folder, fsync, link, fsync of the folder.
+ */
+export async function createExclusive(file: string, data: string | Uint8Array, options: CreateOptions = {}): Promise<'created' | 'exists'> {
+  const temporary = options.temporary ?? temporaryOf(file);
+  try {
+    await writeNewFile(temporary, data, options.mode);
+    await options.onWritten?.();
+    await link(temporary, file);
+    await options.onLinked?.();
+  } catch (error) {
+    if (isSystemError(error, 'EEXIST')) return 'exists';
+    throw error;
+  } finally {
+    await removeFile(temporary);
+  }
+  await syncFolder(path.dirname(file));
+  return 'created';
+}
+
 /**
  * Writes a whole file so that a reader, or a restart after a power cut, sees the old bytes or the new ones and never
  * a mixture: temporary file in the same folder, fsync, rename, fsync of the folder. Mode 0600 unless another is given.
  */
 export async function writeFileDurably(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
-  const temporary = `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
+  const temporary = temporaryOf(file);
   try {
-    const handle = await open(temporary, 'wx', mode);
-    try {
-      await handle.writeFile(data);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
+    await writeNewFile(temporary, data, mode);
     await rename(temporary, file);
   } catch (error) {
     await removeFile(temporary);

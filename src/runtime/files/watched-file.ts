@@ -59,7 +59,7 @@ export function watchFile<T>(file: string, load: () => T, logger: Logger, { besi
         if (wasUnreadable) onChange?.();
         return;
       }
-      if (fingerprint(file) === 'none') throw new AppError('corrupt', `${file} is gone`, { hint: 'Restore it from a backup.' });
+      if (fingerprint(file) === 'none') throw new AppError('record_damaged', `${file} is gone`, { hint: 'Restore it from a backup.' });
       const read = await reload();
       if (isClosed) return;
       value = read;

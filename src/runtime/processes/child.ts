@@ -1,12 +1,7 @@
 import cluster from 'node:cluster';
 import { fork, type ChildProcess } from 'node:child_process';
-import { AppError, type ErrorCode } from '../errors.ts';
-
-/** What a role's process tells its supervisor. */
-export type ChildMessage =
-  | { readonly type: 'ready'; readonly port?: number }
-  | { readonly type: 'failed'; readonly code: ErrorCode; readonly message: string; readonly hint?: string }
-  | { readonly type: 'report'; readonly metrics: unknown[]; readonly facts: Readonly<Record<string, unknown>> };
+import { AppError } from '../errors.ts';
+import { parseRoleMessage, type SupervisorMessage } from './role-messages.ts';
 
 /** A child whose start failed, or that is told to stop while it starts, has nothing to drain: it gets this long, milliseconds. */
 const abandonedMs = 2000;
@@ -30,7 +25,7 @@ export interface RunningChild {
 export interface RoleChild extends RunningChild {
   readonly port: number | undefined;
   /** Sends news; drops them while earlier ones are still on their way, so that they do not pile up before a stalled child. */
-  send(message: object): void;
+  send(message: SupervisorMessage): void;
 }
 
 export interface ForkOptions {
@@ -102,8 +97,9 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
       failure = error;
       void stopChild(child, exited, abandonedMs);
     };
-    child.on('message', (message: ChildMessage) => {
-      switch (message.type) {
+    child.on('message', (value) => {
+      const message = parseRoleMessage(value);
+      switch (message?.type) {
         case 'ready':
           if (failure !== undefined) break;
           settle();
@@ -115,9 +111,10 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
         case 'report':
           options.onReport(message);
           break;
-        default:
-          // node:cluster sends messages of its own over the same channel.
+        case undefined:
           break;
+        default:
+          message satisfies never;
       }
     });
     void exited.then(({ code, signal }) => {
@@ -127,7 +124,7 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
   });
 
   let sending = false;
-  function send(message: object): void {
+  function send(message: SupervisorMessage): void {
     if (sending || !child.connected) return;
     sending = true;
     child.send(message, () => {

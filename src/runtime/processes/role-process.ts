@@ -1,5 +1,5 @@
 import process from 'node:process';
-import type { ChildMessage } from './child.ts';
+import { parseSupervisorMessage, type RoleMessage, type ServiceView } from './role-messages.ts';
 import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
@@ -18,10 +18,10 @@ export interface Stage extends Stoppable {
   /** Short facts for `tributary status` and `/readyz`. */
   facts?(): Readonly<Record<string, unknown>>;
   /** Takes the supervisor's view of the whole service, about once a second. */
-  onService?(state: unknown): void;
+  onService?(view: ServiceView): void;
 }
 
-function send(message: ChildMessage): void {
+function send(message: RoleMessage): void {
   // A supervisor that is gone is noticed by the disconnect event, not here.
   process.send?.(message, undefined, {}, () => undefined);
 }
@@ -56,8 +56,9 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
     send({ type: 'failed', code: described.code, message: described.message, ...(described.hint === undefined ? {} : { hint: described.hint }) });
     return 1;
   }
-  process.on('message', (message: { type?: string; state?: unknown }) => {
-    if (message.type === 'service') stage.onService?.(message.state);
+  process.on('message', (value) => {
+    const message = parseSupervisorMessage(value);
+    if (message !== undefined) stage.onService?.(message.view);
   });
   send(stage.port === undefined ? { type: 'ready' } : { type: 'ready', port: stage.port });
 

@@ -217,7 +217,7 @@ describe('the reader', () => {
     await publishNumbers(nats, 1, 10);
     const reader = await openReader(await nats.connect());
     await reader.purgeBelow(6);
-    await expect(reader.pull(2, { maxBytes: mebibyte, waitMs: 1000 })).rejects.toMatchObject({ code: 'corrupt' });
+    await expect(reader.pull(2, { maxBytes: mebibyte, waitMs: 1000 })).rejects.toMatchObject({ code: 'stream_gap' });
     expect(await reader.pull(5, { maxBytes: mebibyte, waitMs: 1000 })).toHaveLength(5);
   });
 

@@ -71,7 +71,7 @@ describe('access data that is gone', () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     rmSync(paths.access);
-    await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'corrupt', hint: expect.stringContaining(revisionPath(paths.keys)) });
+    await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'access_damaged', hint: expect.stringContaining(revisionPath(paths.keys)) });
     rmSync(revisionPath(paths.keys));
     await addApp(paths, { ...webApp, idApp: 8 }, 0);
   });
@@ -101,8 +101,8 @@ describe('an older copy of the access data', () => {
     await vi.waitFor(() => expect(reader.problems()[0]?.what).toContain('older copy'), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeUndefined();
     reader.close();
-    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'corrupt', message: expect.stringContaining('older copy') }));
-    await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'corrupt' });
+    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'access_damaged', message: expect.stringContaining('older copy') }));
+    await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'access_damaged' });
 
     // what the operator means is taken
     rmSync(revisionPath(paths.keys));

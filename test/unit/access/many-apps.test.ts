@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { AccessPaths } from '../../../src/access/access-file.ts';
 import { addApp, addUser } from '../../../src/access/commands.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { selectApps, type ExportApp, type ExportRequest } from '../../../src/export/jobs/export-spec.ts';
+import { selectApps, type ExportApp, type ExportSpec } from '../../../src/export/jobs/export-spec.ts';
 import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -105,11 +105,11 @@ describe('the apps of an export', () => {
   it('are chosen by values that are each looked up once, not once for each app', () => {
     const apps: ExportApp[] = Array.from({ length: 5000 }, (_, index) => ({ idApp: index + 1, sdkKey: `key-${index + 1}`, title: '', platform: 'web', idAccount: 1, idProject: index % 2 === 0 ? 5 : undefined }));
     const values = Array.from({ length: 999 }, (_, index) => String(4500 + index));
-    const request = { idApp: values, SDKKey: ['key-1', 'key-2'], idAccount: values.concat('1'), idProject: values.concat('5') } as unknown as ExportRequest;
+    const request = { idApp: values, SDKKey: ['key-1', 'key-2'], idAccount: values.concat('1'), idProject: values.concat('5') } as unknown as ExportSpec;
     const work = countWork();
     const chosen = selectApps(request, apps);
     expect(work.searched).toBeLessThan(100);
     expect(chosen.map(({ idApp }) => idApp)).toEqual([1, ...Array.from({ length: 250 }, (_, index) => 4501 + 2 * index)]);
-    expect(selectApps({} as ExportRequest, apps)).toHaveLength(5000);
+    expect(selectApps({} as ExportSpec, apps)).toHaveLength(5000);
   });
 });

@@ -119,9 +119,9 @@ describe('a user', () => {
     await addUser(paths, { ...ann, name: 'bob' });
     const key = path.join(paths.keys, 'secrets.key');
     writeFileSync(key, `${'ab'.repeat(32)}\n`);
-    await expect(renewSecret(paths, 1)).rejects.toMatchObject({ code: 'corrupt' });
+    await expect(renewSecret(paths, 1)).rejects.toMatchObject({ code: 'access_damaged' });
     rmSync(key);
-    await expect(renewSecret(paths, 1)).rejects.toMatchObject({ code: 'corrupt' });
+    await expect(renewSecret(paths, 1)).rejects.toMatchObject({ code: 'access_damaged' });
     // The way out where there is no backup: without the others there is nothing that a new key could lock out.
     await removeUser(paths, 2);
     const { secret } = await renewSecret(paths, 1);

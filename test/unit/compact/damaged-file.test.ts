@@ -73,7 +73,7 @@ test('an erasure that cannot trust a file rewrites nothing, and says which it is
   const { lakeDir, stream, duckdb, table, files, damaged } = await withDamage();
   const before = (await files()).map((file) => file.path);
   const erasing = eraseEvents({ table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal }, { users: ['alice'] }, { retentionMs: 60_000 });
-  await expect(erasing).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining(damaged) });
+  await expect(erasing).rejects.toMatchObject({ code: 'file_damaged', message: expect.stringContaining(damaged) });
   expect((await files()).map((file) => file.path)).toEqual(before);
 });
 
@@ -97,6 +97,6 @@ test('a file that was replaced meanwhile is no damaged one: its keys are looked 
   const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });
   await sealDue({ table: other, duckdb, clock, crashPoint: noCrashPoint, stagingDir: ownStaging(lakeDir), dueRows: createDueRows(sealing) }, sealing, new Map());
   for (const { absolutePath } of replaced) await rm(absolutePath);
-  await expect(loadKeys(duckdb, table)).rejects.toMatchObject({ code: 'corrupt', retryable: true });
+  await expect(loadKeys(duckdb, table)).rejects.toMatchObject({ code: 'file_damaged', retryable: true });
   expect(await loadKeys(duckdb, table)).toEqual([]);
 });

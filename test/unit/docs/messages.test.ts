@@ -31,7 +31,7 @@ const errors = sources.flatMap(({ name, text }) =>
 );
 
 /** What ends a command, or keeps the service from its work, until somebody does something. What is tried again by itself is not among them. */
-const needAct = ['config_invalid', 'not_found', 'conflict', 'locked', 'folder_lost', 'corrupt', 'data_format', 'broker_refused', 'broker_unsafe', 'broker_missing', 'stream_taken', 'fenced', 'lake_protocol', 'foreign_commit', 'schema_change', 'disk', 'start_failed'];
+const needAct = ['config_invalid', 'not_found', 'conflict', 'locked', 'folder_lost', 'file_damaged', 'log_damaged', 'rewrite_damaged', 'access_damaged', 'report_damaged', 'link_keys_damaged', 'backup_damaged', 'record_damaged', 'stream_gap', 'data_format', 'broker_refused', 'broker_unsafe', 'broker_missing', 'stream_taken', 'fenced', 'lake_protocol', 'foreign_commit', 'schema_change', 'disk', 'start_failed'];
 /** Never seen by an operator as they are: a client's request, or what a caller wraps into an error with a hint, or cannot happen. */
 const inner: readonly (readonly [file: string, part: string])[] = [
   ['reports/store.ts', 'export request ${id} has ended'],

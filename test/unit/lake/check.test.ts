@@ -100,6 +100,6 @@ test('a lake whose log is gone is told of, and no new log begins beside its file
   expect(ok).toBe(false);
   expect(problems.map(({ problem }) => problem)).toEqual(['missing_log_entry', ...Array.from({ length: problems.length - 1 }, () => 'orphan_file')]);
   const before = (await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'));
-  await expect(startTestCompact(path.dirname(lakeDir), createMemoryStream())).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining('no log') });
+  await expect(startTestCompact(path.dirname(lakeDir), createMemoryStream())).rejects.toMatchObject({ code: 'log_damaged', message: expect.stringContaining('no log') });
   expect((await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'))).toEqual(before);
 });

@@ -100,11 +100,11 @@ test.each([
   ['an absolute path that is no place of a lake', '/etc/passwd'],
   ['an absolute path that climbs out', '/data/lake/events/fresh/../../../../etc/passwd'],
 ])('an intent with %s is refused', (_what, to) => {
-  expect(() => parseIntent('intent.json', intent(to), '/data/lake')).toThrow(expect.objectContaining({ code: 'corrupt' }) as Error);
+  expect(() => parseIntent('intent.json', intent(to), '/data/lake')).toThrow(expect.objectContaining({ code: 'rewrite_damaged' }) as Error);
 });
 
 test('an intent with a staged file that lies elsewhere is refused; one that is whole is read as places of this lake', () => {
-  for (const name of ['../a', 'a/b', '..', '']) expect(() => parseIntent('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(expect.objectContaining({ code: 'corrupt' }) as Error);
+  for (const name of ['../a', 'a/b', '..', '']) expect(() => parseIntent('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(expect.objectContaining({ code: 'rewrite_damaged' }) as Error);
   for (const to of ['events/fresh/a.parquet', '/elsewhere/lake/events/fresh/a.parquet']) {
     expect(parseIntent('intent.json', intent(to), '/data/lake').moves).toEqual([{ name: '0.parquet', to: '/data/lake/events/fresh/a.parquet' }]);
   }
@@ -118,5 +118,5 @@ test('a rewrite does not follow a link out of its lake', async () => {
   const parsed = parseIntent('intent.json', intent('events/kind=login/date=2026-01-01/a.parquet'), lakeDir);
   await assertInsideLake(lakeDir, parsed);
   await symlink(outside, path.join(lakeDir, 'events', 'kind=login'));
-  await expect(assertInsideLake(lakeDir, parsed)).rejects.toMatchObject({ code: 'corrupt', message: expect.stringContaining('outside the lake') as string });
+  await expect(assertInsideLake(lakeDir, parsed)).rejects.toMatchObject({ code: 'rewrite_damaged', message: expect.stringContaining('outside the lake') as string });
 });

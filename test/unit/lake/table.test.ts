@@ -118,9 +118,9 @@ test('a log with a missing version or a broken line is an error, never a shorter
   const second = path.join(log, '00000000000000000002.json');
   const text = await readFile(second);
   await writeFile(second, '{"add":');
-  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'corrupt' });
+  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'log_damaged' });
   await writeFile(second, '{"add":{"size":1}}');
-  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'corrupt' });
+  await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'log_damaged' });
   await rm(second);
   await expect(readSnapshot(table)).rejects.toThrow('version 2');
   await writeFile(second, text);
@@ -142,7 +142,7 @@ test('a damaged commit is an error, never another engine\'s: any bit flipped, al
       damaged[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
       if (damaged.equals(whole)) continue;
       await writeFile(file, damaged);
-      const outcome = await readCommit(table, 1).then(() => 'believed', (error: unknown) => (isAppError(error, 'corrupt') ? 'refused' : String(error)));
+      const outcome = await readCommit(table, 1).then(() => 'believed', (error: unknown) => (isAppError(error, 'log_damaged') ? 'refused' : String(error)));
       if (outcome !== 'refused') believed.push(`bit ${bit}: ${outcome}`);
     }
   }

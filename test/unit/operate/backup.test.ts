@@ -317,10 +317,10 @@ describe('a damaged backup', () => {
       const damaged = Buffer.from(bytes);
       damaged[damaged.length >> 1] = (damaged[damaged.length >> 1] ?? 0) ^ 1;
       writeFileSync(file, damaged);
-      expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('corrupt', name));
+      expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', name));
       expect(readdirSync(path.join(root, 'copy'))).toEqual(['.lock']);
       rmSync(file);
-      expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('corrupt', name));
+      expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', name));
       writeFileSync(file, damaged);
       await backUp(data, dir, stream);
       expect(readFileSync(file)).toEqual(bytes);
@@ -337,9 +337,9 @@ describe('a damaged backup', () => {
     await backUp(data, dir, stream);
     const text = readFileSync(manifestPath(dir), 'utf8');
     writeFileSync(manifestPath(dir), text.replace('"sequence":1', '"sequence":2'));
-    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('corrupt', 'manifest.json'));
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', 'manifest.json'));
     writeFileSync(manifestPath(dir), renderChecked({ ...parseChecked(text), files: [{ path: '../outside', size: 0, sha256: '0'.repeat(64) }] }));
-    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('corrupt', 'no manifest'));
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', 'no manifest'));
     await backUp(data, dir, stream);
     await restore(dir, path.join(root, 'copy'));
     await expectEvents(path.join(root, 'copy'), ids);
@@ -356,7 +356,7 @@ describe('a damaged backup', () => {
     const [old, newest] = (await readSnapshot(lakePaths(path.join(data, 'lake')).table)).files.toSorted((a, b) => statSync(a.absolutePath).mtimeMs - statSync(b.absolutePath).mtimeMs).map((file) => file.absolutePath) as [string, string];
     const bytes = readFileSync(newest);
     for (const file of [old, newest]) writeFileSync(file, Buffer.alloc(statSync(file).size));
-    expect(await refusal(backUp(data, dir, stream))).toEqual(because('corrupt', newest));
+    expect(await refusal(backUp(data, dir, stream))).toEqual(because('file_damaged', newest));
     writeFileSync(newest, bytes);
     await backUp(data, dir, stream);
     await restore(dir, path.join(root, 'copy'));

@@ -54,7 +54,7 @@ describe('the link keys', () => {
     const keys = await open(folder);
     const { kid } = keys.current();
     writeFileSync(signingKeysPath(folder), '{"keys":[{"kid":"short"}]}');
-    await expect(openSigningKeys(folder, clockAt(1000), logger)).rejects.toMatchObject({ code: 'corrupt' });
+    await expect(openSigningKeys(folder, clockAt(1000), logger)).rejects.toMatchObject({ code: 'link_keys_damaged' });
     expect(keys.current().kid).toBe(kid);
   });
 });

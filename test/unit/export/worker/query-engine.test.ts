@@ -1,3 +1,4 @@
+import { csv } from '../../../../src/export/worker/formats/csv.ts';
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -39,7 +40,7 @@ describe('the engine of an export', () => {
   it('reads and writes in its own folders', async () => {
     const { inside, table, engine } = await openJail();
     const out = path.join(inside, 'out.csv');
-    expect(await engine.copyToCsv(statement(`SELECT count(*) AS rows FROM read_parquet('${emptyFilePath(table)}')`), out)).toBe(1);
+    expect(await engine.copyTo(statement(`SELECT count(*) AS rows FROM read_parquet('${emptyFilePath(table)}')`), out, csv.copyOptions)).toBe(1);
     expect(readFileSync(out, 'utf8')).toBe('rows\n0\n');
   });
 
@@ -52,12 +53,12 @@ describe('the engine of an export', () => {
     ['the environment', () => "SELECT getenv('HOME')"],
   ])('does not read %s', async (_what, select) => {
     const { root, inside, engine } = await openJail();
-    await expect(engine.copyToCsv(statement(select(root)), path.join(inside, 'out.csv'))).rejects.toThrow(refused);
+    await expect(engine.copyTo(statement(select(root)), path.join(inside, 'out.csv'), csv.copyOptions)).rejects.toThrow(refused);
   });
 
   it('does not write elsewhere', async () => {
     const { root, engine } = await openJail();
-    await expect(engine.copyToCsv(statement('SELECT 1 AS one'), path.join(root, 'out.csv'))).rejects.toThrow(refused);
+    await expect(engine.copyTo(statement('SELECT 1 AS one'), path.join(root, 'out.csv'), csv.copyOptions)).rejects.toThrow(refused);
     expect(existsSync(path.join(root, 'out.csv'))).toBe(false);
   });
 
@@ -77,9 +78,9 @@ describe('the engine of an export', () => {
     const { inside, table, engine } = await openJail();
     const out = path.join(inside, 'out.csv');
     const names = ['enable_external_access', 'lock_configuration', 'autoload_known_extensions', 'autoinstall_known_extensions'];
-    await engine.copyToCsv(statement(`SELECT name, value FROM duckdb_settings() WHERE name IN (${names.map((name) => `'${name}'`).join(', ')}) ORDER BY name`), out);
+    await engine.copyTo(statement(`SELECT name, value FROM duckdb_settings() WHERE name IN (${names.map((name) => `'${name}'`).join(', ')}) ORDER BY name`), out, csv.copyOptions);
     expect(readFileSync(out, 'utf8').split('\n').slice(1, -1)).toEqual(['autoinstall_known_extensions,false', 'autoload_known_extensions,false', 'enable_external_access,false', 'lock_configuration,true']);
-    await engine.copyToCsv(statement("SELECT value FROM duckdb_settings() WHERE name = 'allowed_directories'"), out);
+    await engine.copyTo(statement("SELECT value FROM duckdb_settings() WHERE name = 'allowed_directories'"), out, csv.copyOptions);
     for (const folder of [table, inside]) expect(readFileSync(out, 'utf8')).toContain(`${folder}/`);
   });
 });

@@ -6,7 +6,7 @@ import { startTogether } from '../../../../src/runtime/async/start-together.ts';
 const never = new AbortController().signal;
 
 async function fail(): Promise<void> {
-  throw new AppError('corrupt', 'the reason');
+  throw new AppError('file_damaged', 'the reason');
 }
 
 test('starts wait for no other', async () => {
@@ -35,7 +35,7 @@ test('a start that fails ends the others, and is what is told when they have end
     ended.push('abandoned');
     throw new AppError('stopping', 'told to stop');
   };
-  await expect(startTogether([abandoned, fail, async () => void ended.push('started')], never)).rejects.toMatchObject({ code: 'corrupt', message: 'the reason' });
+  await expect(startTogether([abandoned, fail, async () => void ended.push('started')], never)).rejects.toMatchObject({ code: 'file_damaged', message: 'the reason' });
   expect(ended.toSorted()).toEqual(['abandoned', 'started']);
 });
 

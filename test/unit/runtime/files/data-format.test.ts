@@ -35,7 +35,7 @@ describe('a data folder', () => {
   it.each(['', '{', '[]', 'null', '{"format":"1"}', '{"format":-1}', '{"format":1.5}'])('whose format is damaged (%j) is refused, with the way out', (text) => {
     const folder = testFolder();
     writeFileSync(dataFormatPath(folder), text);
-    expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'corrupt', hint: expect.stringContaining('write {"format":1}') as string }) as Error);
+    expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'record_damaged', hint: expect.stringContaining('write {"format":1}') as string }) as Error);
   });
 
   it('in which something else stands for the format is refused at once: a folder, a named pipe', () => {
@@ -44,7 +44,7 @@ describe('a data folder', () => {
     expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'disk', message: `${dataFormatPath(folder)} cannot be read` }) as Error);
     const other = testFolder();
     execFileSync('mkfifo', [dataFormatPath(other)]);
-    expect(() => assertDataFormat(other)).toThrow(expect.objectContaining({ code: 'corrupt' }) as Error);
+    expect(() => assertDataFormat(other)).toThrow(expect.objectContaining({ code: 'record_damaged' }) as Error);
   });
 
   it('that is not there is not made by asking', () => {

@@ -51,13 +51,15 @@ describe('a child that stalls', () => {
       });
       process.send({ type: 'ready' });`);
     await standStill(child.pid);
+    // Larger than any message of the service, so that few fill the channel.
+    const send = child.send as (message: object) => void;
     const news = { text: 'x'.repeat(1024 * 1024) };
     for (let sent = 0; sent < sends; sent += 1) {
-      child.send(news);
+      send(news);
       await new Promise((resolve) => setImmediate(resolve));
     }
     signalProcess(child.pid, 'SIGCONT');
-    const asking = setInterval(() => child.send({ end: true }), 20);
+    const asking = setInterval(() => send({ end: true }), 20);
     onTestFinished(() => clearInterval(asking));
     const { code } = await within('the child has counted its news', child.exited);
     expect(code).toBeGreaterThan(0);

@@ -4,8 +4,8 @@ import { open, rename, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { constants, gzip } from 'node:zlib';
-import { syncFile } from '../../runtime/files/durable-file.ts';
-import type { ReportFile } from '../../reports/reports.ts';
+import { syncFile } from '../../../runtime/files/durable-file.ts';
+import type { ReportFile } from '../../../reports/reports.ts';
 
 const compress = promisify(gzip);
 
@@ -172,14 +172,13 @@ export async function writeParts(csvFile: string, csvBytes: number, options: Par
 }
 
 /** Makes a CSV file the one file of a result: renamed, measured, durable. */
-export async function keepSingleFile(csvFile: string, rows: number, folder: string, stem: string): Promise<ReportFile> {
+export async function keepSingleFile(csvFile: string, rows: number, folder: string, name: string): Promise<ReportFile> {
   const hash = createHash('sha256');
   let bytes = 0;
   for await (const block of createReadStream(csvFile, { highWaterMark: blockBytes })) {
     hash.update(block as Buffer);
     bytes += (block as Buffer).length;
   }
-  const name = `${stem}.csv`;
   await rename(csvFile, path.join(folder, name));
   await syncFile(path.join(folder, name));
   return { name, rows, bytes, sha256: hash.digest('hex') };

@@ -4,9 +4,9 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findRowEnd, keepSingleFile, writeParts } from '../../../../src/export/worker/csv-parts.ts';
-import { parseCsv } from '../../../helpers/export-oracle.ts';
-import { testFolder } from '../../../helpers/folder.ts';
+import { findRowEnd, keepSingleFile, writeParts } from '../../../../../src/export/worker/formats/csv-parts.ts';
+import { parseCsv } from '../../../../helpers/export-oracle.ts';
+import { testFolder } from '../../../../helpers/folder.ts';
 
 const quoteCell = (cell: string): string => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
 const toCsv = (rows: readonly (readonly string[])[]): string => rows.map((row) => `${row.map(quoteCell).join(',')}\n`).join('');
@@ -75,7 +75,7 @@ describe('CSV parts', () => {
   it('are one plain file when they are not wanted', async () => {
     const folder = testFolder();
     writeFileSync(path.join(folder, 'result.csv'), 'a\n1\n');
-    const file = await keepSingleFile(path.join(folder, 'result.csv'), 1, folder, 'stem');
+    const file = await keepSingleFile(path.join(folder, 'result.csv'), 1, folder, 'stem.csv');
     expect(file).toEqual({ name: 'stem.csv', rows: 1, bytes: 4, sha256: createHash('sha256').update('a\n1\n').digest('hex') });
   });
 });

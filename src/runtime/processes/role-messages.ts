@@ -1,0 +1,53 @@
+import { isErrorCode, type ErrorCode } from '../errors.ts';
+
+/** What a role's process sends its supervisor. */
+export type RoleMessage =
+  | { readonly type: 'ready'; readonly port?: number }
+  | { readonly type: 'failed'; readonly code: ErrorCode; readonly message: string; readonly hint?: string }
+  | { readonly type: 'report'; readonly metrics: unknown[]; readonly facts: Readonly<Record<string, unknown>> };
+
+/** The supervisor's view of the whole service, as a role needs it. */
+export interface ServiceView {
+  /** Nothing is wrong with the service. */
+  readonly ready: boolean;
+}
+
+/** What the supervisor sends a role's process, about once a second. */
+export interface SupervisorMessage {
+  readonly type: 'service';
+  readonly view: ServiceView;
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Reads a role's message; undefined for anything else: node:cluster sends messages of its own over the same channel. */
+export function parseRoleMessage(value: unknown): RoleMessage | undefined {
+  if (!isRecord(value)) return undefined;
+  switch (value['type']) {
+    case 'ready': {
+      const { port } = value;
+      if (port === undefined) return { type: 'ready' };
+      return Number.isInteger(port) ? { type: 'ready', port: port as number } : undefined;
+    }
+    case 'failed': {
+      const { code, message, hint } = value;
+      if (!isErrorCode(code) || typeof message !== 'string') return undefined;
+      return { type: 'failed', code, message, ...(typeof hint === 'string' ? { hint } : {}) };
+    }
+    case 'report': {
+      const { metrics, facts } = value;
+      return Array.isArray(metrics) && isRecord(facts) ? { type: 'report', metrics, facts } : undefined;
+    }
+    default:
+      return undefined;
+  }
+}
+
+/** Reads the supervisor's message; undefined for anything else. */
+export function parseSupervisorMessage(value: unknown): SupervisorMessage | undefined {
+  if (!isRecord(value) || value['type'] !== 'service' || !isRecord(value['view'])) return undefined;
+  const { ready } = value['view'];
+  return typeof ready === 'boolean' ? { type: 'service', view: { ready } } : undefined;
+}

@@ -1,0 +1,44 @@
+import { describe, expect, it } from 'vitest';
+import { parseWorkerMessage } from '../../../../src/export/jobs/worker-messages.ts';
+import { parseExportSpec, type ExportSpec } from '../../../../src/export/jobs/export-spec.ts';
+
+const spec: ExportSpec = {
+  event: 'customEvents',
+  selectors: ['eventId'],
+  timezone: 'UTC',
+  eventTime: { fromSeconds: 1, beforeSeconds: 2 },
+  availableAt: {},
+  idApp: ['1'],
+  eventNameInvert: false,
+  unknowable: { rooted: ['0'] },
+};
+
+describe('the spec of an export, as job.json keeps it', () => {
+  it('is read as it was written', () => {
+    expect(parseExportSpec(JSON.parse(JSON.stringify(spec)))).toEqual(spec);
+    expect(parseExportSpec({ ...spec, localDates: { from: '2026-01-01', to: '2026-01-02' } })).toBeDefined();
+  });
+
+  it.each([
+    ['null', null],
+    ['a list', []],
+    ['a spec without its event', { ...spec, event: undefined }],
+    ['a filter that this version does not know, which would select more', { ...spec, segments: ['7'] }],
+    ['ids that are numbers', { ...spec, idApp: [1] }],
+    ['a span of texts', { ...spec, eventTime: { fromSeconds: '1' } }],
+    ['an invert that is a text', { ...spec, eventNameInvert: '1' }],
+  ])('is not %s', (_what, value) => {
+    expect(parseExportSpec(value)).toBeUndefined();
+  });
+});
+
+describe('a message of an export worker', () => {
+  it('is read when it is whole', () => {
+    const file = { name: 'a.csv', rows: 1, bytes: 2, sha256: 'a'.repeat(64) };
+    for (const message of [{ kind: 'progress', percent: 3 }, { kind: 'done', files: [file], snapshotVersion: 4, filesRead: 5 }, { kind: 'failed', reason: 'disk', error: 'full' }]) expect(parseWorkerMessage(message)).toEqual(message);
+  });
+
+  it.each([null, {}, { kind: 'toString' }, { kind: 'progress' }, { kind: 'done', files: [{}], snapshotVersion: 4, filesRead: 5 }, { kind: 'failed', reason: 'mood', error: '' }])('is not %j', (value) => {
+    expect(parseWorkerMessage(value)).toBeUndefined();
+  });
+});
