@@ -22,6 +22,11 @@ import { createStoreWatch } from './stream/store-files.ts';
 /**
  * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
  * are composed inside those children by app.ts; here is only who runs, on which ports, and in which order they stop.
+ *
+ * In: settings and the roles to run. Out: processes, their addresses, and a state that commands and health read.
+ * Invariant: a process of a data folder runs in one service only; a child that ends is started again; a start that
+ * fails leaves nothing running.
+ * Crash: the children see their channel close and end, nats-server by its watcher; the next start ends what is left.
  */
 
 /** The running service. */

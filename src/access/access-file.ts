@@ -53,7 +53,7 @@ export interface UserRecord {
   readonly maxExports?: number;
 }
 
-/** The whole of access.json, without the checksum it carries (runtime/checked-json.ts). */
+/** The whole of access.json, without the checksum it carries (runtime/files/checked-json.ts). */
 export interface AccessFile {
   /** User ids grow and are never given twice. */
   readonly nextIdUser: number;

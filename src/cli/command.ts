@@ -1,3 +1,12 @@
+/**
+ * The command line: one verb a file.
+ *
+ * In: words and environment, from src/main.ts. Out: JSON on standard output, a line for a person on standard error, an
+ * exit code.
+ * Invariant: a command opens, calls and answers; what it does is in a store or a stage. A data folder that is not
+ * there, or is of a newer version, is refused (resolveConfig).
+ * Crash: as the stage that it calls says; a command that was killed can be repeated.
+ */
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { parseConfig, type Config, type Environment } from '../config.ts';
 import { assertDataFormat } from '../runtime/files/data-format.ts';

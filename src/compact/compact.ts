@@ -5,8 +5,8 @@
  * Out: commits to the lake; young files at once, sealed files in time; failed events with their reason.
  * Invariant: a message is purged from the stream only when a durable commit has its events. The order is always write,
  * fsync, commit, purge; the position is in the commit itself, so a batch is in the lake once or not at all.
- * Crash: at any instruction. The next start reads the position from the log, compares the stream with it, sweeps what no commit names, finishes a seal
- * that had begun to rename, and reads on.
+ * Crash: at any instruction. The next start reads the position from the log, compares the stream with it, sweeps what
+ * no commit names, finishes a seal that had begun to rename, and reads on.
  *
  * Two loops run side by side: flush-loop.ts takes batches in; seal/maintenance.ts seals, checkpoints and cleans.
  */
@@ -40,7 +40,7 @@ import { startWriteProbe } from './write-probe.ts';
 /** A compactor at work. `failed` rejects when it cannot go on; the process then ends and a new one starts. */
 export interface Compact extends Stoppable {
   readonly failed: Promise<never>;
-  /** Short facts for the service's status, with `problems` and `notices`; see compact-facts.ts. */
+  /** Short facts for the service's status, with `problems` and `notices`; see compact-status.ts. */
   facts(): Readonly<Record<string, unknown>>;
 }
 

@@ -1,3 +1,11 @@
+/**
+ * Datasets: what an event is, for everybody who receives, stores, seals or exports one.
+ *
+ * In: the files of `pipelines/` and `schemas/`, which nobody else reads. Out: one compiled object a dataset, the
+ * validators, the line of an event in the stream, its id, the dictionaries, and the SQL that goes with them.
+ * Invariant: one idea has one owner: JavaScript and SQL of the same rule stand side by side. A wrong file stops the
+ * program when it is loaded. Crash: nothing rests here.
+ */
 import { eventColumns, type Column } from './event-fields.ts';
 import { eventsPipeline, type ExportEvent, type ImportMethodSpec, type PipelineFile } from './pipeline-file.ts';
 

@@ -1,14 +1,16 @@
 /**
  * The lake: where imported events rest, as Parquet files under a Delta log.
  *
- * In: files that the compactor has written and fsynced, named by a commit. Out: snapshots, for exports, for SQL, for other engines.
- * Invariant: an event is in the lake when the commit that adds its file is in the log, and not before. The log is the only
- * truth: about the files, about the position in the stream (txn), about the totals (lake-state.ts).
- * Crash: a commit is one link(2), so it is there whole or not at all. Files no commit names are swept at the next start, or put
- * aside when the stream says that the log has lost entries; a seal, an erasure or a replay that had begun to rename files is finished from its intent (intent.ts).
+ * In: files that the compactor has written and fsynced, named by a commit. Out: snapshots, for exports, for SQL, for
+ * other engines.
+ * Invariant: an event is in the lake when the commit that adds its file is in the log, and not before. The log is the
+ * only truth: about the files, about the position in the stream (txn), about the totals (log/lake-state.ts).
+ * Crash: a commit is one link(2), so it is there whole or not at all. Files no commit names are swept at the next
+ * start, or put aside when the stream says that the log has lost entries; a seal, an erasure or a replay that had begun
+ * to rename files is finished from its intent (files/staged-rewrite.ts).
  *
- * Layout: events/ (the table), failed/ (events that could not be written), staging/ (work in hand), orphans/ (files put aside),
- * snapshot.sql. The lake's folder and the table's are locked themselves (lakePaths).
+ * Layout: events/ (the table), failed/ (events that could not be written), staging/ (work in hand), orphans/ (files put
+ * aside), snapshot.sql. The lake's folder and the table's are locked themselves (lakePaths).
  */
 import { randomUUID } from 'node:crypto';
 import { link, rename } from 'node:fs/promises';

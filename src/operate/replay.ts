@@ -1,3 +1,12 @@
+/**
+ * Replay: tries the failed events again, after the cause was put right.
+ *
+ * In: the settled files of `failed/`. Out: one commit for each portion, with a young file of the rows that can be
+ * written now; what still fails stays as it was.
+ * Invariant: an event leaves `failed/` by the commit that has it in the lake, or counts it as a repeat of what is
+ * there.
+ * Crash: staged work whose commit was made is finished, and otherwise given up, under the maintenance lock.
+ */
 import { randomUUID } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -9,7 +9,7 @@
 
 /** Name of the JetStream stream that carries imported events, unless TRIBUTARY_STREAM names another. */
 export const streamName = 'TRIBUTARY_EVENTS';
-/** The subject of the messages of a stream that no service has claimed (claim.ts). */
+/** The subject of the messages of a stream that no service has claimed (lease.ts). */
 export const eventSubject = 'tributary.events';
 /** Upper bound of one message's payload, bytes: below nats-server's default max_payload of 1 MiB, with room for headers. */
 export const maxMessageBytes = 900 * 1024;

@@ -17,7 +17,7 @@ function findProgram(name: string): string | undefined {
 const [nginx, openssl, curl, systemdAnalyze] = ['nginx', 'openssl', 'curl', 'systemd-analyze'].map(findProgram);
 const hasNginx = nginx !== undefined && openssl !== undefined && curl !== undefined;
 const notHere = `${['nginx', 'openssl'].filter((name) => findProgram(name) === undefined).join(' and ')} missing on this machine`;
-if (curl === undefined) process.stderr.write('operations-doc.test.ts: docs/operating.md is not run: curl is not here\n');
+if (curl === undefined) process.stderr.write('operating-page.test.ts: docs/operating.md is not run: curl is not here\n');
 
 const blocks = readOperationsPage();
 const commandsOf = (section: string): Block[] => blocks.filter((block) => block.section === section && block.language === 'sh' && block.file === undefined);

@@ -32,7 +32,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/commit-fence.test.ts',
   },
   'the stream is not looked at again before a flush': {
-    find: 'if (fault !== undefined && !(await isStillWhole(reader, epoch, fault, batch))) return;',
+    find: 'if (!(await isStillWhole(reader, epoch, fault, batch))) return false;',
     replace: '',
     test: 'unit/compact/commit-fence.test.ts',
   },

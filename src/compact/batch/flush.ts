@@ -1,3 +1,13 @@
+/**
+ * One batch of the stream becomes one commit of the lake.
+ *
+ * In: messages after the lake's position, pulled into a spool file (pull-batch.ts). Out: a young file, failed events
+ * with their reason, one commit that adds the file, moves the position and counts the events.
+ * Invariant: the file and its folder, and the failed events, are fsynced before the commit; the commit is made only
+ * where the position is still the one that the batch began after, and the lake is still this compactor's.
+ * Crash: before the commit an unnamed young file and pending failed events, which the next start sweeps and settles;
+ * after it only the purge is missing, and the next flush makes it. The spool is never durable.
+ */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';

@@ -11,7 +11,7 @@ import { hashMessage } from '../../stream/message.ts';
 /**
  * Remembers, over restarts, how far the stream was seen to go. A broker whose store is damaged can lose a tail of
  * acknowledged messages in silence: then its stream ends before where it was seen to end. Losses behind the lake's position
- * are found by the anchor (follow.ts); this finds those of messages that the lake has not taken in yet.
+ * are found by the anchor (stream-position.ts); this finds those of messages that the lake has not taken in yet.
  */
 export interface StreamEnd extends Stoppable {
   /** Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Errors: the reader's. */
@@ -63,7 +63,7 @@ export async function watchStreamEnd({ reader, file, position, assertFolder, ala
     return message === undefined ? undefined : hashMessage(message.payload);
   }
 
-  /** Says whether the message that was seen last is no longer what it was. Up to the lake's position follow.ts tells of that. */
+  /** Says whether the message that was seen last is no longer what it was. Up to the lake's position stream-position.ts tells of that. */
   async function isLost(seen: Mark, lastSequence: number): Promise<boolean> {
     if (lastSequence < seen.lastSequence) return lastSequence >= position();
     if (seen.lastSequence <= position()) return false;

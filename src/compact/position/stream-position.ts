@@ -1,3 +1,13 @@
+/**
+ * Where the stream is read from, and whether it is still the stream that the lake knows.
+ *
+ * In: the position and the anchor's hash from the lake's log; the state of the stream. Out: the epoch to read on in, a
+ * new one after a fault, and an alarm.
+ * Invariant: no message is skipped in silence: a stream that was recreated, shortened, reused or has a gap begins a new
+ * epoch, in which every event that the lake may have is looked up by its id.
+ * Crash: the position is in the commits only. How far the stream was seen to go (stream-end.ts) is a file that is
+ * written whole; a damaged one is as good as none.
+ */
 import { AppError } from '../../runtime/errors.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';

@@ -1,3 +1,13 @@
+/**
+ * Young rows become sealed files, beside the flushes.
+ *
+ * In: young files of the lake's log whose rows are due (seal-policy.ts). Out: sealed files in their folders, new young
+ * files for the rows that are not due, one commit.
+ * Invariant: rows change their place and never their value; the counts in and out are equal; damaged files are left
+ * out.
+ * Crash: before the intent a folder in `staging/`, which is removed; from the intent on the seal is finished by whoever
+ * takes the maintenance lock next (lake/files/staged-rewrite.ts).
+ */
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';

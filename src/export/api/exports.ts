@@ -1,3 +1,12 @@
+/**
+ * The export area: what a user may ask, and what is answered.
+ *
+ * In: calls over HTTP, authorized (access/authorization.ts) and within their quota (throttle.ts). Out: a request in the
+ * report store, its state, its links; a refusal is a value (envelope.ts) and becomes an answer in server.ts.
+ * Invariant: a create is answered with 200 after its request is durable; the limit of simultaneous requests holds
+ * however many come at once; a request of another account does not exist.
+ * Crash: nothing rests here; a request that was stored and not yet answered runs, and expires.
+ */
 import type { User } from '../../access/access.ts';
 import { isExpired, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';

@@ -1,3 +1,12 @@
+/**
+ * Jobs: each export request in progress is brought to its one end.
+ *
+ * In: requests of the report store. Out: attempts in worker processes (attempts.ts, worker-process.ts) and one end for
+ * each. What api and worker both know lies here: the export spec and the messages.
+ * Invariant: a request ends once; only a bounded number of workers runs; an attempt that was killed from outside is not
+ * held against the request, up to a bound of its own.
+ * Crash: workers die with this process; the next start removes their folders and begins the attempts anew.
+ */
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { describeError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';

@@ -6,6 +6,11 @@ import type { WorkerMessage, WorkerPlan } from '../jobs/worker-messages.ts';
  * The export worker's entry: one process, one attempt of one request. It gets its plan as its first message, answers
  * with progress and one outcome, and ends when its parent has let go of the channel. When the parent dies the worker
  * dies with it, at once: the next parent starts the attempt anew, in another folder.
+ *
+ * In: the plan (jobs/worker-messages.ts); one snapshot of the lake. Out: the result's files in the attempt's folder.
+ * Invariant: the engine reads the table's folder and writes the attempt's, and nothing else; what the files hold is
+ * counted against the query's rows; `done` is said when they are durable.
+ * Crash: the folder of the attempt, for the parent to remove.
  */
 
 /** Exports give way to import: the scheduler's niceness, 0 to 19. */

@@ -1,3 +1,12 @@
+/**
+ * Event lines become rows: conversion, then the verdict over repeats (deduplicate.ts).
+ *
+ * In: a spool of NDJSON lines, from the stream or from failed events. Out: the engine's temporary tables `batch`,
+ * `dropped` and `batch_keys`, and the lines that cannot be rows, each with its reason.
+ * Invariant: every line of the spool is a row, a repeat or a failed event; one bad line does not keep the others out.
+ * Crash: nothing rests here; the tables and the cleaned spool go with the process, and the caller's folder is emptied
+ * at start.
+ */
 import { isUtf8 } from 'node:buffer';
 import { readFile, writeFile } from 'node:fs/promises';
 import { removeFile } from '../../runtime/files/durable-file.ts';

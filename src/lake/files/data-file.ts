@@ -1,3 +1,13 @@
+/**
+ * The files of a table: Parquet, failed events, and the rewrites of what is there.
+ *
+ * In: queries and actions of whoever holds the right to commit. Out: files with their statistics and hash, for the log.
+ * Invariant: a file is complete and fsynced before a commit names it; it is compared with its hash (verify-files.ts)
+ * before anything is made of its rows; files that readers may see are replaced by a staged rewrite (staged-rewrite.ts)
+ * or a swap (swap.ts) only.
+ * Crash: files that no commit names, swept at the next start of the compactor; staged rewrites, finished or removed
+ * under the maintenance lock; pending failed events, settled by the log (failed-events.ts).
+ */
 import path from 'node:path';
 import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';

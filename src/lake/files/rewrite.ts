@@ -1,10 +1,10 @@
 /**
  * The rewrite of live files: the same rows with other values, or fewer of them, by one commit, while everybody reads.
  *
- * A young file gets a new one beside it; the old one waits for the retention. A sealed file stays where readers of the glob
- * find it, as it was: its rewrite lies outside, is what the log names, and takes the place in time (swap.ts). A rewrite that
- * still waits is replaced by the next one, which waits for the same place.
- * Crash: all or nothing, by one staged rewrite (intent.ts).
+ * A young file gets a new one beside it; the old one waits for the retention. A sealed file stays where readers of the
+ * glob find it, as it was: its rewrite lies outside, is what the log names, and takes the place in time (swap.ts). A
+ * rewrite that still waits is replaced by the next one, which waits for the same place.
+ * Crash: all or nothing, by one staged rewrite (staged-rewrite.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';

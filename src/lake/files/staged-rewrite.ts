@@ -15,7 +15,8 @@ export const intentSteps = ['staged', 'intent-written', 'file-renamed', 'renamed
 /**
  * A rewrite of files that readers may see: seal, erasure, replay. Everything new is complete in a folder of its own below
  * `staging/`; the intent says where each file goes and what the commit is. From the intent on, recovery only rolls forward.
- * On the disk its paths are relative to the lake's folder (intent-file.ts), so that a copied or moved lake finishes its own files.
+ * On the disk its paths are relative to the lake's folder (staged-rewrite-file.ts), so that a copied or moved lake
+ * finishes its own files.
  */
 export interface Intent {
   readonly commitId: string;

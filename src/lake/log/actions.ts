@@ -1,7 +1,8 @@
 /**
- * The actions of the Delta log, protocol reader 1 and writer 7 with a feature of our own (protocol.ts), as far as this table uses them; and the parser that turns
- * a line of a commit, or a row of a checkpoint, into one. Foreign engines write what they like: whatever is not needed is
- * optional, and an action of an unknown kind is ignored, as the protocol asks.
+ * The actions of the Delta log, protocol reader 1 and writer 7 with a feature of our own (protocol.ts), as far as this
+ * table uses them; and the parser that turns a line of a commit, or a row of a checkpoint, into one. Foreign engines
+ * write what they like: whatever is not needed is optional, and an action of an unknown kind is ignored, as the
+ * protocol asks.
  */
 
 /** Column statistics of a file, by column name; timestamps as ISO 8601 text with milliseconds. */
@@ -24,7 +25,7 @@ export interface AddAction {
   readonly stats?: string;
   /**
    * `sha256`: hash of the file's bytes, hex, by which `lake check` finds damage that Parquet itself does not show.
-   * `replaces`: URL-encoded path of the sealed file whose place this one takes when nobody reads that any more (swap.ts).
+   * `replaces`: URL-encoded path of the sealed file whose place this one takes when nobody reads that any more (lake/files/swap.ts).
    */
   readonly tags?: Readonly<Record<string, string>>;
 }
@@ -64,7 +65,7 @@ export interface MetaDataAction {
   readonly createdTime?: number;
 }
 
-/** Provenance of a commit. `tributary` is there exactly when this service wrote it (see commit-state.ts). */
+/** Provenance of a commit. `tributary` is there exactly when this service wrote it (see lake-state.ts). */
 export interface CommitInfoAction {
   readonly timestamp: number;
   readonly operation: string;

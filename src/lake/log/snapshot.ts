@@ -26,7 +26,7 @@ export interface DataFile {
   readonly sha256: string | undefined;
   /** The file is a flush of its own, not sealed yet: it lies in the young folder, outside the documented glob. */
   readonly young: boolean;
-  /** The sealed file, by its path, whose rows this file has, with other values or without the erased ones, and whose place it takes in time; see swap.ts. */
+  /** The sealed file, by its path, whose rows this file has, with other values or without the erased ones, and whose place it takes in time; see lake/files/swap.ts. */
   readonly replaces?: string | undefined;
 }
 

@@ -1,3 +1,14 @@
+/**
+ * The Delta log of a table: commits, and the state that they add up to. Knows no dataset.
+ *
+ * In: a function that looks at the newest state and says what to change. Out: one durable entry of the log, or an
+ * error.
+ * Invariant: an entry is written to a temporary, fsynced and linked to the next number, which fails where that number
+ * is taken: of two writers one wins, and the other decides anew on top of it. Each entry has a checksum and names the
+ * hash of the one before.
+ * Crash: an entry is there whole or not at all; a temporary in the log's folder is swept at the next start of the
+ * compactor. A checkpoint (checkpoint.ts) repeats what the log says, and one that is missing costs time only.
+ */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { createExclusive, type CreateOptions } from '../../runtime/files/durable-file.ts';
@@ -31,7 +42,7 @@ export interface Change {
   readonly availableAtMs?: number;
   /** The commit adds events under Idempotency-Keys. */
   readonly addsKeys?: boolean;
-  /** Sets the newest `available_at` back to this: only by the commit that leaves no later one in the table (restamp.ts). */
+  /** Sets the newest `available_at` back to this: only by the commit that leaves no later one in the table (lake/repair/restamp.ts). */
   readonly availableAtBackToMs?: number;
   /** The lake has just been restored from the backup of this time, ISO 8601. */
   readonly restoredFrom?: string;

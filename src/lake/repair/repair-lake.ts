@@ -1,3 +1,12 @@
+/**
+ * `tributary lake repair`: an operator's way out of what the service does not put right by itself.
+ *
+ * In: a lake whose log another engine has changed, whose files are missing, or whose newest times lie in the future.
+ * Out: new commits on top of the log, rows put aside or taken up again, and an answer that says what was done.
+ * Invariant: no number of the log is used twice. What another engine wrote is put aside, and removed only where the
+ * table has all its rows. A file that is gone leaves the log by --accept-loss only.
+ * Crash: each step is one commit or can be done again; a second run finds what is left to do.
+ */
 import path from 'node:path';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';

@@ -1,11 +1,12 @@
 /**
- * Gives rows whose `available_at` lies in the future, because a clock was ahead when they were stored, a time that has passed.
+ * Gives rows whose `available_at` lies in the future, because a clock was ahead when they were stored, a time that has
+ * passed.
  *
- * The new values lie between the newest that had passed and now, as late as possible, in the order of the old ones: who reads
- * by `available_at` and has not read those rows yet finds them all, in the order they came. The files that have such rows are
- * written anew by one commit, sealed ones too, which only an operator's command may do; readers of the glob see those with
- * their old times until they are swapped (rewrite.ts). `event_time` and `received_at` stay as they are, and with them `date`
- * and the folders.
+ * The new values lie between the newest that had passed and now, as late as possible, in the order of the old ones: who
+ * reads by `available_at` and has not read those rows yet finds them all, in the order they came. The files that have
+ * such rows are written anew by one commit, sealed ones too, which only an operator's command may do; readers of the
+ * glob see those with their old times until they are swapped (lake/files/rewrite.ts). `event_time` and `received_at`
+ * stay as they are, and with them `date` and the folders.
  * Crash: all or nothing, by one staged rewrite.
  */
 import { isClockBehind } from '../log/available-at.ts';

@@ -1,3 +1,13 @@
+/**
+ * DuckDB: the one engine that reads and writes Parquet in the lake, and the SQL that others read it by
+ * (snapshot-sql.ts).
+ *
+ * In: statements of the service's own words; values are bound, names of files are quoted here. Out: rows; errors with
+ * the codes `sql`, `memory` and `disk`.
+ * Invariant: an engine has a bound on memory and threads, and no other library touches Parquet.
+ * Crash: what an engine spills lies in the folder that its caller gave it and empties at start; snapshot.sql is written
+ * whole.
+ */
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type * as DuckdbApi from '@duckdb/node-api';

@@ -23,7 +23,7 @@ export interface BackupTail extends StoredBytes {
  * is in force.
  */
 export interface BackupManifest {
-  /** The format that the program wrote (runtime/data-format.ts), which says who can read the backup. */
+  /** The format that the program wrote (runtime/files/data-format.ts), which says who can read the backup. */
   readonly format: number;
   /** The format of the data folder, which may not be raised yet. */
   readonly folderFormat: number;

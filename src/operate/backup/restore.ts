@@ -1,10 +1,10 @@
 /**
  * The restore: makes a new data folder of a backup.
  *
- * In: a backup with its manifest. Out: a data folder that a service can be started on, with every event of the backup in its
- * lake once. It has no claim on a stream and no broker's store: it is a service of its own from the first start.
- * Order: the folder is marked as unfinished (runtime/data-format.ts); the files, each compared with its hash; the tail of the
- * stream is taken into the lake; the mark is removed.
+ * In: a backup with its manifest. Out: a data folder that a service can be started on, with every event of the backup
+ * in its lake once. It has no claim on a stream and no broker's store: it is a service of its own from the first start.
+ * Order: the folder is marked as unfinished (runtime/files/data-format.ts); the files, each compared with its hash; the
+ * tail of the stream is taken into the lake; the mark is removed.
  * Crash: no command and no start works on an unfinished folder; the next restore into it begins anew.
  */
 import { readdir, rm } from 'node:fs/promises';

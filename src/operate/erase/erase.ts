@@ -2,9 +2,9 @@
  * Erasure: takes the events of people, or of an app, out of the lake and out of everything beside it.
  *
  * In: a target (erase-target.ts). Out: commits that replace the files that have such rows, and the failed events.
- * Order: the stream is drained (drain.ts), files and failed events are rewritten, the last commit says when the retention is
- * over. Readers of versions before keep their files until then; the compactor's upkeep removes those files and the log that
- * names them, and puts each sealed file's rewrite in its place (lake/swap.ts).
+ * Order: the stream is drained (drain.ts), files and failed events are rewritten, the last commit says when the
+ * retention is over. Readers of versions before keep their files until then; the compactor's maintenance loop removes
+ * those files and the log that names them, and puts each sealed file's rewrite in its place (lake/files/swap.ts).
  * Crash: at any instruction; what was rewritten stays so, and the erasure can be repeated.
  */
 import { AppError } from '../../runtime/errors.ts';

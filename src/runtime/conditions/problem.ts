@@ -1,3 +1,7 @@
+/**
+ * Conditions: what is wrong, as a value that travels from the stage that sees it to the operator, and logs that
+ * strangers cannot fill (bounded-log.ts). Nothing rests here.
+ */
 /** Something that is wrong, in one sentence, and the operator's next step in another: what `/readyz`, the log and `tributary status` tell. */
 export interface Problem {
   readonly what: string;

@@ -1,3 +1,10 @@
+/**
+ * Files: durable writes, locks, checked JSON, folders and disks, with no word of events.
+ *
+ * Invariant: what `writeFileDurably` has returned from survives a power cut; a reader sees the old bytes or the new
+ * ones. A lock is the kernel's, on the folder itself (lock.ts), and ends with its process.
+ * Crash: a temporary beside the file, with `.tmp` at its end, for the owner of the folder to remove at its next start.
+ */
 import { constants } from 'node:fs';
 import { link, open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';

@@ -1,3 +1,10 @@
+/**
+ * HTTP, as both public ports need it: heads, connections, ports, the frame of the API reference.
+ *
+ * In: bytes of strangers. Out: a fault with its status, before any handler sees the request.
+ * Invariant: nothing here knows a route. What is wrong with a head is the same for both ports. Crash: nothing rests
+ * here.
+ */
 import type { IncomingMessage, Server } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { httpAddress } from './ports.ts';

@@ -1,3 +1,12 @@
+/**
+ * Processes: the supervisor's side (this file, child.ts) and the child's (role-process.ts).
+ *
+ * In: how to start a child. Out: a child that runs, is started again after a growing pause when it ends, and reports
+ * once a second what it knows.
+ * Invariant: a child outlives its supervisor by a moment only: it ends when the channel between them closes.
+ * Crash: the state file of a supervisor that was killed (service-state.ts) is removed by the next one, which knows by
+ * process id and start time that nobody runs.
+ */
 import type { RunningChild } from './child.ts';
 import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Logger } from '../logger.ts';

@@ -1,0 +1,39 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
+
+const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
+
+const src = path.join(packageRoot, 'src');
+const sources = readdirSync(src, { recursive: true })
+  .map(String)
+  .filter((name) => name.endsWith('.ts'))
+  .map((name) => readFileSync(path.join(src, name), 'utf8'))
+  .join('\n');
+
+/** Says whether a source defines it: a function, a constant or a method. */
+function isDefined(name: string): boolean {
+  return new RegExp(`function\\*? ${name}\\b|const ${name}\\b|^\\s*(?:async )?${name}(?:\\(|: )`, 'm').test(sources);
+}
+
+describe.each(['docs/ARCHITECTURE.md', 'CONTRIBUTING.md'])('%s', (page) => {
+  const text = read(page);
+  const code = [...text.matchAll(/`([^`\n]+)`/g)].map(([, words = '']) => words);
+
+  it('names only files and folders that exist', () => {
+    const paths = code.filter((words) => /^(?:src|test|docs|schemas|pipelines)\/[\w./-]+$|^[\w./-]+\/[\w.-]+\.(?:ts|json|md)$/.test(words) && !/^(?:data|lake|reports|_delta_log)\//.test(words));
+    expect(paths.length).toBeGreaterThan(10);
+    expect(paths.filter((file) => !existsSync(path.join(packageRoot, file)))).toEqual([]);
+  });
+
+  it('names only functions that exist', () => {
+    const names = code.flatMap((words) => /^(\w+)\(\)$/.exec(words)?.[1] ?? []);
+    expect(names.filter((name) => !isDefined(name))).toEqual([]);
+  });
+
+  it('links only to pages that exist', () => {
+    const links = [...text.matchAll(/\]\(([^)#:]+)\)/g)].map(([, link = '']) => link);
+    expect(links.filter((link) => !existsSync(path.join(packageRoot, path.dirname(page), link)))).toEqual([]);
+  });
+});
