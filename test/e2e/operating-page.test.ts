@@ -17,7 +17,7 @@ function findProgram(name: string): string | undefined {
 const [nginx, openssl, curl, systemdAnalyze] = ['nginx', 'openssl', 'curl', 'systemd-analyze'].map(findProgram);
 const hasNginx = nginx !== undefined && openssl !== undefined && curl !== undefined;
 const notHere = `${['nginx', 'openssl'].filter((name) => findProgram(name) === undefined).join(' and ')} missing on this machine`;
-if (curl === undefined) process.stderr.write('operations-doc.test.ts: docs/operating.md is not run: curl is not here\n');
+if (curl === undefined) process.stderr.write('operating-page.test.ts: docs/operating.md is not run: curl is not here\n');
 
 const blocks = readOperationsPage();
 const commandsOf = (section: string): Block[] => blocks.filter((block) => block.section === section && block.language === 'sh' && block.file === undefined);
@@ -129,7 +129,7 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     expect(named.length).toBeGreaterThan(4);
     for (const name of named) expect(metrics, name).toContain(`# TYPE ${name} `);
     const page = readFileSync(path.join(packageRoot, 'docs/operating.md'), 'utf8');
-    const tables = page.slice(page.indexOf('What `problems` may say'));
+    const [tables = ''] = page.slice(page.indexOf('What `problems` may say')).split('\n### ');
     const words = [...tables.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = '']) => [...cell.matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
     expect(words.length).toBeGreaterThan(15);
     for (const text of words) expect(spawnSync('grep', ['-rqF', text, path.join(packageRoot, 'src')]).status, text).toBe(0);

@@ -6,7 +6,7 @@ import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 const sourceFolder = path.join(packageRoot, 'src');
 const sources = readdirSync(sourceFolder, { recursive: true })
   .map(String)
-  .filter((name) => name.endsWith('.ts') && !name.startsWith('cli/demo/'))
+  .filter((name) => name.endsWith('.ts') && !name.startsWith('demo/'))
   .map((name) => ({ name, text: readFileSync(path.join(sourceFolder, name), 'utf8') }));
 
 /** Reads from behind a bracket to the one that closes it; brackets in texts are none. */
@@ -36,7 +36,7 @@ const needAct = ['config_invalid', 'not_found', 'conflict', 'locked', 'folder_lo
 const inner: readonly (readonly [file: string, part: string])[] = [
   ['reports/store.ts', 'export request ${id} has ended'],
   ['reports/store.ts', 'there is no export request'],
-  ['runtime/role-process.ts', 'describeError(error)'],
+  ['runtime/processes/role-process.ts', 'describeError(error)'],
   ['service.ts', 'nats-server has no address'],
   ['service.ts', 'while the process started'],
   ['export/export.ts', 'cannot tell the port'],
