@@ -10,7 +10,7 @@ export interface Quota {
   readonly windowMs: number;
 }
 
-/** The service's settings, resolved once; units stand last in each name. The README's table lists the variables. */
+/** The service's settings, resolved once; units stand last in each name. docs/operating.md lists the variables. */
 export interface Config {
   /** Absolute path of the data folder. */
   readonly dataDir: string;
@@ -172,7 +172,7 @@ export function parseConfig(environment: Environment): Config {
   const read = createReader(environment);
   const config = readConfig(read);
   if (read.problems.length > 0) {
-    throw new AppError('config_invalid', `bad settings: ${read.problems.join('; ')}`, { hint: 'The README has the table of settings.' });
+    throw new AppError('config_invalid', `bad settings: ${read.problems.join('; ')}`, { hint: 'The table of settings is in docs/operating.md.' });
   }
   return Object.freeze(config);
 }
@@ -208,7 +208,7 @@ export function findUnknownSettings(environment: Environment): readonly { readon
   });
 }
 
-/** The paths below the data folder; design of the layout in the README. */
+/** The paths below the data folder; docs/operating.md says what is in each. */
 export function dataPaths(dataDir: string) {
   return {
     format: dataFormatPath(dataDir),

@@ -1,6 +1,6 @@
 import type { Command } from './command.ts';
 
-const everywhere = "Every command answers --help. Those on a data folder take --data DIR (TRIBUTARY_DATA_DIR, or ./data); the README has the settings.";
+const everywhere = "Every command answers --help. Those on a data folder take --data DIR (TRIBUTARY_DATA_DIR, or ./data); docs/operating.md has the settings.";
 
 /** Says whether a command's words ask for its usage. What stands behind `--` is a word like any other. */
 export function asksForHelp(args: readonly string[]): boolean {

@@ -65,7 +65,7 @@ function chooseIds(request: FastifyRequest, method: ImportMethod, app: App, { ki
   return keyedEventIds({ idApp: app.idApp, key, method, given: events.map((fields) => renderGiven(kind, app.platform, fields)) });
 }
 
-/** Adds the import area's routes and error answers to a server. Checks run in the order of the README's list. */
+/** Adds the import area's routes and error answers to a server. Checks run in the order that docs/api.md lists. */
 export function addImportRoutes(server: FastifyInstance, dependencies: RouteDependencies, version: string): void {
   const { access, groupCommit, clock, metrics, refusals, logger } = dependencies;
   const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);

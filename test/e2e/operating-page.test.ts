@@ -129,7 +129,7 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     expect(named.length).toBeGreaterThan(4);
     for (const name of named) expect(metrics, name).toContain(`# TYPE ${name} `);
     const page = readFileSync(path.join(packageRoot, 'docs/operating.md'), 'utf8');
-    const tables = page.slice(page.indexOf('What `problems` may say'));
+    const [tables = ''] = page.slice(page.indexOf('What `problems` may say')).split('\n### ');
     const words = [...tables.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = '']) => [...cell.matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
     expect(words.length).toBeGreaterThan(15);
     for (const text of words) expect(spawnSync('grep', ['-rqF', text, path.join(packageRoot, 'src')]).status, text).toBe(0);

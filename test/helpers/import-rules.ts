@@ -1,6 +1,6 @@
 /**
  * The rules of the house that can be read off the source text: who may import whom, where each library lives, what files
- * and folders may be called, how long a file may be. style in the README's "Layout" says why.
+ * and folders may be called, how long a file may be. docs/ARCHITECTURE.md says why.
  */
 
 /** A source file by its path below `src`, with forward slashes. */

@@ -14,9 +14,9 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const linesOf = (part: string): string[] => part.split('\n').slice(1).filter((line) => line !== '');
 
-/** The README's lines for Python: those of the log first, then those of the sealed folders. */
-function findReadmeLines(): { log: string[]; sealed: string[] } {
-  const [, block = ''] = /```python\n([\s\S]*?)```/.exec(readFileSync(path.join(packageRoot, 'README.md'), 'utf8')) ?? [];
+/** The lines for Python of docs/lake.md: those of the log first, then those of the sealed folders. */
+function findPageLines(): { log: string[]; sealed: string[] } {
+  const [, block = ''] = /```python\n([\s\S]*?)```/.exec(readFileSync(path.join(packageRoot, 'docs/lake.md'), 'utf8')) ?? [];
   const [, log = '', sealed = ''] = block.split(/^# /m);
   return { log: linesOf(log), sealed: linesOf(sealed) };
 }
@@ -33,7 +33,7 @@ def count(line):
 print(json.dumps([count(line) for line in json.loads(sys.argv[1])]))
 `;
 
-test("each of the README's lines for Python reads every row once, young or sealed, as it says", async ({ skip }) => {
+test("each line for Python of docs/lake.md reads every row once, young or sealed, as it says", async ({ skip }) => {
   const python = (await findPythonEngines()) ?? skip('there is no Python with its packages here');
   const folder = testFolder();
   const data = path.join(folder, 'data');
@@ -49,7 +49,7 @@ test("each of the README's lines for Python reads every row once, young or seale
   await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
   await compact.stop();
 
-  const { log, sealed } = findReadmeLines();
+  const { log, sealed } = findPageLines();
   expect([log.length, sealed.length]).toEqual([2, 3]);
   const counts = JSON.parse(execFileSync(python, ['-c', script, JSON.stringify([...log, ...sealed])], { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] })) as unknown[];
   expect(counts).toEqual([...log.map(() => [5, 5]), ...sealed.map(() => [3, 3])]);

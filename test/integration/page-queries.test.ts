@@ -2,6 +2,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openDuckdb, sqlText, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
@@ -10,16 +12,24 @@ import { eventLine, readRows, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const readme = readFileSync(path.join(packageRoot, 'README.md'), 'utf8');
-const chapter = readme.slice(readme.indexOf('\n## The lake for data engineers'), readme.indexOf('\n## Settings'));
-const queries = (/```sql\n([\s\S]*?)```/.exec(chapter)?.[1] ?? '').split(/\n(?=-- \d+\. )/).map((text) => text.trim());
+const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
+const page = read('docs/lake.md');
+/** The first block of SQL below a heading, or of a whole page. */
+const blockBelow = (text: string, heading = ''): string => /```sql\n([\s\S]*?)```/.exec(text.slice(text.indexOf(heading)))?.[1] ?? '';
+const queries = blockBelow(page, '\n## Ten questions').split(/\n(?=-- \d+\. )/).map((text) => text.trim());
+/** Blocks for DuckDB's shell: `.read`, which is a command of the shell, then statements. */
+const shellBlocks = [
+  ['README.md', blockBelow(read('README.md'))],
+  ['docs/lake.md', blockBelow(page, '\n## DuckDB')],
+] as const;
 
 const folder = temporaryFolder();
 let duckdb: Duckdb;
 
 beforeAll(async () => {
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  // Some of the rows are to be sealed, for the glob.
+  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   const sessions = [...generateGameSessions({ seed: 7, events: 3000, until: 1_714_600_000, days: 3 })];
   stream.publish([
     eventLine({ kind: 'registration' }),
@@ -29,6 +39,7 @@ beforeAll(async () => {
     ),
   ]);
   await waitFor('the lake has the events', async () => (await readRows(folder, 'event_id')).length === sessions.length + 2);
+  await waitFor('some are sealed', async () => (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).files.some((file) => !file.young));
   await compact.stop();
   duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   await duckdb.run(readFileSync(path.join(folder, 'lake', 'snapshot.sql'), 'utf8'));
@@ -36,7 +47,21 @@ beforeAll(async () => {
 
 afterAll(() => duckdb.close());
 
-describe("the README's chapter on the lake", () => {
+describe.each(shellBlocks)('the block for the shell of DuckDB in %s', (_file, block) => {
+  const [first, ...rest] = block.split('\n');
+  const statements = rest.join('\n').split(';').map((text) => text.trim()).filter((text) => text !== '');
+
+  it('begins with the views', () => {
+    expect(first).toBe('.read data/lake/snapshot.sql');
+  });
+
+  it.each(statements)('finds rows: %s', async (sql) => {
+    const [row] = await duckdb.rows(sql.replaceAll("'data/lake/", `'${path.join(folder, 'lake')}/`));
+    expect(Object.values(row ?? { nothing: 0n })).not.toContain(0n);
+  });
+});
+
+describe('docs/lake.md', () => {
   it('has ten queries', () => {
     expect(queries).toHaveLength(10);
   });
@@ -49,7 +74,7 @@ describe("the README's chapter on the lake", () => {
   });
 
   it('lists every column with its type and its field', () => {
-    const listed = [...chapter.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(([, name, type, unit, field, description]) => ({
+    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(([, name, type, unit, field, description]) => ({
       name, type, description, ...(unit?.trim() ? { unit: unit.trim() } : {}), ...(field === undefined ? {} : { field }),
     }));
     expect(listed).toEqual(eventColumns);

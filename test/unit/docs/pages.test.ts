@@ -1,0 +1,59 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { arrayLiteral } from '../../../src/export/worker/query.ts';
+import { openDuckdb, sqlList } from '../../../src/lake/sql/duckdb.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
+
+const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
+/** What speaks of the present state; the changelog speaks of former ones, too. */
+const pages = ['README.md', 'CONTRIBUTING.md', ...readdirSync(path.join(packageRoot, 'docs')).map((name) => `docs/${name}`)].filter((file) => file.endsWith('.md') && existsSync(path.join(packageRoot, file)));
+
+describe('README.md', () => {
+  it('can be read in a few minutes', () => {
+    expect(read('README.md').trimEnd().split('\n').length).toBeLessThan(150);
+  });
+
+  it('gives every dependency its reason, and none that is not there', () => {
+    const { dependencies, devDependencies } = JSON.parse(read('package.json')) as Record<'dependencies' | 'devDependencies', Record<string, string>>;
+    const readme = read('README.md');
+    const table = readme.slice(readme.indexOf('| package |')).split('\n\n')[0] ?? '';
+    const named = table.split('\n').flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, name = '']) => name));
+    expect(named.toSorted()).toEqual([...Object.keys(dependencies), ...Object.keys(devDependencies)].toSorted());
+  });
+});
+
+describe('docs/operating.md', () => {
+  it('lists every setting, and none that is not there', () => {
+    const settings = [...read('src/config.ts').matchAll(/read\.\w+\('([A-Z0-9_]+)'/g)].map(([, name]) => `TRIBUTARY_${name}`);
+    const setup = ['TRIBUTARY_CACHE_DIR'];
+    const listed = read('docs/operating.md').split('\n').filter((line) => line.startsWith('| `TRIBUTARY_')).flatMap((line) => line.split('|')[1]?.match(/TRIBUTARY_[A-Z0-9_]+/g) ?? []);
+    expect(listed.toSorted()).toEqual([...settings, ...setup].toSorted());
+  });
+});
+
+describe('docs/api.md', () => {
+  it('has an expression by which DuckDB reads the array literals of a report as they were sent', async () => {
+    const expression = /^`(replace\(.*::VARCHAR\[\])`\.$/m.exec(read('docs/api.md'))?.[1] ?? '';
+    const texts = ['a\nb\n\nc', "it's", 'back\\slash', '\\n', '\\\n', '\r', ',]', 'plain', ''];
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    try {
+      const [row] = await duckdb.rows(`SELECT to_json(${expression})::VARCHAR AS list FROM (SELECT ${arrayLiteral(sqlList(texts))} AS cell)`);
+      expect(JSON.parse(String(row?.['list']))).toEqual(texts);
+    } finally {
+      duckdb.close();
+    }
+  });
+});
+
+describe.each(pages)('%s', (page) => {
+  it('names only files and make targets that exist', () => {
+    const [text, makefile] = [read(page), read('Makefile')];
+    for (const [, target] of text.matchAll(/(?:`|^)(?:[A-Z_]+=\S+ )*make ([a-z]+)/gm)) {
+      expect(makefile, `make ${target}`).toMatch(new RegExp(`^${target}:`, 'm'));
+    }
+    for (const [, file] of text.matchAll(/`((?:src|test|schemas|pipelines|docs)\/[\w./-]*\w)`/g)) {
+      expect(existsSync(path.join(packageRoot, file ?? '')), file).toBe(true);
+    }
+  });
+});
