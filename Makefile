@@ -11,6 +11,9 @@ PROGRAM := dist/main.js
 # Folders too: one's time changes when a file in it goes.
 SOURCES := $(shell find src)
 
+# What the formatter lays out.
+CODE := 'src/**/*.ts' 'test/**/*.ts' 'test/**/*.mjs'
+
 EVENTS ?=
 VITEST := node node_modules/vitest/vitest.mjs run --config test/vitest.config.ts
 # `make chaos PART=kills SEED=7 KILLS=50` repeats one part of the long form: a file of test/chaos, with its seed and figure.
@@ -27,6 +30,9 @@ demo: build ## the main job from end to end on a short-lived service; EVENTS=fil
 
 test: build lint types ## lint, types and the tests
 	$(VITEST)
+
+check: build lint types ## the inner loop: lint, types and the unit tests
+	$(VITEST) unit
 
 ##@ Running it
 
@@ -72,8 +78,12 @@ nodes: build ## unit and end-to-end tests on other Nodes; NODES='/opt/node-22/bi
 
 ##@ Pieces
 
-lint: $(PACKAGES) ## oxlint with type-aware rules
+lint: $(PACKAGES) ## oxlint with type-aware rules, and the layout of the code
 	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test
+	node node_modules/prettier/bin/prettier.cjs --check --log-level warn $(CODE)
+
+format: $(PACKAGES) ## lays the code out as make lint wants it
+	node node_modules/prettier/bin/prettier.cjs --write --log-level warn $(CODE)
 
 types: $(PACKAGES) ## tsc over sources and tests
 	node node_modules/typescript/bin/tsc -p test/tsconfig.json
@@ -104,4 +114,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test start build chaos bench mutants nightly nodes lint types clean help nats-server tools
+.PHONY: demo test check format start build chaos bench mutants nightly nodes lint types clean help nats-server tools
