@@ -67,7 +67,7 @@ const diskProblems = {
     todo: 'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
   },
   reports: {
-    what: "the disk of the reports has come down to its reserve",
+    what: 'the disk of the reports has come down to its reserve',
     todo: 'Free some space: once it is full, exports wait for it, for as long as TRIBUTARY_EXPORT_TIMEOUT_MS says; import and the lake go on.',
   },
 } as const satisfies Record<string, Problem>;
@@ -90,7 +90,11 @@ function withProblems(stage: Stage, watches: readonly FindProblems[]): Stage {
  * Watches the disk of a store that has one of its own. On the stream's disk import watches the reserve for all: what
  * waits for the lake or for a report does not grow while no event is taken.
  */
-async function watchStoreDisk({ config, logger, closers }: Parts, folder: string, problem: Problem): Promise<FindProblems> {
+async function watchStoreDisk(
+  { config, logger, closers }: Parts,
+  folder: string,
+  problem: Problem,
+): Promise<FindProblems> {
   const { nats } = dataPaths(config.dataDir);
   if (existsSync(nats) && (await isSameDisk(folder, nats))) return () => [];
   const disk = await startDiskWatch(folder, config.diskReserveBytes, logger);
@@ -98,13 +102,22 @@ async function watchStoreDisk({ config, logger, closers }: Parts, folder: string
   return () => (disk.isLow() ? [problem] : []);
 }
 
-/** Connects to the broker that the supervisor named, whose stream the supervisor has claimed, and watches that stream. */
-async function openStream({ config, logger, closers }: Parts, name: string): Promise<{ connection: StreamConnection; guard: OpenGuard; findProblems: FindProblems }> {
+/**
+ * Connects to the broker that the supervisor named, whose stream the supervisor has claimed, and watches that stream.
+ */
+async function openStream(
+  { config, logger, closers }: Parts,
+  name: string,
+): Promise<{ connection: StreamConnection; guard: OpenGuard; findProblems: FindProblems }> {
   assert(config.natsUrl !== undefined, 'the supervisor names the broker to its children');
   const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
   closers.add('broker connection', () => connection.close());
   assertBroker(connection);
-  const guard = await openGuard(connection, { streamName: config.streamName, claimFile: dataPaths(config.dataDir).claim, logger });
+  const guard = await openGuard(connection, {
+    streamName: config.streamName,
+    claimFile: dataPaths(config.dataDir).claim,
+    logger,
+  });
   closers.add('stream guard', () => guard.stop());
   const pulse = startPulse(connection);
   closers.add('broker pulse', () => pulse.stop());
@@ -112,8 +125,8 @@ async function openStream({ config, logger, closers }: Parts, name: string): Pro
 }
 
 /**
- * A publisher whose acknowledgement also says that the folders are still the service's: a broker whose store was moved or
- * removed goes on acknowledging what no restart will find.
+ * A publisher whose acknowledgement also says that the folders are still the service's: a broker whose store was moved
+ * or removed goes on acknowledging what no restart will find.
  */
 function publishToOwnFolders(publisher: StreamPublisher, folders: FolderIds, natsFolder: string): StreamPublisher {
   const store = folders[natsFolder] === undefined ? undefined : createStoreCheck(natsFolder);
@@ -122,7 +135,11 @@ function publishToOwnFolders(publisher: StreamPublisher, folders: FolderIds, nat
     async publish(payload, timeoutMs) {
       const ack = await publisher.publish(payload, timeoutMs);
       const isOurs = areSameFolders(folders) && (store === undefined || (await store.isKept().catch(() => false)));
-      if (!isOurs) throw new AppError('publish_unknown', 'publish: the folders of the service, or files in them, were taken from under it');
+      if (!isOurs)
+        throw new AppError(
+          'publish_unknown',
+          'publish: the folders of the service, or files in them, were taken from under it',
+        );
       return ack;
     },
   };
@@ -143,7 +160,10 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   closers.add('publish probe', () => probe.stop());
   const publisher = publishToOwnFolders(opened, parts.folders ?? {}, paths.nats);
   const { addRoutes, onService } = await openHealth();
-  const ingest = await startIngest({ access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes }, { host: config.host, port: config.s2sPort });
+  const ingest = await startIngest(
+    { access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes },
+    { host: config.host, port: config.s2sPort },
+  );
   return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };
 }
 
@@ -185,13 +205,24 @@ async function openHealth() {
 function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl: string): OpenApiServer {
   const description = 'Import';
   if (publicS2sUrl !== undefined) return { url: publicS2sUrl, description };
-  if (s2sPort === 0) return { url: 'http://{s2s}', description: 'Import: set TRIBUTARY_PUBLIC_S2S_URL to have its address here.', variables: { s2s: { default: 'localhost:8080', description: 'Host and port of the import area.' } } };
+  if (s2sPort === 0)
+    return {
+      url: 'http://{s2s}',
+      description: 'Import: set TRIBUTARY_PUBLIC_S2S_URL to have its address here.',
+      variables: { s2s: { default: 'localhost:8080', description: 'Host and port of the import area.' } },
+    };
   // One that listens everywhere is found where the export area was.
   const [, askedHost = ''] = /^https?:\/\/\[?([^\]/]*?)\]?(?::\d*)?(?:\/|$)/.exec(exportUrl) ?? [];
-  return { url: httpAddress(['0.0.0.0', '::'].includes(host) && askedHost !== '' ? askedHost : host, s2sPort), description };
+  return {
+    url: httpAddress(['0.0.0.0', '::'].includes(host) && askedHost !== '' ? askedHost : host, s2sPort),
+    description,
+  };
 }
 
-/** The API reference: each area's part, made from what it validates with. `exportUrl` is the address that it is asked for under. */
+/**
+ * The API reference: each area's part, made from what it validates with. `exportUrl` is the address that it is asked
+ * for under.
+ */
 async function describeApi(config: Config): Promise<(exportUrl: string) => object> {
   const [{ assembleOpenApi }, { describeExportApi }, { describeHealth }, { describeImport }] = await Promise.all([
     import('./runtime/http/openapi.ts'),
@@ -201,7 +232,12 @@ async function describeApi(config: Config): Promise<(exportUrl: string) => objec
   ]);
   const { version } = readPackageJson('package.json') as { version: string };
   const parts = [describeImport(), describeExportApi(), describeHealth()];
-  return (exportUrl) => assembleOpenApi(version, { import: describeImportServer(config, exportUrl), export: { url: exportUrl, description: 'Export' } }, parts);
+  return (exportUrl) =>
+    assembleOpenApi(
+      version,
+      { import: describeImportServer(config, exportUrl), export: { url: exportUrl, description: 'Export' } },
+      parts,
+    );
 }
 
 async function startExportStage(parts: Parts): Promise<Stage> {
@@ -213,7 +249,17 @@ async function startExportStage(parts: Parts): Promise<Stage> {
   closers.add('access', () => access.close());
   const health = await openHealth();
   const stage = await startExport(
-    { access, clock, metrics, logger, extraRoutes: [health.addRoutes, (server) => void server.get('/openapi.json', (request) => reference(config.publicApiUrl ?? addressOf(request.raw)))] },
+    {
+      access,
+      clock,
+      metrics,
+      logger,
+      extraRoutes: [
+        health.addRoutes,
+        (server) =>
+          void server.get('/openapi.json', (request) => reference(config.publicApiUrl ?? addressOf(request.raw))),
+      ],
+    },
     {
       ...config,
       port: config.apiPort,
@@ -223,7 +269,10 @@ async function startExportStage(parts: Parts): Promise<Stage> {
       keysDir: paths.keys,
     },
   );
-  const watched = withProblems(stage, [await watchStoreDisk(parts, paths.reports, diskProblems.reports), () => access.problems()]);
+  const watched = withProblems(stage, [
+    await watchStoreDisk(parts, paths.reports, diskProblems.reports),
+    () => access.problems(),
+  ]);
   return { ...watched, onService: health.onService };
 }
 
@@ -234,13 +283,27 @@ async function startClosedStage(role: Role, { config, logger, closed = '' }: Par
   const { host } = config;
   const stage =
     role === 'ingest'
-      ? await (await import('./ingest/closed-server.ts')).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
-      : await (await import('./export/api/closed-server.ts')).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
-  const facts = () => ({ problems: [{ what: `${role} refuses every request: ${closed}`, todo: 'Resolve that problem, which is listed too: the process is then started again by itself.' }] });
+      ? await (
+          await import('./ingest/closed-server.ts')
+        ).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
+      : await (
+          await import('./export/api/closed-server.ts')
+        ).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
+  const facts = () => ({
+    problems: [
+      {
+        what: `${role} refuses every request: ${closed}`,
+        todo: 'Resolve that problem, which is listed too: the process is then started again by itself.',
+      },
+    ],
+  });
   return { ...stage, facts, onService };
 }
 
-const starters = { ingest: startIngestStage, compact: startCompactStage, export: startExportStage } satisfies Record<Role, (parts: Parts) => Promise<Stage>>;
+const starters = { ingest: startIngestStage, compact: startCompactStage, export: startExportStage } satisfies Record<
+  Role,
+  (parts: Parts) => Promise<Stage>
+>;
 
 /** Starts the stage of a role on its stores. A start that fails half-way closes what it had opened. */
 export async function startStage(role: Role, composition: Composition): Promise<Stage> {

@@ -72,7 +72,8 @@ function createReader(environment: Environment) {
     return value === undefined || value === '' ? undefined : value;
   };
   // What stands before the host of an address is a secret.
-  const problem = (name: string, rule: string): void => void problems.push(`TRIBUTARY_${name} ${rule}, not '${read(name)?.replace(/\/\/.*@/, '//...@')}'`);
+  const problem = (name: string, rule: string): void =>
+    void problems.push(`TRIBUTARY_${name} ${rule}, not '${read(name)?.replace(/\/\/.*@/, '//...@')}'`);
 
   return {
     problems,
@@ -97,7 +98,10 @@ function createReader(environment: Environment) {
       if (text === undefined) return undefined;
       const url = URL.canParse(text) ? new URL(text) : undefined;
       if (url === undefined || !protocols.includes(url.protocol)) {
-        problem(name, `must be an address that starts with ${protocols.map((protocol) => `${protocol}//`).join(' or ')}`);
+        problem(
+          name,
+          `must be an address that starts with ${protocols.map((protocol) => `${protocol}//`).join(' or ')}`,
+        );
       }
       return text.replace(/\/+$/, '');
     },
@@ -118,8 +122,11 @@ function createReader(environment: Environment) {
       const text = read(name) ?? fallback;
       if (text === 'off') return [];
       const quotas = text.split(',').map((part) => /^([1-9]\d{0,8})\/(s|min|h)$/.exec(part.trim()));
-      if (quotas.some((quota) => quota === null)) problem(name, "must be limits such as '10/s,100/min,1000/h', or 'off'");
-      return quotas.flatMap((quota) => (quota === null ? [] : [{ limit: Number(quota[1]), windowMs: quotaUnitsMs[quota[2] ?? ''] ?? 0 }]));
+      if (quotas.some((quota) => quota === null))
+        problem(name, "must be limits such as '10/s,100/min,1000/h', or 'off'");
+      return quotas.flatMap((quota) =>
+        quota === null ? [] : [{ limit: Number(quota[1]), windowMs: quotaUnitsMs[quota[2] ?? ''] ?? 0 }],
+      );
     },
   };
 }
@@ -138,7 +145,12 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     publicApiUrl: read.url('PUBLIC_API_URL', ['http:', 'https:']),
     natsUrl: read.servers('NATS_URL'),
     streamName: read.name('STREAM', 'TRIBUTARY_EVENTS'),
-    ingestWorkers: read.integer('INGEST_WORKERS', Math.max(1, Math.min(4, Math.floor(availableParallelism() / 2))), 1, 64),
+    ingestWorkers: read.integer(
+      'INGEST_WORKERS',
+      Math.max(1, Math.min(4, Math.floor(availableParallelism() / 2))),
+      1,
+      64,
+    ),
     streamMaxBytes: read.integer('STREAM_MAX_BYTES', 8192 * mebibyte, mebibyte),
     flushAgeMs: read.integer('FLUSH_AGE_MS', 5000, 10, 3_600_000),
     flushMaxBytes: read.integer('FLUSH_MAX_BYTES', 128 * mebibyte, mebibyte),
@@ -172,7 +184,9 @@ export function parseConfig(environment: Environment): Config {
   const read = createReader(environment);
   const config = readConfig(read);
   if (read.problems.length > 0) {
-    throw new AppError('config_invalid', `bad settings: ${read.problems.join('; ')}`, { hint: 'The table of settings is in docs/operating.md.' });
+    throw new AppError('config_invalid', `bad settings: ${read.problems.join('; ')}`, {
+      hint: 'The table of settings is in docs/operating.md.',
+    });
   }
   return Object.freeze(config);
 }
@@ -189,22 +203,40 @@ function editDistance(one: string, other: string): number {
   for (let index = 0; index < one.length; index += 1) {
     const next = [index + 1];
     for (let column = 0; column < other.length; column += 1) {
-      next.push(Math.min((next[column] ?? 0) + 1, (row[column + 1] ?? 0) + 1, (row[column] ?? 0) + (one[index] === other[column] ? 0 : 1)));
+      next.push(
+        Math.min(
+          (next[column] ?? 0) + 1,
+          (row[column + 1] ?? 0) + 1,
+          (row[column] ?? 0) + (one[index] === other[column] ? 0 : 1),
+        ),
+      );
     }
     row = next;
   }
   return row.at(-1) ?? 0;
 }
 
-/** Finds variables that look like settings and are none, each with the setting that was probably meant: a typing error must not pass in silence. */
-export function findUnknownSettings(environment: Environment): readonly { readonly variable: string; readonly probably: string | undefined }[] {
+/**
+ * Finds variables that look like settings and are none, each with the setting that was probably meant: a typing error
+ * must not pass in silence.
+ */
+export function findUnknownSettings(
+  environment: Environment,
+): readonly { readonly variable: string; readonly probably: string | undefined }[] {
   const read = createReader({});
   readConfig(read);
   const known = [...read.names];
-  const unknown = Object.keys(environment).filter((name) => name.startsWith('TRIBUTARY_') && !read.names.has(name) && !otherVariables.test(name));
+  const unknown = Object.keys(environment).filter(
+    (name) => name.startsWith('TRIBUTARY_') && !read.names.has(name) && !otherVariables.test(name),
+  );
   return unknown.map((variable) => {
-    const [nearest] = known.map((name) => ({ name, distance: editDistance(variable, name) })).toSorted((a, b) => a.distance - b.distance);
-    return { variable, probably: nearest !== undefined && nearest.distance <= maxTypingErrors ? nearest.name : undefined };
+    const [nearest] = known
+      .map((name) => ({ name, distance: editDistance(variable, name) }))
+      .toSorted((a, b) => a.distance - b.distance);
+    return {
+      variable,
+      probably: nearest !== undefined && nearest.distance <= maxTypingErrors ? nearest.name : undefined,
+    };
   });
 }
 

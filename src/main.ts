@@ -6,7 +6,9 @@ import type { Command, CommandContext } from './cli/command.ts';
 import { asksForHelp, renderCommands, renderHelp } from './cli/help.ts';
 import { AppError, describeError } from './runtime/errors.ts';
 
-/** Every verb, in the order of the help. Each is loaded when it is called: a small command starts fast and stays small. */
+/**
+ * Every verb, in the order of the help. Each is loaded when it is called: a small command starts fast and stays small.
+ */
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
   start: async () => (await import('./cli/start.ts')).startCommand,
   app: async () => (await import('./cli/app.ts')).appCommand,
@@ -56,7 +58,8 @@ function ignoreInterrupts(): { stop: AbortSignal; force: AbortSignal } {
 /** Loads a command by its name. Error: `usage` when there is none. */
 async function findCommand(name: string): Promise<Command> {
   const load = Object.hasOwn(commands, name) ? commands[name] : undefined;
-  if (load === undefined) throw new AppError('usage', `there is no command '${name}'`, { hint: "'tributary help' lists them." });
+  if (load === undefined)
+    throw new AppError('usage', `there is no command '${name}'`, { hint: "'tributary help' lists them." });
   return load();
 }
 
@@ -110,6 +113,7 @@ try {
   process.stderr.write(`tributary: ${describeError(error)}\n`);
   process.exitCode = 1;
 }
-// What was to do is done; a role's channel to its supervisor, or a connection that a stalled broker never answered, would keep
+// What was to do is done; a role's channel to its supervisor, or a connection that a stalled broker never answered,
+// would keep
 // the process. What was written to a pipe is passed on first.
 process.stdout.write('', () => process.exit());

@@ -42,7 +42,10 @@ export interface Service extends Stoppable {
 /** The ports that the areas listen on, and their addresses; undefined for an area that does not run here. */
 async function settleAreas({ config, roles }: ServiceOptions) {
   const [isImport, isExport] = [roles.includes('ingest'), roles.includes('export')];
-  const wanted = [...(isImport ? [{ port: config.s2sPort, what: 's2s port (TRIBUTARY_S2S_PORT)' }] : []), ...(isExport ? [{ port: config.apiPort, what: 'api port (TRIBUTARY_API_PORT)' }] : [])];
+  const wanted = [
+    ...(isImport ? [{ port: config.s2sPort, what: 's2s port (TRIBUTARY_S2S_PORT)' }] : []),
+    ...(isExport ? [{ port: config.apiPort, what: 'api port (TRIBUTARY_API_PORT)' }] : []),
+  ];
   const host = await resolveHost(config.host);
   const ports = await settlePorts(host, wanted);
   const s2sPort = isImport ? ports.shift() : undefined;
@@ -78,7 +81,10 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const pins = pinFolders(config, roles);
     closers.add('folders', () => pins.close());
     let opsView: OpsView | undefined;
-    const ops = options.withOps === true ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => opsView) : undefined;
+    const ops =
+      options.withOps === true
+        ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => opsView)
+        : undefined;
     closers.add('ops server', () => ops?.stop());
     const { s2s, api, environment } = await settleAreas(options);
 
@@ -90,21 +96,62 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       pins,
       findRival: () => findRival(paths.run, processes),
       isStoreReplaced: () => storeWatch.isReplaced(broker?.pid()),
-      // Not asked to stop: on its way out a process writes by path, into what belongs to somebody else now. A kill loses nothing.
+      // Not asked to stop: on its way out a process writes by path, into what belongs to somebody else now. A kill
+      // loses nothing.
       onChange: () => keepers.forEach((keeper) => keeper.renew()),
       logger,
     });
     closers.add('folder watch', () => watch.stop());
-    broker = needStream(roles) ? await keepNatsServer(options, closers, keepers, signal, { assertAlone: assertNoRival, assertOwn: watch.assertWhole }) : undefined;
+    broker = needStream(roles)
+      ? await keepNatsServer(options, closers, keepers, signal, {
+          assertAlone: assertNoRival,
+          assertOwn: watch.assertWhole,
+        })
+      : undefined;
     if (options.setsLakeAccess === true && roles.includes('compact')) await setLakeAccess(options, lakeGroupId);
     const worksOnStream = roles.includes('ingest') || roles.includes('compact');
-    const streamOwner = broker === undefined || !worksOnStream ? undefined : await keepStream(options, broker, closers, signal);
+    const streamOwner =
+      broker === undefined || !worksOnStream ? undefined : await keepStream(options, broker, closers, signal);
 
-    const settings = { TRIBUTARY_DATA_DIR: config.dataDir, TRIBUTARY_NATS_URL: broker?.url, TRIBUTARY_STREAM: config.streamName };
-    const running = await startRoles({ options, environment: { ...options.environment, ...settings, ...environment }, pins, watch, keepers, closers, signal });
+    const settings = {
+      TRIBUTARY_DATA_DIR: config.dataDir,
+      TRIBUTARY_NATS_URL: broker?.url,
+      TRIBUTARY_STREAM: config.streamName,
+    };
+    const running = await startRoles({
+      options,
+      environment: { ...options.environment, ...settings, ...environment },
+      pins,
+      watch,
+      keepers,
+      closers,
+      signal,
+    });
     const onView = (view: OpsView): void => void (opsView = view);
-    closers.add('service state', startStateLoop({ options, clock, startedAt, pins, watch, broker, streamOwner, keepers, roles: running, s2s, api, onView }));
+    closers.add(
+      'service state',
+      startStateLoop({
+        options,
+        clock,
+        startedAt,
+        pins,
+        watch,
+        broker,
+        streamOwner,
+        keepers,
+        roles: running,
+        s2s,
+        api,
+        onView,
+      }),
+    );
 
-    return { s2s: config.publicS2sUrl ?? s2s, api: config.publicApiUrl ?? api, ops: ops?.url, stop: () => closers.stop(), force: () => keepers.forEach((keeper) => keeper.force()) };
+    return {
+      s2s: config.publicS2sUrl ?? s2s,
+      api: config.publicApiUrl ?? api,
+      ops: ops?.url,
+      stop: () => closers.stop(),
+      force: () => keepers.forEach((keeper) => keeper.force()),
+    };
   });
 }

@@ -37,7 +37,9 @@ export interface AppRecord {
   readonly tokens: readonly TokenRecord[];
 }
 
-/** An app that was removed: its id is never given to another one, whose exports would show the rows that it has left. */
+/**
+ * An app that was removed: its id is never given to another one, whose exports would show the rows that it has left.
+ */
 export interface RemovedApp extends Omit<AppRecord, 'tokens'> {
   /** ISO time. */
   readonly removedAt: string;
@@ -72,13 +74,20 @@ const isOptionalId = (value: unknown): boolean => value === undefined || isId(va
 
 function isDescribed(app: Omit<AppRecord, 'tokens'>): boolean {
   return (
-    isId(app.idApp) && isId(app.idAccount) && isOptionalId(app.idProject) && platforms.includes(app.platform) &&
-    typeof app.title === 'string' && typeof app.sdkKey === 'string'
+    isId(app.idApp) &&
+    isId(app.idAccount) &&
+    isOptionalId(app.idProject) &&
+    platforms.includes(app.platform) &&
+    typeof app.title === 'string' &&
+    typeof app.sdkKey === 'string'
   );
 }
 
 function isApp(app: AppRecord): boolean {
-  return isDescribed(app) && app.tokens.every((token) => /^[0-9a-f]{64}$/.test(token.sha256) && typeof token.prefix === 'string');
+  return (
+    isDescribed(app) &&
+    app.tokens.every((token) => /^[0-9a-f]{64}$/.test(token.sha256) && typeof token.prefix === 'string')
+  );
 }
 
 function isRemovedApp(app: RemovedApp): boolean {
@@ -87,8 +96,12 @@ function isRemovedApp(app: RemovedApp): boolean {
 
 function isUser(user: UserRecord): boolean {
   return (
-    isId(user.idUser) && isId(user.idAccount) && isOptionalId(user.maxExports) && typeof user.name === 'string' &&
-    typeof user.sealedSecret === 'string' && typeof user.canExport === 'boolean'
+    isId(user.idUser) &&
+    isId(user.idAccount) &&
+    isOptionalId(user.maxExports) &&
+    typeof user.name === 'string' &&
+    typeof user.sealedSecret === 'string' &&
+    typeof user.canExport === 'boolean'
   );
 }
 
@@ -96,7 +109,11 @@ function parseAccessFile(file: string): AccessFile {
   try {
     const { version, ...rest } = parseChecked(readFileSync(file, 'utf8'));
     const access = rest as unknown as AccessFile;
-    const isWhole = isId(access.nextIdUser) && access.apps.every(isApp) && (access.removedApps ?? []).every(isRemovedApp) && access.users.every(isUser);
+    const isWhole =
+      isId(access.nextIdUser) &&
+      access.apps.every(isApp) &&
+      (access.removedApps ?? []).every(isRemovedApp) &&
+      access.users.every(isUser);
     if (![1, 2].includes(version as number) || !isWhole) {
       throw new Error('its content is not what this version writes');
     }
@@ -111,8 +128,8 @@ function parseAccessFile(file: string): AccessFile {
 }
 
 /**
- * Reads access.json; undefined when there is none. `access_damaged` when it is damaged, not what this version or the one before
- * writes, or an older copy of itself.
+ * Reads access.json; undefined when there is none. `access_damaged` when it is damaged, not what this version or the
+ * one before writes, or an older copy of itself.
  */
 export function findAccessFile({ access: file, keys }: AccessPaths): AccessFile | undefined {
   // First: a command that changes the file meanwhile must not make the one that is read look old.
@@ -125,9 +142,13 @@ export function findAccessFile({ access: file, keys }: AccessPaths): AccessFile 
     throw error;
   }
   if (reached !== undefined && (access.revision ?? 0) < reached) {
-    throw new AppError('access_damaged', `${file} is an older copy: it has revision ${access.revision ?? 0}, and ${reached} was there before`, {
-      hint: `Restore the newest copy; if this one is meant, remove ${revisionPath(keys)}.`,
-    });
+    throw new AppError(
+      'access_damaged',
+      `${file} is an older copy: it has revision ${access.revision ?? 0}, and ${reached} was there before`,
+      {
+        hint: `Restore the newest copy; if this one is meant, remove ${revisionPath(keys)}.`,
+      },
+    );
   }
   return access;
 }
@@ -137,11 +158,16 @@ export function hadAccessFile({ keys }: AccessPaths): boolean {
   return findRevision(keys) !== undefined;
 }
 
-/** Reads access.json to change it; an empty one where none ever was; `access_damaged` as `findAccessFile`, and when it is gone. */
+/**
+ * Reads access.json to change it; an empty one where none ever was; `access_damaged` as `findAccessFile`, and when it
+ * is gone.
+ */
 export function readAccessFile(paths: AccessPaths): AccessFile {
   const access = findAccessFile(paths);
   if (access === undefined && hadAccessFile(paths)) {
-    throw new AppError('access_damaged', `${paths.access} is gone`, { hint: `Restore it from a backup; to begin anew without its apps and users, remove ${revisionPath(paths.keys)}.` });
+    throw new AppError('access_damaged', `${paths.access} is gone`, {
+      hint: `Restore it from a backup; to begin anew without its apps and users, remove ${revisionPath(paths.keys)}.`,
+    });
   }
   return access ?? empty;
 }
@@ -154,10 +180,13 @@ export async function keepAccessRevision(paths: AccessPaths): Promise<void> {
 }
 
 /**
- * Changes access.json under the lock of the keys: reads it, applies `change`, which has no other effect, and writes it whole
- * and durably. An error thrown by `change` leaves the file as it was.
+ * Changes access.json under the lock of the keys: reads it, applies `change`, which has no other effect, and writes it
+ * whole and durably. An error thrown by `change` leaves the file as it was.
  */
-export async function changeAccessFile<T>(paths: AccessPaths, change: (access: AccessFile) => { access: AccessFile; answer: T }): Promise<T> {
+export async function changeAccessFile<T>(
+  paths: AccessPaths,
+  change: (access: AccessFile) => { access: AccessFile; answer: T },
+): Promise<T> {
   // What fails on an empty file is to create nothing.
   if (findAccessFile(paths) === undefined && !hadAccessFile(paths)) change(empty);
   await ensureDataFolder(path.dirname(paths.access), [paths.keys]);

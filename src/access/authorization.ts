@@ -28,8 +28,8 @@ function percentEncode(bytes: Buffer): string {
 }
 
 /**
- * The AuthHMAC signature of a call (clients.md): standard base64 of HMAC-SHA1 over METHOD, the complete URL and the body,
- * the last two percent-encoded down to the unreserved characters, joined by `&`. `url`: one character a byte.
+ * The AuthHMAC signature of a call (clients.md): standard base64 of HMAC-SHA1 over METHOD, the complete URL and the
+ * body, the last two percent-encoded down to the unreserved characters, joined by `&`. `url`: one character a byte.
  */
 export function signAuthHmac(secret: string, method: string, url: string, body: Buffer): string {
   const text = `${method.toUpperCase()}&${percentEncode(Buffer.from(url, 'latin1'))}&${percentEncode(body)}`;
@@ -45,23 +45,34 @@ function sameText(a: string, b: string): boolean {
   return timingSafeEqual(digest(a), digest(b));
 }
 
-/** The URLs a client may have signed: as received, and under the public address when a proxy stands before the service. */
+/**
+ * The URLs a client may have signed: as received, and under the public address when a proxy stands before the service.
+ */
 function signedUrls({ target, host }: ReceivedRequest, publicUrl: string | undefined): readonly string[] {
-  return [...(publicUrl === undefined ? [] : [`${publicUrl}${target}`]), ...(host === undefined ? [] : [`http://${host}${target}`])];
+  return [
+    ...(publicUrl === undefined ? [] : [`${publicUrl}${target}`]),
+    ...(host === undefined ? [] : [`http://${host}${target}`]),
+  ];
 }
 
 /**
  * Finds the user a request comes from, by AuthHMAC or HTTP Basic (`id:secret`); undefined when the header is missing,
  * malformed, names nobody, or its secret or signature is wrong. All of these look the same from outside, time included.
  */
-export function findCaller(request: ReceivedRequest, access: AccessView, publicUrl: string | undefined): User | undefined {
+export function findCaller(
+  request: ReceivedRequest,
+  access: AccessView,
+  publicUrl: string | undefined,
+): User | undefined {
   const header = request.authorization ?? '';
   const hmac = hmacPattern.exec(header);
   if (hmac !== null) {
     const [, idUser = '', signature = ''] = hmac;
     const user = access.findUser(idUser);
     const secret = user?.secret ?? noSecret;
-    const expected = signedUrls(request, publicUrl).map((url) => signAuthHmac(secret, request.method, url, request.body ?? Buffer.alloc(0)));
+    const expected = signedUrls(request, publicUrl).map((url) =>
+      signAuthHmac(secret, request.method, url, request.body ?? Buffer.alloc(0)),
+    );
     const matches = expected.filter((candidate) => sameText(candidate, signature)).length > 0;
     return matches ? user : undefined;
   }

@@ -27,7 +27,9 @@ export interface ListedUser {
 /** The apps by id: the live ones, or those that were removed. `access_damaged` as `readAccessFile`. */
 export function listApps(paths: AccessPaths, removed = false): ListedApp[] {
   const { apps, removedApps = [] } = readAccessFile(paths);
-  const listed = removed ? removedApps.map((app) => ({ ...app, tokens: [] })) : apps.map((app) => ({ ...app, removedAt: undefined }));
+  const listed = removed
+    ? removedApps.map((app) => ({ ...app, tokens: [] }))
+    : apps.map((app) => ({ ...app, removedAt: undefined }));
   return listed
     .toSorted((a, b) => a.idApp - b.idApp)
     .map(({ idApp, platform, title, idAccount, idProject, sdkKey, tokens, removedAt }) => ({
@@ -47,5 +49,11 @@ export function listUsers(paths: AccessPaths): ListedUser[] {
   const { users } = readAccessFile(paths);
   return users
     .toSorted((a, b) => a.idUser - b.idUser)
-    .map(({ idUser, name, idAccount, canExport, maxExports }) => ({ idUser: String(idUser), name, idAccount: String(idAccount), canExport, ...(maxExports === undefined ? {} : { maxExports }) }));
+    .map(({ idUser, name, idAccount, canExport, maxExports }) => ({
+      idUser: String(idUser),
+      name,
+      idAccount: String(idAccount),
+      canExport,
+      ...(maxExports === undefined ? {} : { maxExports }),
+    }));
 }

@@ -25,7 +25,10 @@ export function buffersOf({ ids, accounts, starts, bytes }: PackedRecords): Arra
 }
 
 /** Packs records. Of several with the same id the last one counts. Linear but for one sort of the ids. */
-export function packRecords<T extends { readonly idAccount: number }>(records: readonly T[], idOf: (record: T) => number): PackedRecords {
+export function packRecords<T extends { readonly idAccount: number }>(
+  records: readonly T[],
+  idOf: (record: T) => number,
+): PackedRecords {
   const byId = new Map(records.map((record) => [idOf(record), record]));
   const sorted = [...byId].toSorted(([a], [b]) => a - b);
   const texts = sorted.map(([, record]) => Buffer.from(JSON.stringify(record)));
@@ -33,7 +36,12 @@ export function packRecords<T extends { readonly idAccount: number }>(records: r
   for (const [index, text] of texts.entries()) starts[index + 1] = (starts[index] ?? 0) + text.length;
   const bytes = new Uint8Array(starts.at(-1) ?? 0);
   for (const [index, text] of texts.entries()) bytes.set(text, starts[index]);
-  return { ids: Float64Array.from(sorted, ([id]) => id), accounts: Float64Array.from(sorted, ([, record]) => record.idAccount), starts, bytes };
+  return {
+    ids: Float64Array.from(sorted, ([id]) => id),
+    accounts: Float64Array.from(sorted, ([, record]) => record.idAccount),
+    starts,
+    bytes,
+  };
 }
 
 /** Place of an id in an ascending list; undefined when it is not in it. */
@@ -48,7 +56,10 @@ function findPlace(ids: Float64Array, id: number): number | undefined {
 }
 
 /** Opens packed records; `open` makes of the JSON of one what is handed out, once for each that is asked for. */
-export function openRecords<T>({ ids, accounts, starts, bytes }: PackedRecords, open: (json: string) => T): OpenRecords<T> {
+export function openRecords<T>(
+  { ids, accounts, starts, bytes }: PackedRecords,
+  open: (json: string) => T,
+): OpenRecords<T> {
   const opened = new Map<number, T>();
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
 

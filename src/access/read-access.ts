@@ -16,7 +16,10 @@ export interface AccessReading {
   readonly isGone: boolean;
   readonly apps: PackedRecords;
   readonly users: PackedRecords;
-  /** The keys that open the users' secrets: the one that rests now and, where that one does not open all, the one before. */
+  /**
+   * The keys that open the users' secrets: the one that rests now and, where that one does not open all, the one
+   * before.
+   */
   readonly keys: readonly Uint8Array[];
   /** What is wrong with the key or with secrets, the first few. */
   readonly userErrors: readonly UserError[];
@@ -35,8 +38,14 @@ export interface ReadAccessOptions {
 /** Errors that are listed one by one. */
 const listedErrors = 10;
 
-/** Tries each user's secret. One that cannot be opened keeps its user out, and nobody else: import needs none of them. */
-function tryUsers(users: readonly UserRecord[], keysFolder: string, lastKey: Uint8Array | undefined): Pick<AccessReading, 'keys' | 'userErrors' | 'lacksUsers'> {
+/**
+ * Tries each user's secret. One that cannot be opened keeps its user out, and nobody else: import needs none of them.
+ */
+function tryUsers(
+  users: readonly UserRecord[],
+  keysFolder: string,
+  lastKey: Uint8Array | undefined,
+): Pick<AccessReading, 'keys' | 'userErrors' | 'lacksUsers'> {
   if (users.length === 0) return { keys: [], userErrors: [], lacksUsers: false };
   const userErrors: UserError[] = [];
   let keys: Uint8Array[] = [];
@@ -66,7 +75,10 @@ function tryUsers(users: readonly UserRecord[], keysFolder: string, lastKey: Uin
   return { keys: usesOlder ? [...keys, ...older] : keys, userErrors, lacksUsers };
 }
 
-/** Reads the access file, and tries the users' secrets. `access_damaged` as `findAccessFile`. Takes time that grows with the file. */
+/**
+ * Reads the access file, and tries the users' secrets. `access_damaged` as `findAccessFile`. Takes time that grows with
+ * the file.
+ */
 export function readAccess({ paths, withUsers, lastKey }: ReadAccessOptions): AccessReading {
   const access = findAccessFile(paths);
   const users = withUsers ? (access?.users ?? []) : [];

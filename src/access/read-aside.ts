@@ -22,14 +22,15 @@ function askThread(options: ReadAccessOptions): Promise<ThreadAnswer | undefined
 }
 
 /**
- * Reads the access file as `readAccess` does, a large one in a thread: with thousands of apps parsing and checking takes a
- * tenth of a second, in which the thread that imports would take no event.
+ * Reads the access file as `readAccess` does, a large one in a thread: with thousands of apps parsing and checking
+ * takes a tenth of a second, in which the thread that imports would take no event.
  */
 export async function readAccessAside(options: ReadAccessOptions): Promise<AccessReading> {
   if (statSync(options.paths.access).size <= smallBytes) return readAccess(options);
   const answer = await askThread(options);
   if (answer === undefined) return readAccess(options);
   if (answer.kind === 'read') return answer.reading;
-  if (answer.kind === 'damaged') throw new AppError('access_damaged', answer.message, answer.hint === undefined ? {} : { hint: answer.hint });
+  if (answer.kind === 'damaged')
+    throw new AppError('access_damaged', answer.message, answer.hint === undefined ? {} : { hint: answer.hint });
   throw new Error(answer.message);
 }

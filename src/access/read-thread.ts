@@ -15,7 +15,8 @@ function answer(): { readonly answer: ThreadAnswer; readonly buffers: readonly A
     const reading = readAccess(workerData as ReadAccessOptions);
     return { answer: { kind: 'read', reading }, buffers: [...buffersOf(reading.apps), ...buffersOf(reading.users)] };
   } catch (error) {
-    if (isAppError(error, 'access_damaged')) return { answer: { kind: 'damaged', message: error.message, hint: error.hint }, buffers: [] };
+    if (isAppError(error, 'access_damaged'))
+      return { answer: { kind: 'damaged', message: error.message, hint: error.hint }, buffers: [] };
     return { answer: { kind: 'failed', message: String(error) }, buffers: [] };
   }
 }

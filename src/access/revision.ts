@@ -5,8 +5,9 @@ import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts
 import { isSystemError } from '../runtime/errors.ts';
 
 /**
- * The revision that access.json has reached, kept a second time beside the keys. It says that there was such a file once it
- * is gone, and that a file is an older copy: then revoked tokens would be let in again, and new apps be refused.
+ * The revision that access.json has reached, kept a second time beside the keys. It says that there was such a file
+ * once it is gone, and that a file is an older copy: then revoked tokens would be let in again, and new apps be
+ * refused.
  */
 export function revisionPath(keysFolder: string): string {
   return path.join(keysFolder, 'access-revision');
@@ -17,7 +18,8 @@ const checksum = (text: string): string => createHash('sha256').update(text).dig
 /** Reads the revision; undefined when none was kept, or what was kept is damaged: it must keep nobody out. */
 export function findRevision(keysFolder: string): number | undefined {
   try {
-    const [, revision, sha256] = /^(\d{1,15}) ([0-9a-f]{64})\n$/.exec(readFileSync(revisionPath(keysFolder), 'utf8')) ?? [];
+    const [, revision, sha256] =
+      /^(\d{1,15}) ([0-9a-f]{64})\n$/.exec(readFileSync(revisionPath(keysFolder), 'utf8')) ?? [];
     return revision === undefined || checksum(revision) !== sha256 ? undefined : Number(revision);
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return undefined;

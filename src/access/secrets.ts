@@ -25,7 +25,9 @@ export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
-/** Encrypts a secret for the access file: AES-256-GCM, base64 of IV, tag and ciphertext. `owner` binds it to its user. */
+/**
+ * Encrypts a secret for the access file: AES-256-GCM, base64 of IV, tag and ciphertext. `owner` binds it to its user.
+ */
 export function sealSecret(key: Buffer, secret: string, owner: string): string {
   const iv = randomBytes(ivBytes);
   const cipher = createCipheriv('aes-256-gcm', key, iv).setAAD(Buffer.from(owner));
@@ -57,7 +59,10 @@ export function secretsKeyPath(keysFolder: string): string {
 function findSecretsKey(keysFolder: string): Buffer | undefined {
   try {
     const key = Buffer.from(readFileSync(secretsKeyPath(keysFolder), 'utf8').trim(), 'hex');
-    if (key.length !== keyBytes) throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is not a key`, { hint: 'Restore it from a backup.' });
+    if (key.length !== keyBytes)
+      throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is not a key`, {
+        hint: 'Restore it from a backup.',
+      });
     return key;
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return undefined;
@@ -68,11 +73,16 @@ function findSecretsKey(keysFolder: string): Buffer | undefined {
 /** Reads the secrets' key where one must be; `access_damaged` when it is not there or is no key. */
 export function getSecretsKey(keysFolder: string): Buffer {
   const key = findSecretsKey(keysFolder);
-  if (key === undefined) throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is gone`, { hint: 'Restore it from the backup that access.json is of.' });
+  if (key === undefined)
+    throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is gone`, {
+      hint: 'Restore it from the backup that access.json is of.',
+    });
   return key;
 }
 
-/** Reads the secrets' key, making it first where there is none. Two makers at once end with one key: link(2) decides. */
+/**
+ * Reads the secrets' key, making it first where there is none. Two makers at once end with one key: link(2) decides.
+ */
 export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   const found = findSecretsKey(keysFolder);
   if (found !== undefined) return found;

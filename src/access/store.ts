@@ -10,7 +10,10 @@ import { revisionPath } from './revision.ts';
 import { secretsKeyPath, hashToken, openSecret, sameHash } from './secrets.ts';
 
 /** Opens a user's secret with the first key that does; undefined when none does. */
-function openUser({ idUser, sealedSecret, maxExports, ...rest }: UserRecord, keys: readonly Uint8Array[]): User | undefined {
+function openUser(
+  { idUser, sealedSecret, maxExports, ...rest }: UserRecord,
+  keys: readonly Uint8Array[],
+): User | undefined {
   for (const key of keys) {
     try {
       return { ...rest, idUser: String(idUser), secret: openSecret(key, sealedSecret, String(idUser)), maxExports };
@@ -46,9 +49,12 @@ interface Reading extends AccessReading {
   readonly view: AccessView;
 }
 
-const fileTodo = 'Put it back from a backup: it is read within a second. Who is not known meanwhile is answered with 500 and asked to send again, not with 403.';
-const usersTodo = 'Restore access.json and keys/secrets.key from the same backup. Users are answered with 500 meanwhile.';
-const keyTodo = 'Restore keys/secrets.key from the backup that access.json is of before the service is started again: until then users can sign in.';
+const fileTodo =
+  'Put it back from a backup: it is read within a second. Who is not known meanwhile is answered with 500 and asked to send again, not with 403.';
+const usersTodo =
+  'Restore access.json and keys/secrets.key from the same backup. Users are answered with 500 meanwhile.';
+const keyTodo =
+  'Restore keys/secrets.key from the backup that access.json is of before the service is started again: until then users can sign in.';
 
 export interface AccessReaderOptions {
   /** Says that the folder has what clients have sent: then a missing access.json is damage. */
@@ -59,11 +65,16 @@ export interface AccessReaderOptions {
 
 /**
  * Opens the access data for reading and keeps the view fresh. Without a file the view is empty, which is right in a new
- * folder: where there was one before, or `isExpected` says that the folder has what clients have sent, that is a problem.
- * `access_damaged` at start when the file cannot be read; while running, an unreadable or missing file is a problem and the last
- * good view stays. A change costs this thread nothing that grows with the number of apps and users.
+ * folder: where there was one before, or `isExpected` says that the folder has what clients have sent, that is a
+ * problem. `access_damaged` at start when the file cannot be read; while running, an unreadable or missing file is a
+ * problem and the last good view stays. A change costs this thread nothing that grows with the number of apps and
+ * users.
  */
-export function openAccessReader(paths: AccessPaths, logger: Logger, { isExpected = () => false, withUsers = true }: AccessReaderOptions = {}): AccessReader {
+export function openAccessReader(
+  paths: AccessPaths,
+  logger: Logger,
+  { isExpected = () => false, withUsers = true }: AccessReaderOptions = {},
+): AccessReader {
   const { access: file, keys } = paths;
   const listeners = new Set<() => void>();
   let lastKey: Uint8Array | undefined;
@@ -73,7 +84,10 @@ export function openAccessReader(paths: AccessPaths, logger: Logger, { isExpecte
     // A key that opens a secret is kept until another one does.
     if (!reading.lacksUsers && reading.keys.length > 0) lastKey = reading.keys.at(-1);
     for (const { error, idUser } of reading.userErrors) {
-      logger.error({ error, ...(idUser === undefined ? {} : { idUser }) }, reading.lacksUsers ? 'users cannot sign in' : 'users can sign in until the service ends');
+      logger.error(
+        { error, ...(idUser === undefined ? {} : { idUser }) },
+        reading.lacksUsers ? 'users cannot sign in' : 'users can sign in until the service ends',
+      );
     }
     return { ...reading, view: createView(reading) };
   }
@@ -89,12 +103,21 @@ export function openAccessReader(paths: AccessPaths, logger: Logger, { isExpecte
 
   function problems(): readonly Problem[] {
     const error = watched.problem();
-    if (isMissing()) return [{ what: `${file} is gone, beside data that was sent to its apps: no event is taken`, todo: fileTodo }];
+    if (isMissing())
+      return [{ what: `${file} is gone, beside data that was sent to its apps: no event is taken`, todo: fileTodo }];
     const { userErrors, lacksUsers } = watched.current();
     const userError = userErrors.at(-1)?.error;
     return [
-      ...(error === undefined ? [] : [{ what: `the access data cannot be read, its last good reading stays in force: ${error}`, todo: fileTodo }]),
-      ...(userError === undefined ? [] : [lacksUsers ? { what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo } : { what: `users of the export area cannot sign in after the next start: ${userError}`, todo: keyTodo }]),
+      ...(error === undefined
+        ? []
+        : [{ what: `the access data cannot be read, its last good reading stays in force: ${error}`, todo: fileTodo }]),
+      ...(userError === undefined
+        ? []
+        : [
+            lacksUsers
+              ? { what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo }
+              : { what: `users of the export area cannot sign in after the next start: ${userError}`, todo: keyTodo },
+          ]),
     ];
   }
 

@@ -16,35 +16,58 @@ import { createToken, ensureSecretsKey, getSecretsKey, openSecret, sealSecret } 
  */
 
 /** Removes an app with all its tokens. `not_found`: there is none, or it was removed already. */
-export async function removeApp(paths: AccessPaths, idApp: number, nowMs: number): Promise<{ idApp: string; removedAt: string; revoked: readonly string[] }> {
+export async function removeApp(
+  paths: AccessPaths,
+  idApp: number,
+  nowMs: number,
+): Promise<{ idApp: string; removedAt: string; revoked: readonly string[] }> {
   const removedAt = new Date(nowMs).toISOString();
   return changeAccessFile(paths, (access) => {
     const app = access.apps.find((candidate) => candidate.idApp === idApp);
     if (app === undefined) throw noSuchApp(access, idApp);
     const { tokens, ...kept } = app;
-    const changed: AccessFile = { ...access, apps: access.apps.filter((other) => other.idApp !== idApp), removedApps: [...(access.removedApps ?? []), { ...kept, removedAt }] };
-    return { access: changed, answer: { idApp: String(idApp), removedAt, revoked: tokens.map(({ prefix }) => prefix) } };
+    const changed: AccessFile = {
+      ...access,
+      apps: access.apps.filter((other) => other.idApp !== idApp),
+      removedApps: [...(access.removedApps ?? []), { ...kept, removedAt }],
+    };
+    return {
+      access: changed,
+      answer: { idApp: String(idApp), removedAt, revoked: tokens.map(({ prefix }) => prefix) },
+    };
   });
 }
 
 /** Brings a removed app back as it was, with a new token, which is shown this once. `conflict`: it was not removed. */
-export async function restoreApp(paths: AccessPaths, idApp: number, nowMs: number): Promise<{ idApp: string; token: string }> {
+export async function restoreApp(
+  paths: AccessPaths,
+  idApp: number,
+  nowMs: number,
+): Promise<{ idApp: string; token: string }> {
   const { token, record } = newToken(nowMs);
   return changeAccessFile(paths, (access) => {
     const removed = access.removedApps?.find((app) => app.idApp === idApp);
     if (removed === undefined && access.apps.some((app) => app.idApp === idApp)) {
-      throw new AppError('conflict', `app ${idApp} is there: it was not removed`, { hint: `A further token comes from 'tributary app token ${idApp}'.` });
+      throw new AppError('conflict', `app ${idApp} is there: it was not removed`, {
+        hint: `A further token comes from 'tributary app token ${idApp}'.`,
+      });
     }
     if (removed === undefined) throw noSuchApp(access, idApp);
     const { removedAt: _, ...app } = removed;
-    const changed: AccessFile = { ...access, apps: [...access.apps, { ...app, tokens: [record] }], removedApps: access.removedApps?.filter((other) => other !== removed) ?? [] };
+    const changed: AccessFile = {
+      ...access,
+      apps: [...access.apps, { ...app, tokens: [record] }],
+      removedApps: access.removedApps?.filter((other) => other !== removed) ?? [],
+    };
     return { access: changed, answer: { idApp: String(idApp), token } };
   });
 }
 
 function noSuchUser({ nextIdUser }: Pick<AccessFile, 'nextIdUser'>, idUser: number): AppError {
   const what = idUser < nextIdUser ? `user ${idUser} was removed` : `there is no user ${idUser}`;
-  return new AppError('not_found', what, { hint: "'tributary user list' shows the users; 'tributary user add' adds one, under an id of its own." });
+  return new AppError('not_found', what, {
+    hint: "'tributary user list' shows the users; 'tributary user add' adds one, under an id of its own.",
+  });
 }
 
 /** Removes a user. `not_found`: there is none, or it was removed already. */
@@ -52,25 +75,32 @@ export async function removeUser(paths: AccessPaths, idUser: number): Promise<{ 
   return changeAccessFile(paths, (access) => {
     const user = access.users.find((candidate) => candidate.idUser === idUser);
     if (user === undefined) throw noSuchUser(access, idUser);
-    return { access: { ...access, users: access.users.filter((other) => other.idUser !== idUser) }, answer: { idUser: String(idUser), name: user.name } };
+    return {
+      access: { ...access, users: access.users.filter((other) => other.idUser !== idUser) },
+      answer: { idUser: String(idUser), name: user.name },
+    };
   });
 }
 
 /**
- * Gives a user a new secret, which is shown this once; the old one ends. `not_found`: there is no such user. `access_damaged`: the key
- * of the users' secrets is damaged or gone; where this user is the only one, a new key is made.
+ * Gives a user a new secret, which is shown this once; the old one ends. `not_found`: there is no such user.
+ * `access_damaged`: the key of the users' secrets is damaged or gone; where this user is the only one, a new key is
+ * made.
  */
 export async function renewSecret(paths: AccessPaths, idUser: number): Promise<{ idUser: string; secret: string }> {
   const before = readAccessFile(paths);
   if (!before.users.some((user) => user.idUser === idUser)) throw noSuchUser(before, idUser);
   const [witness] = before.users.filter((user) => user.idUser !== idUser);
   const key = witness === undefined ? await ensureSecretsKey(paths.keys) : getSecretsKey(paths.keys);
-  // Under another key than the other users' the secret would be lost when theirs is restored. Its own may be what is damaged.
+  // Under another key than the other users' the secret would be lost when theirs is restored. Its own may be what is
+  // damaged.
   if (witness !== undefined) openSecret(key, witness.sealedSecret, String(witness.idUser));
   const secret = createToken();
   return changeAccessFile(paths, (access) => {
     if (!access.users.some((user) => user.idUser === idUser)) throw noSuchUser(access, idUser);
-    const users = access.users.map((user) => (user.idUser === idUser ? { ...user, sealedSecret: sealSecret(key, secret, String(idUser)) } : user));
+    const users = access.users.map((user) =>
+      user.idUser === idUser ? { ...user, sealedSecret: sealSecret(key, secret, String(idUser)) } : user,
+    );
     return { access: { ...access, users }, answer: { idUser: String(idUser), secret } };
   });
 }

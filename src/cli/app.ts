@@ -18,7 +18,8 @@ const usages = {
 
 function parsePlatform(text: string | undefined): Platform {
   const platform = platforms.find((known) => known === text);
-  if (platform === undefined) throw new AppError('usage', `--platform must be one of ${platforms.join(', ')}, not '${text ?? ''}'`);
+  if (platform === undefined)
+    throw new AppError('usage', `--platform must be one of ${platforms.join(', ')}, not '${text ?? ''}'`);
   return platform;
 }
 
@@ -27,7 +28,13 @@ function nowOf(config: Config): number {
 }
 
 async function add(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const options = { platform: { type: 'string' }, title: { type: 'string' }, 'sdk-key': { type: 'string' }, account: { type: 'string' }, project: { type: 'string' } } as const;
+  const options = {
+    platform: { type: 'string' },
+    title: { type: 'string' },
+    'sdk-key': { type: 'string' },
+    account: { type: 'string' },
+    project: { type: 'string' },
+  } as const;
   const { values, positionals } = parseWords(args, ['ID'], options, usages.add);
   const app = {
     idApp: parseId(positionals[0], 'ID'),
@@ -49,7 +56,10 @@ async function token(args: readonly string[], { environment, answer, note }: Com
   if (values.revoke === undefined) return answer(await addAppToken(paths, idApp, nowOf(config)));
   const { tokens, ...revoked } = await revokeAppToken(paths, idApp, values.revoke);
   answer(revoked);
-  if (tokens.length === 0) note(`app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`);
+  if (tokens.length === 0)
+    note(
+      `app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`,
+    );
 }
 
 async function list(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {
@@ -58,7 +68,11 @@ async function list(args: readonly string[], { environment, answer, note }: Comm
   const apps = listApps(dataPaths(config.dataDir), values.removed === true);
   for (const app of apps) answer(app);
   // An earlier version took any key.
-  for (const { idApp, sdkKey } of apps) if (!isSdkKey(sdkKey)) note(`app ${idApp}: no SDKKey filter can name its SDK key, which has a comma or more than 255 characters; exports name the app by idApp`);
+  for (const { idApp, sdkKey } of apps)
+    if (!isSdkKey(sdkKey))
+      note(
+        `app ${idApp}: no SDKKey filter can name its SDK key, which has a comma or more than 255 characters; exports name the app by idApp`,
+      );
 }
 
 async function remove(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {
@@ -66,7 +80,9 @@ async function remove(args: readonly string[], { environment, answer, note }: Co
   const idApp = parseId(positionals[0], 'ID');
   const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
   answer(await removeApp(dataPaths(config.dataDir), idApp, nowOf(config)));
-  note(`imports of app ${idApp} are answered 403 from now on; its rows stay in the lake until 'tributary erase --app ${idApp}', and 'tributary app restore ${idApp}' brings it back`);
+  note(
+    `imports of app ${idApp} are answered 403 from now on; its rows stay in the lake until 'tributary erase --app ${idApp}', and 'tributary app restore ${idApp}' brings it back`,
+  );
 }
 
 async function restore(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
@@ -76,9 +92,17 @@ async function restore(args: readonly string[], { environment, answer }: Command
   answer(await restoreApp(dataPaths(config.dataDir), idApp, nowOf(config)));
 }
 
-const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<void>>> = { add, token, list, remove, restore };
+const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<void>>> = {
+  add,
+  token,
+  list,
+  remove,
+  restore,
+};
 
-/** `tributary app add|token|list|remove|restore`: registers apps, gives and ends their import tokens, takes apps back. */
+/**
+ * `tributary app add|token|list|remove|restore`: registers apps, gives and ends their import tokens, takes apps back.
+ */
 export const appCommand: Command = {
   name: 'app',
   usage: Object.values(usages).join('\n       '),
@@ -93,7 +117,10 @@ export const appCommand: Command = {
   ],
   async run([verb, ...args], context) {
     const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
-    if (run === undefined) throw new AppError('usage', `'app' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, { hint: `Usage: ${Object.values(usages).join(', ')}` });
+    if (run === undefined)
+      throw new AppError('usage', `'app' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, {
+        hint: `Usage: ${Object.values(usages).join(', ')}`,
+      });
     await run(args, context);
   },
 };

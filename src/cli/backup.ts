@@ -22,14 +22,25 @@ const usage = 'tributary backup DIR [--link] [--data DIR]';
 async function assertNoStream({ dataDir }: Config): Promise<void> {
   const { lake } = await readSnapshot(lakePaths(dataPaths(dataDir).lake).table);
   if (lake?.epoch === undefined || lake.restoredFrom !== undefined) return;
-  throw new AppError('broker_away', `the lake of ${dataDir} follows the stream ${lake.epoch.streamId}, and no broker is known that has it`, {
-    hint: 'Name the broker by TRIBUTARY_NATS_URL, or start the service, and repeat the backup.',
-    retryable: false,
-  });
+  throw new AppError(
+    'broker_away',
+    `the lake of ${dataDir} follows the stream ${lake.epoch.streamId}, and no broker is known that has it`,
+    {
+      hint: 'Name the broker by TRIBUTARY_NATS_URL, or start the service, and repeat the backup.',
+      retryable: false,
+    },
+  );
 }
 
-/** Finds the stream of a data folder: of the service that runs on it, of the broker that is named, or of the folder's own broker, which then runs for this. */
-function findStreamOf(config: Config, logger: Logger, { entry, environment, stop }: Pick<CommandContext, 'entry' | 'environment' | 'stop'>): BackupSource['withStream'] {
+/**
+ * Finds the stream of a data folder: of the service that runs on it, of the broker that is named, or of the folder's
+ * own broker, which then runs for this.
+ */
+function findStreamOf(
+  config: Config,
+  logger: Logger,
+  { entry, environment, stop }: Pick<CommandContext, 'entry' | 'environment' | 'stop'>,
+): BackupSource['withStream'] {
   const paths = dataPaths(config.dataDir);
   return async (work) => {
     // A service of the export role alone has no broker, and says nothing of the stream.
@@ -41,13 +52,17 @@ function findStreamOf(config: Config, logger: Logger, { entry, environment, stop
     }
     return buildWithClosers(logger, async (closers) => {
       try {
-        const isOwn = running === undefined ? config.natsUrl === undefined : running.processes.some(({ name }) => name === 'nats-server');
+        const isOwn =
+          running === undefined
+            ? config.natsUrl === undefined
+            : running.processes.some(({ name }) => name === 'nats-server');
         if (running === undefined && isOwn) {
           const broker = await startService({ config, roles: [], entry, environment, logger, signal: stop });
           closers.add('broker', () => broker.stop());
         }
         const { natsUrl: url = config.natsUrl, streamName = config.streamName } = find() ?? {};
-        if (url === undefined) throw new AppError('broker_away', 'the service ended while the backup began', { hint: 'Repeat the backup.' });
+        if (url === undefined)
+          throw new AppError('broker_away', 'the service ended while the backup began', { hint: 'Repeat the backup.' });
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());
         if (!(await hasStream(connection, streamName))) return await work(undefined);
@@ -78,7 +93,18 @@ export const backupCommand: Command = {
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
     const { dataDir } = config;
     const logger = createLogger(config.logLevel, { role: 'backup' });
-    const source = { dataDir, paths: dataPaths(dataDir), withStream: findStreamOf(config, logger, { entry, environment, stop }) };
-    answer(await makeBackup(source, path.resolve(positionals[0] ?? ''), { clock: createClock(config.clockOffsetSeconds), link: values.link === true, signal: stop, logger }));
+    const source = {
+      dataDir,
+      paths: dataPaths(dataDir),
+      withStream: findStreamOf(config, logger, { entry, environment, stop }),
+    };
+    answer(
+      await makeBackup(source, path.resolve(positionals[0] ?? ''), {
+        clock: createClock(config.clockOffsetSeconds),
+        link: values.link === true,
+        signal: stop,
+        logger,
+      }),
+    );
   },
 };

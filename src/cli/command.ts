@@ -48,15 +48,19 @@ type Options = NonNullable<ParseArgsConfig['options']>;
 const commonOptions = { data: { type: 'string' } } as const satisfies Options;
 
 /**
- * Joins an option and its value where the value begins with one dash: a token's prefix and a client's id may, and no option of
- * ours does.
+ * Joins an option and its value where the value begins with one dash: a token's prefix and a client's id may, and no
+ * option of ours does.
  */
 function joinDashedValues(args: readonly string[], options: Options): string[] {
   const joined: string[] = [];
   const end = args.indexOf('--');
   args.forEach((word, index) => {
     const before = joined.at(-1);
-    const isValue = /^-[^-]/.test(word) && (end === -1 || index < end) && before?.startsWith('--') === true && options[before.slice(2)]?.type === 'string';
+    const isValue =
+      /^-[^-]/.test(word) &&
+      (end === -1 || index < end) &&
+      before?.startsWith('--') === true &&
+      options[before.slice(2)]?.type === 'string';
     if (isValue) joined[joined.length - 1] = `${before}=${word}`;
     else joined.push(word);
   });
@@ -67,12 +71,24 @@ function joinDashedValues(args: readonly string[], options: Options): string[] {
  * Parses a command's words: `--name value`, `--name=value`, flags, and exactly the positional words named in `words`.
  * Anything else is a `usage` error that shows the command's usage. `--data` is in every command.
  */
-export function parseWords<O extends Options>(args: readonly string[], words: readonly string[], options: O, usage: string) {
+export function parseWords<O extends Options>(
+  args: readonly string[],
+  words: readonly string[],
+  options: O,
+  usage: string,
+) {
   try {
     const known = { ...commonOptions, ...options };
-    const parsed = parseArgs({ args: joinDashedValues(args, known), options: known, allowPositionals: true, strict: true });
+    const parsed = parseArgs({
+      args: joinDashedValues(args, known),
+      options: known,
+      allowPositionals: true,
+      strict: true,
+    });
     if (parsed.positionals.length !== words.length) {
-      throw new Error(words.length === 0 ? `unexpected word '${parsed.positionals[0]}'` : `expected ${words.join(' ')}`);
+      throw new Error(
+        words.length === 0 ? `unexpected word '${parsed.positionals[0]}'` : `expected ${words.join(' ')}`,
+      );
     }
     // An unset variable of a script (`--data "$DATA"`) must not fall back to a default.
     const emptyOption = Object.entries(parsed.values).find(([, value]) => value === '')?.[0];
@@ -88,17 +104,26 @@ export function parseWords<O extends Options>(args: readonly string[], words: re
 /** Parses a positive integer of the command line. */
 export function parseId(text: string | undefined, what: string): number {
   const value = text !== undefined && /^[1-9]\d{0,15}$/.test(text) ? Number(text) : Number.NaN;
-  if (!Number.isSafeInteger(value)) throw new AppError('usage', `${what} must be a positive integer, not '${text ?? ''}'`);
+  if (!Number.isSafeInteger(value))
+    throw new AppError('usage', `${what} must be a positive integer, not '${text ?? ''}'`);
   return value;
 }
 
 /**
- * The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). Every command
- * that touches a data folder comes through here, so that one which is not there is refused unless `use` says otherwise.
- * Errors: `config_invalid`, `not_found`; `data_format` when the data folder is one that this program must not touch.
+ * The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). Every
+ * command that touches a data folder comes through here, so that one which is not there is refused unless `use` says
+ * otherwise. Errors: `config_invalid`, `not_found`; `data_format` when the data folder is one that this program must
+ * not touch.
  */
-export function resolveConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>, use: DataFolderUse = 'existing'): Config {
-  const config = parseConfig({ ...environment, ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) });
+export function resolveConfig(
+  environment: Environment,
+  options: Readonly<Record<string, string | undefined>>,
+  use: DataFolderUse = 'existing',
+): Config {
+  const config = parseConfig({
+    ...environment,
+    ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)),
+  });
   assertDataFolder(config, use, options['TRIBUTARY_DATA_DIR'], environment);
   assertDataFormat(config.dataDir);
   return config;

@@ -6,9 +6,10 @@ import { AppError, isSystemError } from '../runtime/errors.ts';
  * What a command may do about a data folder that is not there.
  *
  * - `existing`: refuse. For whatever reads, and for changes to what must be there already: a mistyped path never looks
- *   like an empty service, and nothing is created beside it.
- * - `named`: make it where `--data` or TRIBUTARY_DATA_DIR names it, and refuse where it is only the default `./data`: in a
- *   wrong directory that would begin a second service.
+ * like an empty service, and nothing is created beside it.
+ * - `named`: make it where `--data` or TRIBUTARY_DATA_DIR names it, and refuse where it is only the default `./data`:
+ * in a
+ * wrong directory that would begin a second service.
  * - `any`: make it. `start` alone.
  */
 export type DataFolderUse = 'existing' | 'named' | 'any';
@@ -16,11 +17,17 @@ export type DataFolderUse = 'existing' | 'named' | 'any';
 /** Lists a folder; undefined when there is none. */
 function findNames(folder: string): readonly string[] | undefined {
   try {
-    if (!statSync(folder).isDirectory()) throw new AppError('usage', `${folder} is a file and no folder`, { hint: 'Name the data folder by --data.' });
+    if (!statSync(folder).isDirectory())
+      throw new AppError('usage', `${folder} is a file and no folder`, { hint: 'Name the data folder by --data.' });
     return readdirSync(folder);
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    if (isSystemError(error)) throw new AppError('disk', `the data folder ${folder} cannot be read`, { cause: error, hint: 'Run the command as the user that the service runs as.', retryable: false });
+    if (isSystemError(error))
+      throw new AppError('disk', `the data folder ${folder} cannot be read`, {
+        cause: error,
+        hint: 'Run the command as the user that the service runs as.',
+        retryable: false,
+      });
     throw error;
   }
 }
@@ -40,22 +47,37 @@ function isNamed(option: string | undefined, environment: Environment): boolean 
  * Refuses a data folder that is not there, as `use` says; creates nothing itself. `option` is the value of `--data`.
  * Errors: `not_found`; `usage` for a file; `disk` when it cannot be read.
  */
-export function assertDataFolder({ dataDir }: Config, use: DataFolderUse, option: string | undefined, environment: Environment): void {
+export function assertDataFolder(
+  { dataDir }: Config,
+  use: DataFolderUse,
+  option: string | undefined,
+  environment: Environment,
+): void {
   if (use === 'any') return;
   const names = findNames(dataDir);
   if (use === 'named') {
     if (names !== undefined || isNamed(option, environment)) return;
-    throw new AppError('not_found', `there is no data folder ${dataDir}`, { hint: 'Run the command where the service runs, or name the folder by --data or TRIBUTARY_DATA_DIR: a folder that is named is made.' });
+    throw new AppError('not_found', `there is no data folder ${dataDir}`, {
+      hint: 'Run the command where the service runs, or name the folder by --data or TRIBUTARY_DATA_DIR: a folder that is named is made.',
+    });
   }
   if (names !== undefined && holdsOurs(dataDir, names)) return;
-  throw new AppError('not_found', names === undefined ? `there is no data folder ${dataDir}` : `${dataDir} is no data folder: nothing of tributary is in it`, {
-    hint: "Name the folder by --data or TRIBUTARY_DATA_DIR; 'tributary start' and 'tributary app add' make a new one.",
-  });
+  throw new AppError(
+    'not_found',
+    names === undefined
+      ? `there is no data folder ${dataDir}`
+      : `${dataDir} is no data folder: nothing of tributary is in it`,
+    {
+      hint: "Name the folder by --data or TRIBUTARY_DATA_DIR; 'tributary start' and 'tributary app add' make a new one.",
+    },
+  );
 }
 
 /** Refuses a data folder that has no lake yet. Error: `not_found`. */
 export function assertLake(config: Config): void {
   const { lake } = dataPaths(config.dataDir);
   if (findNames(lake) !== undefined) return;
-  throw new AppError('not_found', `there is no lake in ${config.dataDir} yet`, { hint: "The first 'tributary start' makes it." });
+  throw new AppError('not_found', `there is no lake in ${config.dataDir} yet`, {
+    hint: "The first 'tributary start' makes it.",
+  });
 }

@@ -11,7 +11,12 @@ export const demoCommand: Command = {
   usage,
   summary: 'show the whole pipeline once, on made-up sessions or a file of events',
   async run(args, { environment, entry, print, stop }) {
-    const { values } = parseWords(args, [], { events: { type: 'string' }, count: { type: 'string' }, seed: { type: 'string' } }, usage);
+    const { values } = parseWords(
+      args,
+      [],
+      { events: { type: 'string' }, count: { type: 'string' }, seed: { type: 'string' } },
+      usage,
+    );
     return runDemo({
       entry,
       environment,

@@ -5,7 +5,8 @@ import { AppError } from '../runtime/errors.ts';
 import { parseId } from './command.ts';
 
 /** How `tributary erase` is called. */
-export const eraseUsage = 'tributary erase [--user ID] [--device ID] [--file FILE [--as user|device]] [--kind custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--now] [--data DIR]';
+export const eraseUsage =
+  'tributary erase [--user ID] [--device ID] [--file FILE [--as user|device]] [--kind custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--now] [--data DIR]';
 
 export const eraseOptions = {
   user: { type: 'string' },
@@ -58,20 +59,31 @@ function parseKind(kind: string | undefined): UserKind | undefined {
 }
 
 /** The apps named by `--app`, or all of `--account`, those that were removed too; undefined when neither is given. */
-function parseApps(app: string | undefined, account: string | undefined, listApps: () => readonly AccountOfApp[]): number[] | undefined {
+function parseApps(
+  app: string | undefined,
+  account: string | undefined,
+  listApps: () => readonly AccountOfApp[],
+): number[] | undefined {
   if (app !== undefined && account !== undefined) refuse('--app and --account exclude each other');
   if (app !== undefined) return [parseId(app, '--app')];
   if (account === undefined) return undefined;
   const idAccount = String(parseId(account, '--account'));
-  const apps = listApps().filter((each) => each.idAccount === idAccount).map(({ idApp }) => Number(idApp));
-  if (apps.length === 0) throw new AppError('not_found', `account ${idAccount} has no app`, { hint: "'tributary app list' names them." });
+  const apps = listApps()
+    .filter((each) => each.idAccount === idAccount)
+    .map(({ idApp }) => Number(idApp));
+  if (apps.length === 0)
+    throw new AppError('not_found', `account ${idAccount} has no app`, { hint: "'tributary app list' names them." });
   return apps;
 }
 
 /** Parses whose events to erase. Errors: `usage`, `not_found`. */
-export async function parseErasure({ user, device, app, account, kind, file, as = 'user' }: EraseWords, listApps: () => readonly AccountOfApp[]): Promise<ErasureTarget> {
+export async function parseErasure(
+  { user, device, app, account, kind, file, as = 'user' }: EraseWords,
+  listApps: () => readonly AccountOfApp[],
+): Promise<ErasureTarget> {
   if (as !== 'user' && as !== 'device') refuse(`--as must be user or device, not '${as}'`);
-  if (file !== undefined && (as === 'user' ? user : device) !== undefined) refuse(`--${as} and --file name the same kind of id: put them into the file`);
+  if (file !== undefined && (as === 'user' ? user : device) !== undefined)
+    refuse(`--${as} and --file name the same kind of id: put them into the file`);
   const ids = file === undefined ? undefined : await readIds(file);
   const users = ids !== undefined && as === 'user' ? ids : user === undefined ? undefined : [user];
   const devices = ids !== undefined && as === 'device' ? ids : device === undefined ? undefined : [device];
@@ -79,12 +91,21 @@ export async function parseErasure({ user, device, app, account, kind, file, as 
   if (userKind !== undefined && users === undefined) refuse('--kind says what kind of id --user or --file names');
   const apps = parseApps(app, account, listApps);
   // A whole account is not taken out by one word that was meant to narrow a person down.
-  if (users === undefined && devices === undefined && app === undefined) refuse("'erase' needs --user, --device, --file or --app");
-  return { ...(users === undefined ? {} : { users }), ...(userKind === undefined ? {} : { userKind }), ...(devices === undefined ? {} : { devices }), ...(apps === undefined ? {} : { apps }) };
+  if (users === undefined && devices === undefined && app === undefined)
+    refuse("'erase' needs --user, --device, --file or --app");
+  return {
+    ...(users === undefined ? {} : { users }),
+    ...(userKind === undefined ? {} : { userKind }),
+    ...(devices === undefined ? {} : { devices }),
+    ...(apps === undefined ? {} : { apps }),
+  };
 }
 
 function describeIds(ids: readonly string[]): string {
-  return `${ids.slice(0, named).map((id) => `'${id}'`).join(', ')}${ids.length > named ? ` and ${ids.length - named} more` : ''}`;
+  return `${ids
+    .slice(0, named)
+    .map((id) => `'${id}'`)
+    .join(', ')}${ids.length > named ? ` and ${ids.length - named} more` : ''}`;
 }
 
 /** The ids that stand for several things, by what is told apart. */
@@ -98,13 +119,25 @@ function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning)
  * Refuses ids that stand for several people: as ids of several kinds, or in the apps of several accounts. `12` of one
  * client's own numbering is somebody else than `12` of another's. Errors: `usage`, with the word that tells them apart.
  */
-export function assertOneMeaning(found: readonly UserMeaning[], target: ErasureTarget, listApps: () => readonly AccountOfApp[]): void {
+export function assertOneMeaning(
+  found: readonly UserMeaning[],
+  target: ErasureTarget,
+  listApps: () => readonly AccountOfApp[],
+): void {
   if (target.apps === undefined) {
     const accounts = new Map(listApps().map(({ idApp, idAccount }) => [Number(idApp), idAccount]));
     const several = findAmbiguous(found, ({ idApp }) => accounts.get(idApp) ?? `the account of app ${idApp}`);
-    if (several.length > 0) throw new AppError('usage', `${describeIds(several)} stands in events of several accounts: nothing was erased`, { hint: 'Name the account by --account, or the app by --app.' });
+    if (several.length > 0)
+      throw new AppError('usage', `${describeIds(several)} stands in events of several accounts: nothing was erased`, {
+        hint: 'Name the account by --account, or the app by --app.',
+      });
   }
   if (target.userKind !== undefined) return;
   const several = findAmbiguous(found, ({ kind }) => kind);
-  if (several.length > 0) throw new AppError('usage', `${describeIds(several)} stands in events as user ids of several kinds (${[...new Set(found.map(({ kind }) => kind))].join(', ')}): nothing was erased`, { hint: 'Name the kind by --kind.' });
+  if (several.length > 0)
+    throw new AppError(
+      'usage',
+      `${describeIds(several)} stands in events as user ids of several kinds (${[...new Set(found.map(({ kind }) => kind))].join(', ')}): nothing was erased`,
+      { hint: 'Name the kind by --kind.' },
+    );
 }

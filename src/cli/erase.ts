@@ -19,7 +19,10 @@ import { openPublisher } from '../stream/publisher.ts';
 import { parseWords, resolveConfig, type Command } from './command.ts';
 import { assertOneMeaning, eraseOptions, eraseUsage as usage, parseErasure } from './erase-words.ts';
 
-/** The engine's part of the memory that the setting allows the process: the rest is for the program and what the engine does not count. */
+/**
+ * The engine's part of the memory that the setting allows the process: the rest is for the program and what the engine
+ * does not count.
+ */
 function engineLimits({ duckdbMemoryMb }: Config): { memoryMb: number; threads: number } {
   return { memoryMb: Math.max(128, Math.ceil(duckdbMemoryMb / 2)), threads: duckdbMemoryMb < 1024 ? 1 : 2 };
 }
@@ -29,7 +32,10 @@ async function lookThrough(config: Config, target: ErasureTarget): Promise<Erasu
   const { lake: lakeDir } = dataPaths(config.dataDir);
   const engine = await openCommandEngine(lakeDir, engineLimits(config));
   try {
-    const table = await openTable(lakePaths(lakeDir).table, { clock: createClock(config.clockOffsetSeconds), crashPoint: noCrashPoint });
+    const table = await openTable(lakePaths(lakeDir).table, {
+      clock: createClock(config.clockOffsetSeconds),
+      crashPoint: noCrashPoint,
+    });
     return await surveyErasure({ table, lakeDir, duckdb: engine.duckdb, crashPoint: noCrashPoint }, target);
   } finally {
     await engine.close();
@@ -37,8 +43,8 @@ async function lookThrough(config: Config, target: ErasureTarget): Promise<Erasu
 }
 
 /**
- * `tributary erase`: removes the events of users, of devices or of an app (of several named, those that match all) for good.
- * With the service stopped, it runs its own broker and compactor for as long as it takes.
+ * `tributary erase`: removes the events of users, of devices or of an app (of several named, those that match all) for
+ * good. With the service stopped, it runs its own broker and compactor for as long as it takes.
  */
 export const eraseCommand: Command = {
   name: 'erase',
@@ -70,9 +76,15 @@ export const eraseCommand: Command = {
       assertOneMeaning(survey.meanings, target, listAllApps);
       const { rows, failedEvents, filesToRewrite } = survey;
       if (isDry) return answer({ dryRun: true, rows, failedEvents, filesToRewrite });
-      const history = values.now === true ? 'now, and whoever still reads ends with an error' : `at ${new Date(clock.nowMs() + retentionMs).toISOString()}`;
-      note(`${rows} events in ${filesToRewrite} files and ${failedEvents} failed events match, and what still waits in the stream. They are removed for good; the lake's history before this moment goes with them, ${history}.`);
-      if (!(await confirm?.('Erase them?'))) throw new AppError('usage', 'nothing was erased', { hint: 'Answer yes, or pass --yes.' });
+      const history =
+        values.now === true
+          ? 'now, and whoever still reads ends with an error'
+          : `at ${new Date(clock.nowMs() + retentionMs).toISOString()}`;
+      note(
+        `${rows} events in ${filesToRewrite} files and ${failedEvents} failed events match, and what still waits in the stream. They are removed for good; the lake's history before this moment goes with them, ${history}.`,
+      );
+      if (!(await confirm?.('Erase them?')))
+        throw new AppError('usage', 'nothing was erased', { hint: 'Answer yes, or pass --yes.' });
     }
 
     const closers = await buildWithClosers(logger, async (opened) => {
@@ -84,19 +96,41 @@ export const eraseCommand: Command = {
       }
       const running = readServiceStates(run).find((state) => state.natsUrl !== undefined);
       const url = config.natsUrl ?? running?.natsUrl;
-      if (url === undefined) throw new AppError('broker_away', 'cannot find the broker of the running service', { hint: 'Name it by TRIBUTARY_NATS_URL.' });
+      if (url === undefined)
+        throw new AppError('broker_away', 'cannot find the broker of the running service', {
+          hint: 'Name it by TRIBUTARY_NATS_URL.',
+        });
       const connection = await openConnection({ url, name: 'tributary erase', logger });
       opened.add('stream', () => connection.close());
-      const guard = await openGuard(connection, { streamName: running?.streamName ?? config.streamName, claimFile: claim, logger });
+      const guard = await openGuard(connection, {
+        streamName: running?.streamName ?? config.streamName,
+        claimFile: claim,
+        logger,
+      });
       opened.add('stream guard', () => guard.stop());
       const engine = await openCommandEngine(lakeDir, engineLimits(config));
       opened.add('duckdb', () => engine.close());
       const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
       const storeDir = config.natsUrl === undefined ? { storeDir: path.join(nats, 'store') } : {};
-      const dependencies = { table, lakeDir, duckdb: engine.duckdb, publisher: openPublisher(connection, guard), clock, crashPoint: noCrashPoint, signal: stop, ...storeDir };
-      const erased = await eraseEvents(dependencies, target, { retentionMs, now: values.now === true, assertMeant: (found) => assertOneMeaning(found, target, listAllApps) });
+      const dependencies = {
+        table,
+        lakeDir,
+        duckdb: engine.duckdb,
+        publisher: openPublisher(connection, guard),
+        clock,
+        crashPoint: noCrashPoint,
+        signal: stop,
+        ...storeDir,
+      };
+      const erased = await eraseEvents(dependencies, target, {
+        retentionMs,
+        now: values.now === true,
+        assertMeant: (found) => assertOneMeaning(found, target, listAllApps),
+      });
       // An export may have begun to read just before.
-      const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();
+      const reportsEndBy = new Date(
+        clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000,
+      ).toISOString();
       answer({ ...erased, reportsEndBy });
       return opened;
     });

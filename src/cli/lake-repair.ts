@@ -9,7 +9,10 @@ export async function runLakeRepair(config: Config, acceptsLoss: boolean): Promi
   const { lake: lakeDir } = dataPaths(config.dataDir);
   const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 2 });
   try {
-    return await repairLake({ lakeDir, duckdb: engine.duckdb, clock: createClock(config.clockOffsetSeconds), crashPoint: noCrashPoint }, acceptsLoss);
+    return await repairLake(
+      { lakeDir, duckdb: engine.duckdb, clock: createClock(config.clockOffsetSeconds), crashPoint: noCrashPoint },
+      acceptsLoss,
+    );
   } finally {
     await engine.close();
   }

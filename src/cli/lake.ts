@@ -21,9 +21,9 @@ const advice =
   "restore missing and damaged files from a backup, under the same paths; 'tributary lake repair' undoes what another engine has committed (foreign_commit); an orphan_file says itself what to do with it";
 
 /**
- * `tributary lake check|log|files|stats`: reads the lake, whether the service runs or not. `check` exits 1 when something is wrong.
- * `tributary lake snapshot` prints the SQL of its views (lake-snapshot.ts).
- * `tributary lake repair` mends it, and exits 1 when files are missing that only a backup can bring back.
+ * `tributary lake check|log|files|stats`: reads the lake, whether the service runs or not. `check` exits 1 when
+ * something is wrong. `tributary lake snapshot` prints the SQL of its views (lake-snapshot.ts). `tributary lake repair`
+ * mends it, and exits 1 when files are missing that only a backup can bring back.
  */
 export const lakeCommand: Command = {
   name: 'lake',
@@ -38,7 +38,12 @@ export const lakeCommand: Command = {
     'snapshot       the SQL of the views over the lake; --root: where its reader finds the lake',
   ],
   async run([verb, ...args], { environment, answer, print, note }) {
-    const { values } = parseWords(args, [], { limit: { type: 'string' }, 'accept-loss': { type: 'boolean' }, root: { type: 'string' } }, usage);
+    const { values } = parseWords(
+      args,
+      [],
+      { limit: { type: 'string' }, 'accept-loss': { type: 'boolean' }, root: { type: 'string' } },
+      usage,
+    );
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
     assertLake(config);
     const lakeDir = dataPaths(config.dataDir).lake;
@@ -53,7 +58,10 @@ export const lakeCommand: Command = {
         const { runLakeRepair } = await import('./lake-repair.ts');
         const repair = await runLakeRepair(config, values['accept-loss'] === true);
         answer(repair);
-        if (repair.missing.length > 0) note("files that the table names are missing: put them back from a backup, or, when there is none, run 'tributary lake repair --accept-loss'");
+        if (repair.missing.length > 0)
+          note(
+            "files that the table names are missing: put them back from a backup, or, when there is none, run 'tributary lake repair --accept-loss'",
+          );
         return repair.missing.length === 0 ? 0 : 1;
       }
       case 'log':
@@ -61,7 +69,8 @@ export const lakeCommand: Command = {
         return 0;
       case 'files': {
         const { files } = await readSnapshot(lakePaths(lakeDir).table);
-        for (const { path, sizeBytes, numRecords, young, minValues, maxValues } of files) answer({ path, sizeBytes, numRecords, young, minValues, maxValues });
+        for (const { path, sizeBytes, numRecords, young, minValues, maxValues } of files)
+          answer({ path, sizeBytes, numRecords, young, minValues, maxValues });
         return 0;
       }
       case 'snapshot': {
@@ -73,7 +82,9 @@ export const lakeCommand: Command = {
         answer(await readLakeStats(lakeDir));
         return 0;
       default:
-        throw new AppError('usage', `'lake' takes check, log, files, stats, snapshot or repair, not '${verb ?? ''}'`, { hint: `Usage: ${usage}` });
+        throw new AppError('usage', `'lake' takes check, log, files, stats, snapshot or repair, not '${verb ?? ''}'`, {
+          hint: `Usage: ${usage}`,
+        });
     }
   },
 };

@@ -10,7 +10,9 @@ import { parseWords, type Command } from './command.ts';
 
 const usage = 'tributary restore DIR --data NEW';
 
-/** `tributary restore DIR --data NEW`: makes a new data folder of the backup in DIR, with every event of it in the lake. */
+/**
+ * `tributary restore DIR --data NEW`: makes a new data folder of the backup in DIR, with every event of it in the lake.
+ */
 export const restoreCommand: Command = {
   name: 'restore',
   usage,
@@ -22,7 +24,8 @@ export const restoreCommand: Command = {
   async run(args, { environment, answer, stop }) {
     const { values, positionals } = parseWords(args, ['DIR'], {}, usage);
     // The folder of the environment is the one in use.
-    if (values.data === undefined) throw new AppError('usage', "'restore' needs --data with a new folder", { hint: `Usage: ${usage}` });
+    if (values.data === undefined)
+      throw new AppError('usage', "'restore' needs --data with a new folder", { hint: `Usage: ${usage}` });
     // A folder that another restore has left unfinished is refused by every other command.
     const config = parseConfig({ ...environment, TRIBUTARY_DATA_DIR: values.data });
     const { dataDir } = config;
@@ -32,7 +35,15 @@ export const restoreCommand: Command = {
     // Before anything is copied: a restore may take hours.
     const groupId = config.lakeGroup === undefined ? undefined : await resolveLakeGroup(config.lakeGroup);
     const { flushMaxBytes, flushMaxRows, sealMaxBytes, retentionMs, duckdbMemoryMb } = config;
-    const options = { lakeDir: paths.lake, spoolDir: path.join(paths.spool, 'restore'), flushMaxBytes, flushMaxRows, sealMaxBytes, retentionMs, duckdbMemoryMb };
+    const options = {
+      lakeDir: paths.lake,
+      spoolDir: path.join(paths.spool, 'restore'),
+      flushMaxBytes,
+      flushMaxRows,
+      sealMaxBytes,
+      retentionMs,
+      duckdbMemoryMb,
+    };
     answer(
       await restoreBackup(path.resolve(positionals[0] ?? ''), dataDir, {
         completeLake: async ({ lakeVersion, madeAt }, tail) => {

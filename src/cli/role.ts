@@ -8,7 +8,9 @@ import { runRoleProcess } from '../runtime/processes/role-process.ts';
 import { roles } from '../service/service-options.ts';
 import type { Command } from './command.ts';
 
-/** `tributary role ROLE`: what a child of the supervisor runs. Internal: it needs the supervisor's channel and settings. */
+/**
+ * `tributary role ROLE`: what a child of the supervisor runs. Internal: it needs the supervisor's channel and settings.
+ */
 export const roleCommand: Command = {
   name: 'role',
   usage: 'tributary role ROLE',
@@ -17,7 +19,10 @@ export const roleCommand: Command = {
     const role = roles.find((known) => known === name);
     if (role === undefined) throw new AppError('usage', `'role' takes ${roles.join(', ')}, not '${name ?? ''}'`);
     const config = parseConfig(environment);
-    if (environment['TRIBUTARY_FOLDERS'] === undefined) throw new AppError('usage', "'role' is what the service runs its processes with", { hint: "Use 'tributary start --role ROLE'." });
+    if (environment['TRIBUTARY_FOLDERS'] === undefined)
+      throw new AppError('usage', "'role' is what the service runs its processes with", {
+        hint: "Use 'tributary start --role ROLE'.",
+      });
     const logger = createLogger(config.logLevel, { role });
     const metrics = createMetrics();
     const folders = JSON.parse(environment['TRIBUTARY_FOLDERS']) as FolderIds;

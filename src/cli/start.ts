@@ -12,7 +12,8 @@ function parseRoles(text: string | undefined): readonly Role[] {
   if (text === undefined) return roles;
   const named = text.split(',');
   const unknown = named.find((name) => !roles.includes(name as Role));
-  if (unknown !== undefined) throw new AppError('usage', `--role takes ${roles.join(', ')}, not '${unknown}'`, { hint: `Usage: ${usage}` });
+  if (unknown !== undefined)
+    throw new AppError('usage', `--role takes ${roles.join(', ')}, not '${unknown}'`, { hint: `Usage: ${usage}` });
   return roles.filter((role) => named.includes(role));
 }
 
@@ -22,8 +23,17 @@ async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): P
     return await startService({ ...options, signal: stop });
   } catch (error) {
     // Ctrl-C reaches the children as well: what they then say of their start is of no interest.
-    if (!stop.aborted) throw isAppError(error) ? error : new AppError('start_failed', `the service did not start: ${describeError(error)}`, { cause: error, hint: `See whether ${options.config.dataDir} can be read and written, and whether its disk has room.` });
-    options.logger.info({ reason: isAppError(error, 'stopping') ? undefined : describeError(error) }, 'service stopped while it started');
+    if (!stop.aborted)
+      throw isAppError(error)
+        ? error
+        : new AppError('start_failed', `the service did not start: ${describeError(error)}`, {
+            cause: error,
+            hint: `See whether ${options.config.dataDir} can be read and written, and whether its disk has room.`,
+          });
+    options.logger.info(
+      { reason: isAppError(error, 'stopping') ? undefined : describeError(error) },
+      'service stopped while it started',
+    );
     return undefined;
   }
 }
@@ -41,17 +51,30 @@ export const startCommand: Command = {
     'Prints one line when it is ready. SIGTERM drains it, a second signal forces it.',
   ],
   async run(args, { environment, entry, answer, stop, force }) {
-    const options = { role: { type: 'string' }, 's2s-port': { type: 'string' }, 'api-port': { type: 'string' }, host: { type: 'string' } } as const;
+    const options = {
+      role: { type: 'string' },
+      's2s-port': { type: 'string' },
+      'api-port': { type: 'string' },
+      host: { type: 'string' },
+    } as const;
     const { values } = parseWords(args, [], options, usage);
-    const config = resolveConfig(environment, {
-      TRIBUTARY_DATA_DIR: values.data,
-      TRIBUTARY_S2S_PORT: values['s2s-port'],
-      TRIBUTARY_API_PORT: values['api-port'],
-      TRIBUTARY_HOST: values.host,
-    }, 'any');
+    const config = resolveConfig(
+      environment,
+      {
+        TRIBUTARY_DATA_DIR: values.data,
+        TRIBUTARY_S2S_PORT: values['s2s-port'],
+        TRIBUTARY_API_PORT: values['api-port'],
+        TRIBUTARY_HOST: values.host,
+      },
+      'any',
+    );
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
-    for (const { variable, probably } of findUnknownSettings(environment)) logger.warn({ variable, probably }, 'unknown setting is ignored');
-    const service = await startUnlessStopped({ config, roles: parseRoles(values.role), entry, environment, logger, withOps: true, setsLakeAccess: true }, stop);
+    for (const { variable, probably } of findUnknownSettings(environment))
+      logger.warn({ variable, probably }, 'unknown setting is ignored');
+    const service = await startUnlessStopped(
+      { config, roles: parseRoles(values.role), entry, environment, logger, withOps: true, setsLakeAccess: true },
+      stop,
+    );
     if (service === undefined) return;
     force.addEventListener('abort', () => service.force());
     const { s2s, api, ops } = service;

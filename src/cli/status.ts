@@ -28,18 +28,26 @@ async function readStream(natsUrl: string, streamName: string): Promise<StreamSt
   }
 }
 
-/** The lake's totals from the newest commit of its log, and what is wrong with it. `position` is the last stream sequence the lake has. */
+/**
+ * The lake's totals from the newest commit of its log, and what is wrong with it. `position` is the last stream
+ * sequence the lake has.
+ */
 async function readLake(lakeDir: string, nowMs: number) {
   const { version, files, lake, foreign } = await readSnapshot(lakePaths(lakeDir).table);
   const availableAtMs = lake?.availableAtMs ?? 0;
-  const problems = [...(foreign === undefined ? [] : [describeForeign(foreign)]), ...(isClockBehind(availableAtMs, nowMs) ? [describeClock(availableAtMs, nowMs)] : [])];
+  const problems = [
+    ...(foreign === undefined ? [] : [describeForeign(foreign)]),
+    ...(isClockBehind(availableAtMs, nowMs) ? [describeClock(availableAtMs, nowMs)] : []),
+  ];
   const answer = {
     version,
     files: files.length,
     youngFiles: files.filter((file) => file.young).length,
     bytes: files.reduce((sum, file) => sum + file.sizeBytes, 0),
     rows: files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0),
-    /** The stream that the position is in: after a new one was made, until the compactor has seen it, the one before. */
+    /**
+     * The stream that the position is in: after a new one was made, until the compactor has seen it, the one before.
+     */
     streamId: lake?.epoch?.streamId,
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
@@ -48,7 +56,10 @@ async function readLake(lakeDir: string, nowMs: number) {
   return { answer, problems };
 }
 
-/** Sealed files that wait to be replaced, and what erasures wait for beside it: history to be dropped once its readers have had the retention. */
+/**
+ * Sealed files that wait to be replaced, and what erasures wait for beside it: history to be dropped once its readers
+ * have had the retention.
+ */
 async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake: LakeState | undefined) {
   const { forgetBefore = 0, forgetAtMs = 0 } = lake ?? {};
   const filesToReplace = files.filter((file) => file.replaces !== undefined).length;
@@ -61,7 +72,12 @@ async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake
 }
 
 /** Reads one part of the answer; what cannot be read becomes a problem instead of ending the command. */
-async function attempt<T>(problems: Problem[], what: string, todo: string, read: () => Promise<T>): Promise<T | undefined> {
+async function attempt<T>(
+  problems: Problem[],
+  what: string,
+  todo: string,
+  read: () => Promise<T>,
+): Promise<T | undefined> {
   try {
     return await read();
   } catch (error) {
@@ -76,8 +92,8 @@ function describeService({ pid, startedAt, s2s, api, processes, facts }: Service
 }
 
 /**
- * `tributary status`: processes, stream, lag, lake and job totals, what is wrong and what to do, what to look at (notices).
- * Works with the service running or stopped; exits 1 when something is wrong.
+ * `tributary status`: processes, stream, lag, lake and job totals, what is wrong and what to do, what to look at
+ * (notices). Works with the service running or stopped; exits 1 when something is wrong.
  */
 export const statusCommand: Command = {
   name: 'status',
@@ -91,7 +107,11 @@ export const statusCommand: Command = {
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();
     const problems = services.flatMap((service) => findProblems(service, nowMs));
     for (const lost of listLostServices(paths.run)) {
-      problems.push({ what: `the service of pid ${lost.pid} ended without being stopped; it was last seen at ${lost.writtenAt}`, since: lost.writtenAt, todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why." });
+      problems.push({
+        what: `the service of pid ${lost.pid} ended without being stopped; it was last seen at ${lost.writtenAt}`,
+        since: lost.writtenAt,
+        todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why.",
+      });
     }
 
     // An external broker keeps events while the service is stopped.
@@ -100,16 +120,36 @@ export const statusCommand: Command = {
     const todo = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
       ? 'Wait a moment: nats-server is restarted by itself.'
       : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
-    const stream = natsUrl === undefined ? undefined : await attempt(problems, 'the stream cannot be read', todo, () => readStream(natsUrl, onStream?.streamName ?? config.streamName));
-    const readOut = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () => readLake(paths.lake, nowMs));
+    const stream =
+      natsUrl === undefined
+        ? undefined
+        : await attempt(problems, 'the stream cannot be read', todo, () =>
+            readStream(natsUrl, onStream?.streamName ?? config.streamName),
+          );
+    const readOut = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () =>
+      readLake(paths.lake, nowMs),
+    );
     const lake = readOut?.answer;
     // A running compactor reports the same, with figures of its own.
-    problems.push(...(readOut?.problems ?? []).filter(({ todo: step }) => !problems.some((known) => known.todo === step)));
-    const exports = await attempt(problems, 'the exports cannot be read', 'See whether the data folder is readable.', () => summarizeReports(paths.reports));
+    problems.push(
+      ...(readOut?.problems ?? []).filter(({ todo: step }) => !problems.some((known) => known.todo === step)),
+    );
+    const exports = await attempt(
+      problems,
+      'the exports cannot be read',
+      'See whether the data folder is readable.',
+      () => summarizeReports(paths.reports),
+    );
     answer({
       running: services.length > 0,
       services: services.map(describeService),
-      stream: stream === undefined ? undefined : { ...stream, lagMessages: Math.max(0, stream.lastSequence - (lake?.streamId === stream.id ? lake.position : 0)) },
+      stream:
+        stream === undefined
+          ? undefined
+          : {
+              ...stream,
+              lagMessages: Math.max(0, stream.lastSequence - (lake?.streamId === stream.id ? lake.position : 0)),
+            },
       lake,
       exports,
       problems,

@@ -13,7 +13,11 @@ const usages = {
 } as const;
 
 async function add(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const options = { account: { type: 'string' }, 'no-export': { type: 'boolean' }, 'max-exports': { type: 'string' } } as const;
+  const options = {
+    account: { type: 'string' },
+    'no-export': { type: 'boolean' },
+    'max-exports': { type: 'string' },
+  } as const;
   const { values, positionals } = parseWords(args, ['NAME'], options, usages.add);
   const user = {
     name: positionals[0] ?? '',
@@ -45,7 +49,12 @@ async function secret(args: readonly string[], { environment, answer }: CommandC
   answer(await renewSecret(dataPaths(config.dataDir), idUser));
 }
 
-const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<void>>> = { add, list, remove, secret };
+const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<void>>> = {
+  add,
+  list,
+  remove,
+  secret,
+};
 
 /** `tributary user add|list|remove|secret`: the users of the export area; a secret is shown once. */
 export const userCommand: Command = {
@@ -59,7 +68,10 @@ export const userCommand: Command = {
   ],
   async run([verb, ...args], context) {
     const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
-    if (run === undefined) throw new AppError('usage', `'user' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, { hint: `Usage: ${Object.values(usages).join(', ')}` });
+    if (run === undefined)
+      throw new AppError('usage', `'user' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, {
+        hint: `Usage: ${Object.values(usages).join(', ')}`,
+      });
     await run(args, context);
   },
 };

@@ -6,7 +6,9 @@ import type { Compact } from './compact.ts';
 const retryEveryMs = 1000;
 
 /** Starts, or returns the error that another engine's commit is. */
-async function tryStart(start: () => Promise<Compact>): Promise<{ readonly compact: Compact } | { readonly foreign: AppError }> {
+async function tryStart(
+  start: () => Promise<Compact>,
+): Promise<{ readonly compact: Compact } | { readonly foreign: AppError }> {
   try {
     return { compact: await start() };
   } catch (error) {

@@ -14,11 +14,19 @@ const secondsBuckets = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
 /** Registers the compactor's metrics. */
 export function createCompactMetrics(metrics: Metrics): CompactMetrics {
-  const events = metrics.counter('compact_events_total', 'Events taken from the stream, by what became of them.', ['outcome']);
+  const events = metrics.counter('compact_events_total', 'Events taken from the stream, by what became of them.', [
+    'outcome',
+  ]);
   const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet written, by step.', ['step']);
-  const flushSeconds = metrics.histogram('compact_flush_seconds', 'Time from a gathered batch to its commit and purge.', secondsBuckets);
+  const flushSeconds = metrics.histogram(
+    'compact_flush_seconds',
+    'Time from a gathered batch to its commit and purge.',
+    secondsBuckets,
+  );
   const sealSeconds = metrics.histogram('compact_seal_seconds', 'Time of a seal.', secondsBuckets);
-  const faults = metrics.counter('compact_stream_faults_total', 'Faults of the stream that began a new epoch.', ['fault']);
+  const faults = metrics.counter('compact_stream_faults_total', 'Faults of the stream that began a new epoch.', [
+    'fault',
+  ]);
   return {
     flushed(flushed, durationMs) {
       events.inc({ outcome: 'stored' }, flushed.rows);

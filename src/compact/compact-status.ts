@@ -49,24 +49,34 @@ export function createTrouble(clock: Clock, lasting = lastingMs): Trouble {
     clear() {
       trouble = undefined;
     },
-    find: () => (trouble === undefined || performance.now() - trouble.begunMs < lasting ? undefined : { since: trouble.since, error: trouble.error }),
+    find: () =>
+      trouble === undefined || performance.now() - trouble.begunMs < lasting
+        ? undefined
+        : { since: trouble.since, error: trouble.error },
   };
 }
 
 const faultTodo =
   "Look for the cause in nats-server's log and on its disk, and let clients send again what they sent before that time: what carries the same Idempotency-Key is stored once.";
-const restoredTodo = 'Let clients send again what they sent since that backup was made: what carries the same Idempotency-Key is stored once.';
+const restoredTodo =
+  'Let clients send again what they sent since that backup was made: what carries the same Idempotency-Key is stored once.';
 
 function describeTrouble(trouble: Trouble | undefined, what: string, todo: string): Problem[] {
   const found = trouble?.find();
-  return found === undefined ? [] : [{ what: `${what} since ${found.since}: ${found.error}`, todo, since: found.since }];
+  return found === undefined
+    ? []
+    : [{ what: `${what} since ${found.since}: ${found.error}`, todo, since: found.since }];
 }
 
 /**
- * The facts that the compactor reports for the service's status. `problems` are what keeps it from its work, so that the
- * service is not ready; `notices` are what an operator should look at while everything works.
+ * The facts that the compactor reports for the service's status. `problems` are what keeps it from its work, so that
+ * the service is not ready; `notices` are what an operator should look at while everything works.
  */
-export function compactFacts(table: Table, { faults, damages, clockProblems }: SeenFacts, troubles: { readonly flush: Trouble; readonly upkeep: readonly Problem[] }): Readonly<Record<string, unknown>> {
+export function compactFacts(
+  table: Table,
+  { faults, damages, clockProblems }: SeenFacts,
+  troubles: { readonly flush: Trouble; readonly upkeep: readonly Problem[] },
+): Readonly<Record<string, unknown>> {
   const { totals, epoch } = table.lake();
   const { version, files } = table.state();
   const foreign = table.foreign();
@@ -74,7 +84,11 @@ export function compactFacts(table: Table, { faults, damages, clockProblems }: S
     ...clockProblems,
     ...(foreign === undefined ? [] : [describeForeign(foreign)]),
     // What another engine has done is told once, and is what the loop waits for.
-    ...describeTrouble(foreign === undefined ? troubles.flush : undefined, 'events have not come from the stream into the lake', 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.'),
+    ...describeTrouble(
+      foreign === undefined ? troubles.flush : undefined,
+      'events have not come from the stream into the lake',
+      'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.',
+    ),
     ...troubles.upkeep,
   ];
   const notices = [
@@ -82,10 +96,26 @@ export function compactFacts(table: Table, { faults, damages, clockProblems }: S
       what: `at ${at}: ${faultExplanations[fault]}${backupOf === undefined ? '' : ` (the backup was made at ${backupOf})`}`,
       todo: fault === 'restored' ? restoredTodo : faultTodo,
     })),
-    ...damages.map((damage) => ({ what: `events under a key that this file has are stored again when they are sent again: ${damage}`, todo: "Run 'tributary lake check', restore the file from a copy, and start again." })),
+    ...damages.map((damage) => ({
+      what: `events under a key that this file has are stored again when they are sent again: ${damage}`,
+      todo: "Run 'tributary lake check', restore the file from a copy, and start again.",
+    })),
     ...(totals.failed === 0
       ? []
-      : [{ what: `events that could not be written to the lake are kept: ${totals.failed}`, todo: "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right." }]),
+      : [
+          {
+            what: `events that could not be written to the lake are kept: ${totals.failed}`,
+            todo: "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right.",
+          },
+        ]),
   ];
-  return { version, ...totals, position: epoch?.position ?? 0, files: files.size, streamFaults: faults.slice(-newestFaults), problems, notices };
+  return {
+    version,
+    ...totals,
+    position: epoch?.position ?? 0,
+    files: files.size,
+    streamFaults: faults.slice(-newestFaults),
+    problems,
+    notices,
+  };
 }

@@ -54,7 +54,10 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const { logger, clock } = dependencies;
   const crashPoint = dependencies.crashPoint ?? noCrashPoint;
   const paths = lakePaths(options.lakeDir);
-  const lock = options.withoutLock === true ? undefined : await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
+  const lock =
+    options.withoutLock === true
+      ? undefined
+      : await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
   closers.add('compactor lock', () => lock?.release());
   const assertFolder = (): void => lock?.assertHeld();
   const removeSpool = (): Promise<void> => rm(options.spoolDir, { recursive: true, force: true });
@@ -69,7 +72,11 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
 
   const counted = createCompactMetrics(dependencies.metrics);
   const trouble = createTrouble(clock);
-  const duckdb = await openDuckdb({ memoryMb: engineMemoryMb(options.duckdbMemoryMb), threads: 2, tempDir: path.join(options.spoolDir, 'flush') });
+  const duckdb = await openDuckdb({
+    memoryMb: engineMemoryMb(options.duckdbMemoryMb),
+    threads: 2,
+    tempDir: path.join(options.spoolDir, 'flush'),
+  });
   closers.add('duckdb', () => duckdb.close());
   const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, assertFolder }, options);
   closers.add('upkeep', () => upkeep.stop());
@@ -83,9 +90,20 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     logger.error({ fault, ...figures }, faultExplanations[fault]);
     counted.streamFault(fault);
     const { backupOf } = figures;
-    faults.push({ fault, at: new Date(clock.nowMs()).toISOString(), ...(typeof backupOf === 'string' ? { backupOf } : {}) });
+    faults.push({
+      fault,
+      at: new Date(clock.nowMs()).toISOString(),
+      ...(typeof backupOf === 'string' ? { backupOf } : {}),
+    });
   };
-  const streamEnd = await watchStreamEnd({ reader: dependencies.reader, file: paths.streamEnd, position: () => table.lake().epoch?.position ?? 0, assertFolder, alarm: tell, logger: dependencies.logger });
+  const streamEnd = await watchStreamEnd({
+    reader: dependencies.reader,
+    file: paths.streamEnd,
+    position: () => table.lake().epoch?.position ?? 0,
+    assertFolder,
+    alarm: tell,
+    logger: dependencies.logger,
+  });
   closers.add('stream end', () => streamEnd.stop());
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     streamEnd.reset();
@@ -102,16 +120,40 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     }
   };
   const keys = await openRecentKeys({ duckdb, table, onDamage });
-  const loop: Loop = { table, duckdb, keys, failedDir: paths.failed, writer, crashPoint, counted, dependencies, options, follow: { table, reader: dependencies.reader, writer, alarm }, trouble, upkeep, streamEnd, bound, start, assertFolder };
+  const loop: Loop = {
+    table,
+    duckdb,
+    keys,
+    failedDir: paths.failed,
+    writer,
+    crashPoint,
+    counted,
+    dependencies,
+    options,
+    follow: { table, reader: dependencies.reader, writer, alarm },
+    trouble,
+    upkeep,
+    streamEnd,
+    bound,
+    start,
+    assertFolder,
+  };
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();
     await running.catch(() => undefined);
   });
   return {
-    failed: Promise.race([running, upkeep.running]).then(() => Promise.reject(new AppError('stopping', 'the compactor has stopped'))),
+    failed: Promise.race([running, upkeep.running]).then(() =>
+      Promise.reject(new AppError('stopping', 'the compactor has stopped')),
+    ),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, { faults, damages, clockProblems: clockWatch.problems() }, { flush: trouble, upkeep: [...writeProbe.problems(), ...upkeep.problems()] }),
+    facts: () =>
+      compactFacts(
+        table,
+        { faults, damages, clockProblems: clockWatch.problems() },
+        { flush: trouble, upkeep: [...writeProbe.problems(), ...upkeep.problems()] },
+      ),
   };
 }
 
@@ -121,7 +163,10 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
  */
 export async function startCompact(dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger } = dependencies;
-  const compact = await startWhenRepaired(() => buildWithClosers(logger, (closers) => build(closers, dependencies, options)), logger);
+  const compact = await startWhenRepaired(
+    () => buildWithClosers(logger, (closers) => build(closers, dependencies, options)),
+    logger,
+  );
   // The caller may look at `failed` late; until then its rejection is no unhandled one.
   compact.failed.catch(() => undefined);
   return compact;

@@ -1,9 +1,9 @@
 /**
  * The end of a restore: makes a lake that was copied out of a backup ready for a service.
  *
- * In: the lake at the version of the backup; the tail of the stream that it had not taken in, as a stream. Out: the same lake
- * with the tail in it, taken in by the compactor itself, so by the same rules; sealed files in their places, for nobody reads
- * an older version here; a commit that says which backup it is of.
+ * In: the lake at the version of the backup; the tail of the stream that it had not taken in, as a stream. Out: the
+ * same lake with the tail in it, taken in by the compactor itself, so by the same rules; sealed files in their places,
+ * for nobody reads an older version here; a commit that says which backup it is of.
  * Crash: the restore is begun anew.
  */
 import { rm } from 'node:fs/promises';
@@ -33,7 +33,10 @@ export interface CompleteRestoreDependencies {
 }
 
 /** The bounds of a flush and the places, as the service has them. */
-export type CompleteRestoreOptions = Pick<CompactOptions, 'lakeDir' | 'spoolDir' | 'flushMaxBytes' | 'flushMaxRows' | 'sealMaxBytes' | 'retentionMs' | 'duckdbMemoryMb'>;
+export type CompleteRestoreOptions = Pick<
+  CompactOptions,
+  'lakeDir' | 'spoolDir' | 'flushMaxBytes' | 'flushMaxRows' | 'sealMaxBytes' | 'retentionMs' | 'duckdbMemoryMb'
+>;
 
 const lookEveryMs = 50;
 /** Nothing more comes: a batch need not wait. */
@@ -43,12 +46,19 @@ const stuckMs = 60_000;
 const lockWaitMs = 10_000;
 
 /** Takes the tail into the lake. Errors: those of the compactor, `disk` when it does not get on. */
-async function takeIn(tail: StreamReader, { clock, logger, signal }: CompleteRestoreDependencies, options: CompleteRestoreOptions): Promise<void> {
+async function takeIn(
+  tail: StreamReader,
+  { clock, logger, signal }: CompleteRestoreDependencies,
+  options: CompleteRestoreOptions,
+): Promise<void> {
   const { lastSequence } = await tail.state();
   const progress = { sequence: 0 };
   // What is purged has been committed.
   const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (progress.sequence = sequence) };
-  const compact = await startCompact({ reader, clock, metrics: createMetrics(), logger }, { ...options, flushAgeMs, sealAgeMs: Number.MAX_SAFE_INTEGER });
+  const compact = await startCompact(
+    { reader, clock, metrics: createMetrics(), logger },
+    { ...options, flushAgeMs, sealAgeMs: Number.MAX_SAFE_INTEGER },
+  );
   let failure: unknown;
   compact.failed.catch((error: unknown) => void (failure = error));
   try {
@@ -56,19 +66,32 @@ async function takeIn(tail: StreamReader, { clock, logger, signal }: CompleteRes
     while (progress.sequence < lastSequence) {
       const before = progress.sequence;
       await pause(lookEveryMs, signal);
-      if (signal.aborted) throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
+      if (signal.aborted)
+        throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
       if (failure !== undefined) throw failure;
       if (progress.sequence > before) movedMs = performance.now();
       const [problem] = compact.facts()['problems'] as readonly Problem[];
-      if (problem !== undefined && performance.now() - movedMs > stuckMs) throw new AppError('disk', problem.what, { retryable: false, hint: 'Remove the cause, and run the restore again: it begins anew.' });
+      if (problem !== undefined && performance.now() - movedMs > stuckMs)
+        throw new AppError('disk', problem.what, {
+          retryable: false,
+          hint: 'Remove the cause, and run the restore again: it begins anew.',
+        });
     }
   } finally {
     await compact.stop();
   }
 }
 
-/** Completes the restored lake; a folder without one stays without. Errors: those of the compactor, of `swapDue` and of `openTable`. */
-export async function completeRestore(dependencies: CompleteRestoreDependencies, tail: StreamReader | undefined, madeAt: string, options: CompleteRestoreOptions): Promise<void> {
+/**
+ * Completes the restored lake; a folder without one stays without. Errors: those of the compactor, of `swapDue` and of
+ * `openTable`.
+ */
+export async function completeRestore(
+  dependencies: CompleteRestoreDependencies,
+  tail: StreamReader | undefined,
+  madeAt: string,
+  options: CompleteRestoreOptions,
+): Promise<void> {
   const { clock } = dependencies;
   const { lakeDir, retentionMs } = options;
   const paths = lakePaths(lakeDir);
@@ -78,7 +101,12 @@ export async function completeRestore(dependencies: CompleteRestoreDependencies,
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1, tempDir: path.join(options.spoolDir, 'restore') });
   try {
     const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
-    await swapDue(table, { nowMs: clock.nowMs(), retentionMs: -Infinity, stagingDir: paths.staging, crashPoint: noCrashPoint });
+    await swapDue(table, {
+      nowMs: clock.nowMs(),
+      retentionMs: -Infinity,
+      stagingDir: paths.staging,
+      crashPoint: noCrashPoint,
+    });
     await table.commit(() => ({ cause: 'restore', actions: [], restoredFrom: madeAt, metrics: { backupOf: madeAt } }));
     await writeCheckpoint(duckdb, paths.table, copyTableState(table.state()), noCrashPoint);
   } finally {

@@ -15,7 +15,13 @@ import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import type { StreamEnd } from './position/stream-end.ts';
-import { findStreamFault, followStream, isStillWhole, skipHole, type FollowDependencies } from './position/stream-position.ts';
+import {
+  findStreamFault,
+  followStream,
+  isStillWhole,
+  skipHole,
+  type FollowDependencies,
+} from './position/stream-position.ts';
 import type { Upkeep } from './seal/maintenance.ts';
 
 const retryEveryMs = 500;
@@ -45,7 +51,10 @@ export interface Loop {
   readonly assertFolder: () => void;
 }
 
-/** Loads the keys of the last hours. In the loop and not before it: the files take their time to be read, and the start has a limit. */
+/**
+ * Loads the keys of the last hours. In the loop and not before it: the files take their time to be read, and the start
+ * has a limit.
+ */
 async function loadKeys({ keys, dependencies }: Loop, signal: AbortSignal): Promise<void> {
   const { clock, logger } = dependencies;
   const startedAt = performance.now();
@@ -53,7 +62,10 @@ async function loadKeys({ keys, dependencies }: Loop, signal: AbortSignal): Prom
   logger.info({ durationMs: Math.round(performance.now() - startedAt) }, 'loaded the recent keys');
 }
 
-/** Once in a compactor's life, and not before the stream was compared with the log: where the two disagree, a file that the log does not name may be all there is. */
+/**
+ * Once in a compactor's life, and not before the stream was compared with the log: where the two disagree, a file that
+ * the log does not name may be all there is.
+ */
 async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   const { start } = loop;
   if (!start.swept) start.swept = await loop.upkeep.sweep(start.faulty);
@@ -62,22 +74,40 @@ async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   start.keysKnown = true;
 }
 
-/** Pulls what waits after the position; undefined when nothing came, or messages are missing there, which is recorded. */
-async function pullBatch({ dependencies, bound, options, writer, follow }: Loop, epoch: Epoch, signal: AbortSignal): Promise<Batch | undefined> {
+/**
+ * Pulls what waits after the position; undefined when nothing came, or messages are missing there, which is recorded.
+ */
+async function pullBatch(
+  { dependencies, bound, options, writer, follow }: Loop,
+  epoch: Epoch,
+  signal: AbortSignal,
+): Promise<Batch | undefined> {
   const limits = { maxBytes: bound.maxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
-  return gatherBatch(dependencies.reader, epoch.position, limits, path.join(options.spoolDir, `${writer}.ndjson`), signal).catch(async (error: unknown) => {
+  return gatherBatch(
+    dependencies.reader,
+    epoch.position,
+    limits,
+    path.join(options.spoolDir, `${writer}.ndjson`),
+    signal,
+  ).catch(async (error: unknown) => {
     if (!isAppError(error, 'stream_gap')) throw error;
     await skipHole(follow, epoch);
     return undefined;
   });
 }
 
-/** Says whether the batch is of the stream that the lake follows: messages pulled from one that has lost its anchor meanwhile may be others than those after our position. */
+/**
+ * Says whether the batch is of the stream that the lake follows: messages pulled from one that has lost its anchor
+ * meanwhile may be others than those after our position.
+ */
 async function isOfOurStream({ dependencies: { reader, logger } }: Loop, epoch: Epoch, batch: Batch): Promise<boolean> {
   const fault = await findStreamFault(reader, epoch);
   if (fault === undefined) return true;
   if (!(await isStillWhole(reader, epoch, fault, batch))) return false;
-  logger.error({ fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence }, 'messages were removed from the stream while they were read: they are taken in all the same');
+  logger.error(
+    { fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
+    'messages were removed from the stream while they were read: they are taken in all the same',
+  );
   return true;
 }
 
@@ -86,7 +116,18 @@ async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Fl
   const { table, writer, dependencies, options, bound } = loop;
   const { reader } = dependencies;
   loop.assertFolder();
-  const flushing = { table, duckdb: loop.duckdb, keys: loop.keys, clock: dependencies.clock, crashPoint: loop.crashPoint, failedDir: loop.failedDir, writer, assertStreamOwner: async () => reader.assertOwner?.(), ...(options.ownerHoldsMs === undefined ? {} : { ownerHoldsMs: options.ownerHoldsMs }), isolate: loop.bound.isolate };
+  const flushing = {
+    table,
+    duckdb: loop.duckdb,
+    keys: loop.keys,
+    clock: dependencies.clock,
+    crashPoint: loop.crashPoint,
+    failedDir: loop.failedDir,
+    writer,
+    assertStreamOwner: async () => reader.assertOwner?.(),
+    ...(options.ownerHoldsMs === undefined ? {} : { ownerHoldsMs: options.ownerHoldsMs }),
+    isolate: loop.bound.isolate,
+  };
   const flushed = await flushBatch(flushing, batch, epoch).catch((error: unknown) => {
     if (isAppError(error, 'memory')) bound.ranOut(batch);
     throw error;
@@ -97,10 +138,19 @@ async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Fl
   return flushed;
 }
 
-function report({ counted, dependencies: { logger } }: Loop, { lastSequence }: Batch, flushed: Flushed, durationMs: number): void {
+function report(
+  { counted, dependencies: { logger } }: Loop,
+  { lastSequence }: Batch,
+  flushed: Flushed,
+  durationMs: number,
+): void {
   counted.flushed(flushed, durationMs);
   const { version, events, rows, failed, repeats, sizeBytes, refused } = flushed;
-  if (refused !== undefined) logger.warn({ error: describeError(refused) }, 'the engine could not read a batch as a whole: its lines were read one by one');
+  if (refused !== undefined)
+    logger.warn(
+      { error: describeError(refused) },
+      'the engine could not read a batch as a whole: its lines were read one by one',
+    );
   logger.info({ version, events, rows, failed, repeats, sizeBytes, durationMs, lastSequence }, 'flushed');
 }
 
@@ -117,12 +167,17 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   report(loop, batch, flushed, Math.round(performance.now() - startedAt));
 }
 
-/** Purges what the lake has, unless the stream is not what it was: then it still holds messages that the lake has not. */
+/**
+ * Purges what the lake has, unless the stream is not what it was: then it still holds messages that the lake has not.
+ */
 async function purge(reader: StreamReader, epoch: Epoch): Promise<void> {
   if ((await findStreamFault(reader, epoch)) === undefined) await reader.purgeBelow(epoch.position);
 }
 
-/** Runs the flush loop until the signal aborts. A passing trouble (broker away, disk full or read-only) is waited out; others throw. */
+/**
+ * Runs the flush loop until the signal aborts. A passing trouble (broker away, disk full or read-only) is waited out;
+ * others throw.
+ */
 export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
@@ -131,11 +186,18 @@ export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<voi
     } catch (error) {
       if (signal.aborted) return;
       const lastedMs = loop.trouble.note(error);
-      // Anything that is not lasting by itself may go better in a new process, but not while the lake refuses to be written, whatever the error says.
-      const passing = isLasting(error) || (isTransient(error) && lastedMs < maxTroubleMs) || (await refusesWrites(loop.options.lakeDir, loop.assertFolder));
+      // Anything that is not lasting by itself may go better in a new process, but not while the lake refuses to be
+      // written, whatever the error says.
+      const passing =
+        isLasting(error) ||
+        (isTransient(error) && lastedMs < maxTroubleMs) ||
+        (await refusesWrites(loop.options.lakeDir, loop.assertFolder));
       if (!passing) throw error;
       // Once for each trouble: it is tried twice a second.
-      loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug']({ error: describeError(error) }, 'flush failed, will retry');
+      loop.dependencies.logger[lastedMs === 0 ? 'warn' : 'debug'](
+        { error: describeError(error) },
+        'flush failed, will retry',
+      );
       await pause(retryEveryMs, signal);
     }
   }

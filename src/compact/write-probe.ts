@@ -7,8 +7,8 @@ import { pause } from '../runtime/async/retry.ts';
 import { createTrouble } from './compact-status.ts';
 
 /**
- * Tries again and again whether the lake can be written. While events come, the flushes show it; where none do, a service
- * would call itself ready that cannot bring its next event into the lake.
+ * Tries again and again whether the lake can be written. While events come, the flushes show it; where none do, a
+ * service would call itself ready that cannot bring its next event into the lake.
  */
 export interface WriteProbe extends Stoppable {
   /** That the lake cannot be written, and since when; also when a write has not returned for so long. */
@@ -16,7 +16,9 @@ export interface WriteProbe extends Stoppable {
 }
 
 export interface WriteProbeDependencies {
-  /** Writes to the lake and takes it back; throws what kept it from doing so. `folder_lost` says nothing of this lake. */
+  /**
+   * Writes to the lake and takes it back; throws what kept it from doing so. `folder_lost` says nothing of this lake.
+   */
   readonly tryWrite: () => Promise<void>;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -36,14 +38,22 @@ const todo =
   'Make its folders writable for the service: see whether the disk is full, or mounted read-only, and whose the folders are. It then goes on by itself; events are taken meanwhile, and wait in the stream while that has room.';
 
 /** Starts the tries, the first after one interval: what a start writes has shown it. */
-export function startWriteProbe({ tryWrite, clock, logger }: WriteProbeDependencies, { everyMs = defaultEveryMs, lastingMs }: WriteProbeOptions = {}): WriteProbe {
+export function startWriteProbe(
+  { tryWrite, clock, logger }: WriteProbeDependencies,
+  { everyMs = defaultEveryMs, lastingMs }: WriteProbeOptions = {},
+): WriteProbe {
   const stopping = new AbortController();
   const trouble = createTrouble(clock, lastingMs);
   let failing = false;
 
   async function look(): Promise<void> {
     // A disk that hangs throws nothing: the write that has not returned is what there is to report.
-    if (!failing) trouble.note(new AppError('disk', 'a write has not returned', { hint: 'See whether the disk, or the server that it is on, still answers.' }));
+    if (!failing)
+      trouble.note(
+        new AppError('disk', 'a write has not returned', {
+          hint: 'See whether the disk, or the server that it is on, still answers.',
+        }),
+      );
     try {
       await tryWrite();
       if (failing) logger.info({}, 'the lake can be written again');
@@ -73,7 +83,9 @@ export function startWriteProbe({ tryWrite, clock, logger }: WriteProbeDependenc
   return {
     problems() {
       const found = trouble.find();
-      return found === undefined ? [] : [{ what: `the lake cannot be written since ${found.since}: ${found.error}`, todo }];
+      return found === undefined
+        ? []
+        : [{ what: `the lake cannot be written since ${found.since}: ${found.error}`, todo }];
     },
     async stop() {
       stopping.abort();

@@ -35,12 +35,16 @@ const partitionColumns = ['kind', 'date', 'id_app'];
 export function compileDataset(pipeline: PipelineFile, columns: readonly Column[]): Dataset {
   const find = (member: string, name: string): Column => {
     const column = columns.find((known) => known.name === name);
-    if (column === undefined) throw new Error(`pipelines: ${member} names ${name}, which is no column of ${pipeline.table}`);
+    if (column === undefined)
+      throw new Error(`pipelines: ${member} names ${name}, which is no column of ${pipeline.table}`);
     return column;
   };
   const { table, description, kinds, methods, exports, sealing } = pipeline;
   const odd = sealing.partitionBy.find((name) => !partitionColumns.includes(name));
-  if (odd !== undefined) throw new Error(`pipelines: sealing.partitionBy names ${odd}; rows are parted by ${partitionColumns.join(', ')} only`);
+  if (odd !== undefined)
+    throw new Error(
+      `pipelines: sealing.partitionBy names ${odd}; rows are parted by ${partitionColumns.join(', ')} only`,
+    );
   return {
     table,
     description,

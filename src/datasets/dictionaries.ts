@@ -40,12 +40,23 @@ interface EventsFile {
 }
 
 /** Names under which the dictionaries are served, each a file of `schemas/dictionaries/`. */
-export const dictionaryNames = ['events', 'selectors', 'countries', 'timezones', 'verification', 'purchase-types', 'rooted', 'ad-mediators'] as const;
+export const dictionaryNames = [
+  'events',
+  'selectors',
+  'countries',
+  'timezones',
+  'verification',
+  'purchase-types',
+  'rooted',
+  'ad-mediators',
+] as const;
 export type DictionaryName = (typeof dictionaryNames)[number];
 
 /** Every dictionary as its file has it. */
 export const dictionaries: Readonly<Record<DictionaryName, unknown>> = Object.freeze(
-  Object.fromEntries(dictionaryNames.map((name) => [name, readPackageJson(`schemas/dictionaries/${name}.json`)])) as Record<DictionaryName, unknown>,
+  Object.fromEntries(
+    dictionaryNames.map((name) => [name, readPackageJson(`schemas/dictionaries/${name}.json`)]),
+  ) as Record<DictionaryName, unknown>,
 );
 
 const eventsFile = dictionaries.events as EventsFile;
@@ -60,7 +71,9 @@ export const eventAliases: ReadonlyMap<string, string> = new Map(Object.entries(
 export const importedEvents: ReadonlyMap<string, ExportEvent> = events.exports;
 
 /** Every selector by name, in the dictionary's order. */
-export const selectors: ReadonlyMap<string, Selector> = new Map((dictionaries.selectors as Selector[]).map((selector) => [selector.name, selector]));
+export const selectors: ReadonlyMap<string, Selector> = new Map(
+  (dictionaries.selectors as Selector[]).map((selector) => [selector.name, selector]),
+);
 
 /** Names of the time zones a request may be in. */
 export const timezones: ReadonlySet<string> = new Set(dictionaries.timezones as string[]);

@@ -19,7 +19,8 @@ export interface FieldSchema {
 }
 
 /** DuckDB types the lake uses; only those that every Delta reader has (no plain TIMESTAMP, UUID, JSON, unsigned). */
-export type ColumnType = 'VARCHAR' | 'SMALLINT' | 'BIGINT' | 'DECIMAL(20,0)' | 'DATE' | 'TIMESTAMPTZ' | 'MAP(VARCHAR, VARCHAR)';
+export type ColumnType =
+  'VARCHAR' | 'SMALLINT' | 'BIGINT' | 'DECIMAL(20,0)' | 'DATE' | 'TIMESTAMPTZ' | 'MAP(VARCHAR, VARCHAR)';
 
 /** An imported field: its name in the API, its schema, and the kinds of event that have it. */
 export interface EventField {
@@ -46,7 +47,10 @@ export interface EventSchema {
 }
 
 /** The files of `schemas/events/`: `fields.json` holds what the kinds share. */
-export const fieldsSchema = readPackageJson('schemas/events/fields.json') as { readonly $id: string; readonly $defs: Readonly<Record<string, FieldSchema>> };
+export const fieldsSchema = readPackageJson('schemas/events/fields.json') as {
+  readonly $id: string;
+  readonly $defs: Readonly<Record<string, FieldSchema>>;
+};
 
 /** The JSON Schema of each event kind, from the file its pipeline names. */
 export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
@@ -56,7 +60,8 @@ export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
 function resolveField(name: string, schema: { readonly $ref: string } | FieldSchema): FieldSchema {
   if (!('$ref' in schema)) return schema;
   const field = fieldsSchema.$defs[name];
-  if (field === undefined || schema.$ref !== `${fieldsSchema.$id}#/$defs/${name}`) throw new Error(`schemas: ${name} refers to ${String(schema.$ref)}`);
+  if (field === undefined || schema.$ref !== `${fieldsSchema.$id}#/$defs/${name}`)
+    throw new Error(`schemas: ${name} refers to ${String(schema.$ref)}`);
   return field;
 }
 
@@ -74,13 +79,33 @@ export const eventFields: readonly EventField[] = (() => {
 })();
 
 const ownColumns: readonly Column[] = [
-  { name: 'event_id', type: 'VARCHAR', description: 'Identity of the event: unique, unless an Idempotency-Key is used again after its 24 hours.' },
+  {
+    name: 'event_id',
+    type: 'VARCHAR',
+    description: 'Identity of the event: unique, unless an Idempotency-Key is used again after its 24 hours.',
+  },
   { name: 'kind', type: 'VARCHAR', description: 'registration, login or custom_event.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },
   { name: 'id_app', type: 'BIGINT', description: 'The app the event was imported for.', field: 'idApp' },
-  { name: 'event_time', type: 'TIMESTAMPTZ', description: 'When the event happened.', unit: 'microseconds', field: 'eventTimestamp' },
-  { name: 'received_at', type: 'TIMESTAMPTZ', description: 'When the service received the event.', unit: 'microseconds' },
-  { name: 'available_at', type: 'TIMESTAMPTZ', description: 'When the event appeared in the lake; one value for each flush.', unit: 'microseconds' },
+  {
+    name: 'event_time',
+    type: 'TIMESTAMPTZ',
+    description: 'When the event happened.',
+    unit: 'microseconds',
+    field: 'eventTimestamp',
+  },
+  {
+    name: 'received_at',
+    type: 'TIMESTAMPTZ',
+    description: 'When the service received the event.',
+    unit: 'microseconds',
+  },
+  {
+    name: 'available_at',
+    type: 'TIMESTAMPTZ',
+    description: 'When the event appeared in the lake; one value for each flush.',
+    unit: 'microseconds',
+  },
 ];
 
 /** The columns of the `events` table, in order: the service's own, then every imported field. All are nullable. */

@@ -2,16 +2,16 @@ import { createHash, randomFillSync } from 'node:crypto';
 import { getMethod, type ImportMethod } from './event-kinds.ts';
 
 /**
- * Event ids are UUID text of 36 characters. Version 7: made at random, unique. Version 8: derived from a request with an
- * Idempotency-Key, so that a retry of the request has the same ids:
+ * Event ids are UUID text of 36 characters. Version 7: made at random, unique. Version 8: derived from a request with
+ * an Idempotency-Key, so that a retry of the request has the same ids:
  *
- *   characters 1 to 24   the key: 74 bits of a hash of app and Idempotency-Key, the same for every event of the request
- *   characters 25 to 34  the fingerprint: 40 bits of a hash of the request, that is its method and every event as given
- *   characters 35 to 36  the event's place in the request
+ * characters 1 to 24 the key: 74 bits of a hash of app and Idempotency-Key, the same for every event of the request
+ * characters 25 to 34 the fingerprint: 40 bits of a hash of the request, that is its method and every event as given
+ * characters 35 to 36 the event's place in the request
  *
- * Two different requests share a key by chance once in 2^74 pairs, and then the second is kept as failed; a key used for
- * another request passes for a retry once in 2^40 times. Before version 0.3 the first part was made for each event of a
- * batch, and the rest was a hash of that event alone: the id of a single event was what it is today.
+ * Two different requests share a key by chance once in 2^74 pairs, and then the second is kept as failed; a key used
+ * for another request passes for a retry once in 2^40 times. Before version 0.3 the first part was made for each event
+ * of a batch, and the rest was a hash of that event alone: the id of a single event was what it is today.
  */
 const keyDigits = 20;
 const fingerprintDigits = 10;
@@ -31,7 +31,10 @@ export function requestKeyOf(eventId: string): string {
   return eventId.slice(0, keyEnd);
 }
 
-/** The part of a keyed id that stands for the request: the same key with another fingerprint is a key used again for another request. */
+/**
+ * The part of a keyed id that stands for the request: the same key with another fingerprint is a key used again for
+ * another request.
+ */
 export function fingerprintOf(eventId: string): string {
   return eventId.slice(keyEnd, fingerprintEnd);
 }
@@ -40,13 +43,16 @@ export function fingerprintOf(eventId: string): string {
 export const isKeyedSql = (column: string): string => `substr(${column}, 15, 1) = '8'`;
 
 /** SQL of `requestKeyOf`, of a column of event ids, as a UUID: 16 bytes instead of 24. NULL where the text is no id. */
-export const requestKeySql = (column: string): string => `TRY_CAST(substr(${column}, 1, ${keyEnd}) || '000000000000' AS UUID)`;
+export const requestKeySql = (column: string): string =>
+  `TRY_CAST(substr(${column}, 1, ${keyEnd}) || '000000000000' AS UUID)`;
 
 /** SQL of `fingerprintOf`, as a number. */
-export const fingerprintSql = (column: string): string => `TRY_CAST('0x' || substr(${column}, ${keyEnd + 1}, ${fingerprintEnd - keyEnd}) AS BIGINT)`;
+export const fingerprintSql = (column: string): string =>
+  `TRY_CAST('0x' || substr(${column}, ${keyEnd + 1}, ${fingerprintEnd - keyEnd}) AS BIGINT)`;
 
 /** SQL of what tells the events of one request apart, as a number. */
-export const placeSql = (column: string): string => `TRY_CAST('0x' || substr(${column}, ${fingerprintEnd + 1}) AS SMALLINT)`;
+export const placeSql = (column: string): string =>
+  `TRY_CAST('0x' || substr(${column}, ${fingerprintEnd + 1}) AS SMALLINT)`;
 
 /** Ids of one request's events, by the event's place in it. */
 export type EventIds = (index: number) => string;
@@ -74,7 +80,9 @@ function randomHex(): string {
   return pool.toString('hex', poolPosition - 10, poolPosition);
 }
 
-/** Writes hex digits as a UUID: fixes the version and the variant, which take the 13th digit and two bits of the 17th. */
+/**
+ * Writes hex digits as a UUID: fixes the version and the variant, which take the 13th digit and two bits of the 17th.
+ */
 function formatUuid(hex: string, version: '7' | '8'): string {
   const variant = '89ab'.charAt(Number.parseInt(hex.charAt(16), 16) & 3);
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${version}${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
@@ -89,13 +97,14 @@ export function plainEventIds(receivedAtMs: number): EventIds {
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 /**
- * Makes ids for a request with an Idempotency-Key: UUIDv8 in the layout above. A retry of the request has
- * the same ids, and the compactor commits such an id once; another request under the key has another fingerprint, in all
- * its ids, whichever events the two share.
+ * Makes ids for a request with an Idempotency-Key: UUIDv8 in the layout above. A retry of the request has the same ids,
+ * and the compactor commits such an id once; another request under the key has another fingerprint, in all its ids,
+ * whichever events the two share.
  */
 export function keyedEventIds({ idApp, key, method, given }: KeyedRequest): EventIds {
   const identity = sha256(`${idApp}\n0\n${key}`).slice(0, keyDigits);
-  // A single event has the id that earlier versions gave it: its retry is known also when the service was upgraded meanwhile.
+  // A single event has the id that earlier versions gave it: its retry is known also when the service was upgraded
+  // meanwhile.
   if (!getMethod(method).batch) {
     const fingerprint = sha256(given.join('\n')).slice(0, fingerprintDigits + placeDigits);
     return () => formatUuid(`${identity}${fingerprint}`, '8');

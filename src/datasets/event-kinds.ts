@@ -8,7 +8,9 @@ export const eventKinds: readonly EventKind[] = Object.keys(eventsPipeline.kinds
 /** Path name of an import method (service.md 4.1, 4.2). */
 export type ImportMethod = string;
 /** The import methods, single and batch, and the kind each imports. */
-export const importMethods: ReadonlyMap<ImportMethod, ImportMethodSpec> = new Map(Object.entries(eventsPipeline.methods));
+export const importMethods: ReadonlyMap<ImportMethod, ImportMethodSpec> = new Map(
+  Object.entries(eventsPipeline.methods),
+);
 
 /** The method of a name. Throws for a name that is none. */
 export function getMethod(method: ImportMethod): ImportMethodSpec {

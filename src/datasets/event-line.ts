@@ -37,7 +37,10 @@ interface PlannedField {
   readonly isUserId: boolean;
 }
 
-/** What goes into a line for a kind on a platform. service.md's defaults: the common ones always, a platform's own only there. */
+/**
+ * What goes into a line for a kind on a platform. service.md's defaults: the common ones always, a platform's own only
+ * there.
+ */
 function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
   return eventFields
     .filter((field) => field.kinds.includes(kind) && field.name !== 'eventTimestamp')
@@ -54,10 +57,14 @@ function planFields(kind: EventKind, platform: Platform): readonly PlannedField[
     });
 }
 
-/** The text fields that say which user an event is about. A device's have a length of their own, and are never empty. */
+/**
+ * The text fields that say which user an event is about. A device's have a length of their own, and are never empty.
+ */
 const userIds = ['customUserId', 'customPlatformUserId'];
 
-const plans = new Map(eventKinds.map((kind) => [kind, new Map(platforms.map((platform) => [platform, planFields(kind, platform)]))]));
+const plans = new Map(
+  eventKinds.map((kind) => [kind, new Map(platforms.map((platform) => [platform, planFields(kind, platform)]))]),
+);
 
 function storedValue(value: unknown, field: PlannedField): unknown {
   // Digits, without the leading zeros and minus zero that a client may write.
@@ -75,20 +82,25 @@ export interface LineContext {
 
 /** Sorted, because a client's map may come in another order when it tries again. */
 function sortedEntries(value: unknown): unknown {
-  return typeof value === 'object' && value !== null ? Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)) : value;
+  return typeof value === 'object' && value !== null
+    ? Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
+    : value;
 }
 
 /** What the client gave, in one form whatever the order and notation, so that a retry gives the same text. */
 export function renderGiven(kind: EventKind, platform: Platform, fields: GivenFields): string {
   const plan = plans.get(kind)?.get(platform) ?? [];
-  const given = plan.filter((field) => fields[field.name] !== undefined).map((field) => [field.name, sortedEntries(storedValue(fields[field.name], field))]);
+  const given = plan
+    .filter((field) => fields[field.name] !== undefined)
+    .map((field) => [field.name, sortedEntries(storedValue(fields[field.name], field))]);
   return JSON.stringify([kind, fields['eventTimestamp'] ?? null, given]);
 }
 
 /**
- * Renders one validated event as its line of NDJSON (EventLine), with the newline: known fields only, under their column
- * names, in the schema's order, defaults filled in, an empty user id left out. A line is made anew from the values and never holds the client's own
- * bytes. It is put together as text: building an object first, of keys not known beforehand, takes a quarter longer.
+ * Renders one validated event as its line of NDJSON (EventLine), with the newline: known fields only, under their
+ * column names, in the schema's order, defaults filled in, an empty user id left out. A line is made anew from the
+ * values and never holds the client's own bytes. It is put together as text: building an object first, of keys not
+ * known beforehand, takes a quarter longer.
  */
 export function renderLine(context: LineContext, fields: GivenFields, index: number): string {
   const { kind, idApp, platform, receivedAtMs } = context;
@@ -105,7 +117,14 @@ export function renderLine(context: LineContext, fields: GivenFields, index: num
 }
 
 function isStringMap(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) && Object.entries(value).every(([name, text]) => name.isWellFormed() && typeof text === 'string' && text.isWellFormed());
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    !Array.isArray(value) &&
+    Object.entries(value).every(
+      ([name, text]) => name.isWellFormed() && typeof text === 'string' && text.isWellFormed(),
+    )
+  );
 }
 
 /** Checks a line by itself: the same line with known members only, or the reason why DuckDB could not read it. */
@@ -121,7 +140,11 @@ export function parseLine(line: Buffer): { readonly text: string } | { readonly 
   const members = Object.entries(value).filter(([name, member]) => columnNames.has(name) && member !== null);
   // No column takes a fraction or a boolean, and a larger integer would have lost digits in JSON.parse.
   const good = members.every(([name, member]) =>
-    name === 'custom_event_params' ? isStringMap(member) : typeof member === 'string' ? member.isWellFormed() : Number.isSafeInteger(member),
+    name === 'custom_event_params'
+      ? isStringMap(member)
+      : typeof member === 'string'
+        ? member.isWellFormed()
+        : Number.isSafeInteger(member),
   );
   return good ? { text: JSON.stringify(Object.fromEntries(members)) } : { reason: 'bad_value' };
 }

@@ -1,21 +1,27 @@
 import { events } from './dataset.ts';
 
 /**
- * The values, as text, that rows of one sealed file share, by the column they stand in: `{ kind: 'login', date: '2026-01-31' }`
- * where the pipeline says `partitionBy: ["kind", "date"]`.
+ * The values, as text, that rows of one sealed file share, by the column they stand in: `{ kind: 'login', date:
+ * '2026-01-31' }` where the pipeline says `partitionBy: ["kind", "date"]`.
  */
 export type Partition = Readonly<Record<string, string>>;
 
 const columns = events.partitionBy;
 
-/** The folder of a partition in Hive's manner, relative to the table's: `kind=login/date=2026-01-31`. Also tells it from others. */
+/**
+ * The folder of a partition in Hive's manner, relative to the table's: `kind=login/date=2026-01-31`. Also tells it from
+ * others.
+ */
 export function partitionPath(partition: Partition): string {
   return columns.map(({ name }) => `${name}=${encodeURIComponent(partition[name] ?? '')}`).join('/');
 }
 
 /** Reads the partition off the path of a sealed file; undefined where the path has another form. */
 export function parsePartitionPath(path: string): Partition | undefined {
-  const folders = path.split('/').slice(0, -1).map((folder) => /^([^=]+)=(.*)$/.exec(folder));
+  const folders = path
+    .split('/')
+    .slice(0, -1)
+    .map((folder) => /^([^=]+)=(.*)$/.exec(folder));
   if (folders.some((match) => match === null)) return undefined;
   return Object.fromEntries(folders.map((match) => [match?.[1] ?? '', decodeURIComponent(match?.[2] ?? '')]));
 }
@@ -37,6 +43,8 @@ const literal = (text: string, type: string): string => `'${text.replaceAll("'",
 /** SQL that is true for the rows of some partitions, and never NULL. */
 export function partitionsSql(partitions: readonly Partition[]): string {
   if (partitions.length === 0) return 'false';
-  const tuples = partitions.map((partition) => `(${columns.map(({ name, type }) => literal(partition[name] ?? '', type)).join(', ')})`);
+  const tuples = partitions.map(
+    (partition) => `(${columns.map(({ name, type }) => literal(partition[name] ?? '', type)).join(', ')})`,
+  );
   return `(${partitionColumnsSql}) IN (${tuples.join(', ')})`;
 }

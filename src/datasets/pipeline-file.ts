@@ -21,7 +21,9 @@ export interface PipelineFile {
   /** The file with the JSON Schema of each kind of event, relative to the package. */
   readonly kinds: Readonly<Record<string, string>>;
   readonly methods: Readonly<Record<string, ImportMethodSpec>>;
-  /** Columns whose values name the folder of a sealed file, outermost first, and columns by which its rows are sorted. */
+  /**
+   * Columns whose values name the folder of a sealed file, outermost first, and columns by which its rows are sorted.
+   */
   readonly sealing: { readonly partitionBy: readonly string[]; readonly sortBy: readonly string[] };
   readonly exports: Readonly<Record<string, ExportEvent>>;
 }
@@ -36,38 +38,56 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
 }
 
 function isNameList(value: unknown): value is readonly string[] {
-  return Array.isArray(value) && value.length > 0 && value.every((item) => typeof item === 'string' && name.test(item)) && new Set(value).size === value.length;
+  return (
+    Array.isArray(value) &&
+    value.length > 0 &&
+    value.every((item) => typeof item === 'string' && name.test(item)) &&
+    new Set(value).size === value.length
+  );
 }
 
 /** Says what is wrong with a pipeline file; undefined: nothing. */
 function findFault(value: unknown): string | undefined {
   if (!isRecord(value)) return 'must be an object';
   const { table, description, kinds, methods, sealing, exports } = value;
-  if (typeof table !== 'string' || !name.test(table) || takenNames.includes(table)) return `table must be a lower-case name other than ${takenNames.join(', ')}`;
+  if (typeof table !== 'string' || !name.test(table) || takenNames.includes(table))
+    return `table must be a lower-case name other than ${takenNames.join(', ')}`;
   if (typeof description !== 'string') return 'description must be a text';
-  if (!isRecord(kinds) || Object.keys(kinds).length === 0) return 'kinds must name the schema file of at least one kind';
+  if (!isRecord(kinds) || Object.keys(kinds).length === 0)
+    return 'kinds must name the schema file of at least one kind';
   const bad = Object.entries(kinds).find(([kind, file]) => !name.test(kind) || typeof file !== 'string');
   if (bad !== undefined) return `kinds.${bad[0]} must be a lower-case name with the path of a schema file`;
   if (!isRecord(methods)) return 'methods must be an object';
   for (const [method, spec] of Object.entries(methods)) {
-    if (!isRecord(spec) || typeof spec['kind'] !== 'string' || !Object.hasOwn(kinds, spec['kind'])) return `methods.${method} must name one of the kinds`;
-    if (!['undefined', 'boolean'].includes(typeof spec['batch'])) return `methods.${method}.batch must be true or false`;
+    if (!isRecord(spec) || typeof spec['kind'] !== 'string' || !Object.hasOwn(kinds, spec['kind']))
+      return `methods.${method} must name one of the kinds`;
+    if (!['undefined', 'boolean'].includes(typeof spec['batch']))
+      return `methods.${method}.batch must be true or false`;
   }
-  if (!isRecord(sealing) || !isNameList(sealing['partitionBy']) || !isNameList(sealing['sortBy'])) return 'sealing must have partitionBy and sortBy, lists of columns';
+  if (!isRecord(sealing) || !isNameList(sealing['partitionBy']) || !isNameList(sealing['sortBy']))
+    return 'sealing must have partitionBy and sortBy, lists of columns';
   if (!isRecord(exports)) return 'exports must be an object';
   for (const [event, spec] of Object.entries(exports)) {
-    if (!isRecord(spec) || typeof spec['kind'] !== 'string' || !Object.hasOwn(kinds, spec['kind'])) return `exports.${event} must name one of the kinds`;
-    if (!requirements.includes(spec['requires'] as string | undefined)) return `exports.${event}.requires must be user or device`;
+    if (!isRecord(spec) || typeof spec['kind'] !== 'string' || !Object.hasOwn(kinds, spec['kind']))
+      return `exports.${event} must name one of the kinds`;
+    if (!requirements.includes(spec['requires'] as string | undefined))
+      return `exports.${event}.requires must be user or device`;
   }
   return undefined;
 }
 
-/** Checks the value of a pipeline file. Throws an error that names the file and the member: the package is wrong, nothing can go on. */
+/**
+ * Checks the value of a pipeline file. Throws an error that names the file and the member: the package is wrong,
+ * nothing can go on.
+ */
 export function parsePipeline(file: string, value: unknown): PipelineFile {
   const fault = findFault(value);
   if (fault !== undefined) throw new Error(`${file}: ${fault}`);
   const pipeline = value as PipelineFile;
-  const methods = Object.entries(pipeline.methods).map(([method, { kind, batch }]) => [method, { kind, batch: (batch as boolean | undefined) === true }]);
+  const methods = Object.entries(pipeline.methods).map(([method, { kind, batch }]) => [
+    method,
+    { kind, batch: (batch as boolean | undefined) === true },
+  ]);
   return { ...pipeline, methods: Object.fromEntries(methods) as PipelineFile['methods'] };
 }
 

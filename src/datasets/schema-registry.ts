@@ -57,14 +57,18 @@ function describeViolation(errors: readonly ErrorObject[]): Violation {
   if (first === undefined) return { pointer: '', reason: 'is not valid' };
   // A name that breaks a rule is reported twice: the rule, then the name.
   const name = errors.find((error) => error.keyword === 'propertyNames');
-  if (name !== undefined) return { pointer: name.instancePath, reason: `has a name that ${first.message ?? 'is not valid'}` };
+  if (name !== undefined)
+    return { pointer: name.instancePath, reason: `has a name that ${first.message ?? 'is not valid'}` };
   const choice = errors.find((error) => error.keyword === 'oneOf');
   if (choice !== undefined) return { pointer: choice.instancePath, reason: 'must be an integer within its range' };
   switch (first.keyword) {
     case 'required':
       return { pointer: `${first.instancePath}/${String(first.params['missingProperty'])}`, reason: 'is required' };
     case 'enum':
-      return { pointer: first.instancePath, reason: `must be one of ${(first.params['allowedValues'] as unknown[]).join(', ')}` };
+      return {
+        pointer: first.instancePath,
+        reason: `must be one of ${(first.params['allowedValues'] as unknown[]).join(', ')}`,
+      };
     case 'decimalRange': {
       const { minimum, maximum } = first.schema as DecimalRange;
       return { pointer: first.instancePath, reason: `must be a string of digits from ${minimum} to ${maximum}` };

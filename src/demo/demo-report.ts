@@ -40,13 +40,17 @@ export function formatCountsByName(counts: DemoCounts): string {
 function sameByName(counts: DemoCounts): boolean {
   const { sent, lakeRows, report } = counts;
   const inLake = new Map(lakeRows.map((row) => [String(row['name']), Number(row['events'])]));
-  return eventNames(counts).every((name) => sent.byName.get(name) === inLake.get(name) && sent.byName.get(name) === report.byName.get(name));
+  return eventNames(counts).every(
+    (name) => sent.byName.get(name) === inLake.get(name) && sent.byName.get(name) === report.byName.get(name),
+  );
 }
 
 /** Says whether every event that was acknowledged is exactly once in the lake and in the report's files. */
 export function countsAgree(counts: DemoCounts): boolean {
   const { sent, stored, report } = counts;
-  return stored === sent.events && report.rows === sent.events && report.distinctIds === sent.events && sameByName(counts);
+  return (
+    stored === sent.events && report.rows === sent.events && report.distinctIds === sent.events && sameByName(counts)
+  );
 }
 
 /** The summary in five lines. */
@@ -56,9 +60,23 @@ export function formatSummary(counts: DemoCounts, time: StageTiming): string {
   const lines: readonly [string, number, string][] = [
     ['events sent and acknowledged', sent.events, `${seconds('import')} for the import`],
     ['distinct event ids in the lake', stored, `${seconds('lake')} until the last one was there`],
-    ['rows in the exported file', report.rows, `${seconds('export')} for the export, ${seconds('download')} for the download`],
-    ['distinct event ids in the file', report.distinctIds, report.distinctIds === sent.events ? 'every event once' : 'NOT every event once'],
-    ['event names', eventNames(counts).length, sameByName(counts) ? 'the same count of each in all three' : 'their counts DIFFER'],
+    [
+      'rows in the exported file',
+      report.rows,
+      `${seconds('export')} for the export, ${seconds('download')} for the download`,
+    ],
+    [
+      'distinct event ids in the file',
+      report.distinctIds,
+      report.distinctIds === sent.events ? 'every event once' : 'NOT every event once',
+    ],
+    [
+      'event names',
+      eventNames(counts).length,
+      sameByName(counts) ? 'the same count of each in all three' : 'their counts DIFFER',
+    ],
   ];
-  return lines.map(([what, count, note]) => `${what.padEnd(30)} ${formatCount(count).padStart(10)}   ${note}`).join('\n');
+  return lines
+    .map(([what, count, note]) => `${what.padEnd(30)} ${formatCount(count).padStart(10)}   ${note}`)
+    .join('\n');
 }

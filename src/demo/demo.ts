@@ -3,7 +3,8 @@
  *
  * In: made-up game sessions, or a file of events; nothing else has to exist.
  * Out: a report to read: what was sent, what the lake holds, what the export brought, seconds for each stage.
- * Invariant: everything goes through the doors that clients, analysts and data engineers use: HTTP, links, snapshot.sql.
+ * Invariant: everything goes through the doors that clients, analysts and data engineers use: HTTP, links,
+ * snapshot.sql.
  * Crash: the data folder is a temporary one, and the service a child; an interrupted demo leaves neither behind.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -61,8 +62,8 @@ interface DemoAccess {
 }
 
 /**
- * Runs the demo and returns its exit code: 0 when every count agrees, 1 when they differ. Errors of the service and of the
- * machine are thrown; whatever was started is stopped and removed first.
+ * Runs the demo and returns its exit code: 0 when every count agrees, 1 when they differ. Errors of the service and of
+ * the machine are thrown; whatever was started is stopped and removed first.
  */
 export async function runDemo(options: DemoOptions): Promise<number> {
   const { print } = options;
@@ -76,13 +77,17 @@ export async function runDemo(options: DemoOptions): Promise<number> {
     const access = await addAccess(child, print);
     const service = await time.measure('start', () => startServiceChild(child));
     try {
-      print(`started   service on ${service.s2s} (import) and ${service.api} (export), in ${formatSeconds(time.ms('start'))}`);
+      print(
+        `started   service on ${service.s2s} (import) and ${service.api} (export), in ${formatSeconds(time.ms('start'))}`,
+      );
       const counts = await runStages(options, service, access, folder, time);
       await time.measure('stop', () => service.stop());
       print(`\nstopped   everything, in ${formatSeconds(time.ms('stop'))}`);
       return countsAgree(counts) ? 0 : 1;
     } catch (error) {
-      throw options.signal.aborted ? new AppError('stopping', 'the demo was interrupted, and what it had started is stopped') : error;
+      throw options.signal.aborted
+        ? new AppError('stopping', 'the demo was interrupted, and what it had started is stopped')
+        : error;
     } finally {
       // after an error only: the error tells more than what the stop may say
       await service.stop().catch(() => undefined);
@@ -92,9 +97,22 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   }
 }
 
-/** Adds the app and the user before the service starts, so that there is no second in which it does not know them yet. */
+/**
+ * Adds the app and the user before the service starts, so that there is no second in which it does not know them yet.
+ */
 async function addAccess(child: ServiceChildOptions, print: (line: string) => void): Promise<DemoAccess> {
-  const app = await runCommand(child, 'app', 'add', String(idApp), '--platform', 'web', '--title', 'Demo game', '--account', String(account));
+  const app = await runCommand(
+    child,
+    'app',
+    'add',
+    String(idApp),
+    '--platform',
+    'web',
+    '--title',
+    'Demo game',
+    '--account',
+    String(account),
+  );
   const user = await runCommand(child, 'user', 'add', 'demo-analyst', '--account', String(account));
   const idUser = String(user['idUser']);
   print(`added     app ${idApp} (web) with a token, user ${idUser} with a secret`);
@@ -102,22 +120,35 @@ async function addAccess(child: ServiceChildOptions, print: (line: string) => vo
 }
 
 /** From an empty service to the summary. */
-async function runStages(options: DemoOptions, service: ServiceChild, access: DemoAccess, folder: string, time: StageTiming): Promise<DemoCounts> {
+async function runStages(
+  options: DemoOptions,
+  service: ServiceChild,
+  access: DemoAccess,
+  folder: string,
+  time: StageTiming,
+): Promise<DemoCounts> {
   const { print, signal } = options;
   const lake = await openLakeReader(folder);
   try {
     const sent = await time.measure('import', () => sendEvents(options, service, access.token));
     const stored = await time.measure('lake', () => waitForLake(lake, sent.events, signal));
-    print(`lake      has ${formatCount(stored)} distinct events, ${formatSeconds(time.ms('lake'))} after the last answer`);
+    print(
+      `lake      has ${formatCount(stored)} distinct events, ${formatSeconds(time.ms('lake'))} after the last answer`,
+    );
 
-    const links = await time.measure('export', () => exportEvents(sent, { ...access, api: service.api, signal }, print));
+    const links = await time.measure('export', () =>
+      exportEvents(sent, { ...access, api: service.api, signal }, print),
+    );
     const files = await time.measure('download', () => downloadLinks(links, folder, signal));
-    for (const { file, bytes } of files) print(`download  ${path.basename(file)}, ${formatCount(bytes)} bytes, by its link alone`);
+    for (const { file, bytes } of files)
+      print(`download  ${path.basename(file)}, ${formatCount(bytes)} bytes, by its link alone`);
     print(`\nThe first rows of the file:\n\n${indent((await readFirstLines(files[0]?.file ?? '')).join('\n'))}\n`);
 
     const lakeRows = await lake.query(countsByName);
     const counts = { sent, stored, lakeRows, report: await readDownloadedReport(lake, files) };
-    print(`The lake by SQL, after .read lake/snapshot.sql in DuckDB, beside what was sent and what the file has:\n\n${indent(countsByName)}\n`);
+    print(
+      `The lake by SQL, after .read lake/snapshot.sql in DuckDB, beside what was sent and what the file has:\n\n${indent(countsByName)}\n`,
+    );
     print(`${indent(formatCountsByName(counts))}\n\n${formatSummary(counts, time)}`);
     return counts;
   } finally {
@@ -127,19 +158,24 @@ async function runStages(options: DemoOptions, service: ServiceChild, access: De
 
 /** The settings of the demo's own service: none of this machine's, and never a cluster that others use. */
 function serviceEnvironment(environment: Environment): Environment {
-  const kept = Object.entries(environment).filter(([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR');
+  const kept = Object.entries(environment).filter(
+    ([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR',
+  );
   return { ...Object.fromEntries(kept), TRIBUTARY_LOG_LEVEL: 'warn' };
 }
 
 async function* madeUpEvents(options: DemoOptions): AsyncGenerator<DemoEvent, void, void> {
   // up to the last midnight: the same seed brings the same events all day, and none lies in the future
   const until = Math.floor(Date.now() / 1000 / daySeconds) * daySeconds;
-  for (const body of generateGameSessions({ seed: options.seed, events: options.madeUpEvents, until, days: 5 })) yield parseDemoEvent(JSON.stringify(body));
+  for (const body of generateGameSessions({ seed: options.seed, events: options.madeUpEvents, until, days: 5 }))
+    yield parseDemoEvent(JSON.stringify(body));
 }
 
 async function sendEvents(options: DemoOptions, service: ServiceChild, token: string): Promise<ImportResult> {
   const { print, eventsFile } = options;
-  print(`import    ${eventsFile === undefined ? `${formatCount(options.madeUpEvents)} made-up events (seed ${options.seed})` : path.basename(eventsFile)}, batches of up to 20, ${connections} connections`);
+  print(
+    `import    ${eventsFile === undefined ? `${formatCount(options.madeUpEvents)} made-up events (seed ${options.seed})` : path.basename(eventsFile)}, batches of up to 20, ${connections} connections`,
+  );
   let shownAt = performance.now();
   const started = shownAt;
   const onProgress = (acknowledged: number): void => {
@@ -148,9 +184,19 @@ async function sendEvents(options: DemoOptions, service: ServiceChild, token: st
     print(`import    ${formatCount(acknowledged)} acknowledged after ${formatSeconds(shownAt - started)}`);
   };
   const events = eventsFile === undefined ? madeUpEvents(options) : readEventFile(eventsFile);
-  const sent = await importEvents(events, { s2s: service.s2s, idApp, token, connections, keyPrefix: 'demo', signal: options.signal, onProgress });
+  const sent = await importEvents(events, {
+    s2s: service.s2s,
+    idApp,
+    token,
+    connections,
+    keyPrefix: 'demo',
+    signal: options.signal,
+    onProgress,
+  });
   const ms = performance.now() - started;
-  print(`import    ${formatCount(sent.events)} acknowledged in ${formatSeconds(ms)}, ${formatCount(sent.requests)} requests: ${formatCount(Math.round((sent.events / ms) * 1000))} events/s, each fsynced`);
+  print(
+    `import    ${formatCount(sent.events)} acknowledged in ${formatSeconds(ms)}, ${formatCount(sent.requests)} requests: ${formatCount(Math.round((sent.events / ms) * 1000))} events/s, each fsynced`,
+  );
   return sent;
 }
 
@@ -170,13 +216,23 @@ function day(seconds: number): string {
   return new Date(seconds * 1000).toISOString().slice(0, 10);
 }
 
-async function exportEvents(sent: ImportResult, options: ExportOptions, print: (line: string) => void): Promise<string[]> {
+async function exportEvents(
+  sent: ImportResult,
+  options: ExportOptions,
+  print: (line: string) => void,
+): Promise<string[]> {
   const now = Date.now() / 1000;
   const dates = {
     dateFrom: day(Math.min(sent.firstTimestamp ?? now, now)),
     dateTo: day(sent.timedByReceipt ? now : Math.min(sent.lastTimestamp ?? now, now)),
   };
-  const request = { event: 'customEvents', selectors: selectors.join(','), idApp: String(idApp), timezone: 'UTC', ...dates };
+  const request = {
+    event: 'customEvents',
+    selectors: selectors.join(','),
+    idApp: String(idApp),
+    timezone: 'UTC',
+    ...dates,
+  };
   const id = await createExport(request, options);
   print(`export    request ${id}: customEvents, ${dates.dateFrom} to ${dates.dateTo}, ${selectors.join(', ')}`);
   return waitForReport(id, options, (progress) => print(`export    ${progress}`));

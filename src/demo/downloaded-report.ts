@@ -12,7 +12,10 @@ export interface DownloadedReport {
 }
 
 /** Reads a report's parts (`.csv` or `.csv.gz`, each with the header) that have the selectors eventId and eventName. */
-export async function readDownloadedReport(reader: LakeReader, files: readonly { file: string; bytes: number }[]): Promise<DownloadedReport> {
+export async function readDownloadedReport(
+  reader: LakeReader,
+  files: readonly { file: string; bytes: number }[],
+): Promise<DownloadedReport> {
   const csv = `read_csv(${sqlList(files.map(({ file }) => file))}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;
   const [totals] = await reader.plain(`SELECT count(*) AS rows, count(DISTINCT eventId) AS ids FROM ${csv}`);
   const names = await reader.plain(`SELECT eventName AS name, count(*) AS events FROM ${csv} GROUP BY ALL`);

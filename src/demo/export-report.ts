@@ -26,7 +26,11 @@ export async function createExport(request: ExportSpec, options: ExportOptions):
 }
 
 /** Waits until a report's files are there, telling each change of its progress. Returns their links. */
-export async function waitForReport(id: string, options: ExportOptions, onProgress: (text: string) => void): Promise<string[]> {
+export async function waitForReport(
+  id: string,
+  options: ExportOptions,
+  onProgress: (text: string) => void,
+): Promise<string[]> {
   let shown = '';
   for (;;) {
     const data = await call('GET', `/api/report/v1/file/get.json?idReportFile=${id}`, options);
@@ -41,11 +45,16 @@ export async function waitForReport(id: string, options: ExportOptions, onProgre
 }
 
 /** Downloads links as they are, without credentials, into a folder. Returns the files, in the order of the links. */
-export async function downloadLinks(links: readonly string[], folder: string, signal: AbortSignal): Promise<{ file: string; bytes: number }[]> {
+export async function downloadLinks(
+  links: readonly string[],
+  folder: string,
+  signal: AbortSignal,
+): Promise<{ file: string; bytes: number }[]> {
   const downloads: { file: string; bytes: number }[] = [];
   for (const link of links) {
     const response = await fetch(link, { signal });
-    if (response.status !== 200 || response.body === null) throw new AppError('not_found', `the link ${new URL(link).pathname} answered ${response.status}`);
+    if (response.status !== 200 || response.body === null)
+      throw new AppError('not_found', `the link ${new URL(link).pathname} answered ${response.status}`);
     const file = path.join(folder, path.basename(new URL(link).pathname));
     let bytes = 0;
     const counted = Readable.fromWeb(response.body).on('data', (chunk: Uint8Array) => void (bytes += chunk.length));
@@ -56,10 +65,19 @@ export async function downloadLinks(links: readonly string[], folder: string, si
 }
 
 /** Calls a method of the export area with HTTP Basic; returns the envelope's data. Any answer but 200 is an error. */
-async function call(method: string, pathAndQuery: string, options: ExportOptions): Promise<Readonly<Record<string, unknown>>> {
+async function call(
+  method: string,
+  pathAndQuery: string,
+  options: ExportOptions,
+): Promise<Readonly<Record<string, unknown>>> {
   const authorization = `Basic ${Buffer.from(`${options.idUser}:${options.secret}`).toString('base64')}`;
-  const response = await fetch(`${options.api}${pathAndQuery}`, { method, headers: { authorization }, signal: options.signal });
+  const response = await fetch(`${options.api}${pathAndQuery}`, {
+    method,
+    headers: { authorization },
+    signal: options.signal,
+  });
   const text = await response.text();
-  if (response.status !== 200) throw new AppError('usage', `${pathAndQuery.split('?')[0]} answered ${response.status}: ${text.slice(0, 400)}`);
+  if (response.status !== 200)
+    throw new AppError('usage', `${pathAndQuery.split('?')[0]} answered ${response.status}: ${text.slice(0, 400)}`);
   return (JSON.parse(text) as { data: Readonly<Record<string, unknown>> }).data;
 }

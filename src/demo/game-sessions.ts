@@ -63,22 +63,29 @@ const enemies = ['slime', 'bat', 'golem', 'dragon, elder', "trickster's ghost"];
 
 /**
  * Makes the custom events of a browser game: players come back over several days, play sessions of levels they win or
- * lose, and some of them buy. Events come session by session, sessions in the order of their start. Streams: memory does
- * not grow with the number of events.
+ * lose, and some of them buy. Events come session by session, sessions in the order of their start. Streams: memory
+ * does not grow with the number of events.
  */
 export function* generateGameSessions(options: GameSessionsOptions): Generator<CustomEventBody, void, void> {
   const random = createRandom(options.seed);
-  const players = Array.from({ length: Math.max(1, Math.ceil(Math.sqrt(options.events) / 2)) }, (_, index) => createPlayer(random, index));
+  const players = Array.from({ length: Math.max(1, Math.ceil(Math.sqrt(options.events) / 2)) }, (_, index) =>
+    createPlayer(random, index),
+  );
   const span = Math.max(0, options.days * daySeconds - maxSessionSeconds);
   const from = options.until - options.days * daySeconds;
-  for (let made = 0; made < options.events; ) {
+  for (let made = 0; made < options.events;) {
     // squared: few players are there often, many seldom
     const player = players[Math.floor(random.next() ** 2 * players.length)] as Player;
     const start = from + Math.floor((span * made) / options.events);
     let elapsed = 0;
     for (const step of playSession(player, random)) {
       elapsed = Math.min(elapsed + step.after, maxSessionSeconds - 1);
-      yield { eventTimestamp: start + elapsed, ...player.identity, customEventName: step.name, customEventParams: step.params };
+      yield {
+        eventTimestamp: start + elapsed,
+        ...player.identity,
+        customEventName: step.name,
+        customEventParams: step.params,
+      };
       made += 1;
       if (made === options.events) return;
     }
@@ -107,31 +114,52 @@ function createPlayer(random: Random, index: number): Player {
 function* playSession(player: Player, random: Random): Generator<Step, void, void> {
   const session = random.hex(8);
   const levels = random.integer(1, 12);
-  yield { name: 'session_start', params: { session, level: String(player.level), coins: String(player.coins) }, after: 0 };
+  yield {
+    name: 'session_start',
+    params: { session, level: String(player.level), coins: String(player.coins) },
+    after: 0,
+  };
   if (player.level === 1) {
-    for (const step of ['move', 'jump', 'fight']) yield { name: 'tutorial_step', params: { session, step }, after: random.integer(5, 40) };
+    for (const step of ['move', 'jump', 'fight'])
+      yield { name: 'tutorial_step', params: { session, step }, after: random.integer(5, 40) };
   }
   for (let played = 0; played < levels; played += 1) {
     yield* playLevel(player, session, random);
     if (random.chance(player.spending)) yield* buy(player, session, random);
   }
-  yield { name: 'session_end', params: { session, levels: String(levels), coins: String(player.coins) }, after: random.integer(1, 60) };
+  yield {
+    name: 'session_end',
+    params: { session, levels: String(levels), coins: String(player.coins) },
+    after: random.integer(1, 60),
+  };
 }
 
 function* playLevel(player: Player, session: string, random: Random): Generator<Step, void, void> {
   const level = String(player.level);
   yield { name: 'level_start', params: { session, level }, after: random.integer(2, 20) };
   for (let fights = random.integer(0, 4); fights > 0; fights -= 1) {
-    yield { name: 'enemy_defeated', params: { session, level, enemy: random.pick(enemies), hits: String(random.integer(1, 9)) }, after: random.integer(3, 45) };
+    yield {
+      name: 'enemy_defeated',
+      params: { session, level, enemy: random.pick(enemies), hits: String(random.integer(1, 9)) },
+      after: random.integer(3, 45),
+    };
   }
   const seconds = random.integer(20, 240);
   if (random.chance(player.skill)) {
     const coins = random.integer(5, 30);
     player.level += 1;
     player.coins += coins;
-    yield { name: 'level_complete', params: { session, level, seconds: String(seconds), stars: String(random.integer(1, 3)), coins: String(coins) }, after: seconds };
+    yield {
+      name: 'level_complete',
+      params: { session, level, seconds: String(seconds), stars: String(random.integer(1, 3)), coins: String(coins) },
+      after: seconds,
+    };
   } else {
-    yield { name: 'level_fail', params: { session, level, seconds: String(seconds), reason: random.pick(['time', 'fall', 'enemy']) }, after: seconds };
+    yield {
+      name: 'level_fail',
+      params: { session, level, seconds: String(seconds), reason: random.pick(['time', 'fall', 'enemy']) },
+      after: seconds,
+    };
   }
 }
 
@@ -140,5 +168,9 @@ function* buy(player: Player, session: string, random: Random): Generator<Step, 
   yield { name: 'shop_open', params: { session, coins: String(player.coins) }, after: random.integer(1, 15) };
   if (random.chance(0.4)) return;
   player.coins += offer.coins;
-  yield { name: 'purchase', params: { session, product: offer.product, price: offer.price, currency: random.pick(['EUR', 'USD']) }, after: random.integer(5, 60) };
+  yield {
+    name: 'purchase',
+    params: { session, product: offer.product, price: offer.price, currency: random.pick(['EUR', 'USD']) },
+    after: random.integer(5, 60),
+  };
 }

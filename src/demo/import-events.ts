@@ -39,8 +39,13 @@ interface Batch {
   readonly events: readonly DemoEvent[];
 }
 
-/** Groups events into bodies of `customEventBatch` within the API's limits, in order. An event too large for any body goes alone. */
-export async function* batchEvents(events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>): AsyncGenerator<Batch, void, void> {
+/**
+ * Groups events into bodies of `customEventBatch` within the API's limits, in order. An event too large for any body
+ * goes alone.
+ */
+export async function* batchEvents(
+  events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>,
+): AsyncGenerator<Batch, void, void> {
   let pending: DemoEvent[] = [];
   let bytes = 2;
   const flush = (): Batch => {
@@ -59,10 +64,14 @@ export async function* batchEvents(events: AsyncIterable<DemoEvent> | Iterable<D
 }
 
 /**
- * Imports events as a client does: batches over several connections, each with an Idempotency-Key so that it can be sent
- * again. Resolves when every event was acknowledged; throws when the service refuses one, or for too long cannot take it.
+ * Imports events as a client does: batches over several connections, each with an Idempotency-Key so that it can be
+ * sent again. Resolves when every event was acknowledged; throws when the service refuses one, or for too long cannot
+ * take it.
  */
-export async function importEvents(events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>, options: ImportOptions): Promise<ImportResult> {
+export async function importEvents(
+  events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>,
+  options: ImportOptions,
+): Promise<ImportResult> {
   const batches = batchEvents(events);
   const byName = new Map<string, number>();
   let [acknowledged, requests, timedByReceipt] = [0, 0, false];
@@ -113,12 +122,20 @@ async function postBatch(batch: Batch, key: string, options: ImportOptions): Pro
       const answer = await response.text();
       if (response.status === 200) return;
       problem = `${response.status} ${answer.slice(0, 200)}`;
-      if (response.status !== 500) throw new AppError('usage', `the import refused a batch: ${problem}; its first event: ${batch.events[0]?.json.slice(0, 200)}`);
+      if (response.status !== 500)
+        throw new AppError(
+          'usage',
+          `the import refused a batch: ${problem}; its first event: ${batch.events[0]?.json.slice(0, 200)}`,
+        );
     } catch (error) {
       if (error instanceof AppError) throw error;
       problem = describeError(error);
     }
-    if (performance.now() > deadline) throw new AppError('overloaded', `the import took a batch neither at once nor within ${retryForMs / 1000} s: ${problem}`);
+    if (performance.now() > deadline)
+      throw new AppError(
+        'overloaded',
+        `the import took a batch neither at once nor within ${retryForMs / 1000} s: ${problem}`,
+      );
     await sleep(250, undefined, { signal: options.signal });
   }
 }

@@ -29,12 +29,18 @@ export interface ServiceChildOptions {
 }
 
 /** Runs a command of the program on a data folder, as an operator would, and returns its JSON answer. */
-export async function runCommand({ entry, dataDir, environment }: ServiceChildOptions, ...words: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
+export async function runCommand(
+  { entry, dataDir, environment }: ServiceChildOptions,
+  ...words: readonly string[]
+): Promise<Readonly<Record<string, unknown>>> {
   const { stdout } = await run(process.execPath, [entry, ...words, '--data', dataDir], { env: environment });
   return JSON.parse(stdout) as Readonly<Record<string, unknown>>;
 }
 
-/** Starts the service on free ports and waits until it is ready. Its log goes to `service.log` in the data folder. Throws `start_failed` with the log's last lines. */
+/**
+ * Starts the service on free ports and waits until it is ready. Its log goes to `service.log` in the data folder.
+ * Throws `start_failed` with the log's last lines.
+ */
 export async function startServiceChild({ entry, dataDir, environment }: ServiceChildOptions): Promise<ServiceChild> {
   const logFile = path.join(dataDir, 'service.log');
   const log = openSync(logFile, 'a', 0o600);

@@ -47,8 +47,18 @@ export interface ExportDependencies {
 /** The service's settings that this stage obeys, as config.ts describes them. */
 type ExportSettings = Pick<
   Config,
-  | 'host' | 'linkTtlSeconds' | 'maxExports' | 'exportWorkers' | 'exportMaxRows' | 'exportMaxBytes' | 'exportTimeoutMs'
-  | 'singleFileMaxBytes' | 'partMaxBytes' | 'duckdbMemoryMb' | 'quotaUser' | 'quotaIp'
+  | 'host'
+  | 'linkTtlSeconds'
+  | 'maxExports'
+  | 'exportWorkers'
+  | 'exportMaxRows'
+  | 'exportMaxBytes'
+  | 'exportTimeoutMs'
+  | 'singleFileMaxBytes'
+  | 'partMaxBytes'
+  | 'duckdbMemoryMb'
+  | 'quotaUser'
+  | 'quotaIp'
 >;
 
 export interface ExportOptions extends ExportSettings {
@@ -79,11 +89,16 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   try {
     await server.listen({ host, port });
   } catch (error) {
-    if (isSystemError(error)) throw new AppError('start_failed', `cannot listen on ${host}:${port}: ${error.message}`, { cause: error, hint: 'Choose another port by TRIBUTARY_API_PORT or --api-port.' });
+    if (isSystemError(error))
+      throw new AppError('start_failed', `cannot listen on ${host}:${port}: ${error.message}`, {
+        cause: error,
+        hint: 'Choose another port by TRIBUTARY_API_PORT or --api-port.',
+      });
     throw error;
   }
   const address = server.server.address();
-  if (address === null || typeof address === 'string') throw new AppError('start_failed', `cannot tell the port of ${host}`);
+  if (address === null || typeof address === 'string')
+    throw new AppError('start_failed', `cannot tell the port of ${host}`);
   return address.port;
 }
 
@@ -93,29 +108,59 @@ const newestDamages = 10;
 /** What an operator should look at: damage that an export has met, and requests that cannot be read. */
 function describeDamage(damages: ReadonlySet<string>, requests: readonly string[], files: readonly FileFault[]) {
   return [
-    ...[...damages].slice(-newestDamages).map((damage) => ({ what: `an export failed on damage: ${damage}`, todo: "Run 'tributary lake check', and restore what it names from a backup." })),
-    ...files.slice(-newestDamages).map(({ idReport, detail }) => ({ what: `a report file of export request ${idReport} cannot be downloaded: ${detail}`, todo: 'Restore it from a backup, or have its user create the export again.' })),
-    ...requests.slice(0, newestDamages).map((damage) => ({ what: `an export request cannot be read and is not served: ${damage}`, todo: 'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.' })),
+    ...[...damages].slice(-newestDamages).map((damage) => ({
+      what: `an export failed on damage: ${damage}`,
+      todo: "Run 'tributary lake check', and restore what it names from a backup.",
+    })),
+    ...files.slice(-newestDamages).map(({ idReport, detail }) => ({
+      what: `a report file of export request ${idReport} cannot be downloaded: ${detail}`,
+      todo: 'Restore it from a backup, or have its user create the export again.',
+    })),
+    ...requests.slice(0, newestDamages).map((damage) => ({
+      what: `an export request cannot be read and is not served: ${damage}`,
+      todo: 'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.',
+    })),
   ];
 }
 
-/** What an operator is told when the keys were made anew, and a request that had links is found only afterwards, among the older ones. */
+/**
+ * What an operator is told when the keys were made anew, and a request that had links is found only afterwards, among
+ * the older ones.
+ */
 function describeLostKeys(store: ReportStore, keysDir: string, startedMs: number, clock: Clock) {
-  const hasLinks = store.list().some((job) => job.state === 'success' && (job.finishedMs ?? 0) < startedMs && !isExpired(job, clock.nowMs()));
+  const hasLinks = store
+    .list()
+    .some((job) => job.state === 'success' && (job.finishedMs ?? 0) < startedMs && !isExpired(job, clock.nowMs()));
   if (!hasLinks) return [];
-  return [{ what: `${signingKeysPath(keysDir)} was gone at the start and was made anew: links given out before are refused`, todo: 'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.' }];
+  return [
+    {
+      what: `${signingKeysPath(keysDir)} was gone at the start and was made anew: links given out before are refused`,
+      todo: 'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.',
+    },
+  ];
 }
 
-/** Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports, `start_failed`, `file_damaged`. */
+/**
+ * Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports,
+ * `start_failed`, `file_damaged`.
+ */
 export async function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
   const { access, clock, metrics, logger } = dependencies;
   const startedMs = clock.nowMs();
   return buildWithClosers(logger, async (closers) => {
     const lock = await waitForLock(options.reportsDir, 'the export role', lockWaitMs);
     closers.add('reports lock', () => lock.release());
-    const store = await openReportStore(clock, logger, { reportsDir: options.reportsDir, linkTtlSeconds: options.linkTtlSeconds });
+    const store = await openReportStore(clock, logger, {
+      reportsDir: options.reportsDir,
+      linkTtlSeconds: options.linkTtlSeconds,
+    });
     const hadKeys = (await findTextFile(signingKeysPath(options.keysDir))) !== undefined;
-    const keys = await openSigningKeys(options.keysDir, clock, logger, store.list().some((job) => job.state === 'success'));
+    const keys = await openSigningKeys(
+      options.keysDir,
+      clock,
+      logger,
+      store.list().some((job) => job.state === 'success'),
+    );
     closers.add('link keys', () => keys.close());
     const sweeper = startSweeper(store, clock, logger);
     closers.add('sweeper', () => sweeper.stop());
@@ -123,12 +168,26 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     closers.add('zone engine', () => engine.close());
 
     const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
-    const seconds = metrics.histogram('export_request_seconds', 'Time from the creation of an export request to its end.', secondsBuckets);
-    const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', ['method', 'status']);
+    const seconds = metrics.histogram(
+      'export_request_seconds',
+      'Time from the creation of an export request to its end.',
+      secondsBuckets,
+    );
+    const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', [
+      'method',
+      'status',
+    ]);
     const damages = new Set<string>();
     const files = createVerifiedFiles(logger);
     const runner = startJobRunner(
-      { store, access, clock, logger, onEnd: (job, took) => (ended.inc({ state: job.state }), seconds.observe(took)), onDamage: (error) => void damages.add(error) },
+      {
+        store,
+        access,
+        clock,
+        logger,
+        onEnd: (job, took) => (ended.inc({ state: job.state }), seconds.observe(took)),
+        onDamage: (error) => void damages.add(error),
+      },
       {
         workers: options.exportWorkers,
         timeoutMs: options.exportTimeoutMs,
@@ -152,10 +211,17 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
     });
 
     const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
-    const exports = createExports({ store, runner, zoneDays: createZoneDays(engine), clock, loaded: load }, { maxExports: options.maxExports });
+    const exports = createExports(
+      { store, runner, zoneDays: createZoneDays(engine), clock, loaded: load },
+      { maxExports: options.maxExports },
+    );
     const answers = createAnswers(keys, (job) => exports.progress(job));
     const onAnswer = (method: string, status: number): void => answered.inc({ method, status: String(status) });
-    addExportRoutes(server, { access, exports, answers, throttle: createThrottle(options), onAnswer }, { publicUrl: options.publicUrl });
+    addExportRoutes(
+      server,
+      { access, exports, answers, throttle: createThrottle(options), onAnswer },
+      { publicUrl: options.publicUrl },
+    );
     addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files });
     for (const add of dependencies.extraRoutes ?? []) add(server);
     closers.add('api server', () => server.close());
@@ -168,7 +234,14 @@ export async function startExport(dependencies: ExportDependencies, options: Exp
         exportsRunning: runner.running(),
         exportsInProgress: store.inProgress().length,
         reports: store.count(),
-        notices: [...describeDamage(damages, store.damaged(), files.faults().filter(({ idReport }) => store.knows(idReport))), ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock))],
+        notices: [
+          ...describeDamage(
+            damages,
+            store.damaged(),
+            files.faults().filter(({ idReport }) => store.knows(idReport)),
+          ),
+          ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock)),
+        ],
       }),
     };
   });

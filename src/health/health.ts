@@ -5,16 +5,25 @@ import type { ServiceState } from '../runtime/processes/service-state.ts';
  * Health: what is wrong with the service, and what to do about it.
  *
  * In: the supervisor's view of its processes and the facts each stage reports about once a second.
- * Out: a list of problems for the operator's `/readyz`, `tributary status` and the supervisor's log; none means ready. Also `/healthz` (this
- * process answers), `/metrics` (every process's metrics, merged), and for the public ports a bare ready or not.
- * Invariant: a problem always comes with a next step, and in what is told with the time it began. Crash: nothing rests here.
+ * Out: a list of problems for the operator's `/readyz`, `tributary status` and the supervisor's log; none means ready.
+ * Also `/healthz` (this process answers), `/metrics` (every process's metrics, merged), and for the public ports a bare
+ * ready or not.
+ * Invariant: a problem always comes with a next step, and in what is told with the time it began. Crash: nothing rests
+ * here.
  */
 
 /** A process, or a supervisor, that has said nothing for so long is stuck, milliseconds. They report every second. */
 const silentAfterMs = 10_000;
 
 function isProblem(value: unknown): value is Problem {
-  return typeof value === 'object' && value !== null && 'what' in value && typeof value.what === 'string' && 'todo' in value && typeof value.todo === 'string';
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'what' in value &&
+    typeof value.what === 'string' &&
+    'todo' in value &&
+    typeof value.todo === 'string'
+  );
 }
 
 /** How a process that does not run is spoken of. */
@@ -41,11 +50,20 @@ export function findNotices({ facts, since }: Pick<ServiceState, 'facts' | 'sinc
   return withSince(reportedAs('notices', facts), since);
 }
 
-/** Collects the problems of one supervisor's service: processes that are down or silent, and what the stages themselves report. */
-export function findProblems(state: Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt' | 'since'>, nowMs: number): Problem[] {
+/**
+ * Collects the problems of one supervisor's service: processes that are down or silent, and what the stages themselves
+ * report.
+ */
+export function findProblems(
+  state: Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt' | 'since'>,
+  nowMs: number,
+): Problem[] {
   const problems: Problem[] = [];
   if (nowMs - Date.parse(state.writtenAt) > silentAfterMs) {
-    problems.push({ what: `the supervisor has not written its state since ${state.writtenAt}`, todo: 'See whether its process is stopped or its disk is full.' });
+    problems.push({
+      what: `the supervisor has not written its state since ${state.writtenAt}`,
+      todo: 'See whether its process is stopped or its disk is full.',
+    });
   }
   for (const child of state.processes) {
     const silentMs = state.silentMs[child.name] ?? 0;

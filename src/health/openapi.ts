@@ -14,17 +14,27 @@ function object(properties: Readonly<Record<string, OpenApiObject>>): OpenApiObj
 
 const readiness = { $ref: '#/components/schemas/Readiness' };
 
-/** The part of the API reference on the service itself: its health, which every public port tells, and the reference. None needs authorization. */
+/**
+ * The part of the API reference on the service itself: its health, which every public port tells, and the reference.
+ * None needs authorization.
+ */
 export function describeHealth(): OpenApiPart {
   return {
     area: 'export',
     paths: {
-      '/healthz': describeRoute('Whether the process that serves this area answers.', { 200: answer('It does.', 'application/json', object({ alive: { const: true } })) }),
-      '/readyz': describeRoute('Whether the whole service works. What is wrong is told to its operator, on an address of his own.', {
-        200: answer('It does.', 'application/json', readiness),
-        503: answer('Something is wrong.', 'application/json', readiness),
+      '/healthz': describeRoute('Whether the process that serves this area answers.', {
+        200: answer('It does.', 'application/json', object({ alive: { const: true } })),
       }),
-      '/openapi.json': describeRoute('This reference.', { 200: answer('OpenAPI 3.1.', 'application/json', { type: 'object' }) }),
+      '/readyz': describeRoute(
+        'Whether the whole service works. What is wrong is told to its operator, on an address of his own.',
+        {
+          200: answer('It does.', 'application/json', readiness),
+          503: answer('Something is wrong.', 'application/json', readiness),
+        },
+      ),
+      '/openapi.json': describeRoute('This reference.', {
+        200: answer('OpenAPI 3.1.', 'application/json', { type: 'object' }),
+      }),
     },
     components: {
       schemas: {

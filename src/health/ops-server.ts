@@ -17,21 +17,29 @@ export interface OpsServer extends Stoppable {
   readonly url: string;
 }
 
-const starting: Problem = { what: 'the service is starting', todo: 'Ask again in a few seconds; the log says what it does.' };
+const starting: Problem = {
+  what: 'the service is starting',
+  todo: 'Ask again in a few seconds; the log says what it does.',
+};
 /** An operator's tools are few. */
 const maxConnections = 100;
 const requestTimeoutMs = 10_000;
 
 /**
- * Serves the operator's address, from the supervisor, so that it answers whichever process is down: `GET /healthz` (200 while the
- * supervisor answers), `GET /readyz` (200, or 503 with what is wrong and what to do) and `GET /metrics` (Prometheus text). It
- * names apps and volumes and asks nobody who he is, hence an address of its own, on loopback unless an operator says otherwise.
- * `view` gives undefined while the service starts. Errors: `start_failed`.
+ * Serves the operator's address, from the supervisor, so that it answers whichever process is down: `GET /healthz` (200
+ * while the supervisor answers), `GET /readyz` (200, or 503 with what is wrong and what to do) and `GET /metrics`
+ * (Prometheus text). It names apps and volumes and asks nobody who he is, hence an address of its own, on loopback
+ * unless an operator says otherwise. `view` gives undefined while the service starts. Errors: `start_failed`.
  */
 export async function startOpsServer(host: string, port: number, view: () => OpsView | undefined): Promise<OpsServer> {
   // For its words, which name the setting's purpose when the port is taken.
   if (port !== 0) await settlePorts(host, [{ port, what: 'ops port (TRIBUTARY_OPS_PORT)' }]);
-  const server = fastify({ logger: false, bodyLimit: 1024, requestTimeout: requestTimeoutMs, forceCloseConnections: true });
+  const server = fastify({
+    logger: false,
+    bodyLimit: 1024,
+    requestTimeout: requestTimeoutMs,
+    forceCloseConnections: true,
+  });
   server.server.maxConnections = maxConnections;
   server.addHook('onRequest', (_request, reply, done) => {
     void reply.header('x-content-type-options', 'nosniff').header('cache-control', 'no-store');

@@ -4,7 +4,10 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 /** When each thing that holds now was first found, ISO 8601, by its next step. */
 export type SinceByTodo = Readonly<Record<string, string>>;
 
-/** Remembers since when problems and notices hold, and logs problems: one line when one begins and one when it is resolved, however often it is found in between. */
+/**
+ * Remembers since when problems and notices hold, and logs problems: one line when one begins and one when it is
+ * resolved, however often it is found in between.
+ */
 export interface ProblemLog {
   /** Takes what holds now; returns since when. */
   update(problems: readonly Problem[], notices?: readonly Problem[]): SinceByTodo;
@@ -21,7 +24,8 @@ export function createProblemLog(logger: Logger, nowMs: () => number): ProblemLo
       const before = since;
       since = Object.fromEntries([...problems, ...notices].map(({ todo }) => [todo, before[todo] ?? at]));
       for (const [todo, problem] of now) if (!logged.has(todo)) logger.error({ ...problem }, 'problem');
-      for (const [todo, { what }] of logged) if (!now.has(todo)) logger.info({ what, since: before[todo] }, 'problem resolved');
+      for (const [todo, { what }] of logged)
+        if (!now.has(todo)) logger.info({ what, since: before[todo] }, 'problem resolved');
       logged = now;
       return since;
     },

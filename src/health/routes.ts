@@ -21,8 +21,9 @@ export function createReadiness(): { update(view: ServiceView): void; isReady():
 }
 
 /**
- * Adds to a public port `GET /healthz` (200 while this process answers) and `GET /readyz` (200 or 503, without a reason).
- * Neither needs authorization, for load balancers have none; what is wrong, and for whom, is told on the operator's address only.
+ * Adds to a public port `GET /healthz` (200 while this process answers) and `GET /readyz` (200 or 503, without a
+ * reason). Neither needs authorization, for load balancers have none; what is wrong, and for whom, is told on the
+ * operator's address only.
  */
 export function addHealthRoutes(server: PublicServer, isReady: () => boolean): void {
   server.get('/healthz', async () => ({ alive: true }));

@@ -7,8 +7,9 @@ import { createServer, defaultServerLimits, type ImportServer } from './server.t
 const retryAfterSeconds = 5;
 
 /**
- * Answers every import request with the contract's "retry later" while the service may not touch its folders: before any
- * look at a token, since the access data may be somebody else's. The routes that `addRoutes` brings (health) answer as ever.
+ * Answers every import request with the contract's "retry later" while the service may not touch its folders: before
+ * any look at a token, since the access data may be somebody else's. The routes that `addRoutes` brings (health) answer
+ * as ever.
  */
 export async function startClosedIngest(
   { host, port }: { readonly host: string; readonly port: number },
@@ -16,8 +17,20 @@ export async function startClosedIngest(
   logger: Logger,
 ): Promise<Stoppable & { readonly port: number }> {
   const { status, body } = answerOf('unavailable');
-  const headers = { 'content-type': 'application/json; charset=utf-8', 'content-length': String(body.length), 'retry-after': String(retryAfterSeconds), 'x-error-detail': renderDetail('not stored: the service has lost its data folder') };
-  const server = createServer(defaultServerLimits, { onProtocolError: () => undefined, onBadUrl: (_path, _request, response) => void response.writeHead(status, headers).end(body) }, logger);
+  const headers = {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(body.length),
+    'retry-after': String(retryAfterSeconds),
+    'x-error-detail': renderDetail('not stored: the service has lost its data folder'),
+  };
+  const server = createServer(
+    defaultServerLimits,
+    {
+      onProtocolError: () => undefined,
+      onBadUrl: (_path, _request, response) => void response.writeHead(status, headers).end(body),
+    },
+    logger,
+  );
   addRoutes(server);
   server.addHook('onRequest', (request, reply, done) => {
     if (request.is404) void reply.code(status).headers(headers).send(body);

@@ -8,7 +8,8 @@ import type { Trouble } from './trouble.ts';
  * What became of an append. `stored`: fsynced in the stream. `refused`: not stored, and will not be. `unknown`: no
  * answer came in time, the events may be stored.
  */
-export type AppendOutcome = { readonly state: 'stored' } | { readonly state: 'refused' | 'unknown'; readonly detail: string };
+export type AppendOutcome =
+  { readonly state: 'stored' } | { readonly state: 'refused' | 'unknown'; readonly detail: string };
 
 export interface GroupCommitOptions {
   /** Most bytes that wait for their group; beyond it an append is refused at once. */
@@ -37,7 +38,10 @@ export interface GroupCommitDependencies {
   readonly publisher: StreamPublisher;
   readonly logger: Logger;
   readonly onGroup: (figures: GroupFigures) => void;
-  /** Says that the stream's disk has come down to its reserve: appends are then refused, while there is still room to work. */
+  /**
+   * Says that the stream's disk has come down to its reserve: appends are then refused, while there is still room to
+   * work.
+   */
   readonly isDiskLow: () => boolean;
   /** Told why appends are refused. */
   readonly trouble: Trouble;
@@ -63,10 +67,7 @@ const stored: AppendOutcome = { state: 'stored' };
  * whatever arrives waits, which needs no timer and costs a lone client nothing. After a publish without an answer, or
  * with the broker away, nothing is sent until a ping comes back; what waits is refused when its time is over.
  */
-export function createGroupCommit(
-  dependencies: GroupCommitDependencies,
-  options: GroupCommitOptions,
-): GroupCommit {
+export function createGroupCommit(dependencies: GroupCommitDependencies, options: GroupCommitOptions): GroupCommit {
   const { publisher, logger, trouble } = dependencies;
   let waiting: Entry[] = [];
   let waitingBytes = 0;
@@ -99,11 +100,14 @@ export function createGroupCommit(
   function armExpiry(): void {
     const [first] = waiting;
     if (first === undefined || expiry !== undefined) return;
-    expiry = setTimeout(() => {
-      expiry = undefined;
-      refuseLate();
-      armExpiry();
-    }, Math.max(0, first.dueMs - minPublishMs - performance.now()));
+    expiry = setTimeout(
+      () => {
+        expiry = undefined;
+        refuseLate();
+        armExpiry();
+      },
+      Math.max(0, first.dueMs - minPublishMs - performance.now()),
+    );
   }
 
   function takeGroup(): Entry[] {
@@ -117,7 +121,8 @@ export function createGroupCommit(
   }
 
   async function publish(group: Entry[]): Promise<void> {
-    const payload = group.length === 1 && group[0] !== undefined ? group[0].lines : Buffer.concat(group.map((entry) => entry.lines));
+    const payload =
+      group.length === 1 && group[0] !== undefined ? group[0].lines : Buffer.concat(group.map((entry) => entry.lines));
     const startedMs = performance.now();
     try {
       await publisher.publish(payload, (group[0]?.dueMs ?? startedMs) - startedMs);
@@ -130,7 +135,10 @@ export function createGroupCommit(
       const refused = isAppError(error, 'broker_refused');
       stalled = !full && !refused;
       if (!shut && !refused) trouble.note(full ? 'full' : away ? 'away' : 'unconfirmed');
-      logger[confirmed ? 'warn' : 'debug']({ appends: group.length, bytes: payload.length, error: describeError(error) }, 'group not confirmed');
+      logger[confirmed ? 'warn' : 'debug'](
+        { appends: group.length, bytes: payload.length, error: describeError(error) },
+        'group not confirmed',
+      );
       confirmed = false;
       // Surely not stored, so it may be tried again while its time lasts.
       if (away) return putBack(group);
@@ -174,8 +182,10 @@ export function createGroupCommit(
 
   return {
     append(lines) {
-      if (draining.signal.aborted) return Promise.resolve({ state: 'refused', detail: 'not stored: the service is stopping' });
-      if (dependencies.isDiskLow()) return Promise.resolve({ state: 'refused', detail: 'not stored: the disk has come down to its reserve' });
+      if (draining.signal.aborted)
+        return Promise.resolve({ state: 'refused', detail: 'not stored: the service is stopping' });
+      if (dependencies.isDiskLow())
+        return Promise.resolve({ state: 'refused', detail: 'not stored: the disk has come down to its reserve' });
       if (waitingBytes + lines.length > options.maxWaitingBytes) {
         trouble.note('crowded');
         return Promise.resolve({ state: 'refused', detail: 'not stored: too many events wait for the broker' });

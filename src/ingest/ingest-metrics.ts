@@ -22,14 +22,39 @@ export interface IngestMetrics {
 
 /** Registers ingest's metrics. `waitingBytes` is read each time the metrics are. */
 export function createIngestMetrics(metrics: Metrics): IngestMetrics {
-  const received = metrics.counter('ingest_events_received_total', 'Valid events received, whether acknowledged or not.', ['kind']);
-  const acknowledged = metrics.counter('ingest_events_acknowledged_total', 'Events acknowledged with 200: durable in the stream.', ['kind']);
-  const byApp = metrics.counter('ingest_app_events_acknowledged_total', `Events acknowledged, by app; apps after the first ${maxAppLabels} count as other.`, ['id_app']);
+  const received = metrics.counter(
+    'ingest_events_received_total',
+    'Valid events received, whether acknowledged or not.',
+    ['kind'],
+  );
+  const acknowledged = metrics.counter(
+    'ingest_events_acknowledged_total',
+    'Events acknowledged with 200: durable in the stream.',
+    ['kind'],
+  );
+  const byApp = metrics.counter(
+    'ingest_app_events_acknowledged_total',
+    `Events acknowledged, by app; apps after the first ${maxAppLabels} count as other.`,
+    ['id_app'],
+  );
   const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
   const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
-  const seconds = metrics.histogram('ingest_request_seconds', 'Time from the headers of an import request to its answer.', latencyBuckets, ['method']);
-  const groupSeconds = metrics.histogram('ingest_publish_seconds', 'Time from sending a group to its PubAck.', latencyBuckets);
-  const groupRequests = metrics.histogram('ingest_group_requests', 'Requests that shared one message.', groupEventBuckets);
+  const seconds = metrics.histogram(
+    'ingest_request_seconds',
+    'Time from the headers of an import request to its answer.',
+    latencyBuckets,
+    ['method'],
+  );
+  const groupSeconds = metrics.histogram(
+    'ingest_publish_seconds',
+    'Time from sending a group to its PubAck.',
+    latencyBuckets,
+  );
+  const groupRequests = metrics.histogram(
+    'ingest_group_requests',
+    'Requests that shared one message.',
+    groupEventBuckets,
+  );
   const groupBytes = metrics.counter('ingest_published_bytes_total', 'Bytes published to the stream and confirmed.');
 
   for (const kind of eventKinds) for (const counter of [received, acknowledged]) counter.inc({ kind }, 0);

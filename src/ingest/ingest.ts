@@ -31,7 +31,10 @@ export interface IngestDependencies {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
-  /** Says that the stream's disk has come down to its reserve: events are then refused. Absent: somebody else watches it. */
+  /**
+   * Says that the stream's disk has come down to its reserve: events are then refused. Absent: somebody else watches
+   * it.
+   */
   readonly isDiskLow?: () => boolean;
   /** Adds routes of the composition's own: health. */
   readonly addRoutes?: (server: ImportServer) => void;
@@ -58,7 +61,9 @@ const mebibyte = 1024 * 1024;
 /** Leaves room below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
 
-/** Starts taking events. `stop` ends listening, finishes the requests in progress, and returns when all are answered. */
+/**
+ * Starts taking events. `stop` ends listening, finishes the requests in progress, and returns when all are answered.
+ */
 export async function startIngest(dependencies: IngestDependencies, options: IngestOptions): Promise<Ingest> {
   const logger = dependencies.logger.child({ stage: 'ingest' });
   const metrics = createIngestMetrics(dependencies.metrics);
@@ -66,7 +71,10 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const trouble = createTrouble(isDiskLow);
   const groupCommit = createGroupCommit(
     { publisher: dependencies.publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble },
-    { maxWaitingBytes: options.maxWaitingBytes ?? 8 * mebibyte, answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs },
+    {
+      maxWaitingBytes: options.maxWaitingBytes ?? 8 * mebibyte,
+      answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs,
+    },
   );
   const waiting = dependencies.metrics.gauge('ingest_waiting_bytes', 'Bytes that wait for the broker.');
   const gaugeTimer = setInterval(() => waiting.set(groupCommit.waitingBytes()), 1000).unref();
@@ -79,20 +87,41 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
         const refusal = refusePath(path);
         const { status, body } = answerOf(refusal.reason);
         metrics.refused(refusal.reason);
-        response.writeHead(status, { 'content-type': 'application/json; charset=utf-8', 'content-length': body.length, 'x-error-detail': renderDetail(refusal.detail) }).end(body);
+        response
+          .writeHead(status, {
+            'content-type': 'application/json; charset=utf-8',
+            'content-length': body.length,
+            'x-error-detail': renderDetail(refusal.detail),
+          })
+          .end(body);
       },
     },
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  addImportRoutes(server, { access: dependencies.access, groupCommit, clock: dependencies.clock, metrics, refusals: createRefusalLog(logger), logger }, version);
+  addImportRoutes(
+    server,
+    {
+      access: dependencies.access,
+      groupCommit,
+      clock: dependencies.clock,
+      metrics,
+      refusals: createRefusalLog(logger),
+      logger,
+    },
+    version,
+  );
   dependencies.addRoutes?.(server);
 
   try {
     await server.listen({ host: options.host, port: options.port });
   } catch (error) {
     clearInterval(gaugeTimer);
-    throw new AppError('start_failed', `cannot listen on ${options.host}:${options.port}`, { cause: error, retryable: false, hint: 'Choose another port by TRIBUTARY_S2S_PORT or --s2s-port.' });
+    throw new AppError('start_failed', `cannot listen on ${options.host}:${options.port}`, {
+      cause: error,
+      retryable: false,
+      hint: 'Choose another port by TRIBUTARY_S2S_PORT or --s2s-port.',
+    });
   }
   const { port } = server.server.address() as AddressInfo;
   logger.info({ host: options.host, port }, 'ingest is listening');
@@ -103,6 +132,9 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     await groupCommit.drain();
   }
   let stopped: Promise<void> | undefined;
-  const facts = (): Readonly<Record<string, unknown>> => ({ waitingBytes: groupCommit.waitingBytes(), problems: trouble.problems() });
+  const facts = (): Readonly<Record<string, unknown>> => ({
+    waitingBytes: groupCommit.waitingBytes(),
+    problems: trouble.problems(),
+  });
   return { port, facts, stop: () => (stopped ??= stop()) };
 }

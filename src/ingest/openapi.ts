@@ -28,20 +28,25 @@ function describeField(schema: FieldSchema): OpenApiObject {
     }),
   );
   if (schema.type !== 'integer') {
-    return schema.oneOf === undefined ? described : { ...described, oneOf: schema.oneOf.map((branch) => describeField(branch as FieldSchema)) };
+    return schema.oneOf === undefined
+      ? described
+      : { ...described, oneOf: schema.oneOf.map((branch) => describeField(branch as FieldSchema)) };
   }
   const { description, default: fallback, 'x-platforms': onPlatforms, 'x-unit': unit, ...rules } = described;
   const notes = { description, default: fallback, 'x-platforms': onPlatforms, 'x-unit': unit };
   return {
     ...Object.fromEntries(Object.entries(notes).filter(([, value]) => value !== undefined)),
-    anyOf: [rules, { type: 'string', pattern: jsonNumberPattern, description: 'The same number, written as a JSON string.' }],
+    anyOf: [
+      rules,
+      { type: 'string', pattern: jsonNumberPattern, description: 'The same number, written as a JSON string.' },
+    ],
   };
 }
 
 function describeKind(kind: EventKind): OpenApiObject {
-  const schema = eventSchemas.get(kind);
-  if (schema === undefined) throw new Error(`${kind} is no kind of event`);
-  const { title, description, required } = schema;
+  const eventSchema = eventSchemas.get(kind);
+  if (eventSchema === undefined) throw new Error(`${kind} is no kind of event`);
+  const { title, description, required } = eventSchema;
   const fields = eventFields.filter((field) => field.kinds.includes(kind));
   return {
     title,
@@ -53,28 +58,52 @@ function describeKind(kind: EventKind): OpenApiObject {
 }
 
 const tags = ['Import'];
-const detailHeader = { description: 'Which element and which rule failed: a JSON pointer into the body, and the reason.', schema: { type: 'string', maxLength: 200 } };
+const detailHeader = {
+  description: 'Which element and which rule failed: a JSON pointer into the body, and the reason.',
+  schema: { type: 'string', maxLength: 200 },
+};
 
 /** The refusals of the error table, one response a status. */
 function describeRefusals(): Record<string, OpenApiObject> {
   const statuses = [...new Set(refusalReasons.map((reason) => answerOf(reason).status))];
   return Object.fromEntries(
     statuses.map((status) => {
-      const texts = [...new Set(refusalReasons.map(answerOf).filter((answer) => answer.status === status).map((answer) => answer.error))];
-      const retry = status === 500 ? { 'Retry-After': { description: 'Seconds to wait before trying again.', schema: { type: 'integer' } } } : {};
+      const texts = [
+        ...new Set(
+          refusalReasons
+            .map(answerOf)
+            .filter((answer) => answer.status === status)
+            .map((answer) => answer.error),
+        ),
+      ];
+      const retry =
+        status === 500
+          ? { 'Retry-After': { description: 'Seconds to wait before trying again.', schema: { type: 'integer' } } }
+          : {};
       return [
         String(status),
         {
           description: texts.join(', '),
           headers: { 'X-Error-Detail': detailHeader, ...retry },
-          content: { 'application/json': { schema: { $ref: '#/components/schemas/ImportError' }, examples: Object.fromEntries(texts.map((error) => [error, { value: { error } }])) } },
+          content: {
+            'application/json': {
+              schema: { $ref: '#/components/schemas/ImportError' },
+              examples: Object.fromEntries(texts.map((error) => [error, { value: { error } }])),
+            },
+          },
         },
       ];
     }),
   );
 }
 
-const idApp = { name: 'idApp', in: 'query', required: true, description: 'The app that the token suits.', schema: { type: 'integer', minimum: 1 } };
+const idApp = {
+  name: 'idApp',
+  in: 'query',
+  required: true,
+  description: 'The app that the token suits.',
+  schema: { type: 'integer', minimum: 1 },
+};
 const idempotencyKey = {
   name: 'Idempotency-Key',
   in: 'header',
@@ -82,7 +111,10 @@ const idempotencyKey = {
   description: 'A key of the client for this request: repeated within 24 hours, the events are stored once.',
   schema: { type: 'string', minLength: 1, maxLength: maxKeyLength },
 };
-const accepted = { description: 'Every event of the request is stored.', content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } } };
+const accepted = {
+  description: 'Every event of the request is stored.',
+  content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } },
+};
 
 function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   const schema = { $ref: `#/components/schemas/${schemaNameOf(kind)}` };
@@ -94,24 +126,39 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
     requestBody: {
       required: true,
       description: `At most ${maxBodyBytes} bytes, gzip allowed. The Content-Type is not looked at.`,
-      content: { 'application/json': { schema: batch ? { type: 'array', minItems: 1, maxItems: maxBatchEvents, items: schema } : schema } },
+      content: {
+        'application/json': {
+          schema: batch ? { type: 'array', minItems: 1, maxItems: maxBatchEvents, items: schema } : schema,
+        },
+      },
     },
     responses: { '200': accepted, ...describeRefusals() },
   };
 }
 
 /**
- * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths work
- * with and without the trailing slash.
+ * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths
+ * work with and without the trailing slash.
  */
 export function describeImport(): OpenApiPart {
   const { '403': forbidden, '500': failed } = describeRefusals();
-  const version = { description: 'The version of the service.', content: { 'application/json': { schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } } } } };
+  const version = {
+    description: 'The version of the service.',
+    content: {
+      'application/json': {
+        schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } },
+      },
+    },
+  };
   return {
     area: 'import',
     paths: {
-      ...Object.fromEntries([...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }])),
-      '/v1/version': { post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } } },
+      ...Object.fromEntries(
+        [...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
+      ),
+      '/v1/version': {
+        post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } },
+      },
       '/v1/test-app-access/': {
         post: {
           tags,
@@ -131,10 +178,19 @@ export function describeImport(): OpenApiPart {
           type: 'object',
           required: ['error'],
           additionalProperties: false,
-          properties: { error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] } },
+          properties: {
+            error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] },
+          },
         },
       },
-      securitySchemes: { importToken: { type: 'apiKey', in: 'header', name: 'Authorization', description: 'The token itself, without a scheme word.' } },
+      securitySchemes: {
+        importToken: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'Authorization',
+          description: 'The token itself, without a scheme word.',
+        },
+      },
     },
   };
 }

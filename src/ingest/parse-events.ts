@@ -13,7 +13,12 @@ export interface ParsedEvents {
   readonly unknownParameters: number;
 }
 
-const knownNames = new Map(eventKinds.map((kind) => [kind, new Set(eventFields.filter((field) => field.kinds.includes(kind)).map((field) => field.name))]));
+const knownNames = new Map(
+  eventKinds.map((kind) => [
+    kind,
+    new Set(eventFields.filter((field) => field.kinds.includes(kind)).map((field) => field.name)),
+  ]),
+);
 
 function refuse(pointer: string, reason: string): Refusal {
   return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}` };
@@ -30,7 +35,9 @@ function countUnknown(kind: EventKind, fields: GivenFields): number {
   return count;
 }
 
-/** Checks one event by itself: its schema, then who it is about. Numbers written as strings become numbers, in place. */
+/**
+ * Checks one event by itself: its schema, then who it is about. Numbers written as strings become numbers, in place.
+ */
 function findViolation(kind: EventKind, app: App, value: unknown): Violation | undefined {
   if (!isObject(value)) return { pointer: '', reason: 'must be an object' };
   return validateEvent(kind, value) ?? findMissingIdentity(kind, app.platform, value);

@@ -9,7 +9,9 @@ const maxCompressedBytes = maxBodyBytes + 1024;
 
 const tooLarge: Refusal = { reason: 'size', detail: `the body is larger than ${maxBodyBytes} bytes` };
 
-/** Reads a body of at most `limit` bytes; stops reading at the first byte too many. Rejects when the client goes away. */
+/**
+ * Reads a body of at most `limit` bytes; stops reading at the first byte too many. Rejects when the client goes away.
+ */
 function readRaw(request: IncomingMessage, limit: number): Promise<Buffer | Refusal> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
@@ -24,7 +26,9 @@ function readRaw(request: IncomingMessage, limit: number): Promise<Buffer | Refu
       }
       chunks.push(chunk);
     });
-    request.once('end', () => resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks)));
+    request.once('end', () =>
+      resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks)),
+    );
     request.once('error', reject);
     request.once('close', () => reject(new Error('the client went away')));
   });
@@ -44,7 +48,8 @@ function inflate(compressed: Buffer): Buffer | Refusal {
 export async function readBody(request: IncomingMessage): Promise<Buffer | Refusal> {
   const encoding = (request.headers['content-encoding'] ?? 'identity').trim().toLowerCase();
   const isGzip = encoding === 'gzip' || encoding === 'x-gzip';
-  if (!isGzip && encoding !== 'identity' && encoding !== '') return { reason: 'encoding', detail: 'Content-Encoding must be gzip or absent' };
+  if (!isGzip && encoding !== 'identity' && encoding !== '')
+    return { reason: 'encoding', detail: 'Content-Encoding must be gzip or absent' };
 
   const limit = isGzip ? maxCompressedBytes : maxBodyBytes;
   if (Number(request.headers['content-length'] ?? 0) > limit) return tooLarge;

@@ -31,10 +31,16 @@ export interface Refusal {
   readonly detail: string;
 }
 
-const bodies = Object.fromEntries(Object.entries(answers).map(([reason, { error }]) => [reason, JSON.stringify({ error })])) as Record<RefusalReason, string>;
+const bodies = Object.fromEntries(
+  Object.entries(answers).map(([reason, { error }]) => [reason, JSON.stringify({ error })]),
+) as Record<RefusalReason, string>;
 
 /** Status and body of the answer to a refusal. */
-export function answerOf(reason: RefusalReason): { readonly status: number; readonly error: string; readonly body: string } {
+export function answerOf(reason: RefusalReason): {
+  readonly status: number;
+  readonly error: string;
+  readonly body: string;
+} {
   return { ...answers[reason], body: bodies[reason] };
 }
 
@@ -42,6 +48,8 @@ const maxDetailLength = 200;
 
 /** Makes a detail fit a header: printable ASCII, at most 200 characters; other characters become `\\uXXXX`. */
 export function renderDetail(detail: string): string {
-  const ascii = detail.slice(0, maxDetailLength).replaceAll(/[^\x20-\x7e]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  const ascii = detail
+    .slice(0, maxDetailLength)
+    .replaceAll(/[^\x20-\x7e]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
   return ascii.length > maxDetailLength ? `${ascii.slice(0, maxDetailLength - 3)}...` : ascii;
 }

@@ -17,7 +17,9 @@ function requireAll(fields: GivenFields, names: readonly string[]): Violation | 
 }
 
 function requireOne(fields: GivenFields, names: readonly string[]): Violation | undefined {
-  return names.some((name) => has(fields, name)) ? undefined : { pointer: '', reason: `needs one of ${names.join(', ')}` };
+  return names.some((name) => has(fields, name))
+    ? undefined
+    : { pointer: '', reason: `needs one of ${names.join(', ')}` };
 }
 
 /** Says whether events of a kind may be about a device alone; the others are about a user. */
@@ -25,7 +27,9 @@ export function mayBeOfDevice(kind: EventKind): boolean {
   return kind === 'custom_event';
 }
 
-/** Checks that an event says who it is about, by service.md 2.2 and the app's platform. The fields are valid already. */
+/**
+ * Checks that an event says who it is about, by service.md 2.2 and the app's platform. The fields are valid already.
+ */
 export function findMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation | undefined {
   if (platform === 'mini-app') return requireAll(fields, ['customPlatformUserId', 'xPlatform']);
   if (!mayBeOfDevice(kind)) return requireAll(fields, ['customUserId']);

@@ -47,22 +47,38 @@ function findApp(access: AccessReader, request: FastifyRequest): App | Refusal {
   const isNamed = typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '';
   const app = isNamed ? access.current().findAppByToken(Number(idApp), token) : undefined;
   // A client that is told that its token is wrong drops its events.
-  if (app === undefined && isNamed && access.mayLackApps()) return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
+  if (app === undefined && isNamed && access.mayLackApps())
+    return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
   return app ?? { reason: 'token', detail: 'the token does not suit the app named by idApp' };
 }
 
 /** How event ids are made for a request: from its Idempotency-Key when it has one. */
-function chooseIds(request: FastifyRequest, method: ImportMethod, app: App, { kind, events }: ParsedEvents, receivedAtMs: number): EventIds | Refusal {
+function chooseIds(
+  request: FastifyRequest,
+  method: ImportMethod,
+  app: App,
+  { kind, events }: ParsedEvents,
+  receivedAtMs: number,
+): EventIds | Refusal {
   const key = request.headers['idempotency-key'];
   if (key === undefined) return plainEventIds(receivedAtMs);
   // Node joins the values of several headers, which would make a third key of two.
-  if (typeof key === 'string' && key.includes(',') && (request.raw.headersDistinct['idempotency-key']?.length ?? 0) > 1) {
+  if (
+    typeof key === 'string' &&
+    key.includes(',') &&
+    (request.raw.headersDistinct['idempotency-key']?.length ?? 0) > 1
+  ) {
     return { reason: 'rules', detail: 'Idempotency-Key must be given once' };
   }
   if (typeof key !== 'string' || key === '' || key.length > maxKeyLength) {
     return { reason: 'rules', detail: `Idempotency-Key must have 1 to ${maxKeyLength} characters` };
   }
-  return keyedEventIds({ idApp: app.idApp, key, method, given: events.map((fields) => renderGiven(kind, app.platform, fields)) });
+  return keyedEventIds({
+    idApp: app.idApp,
+    key,
+    method,
+    given: events.map((fields) => renderGiven(kind, app.platform, fields)),
+  });
 }
 
 /** Adds the import area's routes and error answers to a server. Checks run in the order that docs/api.md lists. */
@@ -75,9 +91,14 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
     metrics.refused(refusal.reason);
     const { idApp } = reply.request.query as { idApp?: unknown };
     // What the service cannot take now is told once, as a problem of the service (health), not once a request.
-    if (status !== 500 || refusal.reason === 'internal') refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
+    if (status !== 500 || refusal.reason === 'internal')
+      refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
     if (status === 500) void reply.header('retry-after', retryAfterSeconds);
-    return reply.code(status).header('content-type', json).header('x-error-detail', renderDetail(refusal.detail)).send(body);
+    return reply
+      .code(status)
+      .header('content-type', json)
+      .header('x-error-detail', renderDetail(refusal.detail))
+      .send(body);
   }
 
   async function importEvents(method: ImportMethod, app: App, request: FastifyRequest): Promise<Refusal | undefined> {
@@ -136,7 +157,11 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
   server.setNotFoundHandler((request, reply) => refuse(reply, refusePath(request.url)));
   server.setErrorHandler((error, request, reply) => {
     if (request.raw.destroyed && !request.raw.complete) return reply.send();
-    failures.add({ error: describeError(error), method: request.method, path: request.url.split('?')[0]?.slice(0, 200) });
+    failures.add({
+      error: describeError(error),
+      method: request.method,
+      path: request.url.split('?')[0]?.slice(0, 200),
+    });
     return refuse(reply, { reason: 'internal', detail: 'internal error' });
   });
 }

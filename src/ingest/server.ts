@@ -10,7 +10,9 @@ import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 /** The HTTP server of the import port. */
 export type ImportServer = FastifyInstance;
 
-/** Limits of the import port. Bodies are small, so a client that takes longer than these is slow on purpose or broken. */
+/**
+ * Limits of the import port. Bodies are small, so a client that takes longer than these is slow on purpose or broken.
+ */
 export interface ServerLimits {
   /** Most simultaneous connections; further ones are closed at once. */
   readonly maxConnections: number;
@@ -37,7 +39,10 @@ export const defaultServerLimits: ServerLimits = {
 
 const maxHeaderBytes = 16_384;
 /** Why what never became a request was refused, by the code of its error. */
-const brokenOff: Readonly<Record<string, string>> = { HPE_HEADER_OVERFLOW: describeHeadOverflow(maxHeaderBytes), ERR_HTTP_REQUEST_TIMEOUT: 'the request came too slowly' };
+const brokenOff: Readonly<Record<string, string>> = {
+  HPE_HEADER_OVERFLOW: describeHeadOverflow(maxHeaderBytes),
+  ERR_HTTP_REQUEST_TIMEOUT: 'the request came too slowly',
+};
 
 /** Answers on the bare socket, and ends it: what came was no request that the server could give to a handler. */
 function answerOnSocket(socket: Socket, refusal: Refusal): void {
@@ -49,13 +54,19 @@ function answerOnSocket(socket: Socket, refusal: Refusal): void {
 }
 
 export interface ServerHandlers {
-  /** A request that is refused before any handler: its bytes are no HTTP, it came too slowly, or its head is not allowed. */
+  /**
+   * A request that is refused before any handler: its bytes are no HTTP, it came too slowly, or its head is not
+   * allowed.
+   */
   readonly onProtocolError: (refusal: Refusal) => void;
   /** A path that cannot be decoded. */
   readonly onBadUrl: (path: string, request: IncomingMessage, response: ServerResponse) => void;
 }
 
-/** Creates the import area's Fastify: no body parser and no error format of its own, limits on everything; not listening. */
+/**
+ * Creates the import area's Fastify: no body parser and no error format of its own, limits on everything; not
+ * listening.
+ */
 export function createServer(limits: ServerLimits, handlers: ServerHandlers, logger: Logger): ImportServer {
   const server = fastify({
     logger: false,
@@ -96,8 +107,10 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     // Nobody reads it any more, so that its client's end would not be seen.
     socket.destroySoon();
   });
-  // No method's body is the framework's to read: it would answer what it finds wrong with it before any route, QUERY above all.
-  for (const method of server.supportedMethods) server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
+  // No method's body is the framework's to read: it would answer what it finds wrong with it before any route, QUERY
+  // above all.
+  for (const method of server.supportedMethods)
+    server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   server.addHook('onRequest', (request, reply, done) => {
     const fault = findHeadFault(request.raw);
     if (fault === undefined) return done();
@@ -106,7 +119,10 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     const { status, body } = answerOf(refusal.reason);
     // Whether a body follows is not known: a client that expects something may be waiting with it.
     if (status === 417) void reply.header('connection', 'close');
-    void reply.code(status).headers({ 'content-type': 'application/json; charset=utf-8', 'x-error-detail': renderDetail(refusal.detail) }).send(body);
+    void reply
+      .code(status)
+      .headers({ 'content-type': 'application/json; charset=utf-8', 'x-error-detail': renderDetail(refusal.detail) })
+      .send(body);
   });
   // A connection kept after its last answer would hold the stop up until it is idle for too long.
   let closing = false;
@@ -118,8 +134,12 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     if (closing) void reply.header('connection', 'close');
     done();
   });
-  // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should guess.
-  server.server.prependListener('request', (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'));
+  // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should
+  // guess.
+  server.server.prependListener(
+    'request',
+    (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'),
+  );
   limitConnections(server.server, limits.maxConnections, logger);
   return server;
 }

@@ -1,10 +1,19 @@
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { brokerSilent } from '../stream/broker-ping.ts';
 
-/** Every cause for which a request is answered with 500 while the service runs, in the order in which they explain the others. */
+/**
+ * Every cause for which a request is answered with 500 while the service runs, in the order in which they explain the
+ * others.
+ */
 const causes = {
-  disk: { what: "the stream's disk has come down to its reserve, events are refused", todo: 'Free some space: events are taken again by themselves within a second.' },
-  full: { what: 'the stream is full, events are refused', todo: 'See that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES.' },
+  disk: {
+    what: "the stream's disk has come down to its reserve, events are refused",
+    todo: 'Free some space: events are taken again by themselves within a second.',
+  },
+  full: {
+    what: 'the stream is full, events are refused',
+    todo: 'See that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES.',
+  },
   away: brokerSilent,
   unconfirmed: {
     what: 'the broker does not confirm events in time, clients are told to send again',
@@ -19,7 +28,9 @@ const causes = {
 export type Cause = keyof typeof causes;
 const order = Object.keys(causes) as Cause[];
 
-/** For so long after a refusal its cause is still told, milliseconds: longer than it takes from here to whoever asks. */
+/**
+ * For so long after a refusal its cause is still told, milliseconds: longer than it takes from here to whoever asks.
+ */
 const toldForMs = 5000;
 /** What a confirmed group proves to be over; `crowded` goes together with events that are stored. */
 const overWhenStored: readonly Cause[] = ['full', 'away', 'unconfirmed'];
@@ -39,7 +50,8 @@ export interface Trouble {
 /** Creates the memory of one process. `isDiskLow` is asked each time: it holds without a request, too. */
 export function createTrouble(isDiskLow: () => boolean): Trouble {
   const notedMs = new Map<Cause, number>();
-  const holds = (cause: Cause): boolean => (cause === 'disk' ? isDiskLow() : performance.now() - (notedMs.get(cause) ?? Number.NEGATIVE_INFINITY) < toldForMs);
+  const holds = (cause: Cause): boolean =>
+    cause === 'disk' ? isDiskLow() : performance.now() - (notedMs.get(cause) ?? Number.NEGATIVE_INFINITY) < toldForMs;
   return {
     note: (cause) => void notedMs.set(cause, performance.now()),
     stored() {

@@ -65,10 +65,14 @@ async function checkFile(duckdb: Duckdb, file: DataFile): Promise<Problem | unde
   const at = path.posix.join(events.table, file.path);
   const size = await findSize(file.absolutePath);
   if (size === undefined) return { problem: 'missing_file', path: at, detail: 'the log names it, and it is not there' };
-  if (size !== file.sizeBytes) return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
-  if (file.sha256 !== undefined && (await hashFile(file.absolutePath)) !== file.sha256) return { problem: 'damaged_file', path: at, detail: 'its bytes are not those that were written' };
+  if (size !== file.sizeBytes)
+    return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
+  if (file.sha256 !== undefined && (await hashFile(file.absolutePath)) !== file.sha256)
+    return { problem: 'damaged_file', path: at, detail: 'its bytes are not those that were written' };
   try {
-    const [row] = await duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false)`);
+    const [row] = await duckdb.rows(
+      `SELECT count(*) AS n FROM read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false)`,
+    );
     if (file.numRecords !== undefined && Number(row?.['n']) !== file.numRecords) {
       return { problem: 'damaged_file', path: at, detail: `${String(row?.['n'])} rows instead of ${file.numRecords}` };
     }
@@ -91,7 +95,12 @@ async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; co
   let previous: { version: number; sha256?: string } | undefined;
   for (const version of commits) {
     const expected = previous === undefined ? version : previous.version + 1;
-    for (let lost = expected; lost < version; lost += 1) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(lost)), detail: 'later versions are there' });
+    for (let lost = expected; lost < version; lost += 1)
+      problems.push({
+        problem: 'missing_log_entry',
+        path: logPath(commitName(lost)),
+        detail: 'later versions are there',
+      });
     try {
       const commit = await readCommit(tableDir, version);
       const lake = findLakeState(commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
@@ -101,26 +110,60 @@ async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; co
         continue;
       }
       if (lake === undefined && version > 0 && changesTable(commit.actions)) {
-        const { engine, operation, at } = toForeignCommit(version, commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
-        foreign.push({ version, detail: `another engine (${engine}) has changed the table: ${operation}, at ${at ?? 'an unknown time'}; run 'tributary lake repair'` });
+        const { engine, operation, at } = toForeignCommit(
+          version,
+          commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo,
+        );
+        foreign.push({
+          version,
+          detail: `another engine (${engine}) has changed the table: ${operation}, at ${at ?? 'an unknown time'}; run 'tributary lake repair'`,
+        });
       }
       if (lake?.cause === 'repair') foreign = [];
-      if (lake?.previous !== undefined && previous?.version === version - 1 && previous.sha256 !== undefined && lake.previous !== previous.sha256) {
-        problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(previous.version)), detail: 'its bytes are not those that the next commit names' });
+      if (
+        lake?.previous !== undefined &&
+        previous?.version === version - 1 &&
+        previous.sha256 !== undefined &&
+        lake.previous !== previous.sha256
+      ) {
+        problems.push({
+          problem: 'damaged_log_entry',
+          path: logPath(commitName(previous.version)),
+          detail: 'its bytes are not those that the next commit names',
+        });
       }
       previous = { version, sha256: commit.sha256 };
     } catch (error) {
       // Trimmed since it was listed: then it is no concern.
-      if (!isSystemError(error, 'ENOENT')) problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(version)), detail: describeError(error) });
+      if (!isSystemError(error, 'ENOENT'))
+        problems.push({
+          problem: 'damaged_log_entry',
+          path: logPath(commitName(version)),
+          detail: describeError(error),
+        });
       previous = { version };
     }
   }
-  problems.push(...foreign.map(({ version, detail }) => ({ problem: 'foreign_commit', path: logPath(commitName(version)), detail }) as const));
+  problems.push(
+    ...foreign.map(
+      ({ version, detail }) => ({ problem: 'foreign_commit', path: logPath(commitName(version)), detail }) as const,
+    ),
+  );
   const first = commits[0];
   const start = checkpoints.find((version) => version >= (first ?? 0));
-  if (first !== undefined && first > 0 && start === undefined) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there is neither version 0 nor a checkpoint' });
+  if (first !== undefined && first > 0 && start === undefined)
+    problems.push({
+      problem: 'missing_log_entry',
+      path: logPath(commitName(0)),
+      detail: 'there is neither version 0 nor a checkpoint',
+    });
   const newest = checkpoints.at(-1);
-  if (newest !== undefined && (commits.at(-1) ?? -1) < newest) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(newest)), detail: 'the commits after the checkpoint are gone' });
+  if (newest !== undefined && (commits.at(-1) ?? -1) < newest)
+    problems.push({
+      problem: 'missing_log_entry',
+      path: logPath(commitName(newest)),
+      detail: 'the commits after the checkpoint are gone',
+    });
   return { problems, commits: commits.length };
 }
 
@@ -130,11 +173,13 @@ async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
   const last = await findLastCheckpoint(tableDir);
   const { checkpoints } = await listLog(tableDir);
   const problems: Problem[] = [];
-  const tell = (version: number, detail: string): void => void problems.push({ problem: 'damaged_checkpoint', path: logPath(checkpointName(version)), detail });
+  const tell = (version: number, detail: string): void =>
+    void problems.push({ problem: 'damaged_checkpoint', path: logPath(checkpointName(version)), detail });
   if (last !== undefined && !checkpoints.includes(last.version)) tell(last.version, 'it is not there');
   for (const version of checkpoints) {
     // Trimmed since it was listed: then it is no concern.
-    if (!(await isCheckpointWhole(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT')))) tell(version, 'its bytes are not those that were written');
+    if (!(await isCheckpointWhole(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT'))))
+      tell(version, 'its bytes are not those that were written');
   }
   return problems;
 }
@@ -142,12 +187,15 @@ async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
 /** Sees whether the file that every reader puts first in its list has the table's columns, and no row. */
 async function checkEmptyFile(duckdb: Duckdb, { emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
   const at = path.posix.join(events.table, path.basename(emptyFile));
-  if ((await findSize(emptyFile)) === undefined) return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
+  if ((await findSize(emptyFile)) === undefined)
+    return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
   const detail = 'remove it: the next start writes it';
   try {
     const rows = await duckdb.rows(`SELECT * FROM read_parquet(${sqlText(emptyFile)}) LIMIT 1`);
     const described = await duckdb.rows(describeFileSql(emptyFile));
-    return rows.length === 0 && hasColumns(described, schemaString) ? [] : [{ problem: 'damaged_file', path: at, detail }];
+    return rows.length === 0 && hasColumns(described, schemaString)
+      ? []
+      : [{ problem: 'damaged_file', path: at, detail }];
   } catch (error) {
     return [{ problem: 'damaged_file', path: at, detail: `${describeError(error)}; ${detail}` }];
   }
@@ -155,11 +203,15 @@ async function checkEmptyFile(duckdb: Duckdb, { emptyFile, schemaString }: Snaps
 
 function orphanDetail(name: string): string {
   const kept = 'no commit names it: a leftover, unless the newest log entries are gone';
-  return isYoungPath(name) ? `${kept}; the next start of the compactor removes it when the stream agrees with the log` : kept;
+  return isYoungPath(name)
+    ? `${kept}; the next start of the compactor removes it when the stream agrees with the log`
+    : kept;
 }
 
-const putAsideDetail = 'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it';
-const foreignDetail = 'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
+const putAsideDetail =
+  'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it';
+const foreignDetail =
+  'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
 
 /** Lists what was put aside: young files, because the stream did not agree with the log, and files of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
@@ -167,10 +219,17 @@ async function listPutAside(lakeDir: string): Promise<Problem[]> {
     if (isSystemError(error, 'ENOENT')) return [];
     throw error;
   });
-  return names.map((name) => ({ problem: 'orphan_file', path: path.posix.join('orphans', name), detail: isForeignFile(name) ? foreignDetail : putAsideDetail }));
+  return names.map((name) => ({
+    problem: 'orphan_file',
+    path: path.posix.join('orphans', name),
+    detail: isForeignFile(name) ? foreignDetail : putAsideDetail,
+  }));
 }
 
-/** Finds Parquet files that no commit names. Beside a running compactor a file counts only when its commit does not come soon. */
+/**
+ * Finds Parquet files that no commit names. Beside a running compactor a file counts only when its commit does not come
+ * soon.
+ */
 async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]> {
   const deadline = performance.now() + commitMs;
   for (;;) {
@@ -179,7 +238,11 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
     const { files, tombstones } = await loadTableState(tableDir);
     const found = names.filter((name) => !files.has(encodeURI(name)) && !tombstones.has(encodeURI(name)));
     if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
-      return found.map((name) => ({ problem: 'orphan_file', path: path.posix.join(events.table, name), detail: orphanDetail(name) }));
+      return found.map((name) => ({
+        problem: 'orphan_file',
+        path: path.posix.join(events.table, name),
+        detail: orphanDetail(name),
+      }));
     }
     await pause(recheckMs);
   }
@@ -202,8 +265,12 @@ async function checkTotals(lakeDir: string, { totals }: LakeState, rows: number)
   const accounted = totals.stored + totals.failed + totals.repeats + totals.erased;
   return [
     ...(rows === totals.stored ? [] : [wrongTotals(`the files have ${rows} rows, the totals say ${totals.stored}`)]),
-    ...(now.failed === now.lake?.totals.failed ? [] : [wrongTotals(`there are ${now.failed} failed events, the totals say ${now.lake?.totals.failed}`)]),
-    ...(totals.streamed === accounted ? [] : [wrongTotals(`of ${totals.streamed} events from the stream, ${accounted} are accounted for`)]),
+    ...(now.failed === now.lake?.totals.failed
+      ? []
+      : [wrongTotals(`there are ${now.failed} failed events, the totals say ${now.lake?.totals.failed}`)]),
+    ...(totals.streamed === accounted
+      ? []
+      : [wrongTotals(`of ${totals.streamed} events from the stream, ${accounted} are accounted for`)]),
   ];
 }
 
@@ -221,7 +288,12 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     ({ state } = await loadOwnState(tableDir));
   } catch (error) {
     if (!isAppError(error)) throw error;
-    if (problems.length === 0) problems.push({ problem: 'unreadable', path: path.posix.join(events.table, '_delta_log'), detail: describeError(error) });
+    if (problems.length === 0)
+      problems.push({
+        problem: 'unreadable',
+        path: path.posix.join(events.table, '_delta_log'),
+        detail: describeError(error),
+      });
     return { ok: false, version: -1, files: 0, rows: 0, commits, problems };
   }
   const snapshot = toSnapshot(tableDir, state);
@@ -240,9 +312,9 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     duckdb.close();
   }
   const orphans = [...(await findOrphans(lakeDir, tableDir)), ...(await listPutAside(lakeDir))];
-  if (state.version < 0 && orphans.length > 0) problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there are files and no log' });
+  if (state.version < 0 && orphans.length > 0)
+    problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there are files and no log' });
   problems.push(...orphans);
   if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, rows)));
   return { ok: problems.length === 0, version, files: files.length, rows, commits, problems };
 }
-

@@ -26,7 +26,10 @@ export interface CleanOptions {
   readonly crashPoint: CrashPoint;
 }
 
-/** The version before which the history is to go now, because of an erasure; undefined when none is, or its readers have time left. */
+/**
+ * The version before which the history is to go now, because of an erasure; undefined when none is, or its readers have
+ * time left.
+ */
 function findForgotten(table: Table, nowMs: number): number | undefined {
   const { forgetBefore, forgetAtMs = 0 } = table.lake();
   return nowMs >= forgetAtMs ? forgetBefore : undefined;
@@ -45,8 +48,8 @@ export async function mustForget(table: Table, nowMs: number): Promise<'no' | 'n
 }
 
 /**
- * Unlinks the files whose removal is older than the retention, and forgets their tombstones in `table`'s next checkpoint.
- * Returns how many went.
+ * Unlinks the files whose removal is older than the retention, and forgets their tombstones in `table`'s next
+ * checkpoint. Returns how many went.
  */
 export async function vacuum(table: Table, options: CleanOptions): Promise<number> {
   const { tombstones } = table.state();
@@ -68,7 +71,12 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
 }
 
 /** Writes a checkpoint when enough commits have followed the last one, or history must go. Returns whether it did. */
-export async function checkpointWhenDue(duckdb: Duckdb, table: Table, crashPoint: CrashPoint, every = checkpointEvery): Promise<boolean> {
+export async function checkpointWhenDue(
+  duckdb: Duckdb,
+  table: Table,
+  crashPoint: CrashPoint,
+  every = checkpointEvery,
+): Promise<boolean> {
   const { checkpoints } = await listLog(table.dir);
   const state = copyTableState(table.state());
   const last = checkpoints.at(-1) ?? 0;
@@ -81,7 +89,9 @@ export async function checkpointWhenDue(duckdb: Duckdb, table: Table, crashPoint
 
 /** When this service committed a version; undefined when another engine did, whose time says nothing. */
 async function findCommittedAtMs(tableDir: string, version: number): Promise<number | undefined> {
-  const info = (await readCommit(tableDir, version)).actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+  const info = (await readCommit(tableDir, version)).actions.find(
+    (action) => action.commitInfo !== undefined,
+  )?.commitInfo;
   return findLakeState(info) === undefined ? undefined : info?.timestamp;
 }
 
@@ -94,10 +104,10 @@ async function findOwnVersion(tableDir: string, version: number, commits: readon
 }
 
 /**
- * Deletes the commits and checkpoints that no reader within the retention starts from: those before the newest checkpoint
- * that is older than the retention, and those that tell of erased rows. The newest commit of ours up to that checkpoint
- * stays, for its provenance. Only for the one compactor: any other writer would take the freed numbers for new ones. Returns how many
- * files went.
+ * Deletes the commits and checkpoints that no reader within the retention starts from: those before the newest
+ * checkpoint that is older than the retention, and those that tell of erased rows. The newest commit of ours up to that
+ * checkpoint stays, for its provenance. Only for the one compactor: any other writer would take the freed numbers for
+ * new ones. Returns how many files went.
  */
 export async function trimLog(table: Table, failedDir: string, options: CleanOptions): Promise<number> {
   const { commits, checkpoints } = await listLog(table.dir);
@@ -114,7 +124,12 @@ export async function trimLog(table: Table, failedDir: string, options: CleanOpt
     keepFrom = version;
   }
   const keepCommitsFrom = await findOwnVersion(table.dir, keepFrom, commits);
-  const stale = [...commits.filter((version) => version < keepCommitsFrom).map(commitName), ...checkpoints.filter((version) => version < keepFrom).flatMap((version) => [checkpointName(version), checkpointHashName(version)])];
+  const stale = [
+    ...commits.filter((version) => version < keepCommitsFrom).map(commitName),
+    ...checkpoints
+      .filter((version) => version < keepFrom)
+      .flatMap((version) => [checkpointName(version), checkpointHashName(version)]),
+  ];
   // Oldest first: a crash leaves a log whose end is whole.
   for (const name of stale.toSorted()) await removeFile(path.join(logFolder(table.dir), name));
   await options.crashPoint('trimmed');
@@ -129,8 +144,8 @@ export interface Leftovers {
 }
 
 /**
- * Lists what may be left over. The caller refreshes the table afterwards, and sees whether it still owns the lake: a file of
- * a compactor that has taken over was then not there yet.
+ * Lists what may be left over. The caller refreshes the table afterwards, and sees whether it still owns the lake: a
+ * file of a compactor that has taken over was then not there yet.
  */
 export async function listLeftovers(table: Table): Promise<Leftovers> {
   const temporaries: string[] = [];
@@ -142,12 +157,17 @@ export async function listLeftovers(table: Table): Promise<Leftovers> {
 }
 
 /**
- * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there instead: where the
- * stream does not agree with the log, entries of the log may be gone, and the files be the only place that has their events.
- * Only for the one compactor that may flush, when it has no flush under way, and under the maintenance lock. Returns how
- * many files went.
+ * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there instead:
+ * where the stream does not agree with the log, entries of the log may be gone, and the files be the only place that
+ * has their events. Only for the one compactor that may flush, when it has no flush under way, and under the
+ * maintenance lock. Returns how many files went.
  */
-export async function sweep(table: Table, { temporaries, young }: Leftovers, crashPoint: CrashPoint, putAside?: string): Promise<number> {
+export async function sweep(
+  table: Table,
+  { temporaries, young }: Leftovers,
+  crashPoint: CrashPoint,
+  putAside?: string,
+): Promise<number> {
   const { files, tombstones } = table.state();
   const known = new Set([...files.keys(), ...tombstones.keys()].map(decodePath));
   const unnamed = young.filter((name) => !known.has(name)).map((name) => path.join(table.dir, name));

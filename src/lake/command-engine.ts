@@ -13,10 +13,14 @@ export interface CommandEngine {
 }
 
 /**
- * Opens one. What it spills are rows of the lake, perhaps of a person who is erased later: they lie in the staging folder,
- * where the next holder of the maintenance lock removes what a killed command has left. Errors: those of `openDuckdb`.
+ * Opens one. What it spills are rows of the lake, perhaps of a person who is erased later: they lie in the staging
+ * folder, where the next holder of the maintenance lock removes what a killed command has left. Errors: those of
+ * `openDuckdb`.
  */
-export async function openCommandEngine(lakeDir: string, limits: Pick<DuckdbOptions, 'memoryMb' | 'threads'>): Promise<CommandEngine> {
+export async function openCommandEngine(
+  lakeDir: string,
+  limits: Pick<DuckdbOptions, 'memoryMb' | 'threads'>,
+): Promise<CommandEngine> {
   await followGroupAccess(lakePaths(lakeDir).root);
   const tempDir = path.join(lakePaths(lakeDir).staging, `spill-${randomUUID()}`);
   const duckdb = await openDuckdb({ ...limits, tempDir });

@@ -83,7 +83,14 @@ async function countRows(files: readonly DataFile[]): Promise<GroupStats[]> {
     const all = rows.reduce((sum, row) => sum + Number(row['n']), 0);
     return rows.map((row) => {
       const count = Number(row['n']);
-      return { kind: String(row['kind']), date: String(row['date']), rows: count, bytes: Math.round((bytes * count) / all), sealedFiles: 0, youngRows: isYoung ? count : 0 };
+      return {
+        kind: String(row['kind']),
+        date: String(row['date']),
+        rows: count,
+        bytes: Math.round((bytes * count) / all),
+        sealedFiles: 0,
+        youngRows: isYoung ? count : 0,
+      };
     });
   } finally {
     duckdb.close();
@@ -97,7 +104,9 @@ export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
   const young = files.filter((file) => file.young);
   const sealed = files.flatMap((file): GroupStats[] => {
     const told = findKindAndDate(file);
-    return told === undefined ? [] : [{ ...told, rows: file.numRecords ?? 0, bytes: file.sizeBytes, sealedFiles: 1, youngRows: 0 }];
+    return told === undefined
+      ? []
+      : [{ ...told, rows: file.numRecords ?? 0, bytes: file.sizeBytes, sealedFiles: 1, youngRows: 0 }];
   });
   const untold = files.filter((file) => !file.young && findKindAndDate(file) === undefined);
   const groups = new Map<string, GroupStats>();

@@ -23,7 +23,9 @@ async function findId(file: string): Promise<string | undefined> {
   } catch {
     // Damaged: the log has it as well.
   }
-  throw new AppError('record_damaged', `${file} is damaged`, { hint: 'Remove it: it is made again from the log of the lake.' });
+  throw new AppError('record_damaged', `${file} is damaged`, {
+    hint: 'Remove it: it is made again from the log of the lake.',
+  });
 }
 
 /** The id in the log of a lake that was there before the file; undefined when the lake is new. */
@@ -36,9 +38,9 @@ async function findIdInLog(tableDir: string): Promise<string | undefined> {
 }
 
 /**
- * The id of a lake, which is its table's (`metaData.id`) and goes with it wherever it is copied. Kept in a file beside the
- * table, so that it is known without reading the log; for a lake that is not there yet it is chosen here. Any process may call
- * it at any time: the first to write the file decides.
+ * The id of a lake, which is its table's (`metaData.id`) and goes with it wherever it is copied. Kept in a file beside
+ * the table, so that it is known without reading the log; for a lake that is not there yet it is chosen here. Any
+ * process may call it at any time: the first to write the file decides.
  */
 export async function ensureLakeId(lakeDir: string): Promise<string> {
   const file = identityPath(lakeDir);

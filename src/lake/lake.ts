@@ -47,7 +47,10 @@ export function lakePaths(lakeDir: string) {
     young: path.join(root, events.table, youngFolder),
     failed: path.join(root, 'failed'),
     staging: path.join(root, 'staging'),
-    /** Young files that no commit names, put aside when the stream did not agree with the log: they may hold what the lake has lost. */
+    /**
+     * Young files that no commit names, put aside when the stream did not agree with the log: they may hold what the
+     * lake has lost.
+     */
     orphans: path.join(root, 'orphans'),
     /** How far the compactor has seen the stream go. */
     streamEnd: path.join(root, 'stream-end.json'),
@@ -105,7 +108,12 @@ async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonl
 }
 
 /** Commits version 0. Of several processes that try, one does it and the others find it done. */
-async function createTable(tableDir: string, id: string, columns: readonly Column[], options: LakeOptions): Promise<void> {
+async function createTable(
+  tableDir: string,
+  id: string,
+  columns: readonly Column[],
+  options: LakeOptions,
+): Promise<void> {
   const commitId = randomUUID();
   const nowMs = options.clock.nowMs();
   const before = { commitId: '', cause: 'create', totals: emptyTotals, availableAtMs: 0 } as const;
@@ -129,12 +137,17 @@ async function assertNoFiles(tableDir: string): Promise<void> {
   if (found.length === 0) return;
   // Another process may have begun the log meanwhile, and the files are its own.
   if ((await listLog(tableDir)).commits.length > 0) return;
-  throw new AppError('log_damaged', `the lake has ${found.length} files and no log`, { hint: `Put the entries of ${logFolder(tableDir)} back from a copy, or move the files away.` });
+  throw new AppError('log_damaged', `the lake has ${found.length} files and no log`, {
+    hint: `Put the entries of ${logFolder(tableDir)} back from a copy, or move the files away.`,
+  });
 }
 
 async function readColumns(tableDir: string): Promise<TableColumn[]> {
   const { metaData } = await loadTableState(tableDir);
-  if (metaData === undefined) throw new AppError('log_damaged', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (metaData === undefined)
+    throw new AppError('log_damaged', "the lake's log has no metaData", {
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
   return parseSchemaString(metaData.schemaString);
 }
 
@@ -144,8 +157,9 @@ async function isComplete(tableDir: string): Promise<boolean> {
 }
 
 /**
- * Makes sure that there is a lake that readers can use, an empty one if need be: folders, version 0 with its checkpoint,
- * the empty file, snapshot.sql. Any process may call it at any time. Errors: `start_failed` without hard links, `lake_protocol`.
+ * Makes sure that there is a lake that readers can use, an empty one if need be: folders, version 0 with its
+ * checkpoint, the empty file, snapshot.sql. Any process may call it at any time. Errors: `start_failed` without hard
+ * links, `lake_protocol`.
  */
 export async function ensureLake(lakeDir: string, options: LakeOptions): Promise<void> {
   // A compactor that starts at the same moment sweeps temporaries, ours among them.
@@ -167,9 +181,11 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
       // The empty file comes first: whoever sees a version can rely on it.
-      if (!(await exists(emptyFilePath(paths.table)))) await writeEmptyFile(duckdb, paths.table, isNew ? columns : await readColumns(paths.table));
+      if (!(await exists(emptyFilePath(paths.table))))
+        await writeEmptyFile(duckdb, paths.table, isNew ? columns : await readColumns(paths.table));
       if (isNew) await createTable(paths.table, await ensureLakeId(lakeDir), columns, options);
-      if (checkpoints.length === 0) await writeCheckpoint(duckdb, paths.table, await loadTableState(paths.table), noCrashPoint);
+      if (checkpoints.length === 0)
+        await writeCheckpoint(duckdb, paths.table, await loadTableState(paths.table), noCrashPoint);
     } finally {
       duckdb.close();
     }
@@ -183,8 +199,9 @@ export function isCompactorRunning(lakeDir: string): boolean {
 }
 
 /**
- * Opens the lake for writing: checks that commits can work here, keeps other engines' writers out of a table of an earlier
- * version, and adds the columns of new optional fields, each by one commit. The caller holds the compactor's lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
+ * Opens the lake for writing: checks that commits can work here, keeps other engines' writers out of a table of an
+ * earlier version, and adds the columns of new optional fields, each by one commit. The caller holds the compactor's
+ * lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
  */
 export async function openLake(lakeDir: string, options: LakeOptions & TableOptions): Promise<Table> {
   const paths = lakePaths(lakeDir);
@@ -192,7 +209,10 @@ export async function openLake(lakeDir: string, options: LakeOptions & TableOpti
   await retry(() => assertHardLinks(logFolder(paths.table)), whileSwept);
   const table = await openTable(paths.table, options);
   const metaData = table.state().metaData;
-  if (metaData === undefined) throw new AppError('log_damaged', "the lake's log has no metaData", { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (metaData === undefined)
+    throw new AppError('log_damaged', "the lake's log has no metaData", {
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
   const schemaString = upgradeSchema(metaData.schemaString, options.columns ?? eventColumns);
   if (schemaString !== metaData.schemaString) {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -202,8 +222,12 @@ export async function openLake(lakeDir: string, options: LakeOptions & TableOpti
     } finally {
       duckdb.close();
     }
-    await table.commit((state) => ({ cause: 'schema', actions: [{ metaData: { ...metaData, ...state.metaData, schemaString } }] }));
+    await table.commit((state) => ({
+      cause: 'schema',
+      actions: [{ metaData: { ...metaData, ...state.metaData, schemaString } }],
+    }));
   }
-  if (!isOwnProtocol(table.state().protocol)) await table.commit(() => ({ cause: 'protocol', actions: [{ protocol: tableProtocol }] }));
+  if (!isOwnProtocol(table.state().protocol))
+    await table.commit(() => ({ cause: 'protocol', actions: [{ protocol: tableProtocol }] }));
   return table;
 }

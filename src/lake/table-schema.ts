@@ -14,7 +14,10 @@ interface DeltaField {
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-/** The Delta type of each DuckDB type. A plain TIMESTAMP, UUID or unsigned type would need a table feature, so none is here. */
+/**
+ * The Delta type of each DuckDB type. A plain TIMESTAMP, UUID or unsigned type would need a table feature, so none is
+ * here.
+ */
 const deltaTypes: Readonly<Record<ColumnType, unknown>> = {
   VARCHAR: 'string',
   SMALLINT: 'short',
@@ -32,7 +35,12 @@ function findDuckdbType(deltaType: unknown): ColumnType | undefined {
 }
 
 function toField(column: TableColumn & { readonly description?: string }): DeltaField {
-  return { name: column.name, type: deltaTypes[column.type], nullable: true, metadata: column.description === undefined ? {} : { comment: column.description } };
+  return {
+    name: column.name,
+    type: deltaTypes[column.type],
+    nullable: true,
+    metadata: column.description === undefined ? {} : { comment: column.description },
+  };
 }
 
 /** Writes the `schemaString` of a table: every column nullable. Asserts that no two names differ by case only. */
@@ -48,7 +56,13 @@ export function parseSchemaString(schemaString: string): TableColumn[] {
   return fields.map((field) => {
     const type = findDuckdbType(field.type);
     if (type === undefined) {
-      throw new AppError('schema_change', `the lake's column ${field.name} has a type this service does not know: ${JSON.stringify(field.type)}`, { hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.' });
+      throw new AppError(
+        'schema_change',
+        `the lake's column ${field.name} has a type this service does not know: ${JSON.stringify(field.type)}`,
+        {
+          hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.',
+        },
+      );
     }
     return { name: field.name, type };
   });
@@ -64,15 +78,27 @@ function describedType(type: ColumnType): string {
   return type === 'TIMESTAMPTZ' ? 'TIMESTAMP WITH TIME ZONE' : type;
 }
 
-/** Says whether a file begins with the columns of a `schemaString`, by the rows that `describeFileSql` gave; an upgrade writes the file with more before it commits them. */
-export function hasColumns(described: readonly Readonly<Record<string, unknown>>[], schemaString: string | undefined): boolean {
-  const wanted = schemaString === undefined ? [] : parseSchemaString(schemaString).map(({ name, type }) => `${name} ${describedType(type)}`);
-  return wanted.every((column, index) => column === `${String(described[index]?.['column_name'])} ${String(described[index]?.['column_type'])}`);
+/**
+ * Says whether a file begins with the columns of a `schemaString`, by the rows that `describeFileSql` gave; an upgrade
+ * writes the file with more before it commits them.
+ */
+export function hasColumns(
+  described: readonly Readonly<Record<string, unknown>>[],
+  schemaString: string | undefined,
+): boolean {
+  const wanted =
+    schemaString === undefined
+      ? []
+      : parseSchemaString(schemaString).map(({ name, type }) => `${name} ${describedType(type)}`);
+  return wanted.every(
+    (column, index) =>
+      column === `${String(described[index]?.['column_name'])} ${String(described[index]?.['column_type'])}`,
+  );
 }
 
 /**
- * The schema that a lake written by an earlier version takes on: the same when nothing is new, with columns added at its
- * end when the event schemas have new fields. Any other difference (a column gone, another type) is refused with
+ * The schema that a lake written by an earlier version takes on: the same when nothing is new, with columns added at
+ * its end when the event schemas have new fields. Any other difference (a column gone, another type) is refused with
  * `schema_change`: sealed files are never rewritten for it.
  */
 export function upgradeSchema(schemaString: string, columns: readonly Column[]): string {
@@ -81,9 +107,13 @@ export function upgradeSchema(schemaString: string, columns: readonly Column[]):
   for (const column of present) {
     const type = wanted.get(column.name)?.type;
     if (type === column.type) continue;
-    throw new AppError('schema_change', `the lake's column ${column.name} is ${column.type}; the event schemas ${type === undefined ? 'do not have it' : `say ${type}`}`, {
-      hint: 'Only new optional fields can be added. Give a changed field a new name and column.',
-    });
+    throw new AppError(
+      'schema_change',
+      `the lake's column ${column.name} is ${column.type}; the event schemas ${type === undefined ? 'do not have it' : `say ${type}`}`,
+      {
+        hint: 'Only new optional fields can be added. Give a changed field a new name and column.',
+      },
+    );
   }
   const known = new Set(present.map((column) => column.name));
   const added = columns.filter((column) => !known.has(column.name));

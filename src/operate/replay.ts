@@ -29,7 +29,16 @@ import { assertFilesWhole } from '../lake/files/verify-files.ts';
 import { youngFolder } from '../lake/log/young-folder.ts';
 import { requestKeySql } from '../datasets/event-id.ts';
 import { convertSpool, rowsSql, type Converted } from '../lake/batch/convert.ts';
-import { createDedupeTables, dedupeWindowMs, forgetLookUps, judgeBatch, lookUpEvents, readKeyedHours, readKeysSql, type Verdict } from '../lake/batch/deduplicate.ts';
+import {
+  createDedupeTables,
+  dedupeWindowMs,
+  forgetLookUps,
+  judgeBatch,
+  lookUpEvents,
+  readKeyedHours,
+  readKeysSql,
+  type Verdict,
+} from '../lake/batch/deduplicate.ts';
 
 export interface ReplayDependencies {
   readonly table: Table;
@@ -75,16 +84,23 @@ async function lookUp(duckdb: Duckdb, files: readonly DataFile[]): Promise<void>
   await lookUpEvents(duckdb, files);
   const wanted = new Set<DataFile>();
   for (const hour of await readKeyedHours(duckdb, hourMs)) {
-    for (const file of pruneFiles(files, { receivedAt: { fromMs: hour - dedupeWindowMs, toMs: hour + hourMs + dedupeWindowMs } })) wanted.add(file);
+    for (const file of pruneFiles(files, {
+      receivedAt: { fromMs: hour - dedupeWindowMs, toMs: hour + hourMs + dedupeWindowMs },
+    }))
+      wanted.add(file);
   }
   if (wanted.size === 0) return;
   // A key that a damaged file no longer shows would be stored again.
   await assertFilesWhole([...wanted]);
   const source = `read_parquet(${sqlList([...wanted].map((file) => file.absolutePath))}, hive_partitioning = false)`;
-  await duckdb.run(`INSERT INTO recent_keys ${readKeysSql(source, `${requestKeySql('event_id')} IN (SELECT ${requestKeySql('event_id')} FROM batch)`)}`);
+  await duckdb.run(
+    `INSERT INTO recent_keys ${readKeysSql(source, `${requestKeySql('event_id')} IN (SELECT ${requestKeySql('event_id')} FROM batch)`)}`,
+  );
 }
 
-/** What of each file stays failed, by the verdict over its events, which stand in the batch in the order of the files. */
+/**
+ * What of each file stays failed, by the verdict over its events, which stand in the batch in the order of the files.
+ */
 function keepFailed(files: readonly FailedFile[], converted: Converted, verdict: Verdict): FailedFile[] {
   const reasons = new Map<number, FailureReason>(converted.badLines.map(({ line, reason }) => [line, reason]));
   for (const rowid of verdict.reused) reasons.set(converted.lineOf(rowid), 'key_reused');
@@ -102,11 +118,22 @@ function keepFailed(files: readonly FailedFile[], converted: Converted, verdict:
 }
 
 function isChanged(before: FailedFile, after: FailedFile | undefined): boolean {
-  return before.events.length !== after?.events.length || before.events.some((event, index) => event.reason !== after.events[index]?.reason);
+  return (
+    before.events.length !== after?.events.length ||
+    before.events.some((event, index) => event.reason !== after.events[index]?.reason)
+  );
 }
 
-/** Commits what the verdict says; throws `commit_conflict` when a flush was committed since, which has changed nothing then. */
-async function commitReplay(dependencies: ReplayDependencies, files: readonly FailedFile[], converted: Converted, verdict: Verdict): Promise<Replayed> {
+/**
+ * Commits what the verdict says; throws `commit_conflict` when a flush was committed since, which has changed nothing
+ * then.
+ */
+async function commitReplay(
+  dependencies: ReplayDependencies,
+  files: readonly FailedFile[],
+  converted: Converted,
+  verdict: Verdict,
+): Promise<Replayed> {
   const { table, duckdb, clock, crashPoint, lakeDir } = dependencies;
   const { staging } = lakePaths(lakeDir);
   const { version: baseVersion } = table.state();
@@ -123,7 +150,9 @@ async function commitReplay(dependencies: ReplayDependencies, files: readonly Fa
     const written = await writeDataFile(duckdb, rowsSql(nowMs), path.join(folder, 'rows.parquet'));
     const stored = written.numRecords;
     const relative = path.join(youngFolder, `${commitId}.parquet`);
-    const left = changed.flatMap(({ file, events }, index) => (events.length === 0 ? [] : [{ name: `${index}.ndjson`, to: file, events }]));
+    const left = changed.flatMap(({ file, events }, index) =>
+      events.length === 0 ? [] : [{ name: `${index}.ndjson`, to: file, events }],
+    );
     for (const { name, events } of left) {
       await writeNewFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''));
     }
@@ -145,7 +174,8 @@ async function commitReplay(dependencies: ReplayDependencies, files: readonly Fa
       movesAfter: left.map(({ name, to }) => ({ name, to })),
     };
     await carryOut(table, staging, intent, crashPoint, (_state, lake) => {
-      if (lake.keysCommit !== keysCommit || lake.availableAtMs !== availableAtMs) throw new AppError('commit_conflict', 'a flush was committed meanwhile');
+      if (lake.keysCommit !== keysCommit || lake.availableAtMs !== availableAtMs)
+        throw new AppError('commit_conflict', 'a flush was committed meanwhile');
     });
     return { stored, repeats: verdict.repeats, stillFailed: count(kept) };
   } catch (error) {
@@ -166,7 +196,9 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
   await mkdir(folder, { mode: 0o700 });
   try {
     const spool = path.join(folder, 'spool.ndjson');
-    await writeFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])), { mode: 0o600 });
+    await writeFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])), {
+      mode: 0o600,
+    });
     const converted = await convertSpool(duckdb, spool, candidates.length, true);
     await createDedupeTables(duckdb);
     await forgetLookUps(duckdb);
@@ -206,10 +238,11 @@ async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFil
 }
 
 /**
- * Tries every failed event again, for instance after a fault of the service was mended. A kill leaves nothing half-done, and
- * a second call finds only what still fails, as it was. Works beside a running compactor: both judge again what the other
- * has changed, so that an event under an Idempotency-Key is stored once, and `available_at` never goes back. Errors:
- * `file_damaged` when a file that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
+ * Tries every failed event again, for instance after a fault of the service was mended. A kill leaves nothing
+ * half-done, and a second call finds only what still fails, as it was. Works beside a running compactor: both judge
+ * again what the other has changed, so that an event under an Idempotency-Key is stored once, and `available_at` never
+ * goes back. Errors: `file_damaged` when a file that may have one of the events is damaged, `locked`,
+ * `commit_conflict`, `disk`, `sql`.
  */
 export async function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
   const { table, lakeDir, crashPoint } = dependencies;
@@ -221,7 +254,11 @@ export async function replayFailed(dependencies: ReplayDependencies): Promise<Re
     let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };
     for await (const portion of readPortions(await listSettledFiles(paths.failed))) {
       const one = await replayFiles(dependencies, portion);
-      total = { stored: total.stored + one.stored, repeats: total.repeats + one.repeats, stillFailed: total.stillFailed + one.stillFailed };
+      total = {
+        stored: total.stored + one.stored,
+        repeats: total.repeats + one.repeats,
+        stillFailed: total.stillFailed + one.stillFailed,
+      };
     }
     return total;
   } finally {

@@ -1,5 +1,8 @@
 /** What a Range header asks of a file: all of it, one part of it (both ends inclusive), or a part it does not have. */
-export type ByteRange = { readonly kind: 'whole' } | { readonly kind: 'part'; readonly first: number; readonly last: number } | { readonly kind: 'unsatisfiable' };
+export type ByteRange =
+  | { readonly kind: 'whole' }
+  | { readonly kind: 'part'; readonly first: number; readonly last: number }
+  | { readonly kind: 'unsatisfiable' };
 
 /**
  * Parses a Range header against a size in bytes (RFC 9110, 14.1.2 and 14.2). A header that is absent, malformed, of

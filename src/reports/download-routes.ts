@@ -37,10 +37,21 @@ const accessDenied = { code: 403, message: 'Access denied', data: null };
 const unavailable = { code: 500, message: 'Internal Server Error', data: null };
 const retryAfterSeconds = 5;
 const notFound = { code: 404, message: 'Not Found', data: { error: { detail: 'The file is not found' } } };
-const preconditionFailed = { code: 412, message: 'Precondition Failed', data: { error: { detail: 'The file is not the one that If-Match names' } } };
-const damaged = { code: 500, message: 'Internal Server Error', data: { error: { detail: 'The report file is damaged on the disk of the service: create the export again' } } };
+const preconditionFailed = {
+  code: 412,
+  message: 'Precondition Failed',
+  data: { error: { detail: 'The file is not the one that If-Match names' } },
+};
+const damaged = {
+  code: 500,
+  message: 'Internal Server Error',
+  data: { error: { detail: 'The report file is damaged on the disk of the service: create the export again' } },
+};
 
-/** Lets a connection stand still for as long as the work takes: to read a large file on a slow disk takes longer than a client may idle. */
+/**
+ * Lets a connection stand still for as long as the work takes: to read a large file on a slow disk takes longer than a
+ * client may idle.
+ */
 async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Promise<T>): Promise<T> {
   raw.socket.setTimeout(0);
   try {
@@ -56,7 +67,13 @@ function refuseFault(reply: FastifyReply, state: FileFault['state']): FastifyRep
   return state === 'missing' ? reply.code(404).send(notFound) : reply.code(500).send(damaged);
 }
 
-async function sendFile(request: FastifyRequest, reply: FastifyReply, job: ReportJob, file: ReportFile, { store, files }: DownloadDependencies): Promise<FastifyReply> {
+async function sendFile(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  job: ReportJob,
+  file: ReportFile,
+  { store, files }: DownloadDependencies,
+): Promise<FastifyReply> {
   const etag = `"${file.sha256}"`;
   reply.header('etag', etag).header('accept-ranges', 'bytes');
   const condition = checkPreconditions(request.headers, etag);
@@ -65,7 +82,9 @@ async function sendFile(request: FastifyRequest, reply: FastifyReply, job: Repor
   const range = parseRange(request.method === 'GET' ? applicableRange(request.headers, etag) : undefined, file.bytes);
   if (range.kind === 'unsatisfiable') return reply.code(416).header('content-range', `bytes */${file.bytes}`).send();
 
-  const opened = await withoutTimeout(request, () => files.open({ idReport: job.id, path: store.filePath(job.id, file.name), file }));
+  const opened = await withoutTimeout(request, () =>
+    files.open({ idReport: job.id, path: store.filePath(job.id, file.name), file }),
+  );
   if (isFault(opened)) return refuseFault(reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
   if (range.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${file.bytes}`);
@@ -86,10 +105,15 @@ async function sendFile(request: FastifyRequest, reply: FastifyReply, job: Repor
 /**
  * Streams one zip of all files. The parts are compressed already, so they are only stored; nothing is written to disk.
  * The parts are looked at before the first byte; of a large archive only their sizes, since to read them all could take
- * minutes, and the checksum of each before its own bytes. One that is damaged then ends the connection, so that no client
- * takes the zip for a whole one.
+ * minutes, and the checksum of each before its own bytes. One that is damaged then ends the connection, so that no
+ * client takes the zip for a whole one.
  */
-async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: ReportJob, { store, files, logger }: DownloadDependencies): Promise<FastifyReply> {
+async function sendArchive(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  job: ReportJob,
+  { store, files, logger }: DownloadDependencies,
+): Promise<FastifyReply> {
   const parts = (job.files ?? []).map((file) => ({ idReport: job.id, path: store.filePath(job.id, file.name), file }));
   const condition = checkPreconditions(request.headers, undefined);
   if (condition === 'failed') return reply.code(412).send(preconditionFailed);
@@ -97,13 +121,24 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
   const bytes = parts.reduce((sum, { file }) => sum + file.bytes, 0);
   for (const part of parts) {
     // One part that is gone is no reason to say that the archive is not there.
-    if ((await withoutTimeout(request, () => files.findFault(part, bytes > verifiedAheadBytes ? 'size' : 'wholly'))) !== undefined) return refuseFault(reply, 'damaged');
+    if (
+      (await withoutTimeout(request, () => files.findFault(part, bytes > verifiedAheadBytes ? 'size' : 'wholly'))) !==
+      undefined
+    )
+      return refuseFault(reply, 'damaged');
   }
-  reply.type('application/zip').header('content-disposition', `attachment; filename="${archiveName(job)}"`).header('accept-ranges', 'none');
+  reply
+    .type('application/zip')
+    .header('content-disposition', `attachment; filename="${archiveName(job)}"`)
+    .header('accept-ranges', 'none');
   if (request.method === 'HEAD') return reply.send();
   // Loaded by those who want an archive: a start would wait for it.
   const { ZipArchive } = await import('archiver');
-  const archive = new ZipArchive({ store: true, forceZip64: parts.some(({ file }) => file.bytes > 0xffff_0000), forceUTC: true });
+  const archive = new ZipArchive({
+    store: true,
+    forceZip64: parts.some(({ file }) => file.bytes > 0xffff_0000),
+    forceUTC: true,
+  });
   let reading: Readable | undefined;
   // A client that goes away leaves the archive unread: the file must be closed all the same.
   archive.once('close', () => reading?.destroy());
@@ -129,10 +164,11 @@ async function sendArchive(request: FastifyRequest, reply: FastifyReply, job: Re
 }
 
 /**
- * Adds the download routes: GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of RFC
- * 9110. No other authorization is asked for, and none is looked at. A link that was not signed here, that has ended, or whose
- * holder has, answers 403; a request that is gone although its link has not ended, 404; a file that is not what was written,
- * 500 before its first byte. A download under way ends with its holder.
+ * Adds the download routes: GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of
+ * RFC
+ * 9110. No other authorization is asked for, and none is looked at. A link that was not signed here, that has ended, or
+ * whose holder has, answers 403; a request that is gone although its link has not ended, 404; a file that is not what
+ * was written, 500 before its first byte. A download under way ends with its holder.
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
   const { store, keys, clock, holders } = dependencies;
@@ -145,7 +181,9 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
   /** Refuses a link; a user whom the damaged access data may lack is asked to come again. */
   function refuse(reply: FastifyReply, idUser: string | undefined): FastifyReply {
     const mayBeLive = idUser !== undefined && holders.mayLackUsers() && holders.findMark(idUser) === undefined;
-    return mayBeLive ? reply.code(500).header('retry-after', retryAfterSeconds).send(unavailable) : reply.code(403).send(accessDenied);
+    return mayBeLive
+      ? reply.code(500).header('retry-after', retryAfterSeconds).send(unavailable)
+      : reply.code(403).send(accessDenied);
   }
 
   app.route({
@@ -159,7 +197,8 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       const job = await store.find(target.id);
       if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return reply.code(404).send(notFound);
       const mark = holders.findMark(job.idUser);
-      const holder: LinkHolder | undefined = target.holder ?? (mark === undefined ? undefined : { idUser: job.idUser, mark });
+      const holder: LinkHolder | undefined =
+        target.holder ?? (mark === undefined ? undefined : { idUser: job.idUser, mark });
       if (holder === undefined) return refuse(reply, job.idUser);
       downloads.add(holder, reply.raw);
       const file = job.files?.find((candidate) => candidate.name === target.name);

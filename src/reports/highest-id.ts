@@ -12,7 +12,10 @@ function checksum(id: string): string {
   return createHash('sha256').update(id).digest('hex');
 }
 
-/** Reads the highest id that may have been deleted; 0 when none was. Errors: `report_damaged` when it is not what was written. */
+/**
+ * Reads the highest id that may have been deleted; 0 when none was. Errors: `report_damaged` when it is not what was
+ * written.
+ */
 export async function readHighestId(reportsDir: string): Promise<number> {
   const file = highestIdPath(reportsDir);
   const text = await findTextFile(file);
@@ -20,7 +23,9 @@ export async function readHighestId(reportsDir: string): Promise<number> {
   // Version 0.1.0 wrote the number alone.
   const [, id, sha256] = /^(\d{1,15})(?: ([0-9a-f]{64}))?\n$/.exec(text) ?? [];
   if (id === undefined || (sha256 !== undefined && sha256 !== checksum(id))) {
-    throw new AppError('report_damaged', `${file} is damaged`, { hint: 'Write a number into it that is no lower than the id of any export request ever made (the log lines "export request ended" have them), and a line break.' });
+    throw new AppError('report_damaged', `${file} is damaged`, {
+      hint: 'Write a number into it that is no lower than the id of any export request ever made (the log lines "export request ended" have them), and a line break.',
+    });
   }
   return Number(id);
 }

@@ -1,6 +1,9 @@
 import { isInProgress, type ReportJob } from './reports.ts';
 
-/** The requests of a store as they are known now: those that were read or made by this process, and the ids of those still to be read. */
+/**
+ * The requests of a store as they are known now: those that were read or made by this process, and the ids of those
+ * still to be read.
+ */
 export interface JobTable {
   /** Takes a request as it is now. */
   keep(job: ReportJob): void;

@@ -5,7 +5,10 @@ import type { LinkHolder } from './signed-links.ts';
 export interface OpenDownloads {
   /** Adds a download; it is forgotten when its answer is over. */
   add(holder: LinkHolder, response: ServerResponse): void;
-  /** Cuts off the downloads of the holders that `isGone` names. The client sees its connection break: no file looks whole. */
+  /**
+   * Cuts off the downloads of the holders that `isGone` names. The client sees its connection break: no file looks
+   * whole.
+   */
   endWhere(isGone: (holder: LinkHolder) => boolean): void;
 }
 

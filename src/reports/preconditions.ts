@@ -8,7 +8,9 @@ export interface ConditionalHeaders {
 
 const tagPattern = /^(W\/)?("[\x21\x23-\x7e\x80-\xff]*")$/;
 
-/** The entity tags of a list, in their order; undefined when the text is no such list. A comma may stand inside a tag. */
+/**
+ * The entity tags of a list, in their order; undefined when the text is no such list. A comma may stand inside a tag.
+ */
 function parseTags(list: string): string[] | undefined {
   const parts = list.match(/(?:W\/)?"[^"]*"|[^\s,]+/g) ?? [];
   return parts.every((part) => tagPattern.test(part)) ? parts : undefined;
@@ -19,15 +21,21 @@ function isStrongMatch(list: string, etag: string | undefined): boolean {
 }
 
 function isWeakMatch(list: string, etag: string | undefined): boolean {
-  return list.trim() === '*' || (etag !== undefined && parseTags(list)?.some((tag) => tag.replace(/^W\//, '') === etag) === true);
+  return (
+    list.trim() === '*' ||
+    (etag !== undefined && parseTags(list)?.some((tag) => tag.replace(/^W\//, '') === etag) === true)
+  );
 }
 
 /**
- * Evaluates the conditions of a GET or HEAD of a file that is there, in the order of RFC 9110, 13.2.2. If-Match compares
- * strongly, If-None-Match weakly. Conditions on a date are ignored, as the RFC has it where no date of a change is told.
- * `etag`: the file's strong entity tag, quotes included; undefined: it has none.
+ * Evaluates the conditions of a GET or HEAD of a file that is there, in the order of RFC 9110, 13.2.2. If-Match
+ * compares strongly, If-None-Match weakly. Conditions on a date are ignored, as the RFC has it where no date of a
+ * change is told. `etag`: the file's strong entity tag, quotes included; undefined: it has none.
  */
-export function checkPreconditions(headers: ConditionalHeaders, etag: string | undefined): 'proceed' | 'not_modified' | 'failed' {
+export function checkPreconditions(
+  headers: ConditionalHeaders,
+  etag: string | undefined,
+): 'proceed' | 'not_modified' | 'failed' {
   const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch } = headers;
   if (ifMatch !== undefined && !isStrongMatch(ifMatch, etag)) return 'failed';
   return ifNoneMatch !== undefined && isWeakMatch(ifNoneMatch, etag) ? 'not_modified' : 'proceed';

@@ -16,8 +16,9 @@ function isLeftover(name: string, job: ReportJob): boolean {
 }
 
 /**
- * Reads the request that an earlier process has left in a folder, and removes what a crash may have left beside it: attempts,
- * unpublished parts, temporaries. Undefined when there is no request in it. Nobody may be working on the request. Errors: `report_damaged`.
+ * Reads the request that an earlier process has left in a folder, and removes what a crash may have left beside it:
+ * attempts, unpublished parts, temporaries. Undefined when there is no request in it. Nobody may be working on the
+ * request. Errors: `report_damaged`.
  */
 export async function recoverJob(folder: string, id: number): Promise<ReportJob | undefined> {
   const job = await findJobFile(folder, id);

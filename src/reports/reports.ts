@@ -37,10 +37,19 @@ export function isCount(value: unknown): value is number {
 /** Says whether a value that was read is a report file. */
 export function isReportFile(value: unknown): value is ReportFile {
   const file = value as Partial<ReportFile> | null;
-  return typeof file === 'object' && file !== null && /^[\w.-]+$/.test(String(file.name)) && isCount(file.rows) && isCount(file.bytes) && /^[0-9a-f]{64}$/.test(String(file.sha256));
+  return (
+    typeof file === 'object' &&
+    file !== null &&
+    /^[\w.-]+$/.test(String(file.name)) &&
+    isCount(file.rows) &&
+    isCount(file.bytes) &&
+    /^[0-9a-f]{64}$/.test(String(file.sha256))
+  );
 }
 
-/** An export request, as job.json has it beside its checksum. Times are Unix milliseconds unless the name says seconds. */
+/**
+ * An export request, as job.json has it beside its checksum. Times are Unix milliseconds unless the name says seconds.
+ */
 export interface ReportJob {
   readonly id: number;
   readonly idUser: string;
@@ -84,7 +93,9 @@ export function isInProgress(job: ReportJob): boolean {
   return job.state === 'queued' || job.state === 'running';
 }
 
-/** Whether a finished request, its links and its files have ended. Exact to the second, whatever the sweeper has done. */
+/**
+ * Whether a finished request, its links and its files have ended. Exact to the second, whatever the sweeper has done.
+ */
 export function isExpired(job: ReportJob, nowMs: number): boolean {
   return job.expiresSeconds !== undefined && nowMs >= job.expiresSeconds * 1000;
 }

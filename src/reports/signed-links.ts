@@ -1,7 +1,10 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { SigningKeys } from './signing-keys.ts';
 
-/** Whom a link was given to. It needs no header, yet ends with its holder: a removed user keeps no link, nor does an old secret. */
+/**
+ * Whom a link was given to. It needs no header, yet ends with its holder: a removed user keeps no link, nor does an old
+ * secret.
+ */
 export interface LinkHolder {
   readonly idUser: string;
   /** Another one under each secret of the user. It is signed and never shown. */
@@ -28,13 +31,22 @@ export type FindMark = (idUser: string) => string | undefined;
 const linkPattern =
   /^\/files\/([1-9]\d{0,14})\/([A-Za-z0-9][A-Za-z0-9._-]{0,199})\?expires=([1-9]\d{0,11})&kid=([0-9a-f]{8})(?:&user=([1-9]\d{0,14}))?&signature=([0-9a-f]{64})$/;
 
-function sign(secret: Buffer, path: string, expiresSeconds: string, kid: string, holder: LinkHolder | undefined): Buffer {
+function sign(
+  secret: Buffer,
+  path: string,
+  expiresSeconds: string,
+  kid: string,
+  holder: LinkHolder | undefined,
+): Buffer {
   const of = holder === undefined ? '' : `\n${holder.idUser}\n${holder.mark}`;
   // HEAD asks for what GET would answer: one link serves both, signed as GET.
   return createHmac('sha256', secret).update(`GET\n${path}\n${expiresSeconds}\n${kid}${of}`).digest();
 }
 
-/** Path and query of a file's link, signed with the current key: HMAC-SHA256 over method, path, expiry, key id and holder. */
+/**
+ * Path and query of a file's link, signed with the current key: HMAC-SHA256 over method, path, expiry, key id and
+ * holder.
+ */
 export function signLink(keys: SigningKeys, { id, name, expiresSeconds, holder }: LinkTarget): string {
   const { kid, secret } = keys.current();
   const path = `/files/${id}/${name}`;
@@ -53,7 +65,12 @@ export function findNamedUser(requestTarget: string): string | undefined {
  * this service signed, its time has not come, and its holder is a user with the same secret. Comparing takes the same
  * time wherever the signatures differ.
  */
-export function parseLink(keys: SigningKeys, requestTarget: string, nowMs: number, findMark: FindMark): LinkTarget | undefined {
+export function parseLink(
+  keys: SigningKeys,
+  requestTarget: string,
+  nowMs: number,
+  findMark: FindMark,
+): LinkTarget | undefined {
   const match = linkPattern.exec(requestTarget);
   if (match === null) return undefined;
   const [, id = '', name = '', expires = '', kid = '', idUser, signature = ''] = match;
@@ -61,8 +78,13 @@ export function parseLink(keys: SigningKeys, requestTarget: string, nowMs: numbe
   if (key === undefined) return undefined;
   const mark = idUser === undefined ? undefined : findMark(idUser);
   const holder = idUser === undefined ? undefined : { idUser, mark: mark ?? '' };
-  const isSigned = timingSafeEqual(sign(key.secret, `/files/${id}/${name}`, expires, kid, holder), Buffer.from(signature, 'hex'));
+  const isSigned = timingSafeEqual(
+    sign(key.secret, `/files/${id}/${name}`, expires, kid, holder),
+    Buffer.from(signature, 'hex'),
+  );
   if (!isSigned || (holder !== undefined && mark === undefined)) return undefined;
   const expiresSeconds = Number(expires);
-  return nowMs < expiresSeconds * 1000 ? { id: Number(id), name, expiresSeconds, ...(holder === undefined ? {} : { holder }) } : undefined;
+  return nowMs < expiresSeconds * 1000
+    ? { id: Number(id), name, expiresSeconds, ...(holder === undefined ? {} : { holder }) }
+    : undefined;
 }

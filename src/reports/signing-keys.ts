@@ -33,7 +33,10 @@ interface KeyRecord {
   readonly retiredMs?: number;
 }
 
-/** The longest life a link may have (TRIBUTARY_LINK_TTL_SECONDS is at most that): then a retired key has no live link left. */
+/**
+ * The longest life a link may have (TRIBUTARY_LINK_TTL_SECONDS is at most that): then a retired key has no live link
+ * left.
+ */
 const longestLinkMs = 604_800_000;
 const lockWaitMs = 5000;
 
@@ -50,14 +53,23 @@ function parseKeys(file: string, text: string): readonly KeyRecord[] {
     records = undefined;
   }
   const valid = (record: Partial<KeyRecord> | null): boolean =>
-    typeof record === 'object' && record !== null && /^[0-9a-f]{8}$/.test(String(record.kid)) && /^[0-9a-f]{64}$/.test(String(record.secret)) && Number.isSafeInteger(record.createdMs);
+    typeof record === 'object' &&
+    record !== null &&
+    /^[0-9a-f]{8}$/.test(String(record.kid)) &&
+    /^[0-9a-f]{64}$/.test(String(record.secret)) &&
+    Number.isSafeInteger(record.createdMs);
   if (!Array.isArray(records) || records.length === 0 || !records.every(valid)) {
-    throw new AppError('link_keys_damaged', `${file} does not hold link keys`, { hint: 'Restore it, or remove it: links given out before then stop working.' });
+    throw new AppError('link_keys_damaged', `${file} does not hold link keys`, {
+      hint: 'Restore it, or remove it: links given out before then stop working.',
+    });
   }
   return records as KeyRecord[];
 }
 
-async function changeKeys<T>(keysDir: string, change: (keys: readonly KeyRecord[]) => { keys: readonly KeyRecord[]; answer: T } | T): Promise<T> {
+async function changeKeys<T>(
+  keysDir: string,
+  change: (keys: readonly KeyRecord[]) => { keys: readonly KeyRecord[]; answer: T } | T,
+): Promise<T> {
   await ensureFolder(keysDir);
   const file = signingKeysPath(keysDir);
   const lock = await waitForLock(keysDir, 'a change of the link keys', lockWaitMs);
@@ -78,7 +90,9 @@ function newKey(nowMs: number): KeyRecord {
 
 /** Creates the first key when there is none. */
 export async function ensureSigningKeys(keysDir: string, clock: Clock): Promise<void> {
-  await changeKeys(keysDir, (keys) => (keys.length > 0 ? undefined : { keys: [newKey(clock.nowMs())], answer: undefined }));
+  await changeKeys(keysDir, (keys) =>
+    keys.length > 0 ? undefined : { keys: [newKey(clock.nowMs())], answer: undefined },
+  );
 }
 
 /**
@@ -97,11 +111,16 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
 }
 
 /**
- * Opens the keys, creating the first one on first use. `link_keys_damaged` when they are damaged, or gone although links were given
- * out (`isInUse`): with new keys those would be refused as forged. While running, an unreadable file is logged and the last
- * good keys stay.
+ * Opens the keys, creating the first one on first use. `link_keys_damaged` when they are damaged, or gone although
+ * links were given out (`isInUse`): with new keys those would be refused as forged. While running, an unreadable file
+ * is logged and the last good keys stay.
  */
-export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger, isInUse = false): Promise<SigningKeys> {
+export async function openSigningKeys(
+  keysDir: string,
+  clock: Clock,
+  logger: Logger,
+  isInUse = false,
+): Promise<SigningKeys> {
   const file = signingKeysPath(keysDir);
   if (isInUse && (await findTextFile(file)) === undefined) {
     throw new AppError('link_keys_damaged', `${file} is gone, beside report files whose links it verifies`, {
@@ -109,12 +128,16 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
     });
   }
   await ensureSigningKeys(keysDir, clock);
-  const load = (): readonly SigningKey[] => parseKeys(file, readFileSync(file, 'utf8')).map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
+  const load = (): readonly SigningKey[] =>
+    parseKeys(file, readFileSync(file, 'utf8')).map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
   const watched = watchFile(file, load, logger);
   return {
     current() {
       const key = watched.current().at(-1);
-      if (key === undefined) throw new AppError('link_keys_damaged', `${file} holds no key`, { hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working." });
+      if (key === undefined)
+        throw new AppError('link_keys_damaged', `${file} holds no key`, {
+          hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working.",
+        });
       return key;
     },
     find: (kid) => watched.current().find((key) => key.kid === kid),

@@ -19,13 +19,15 @@ import { createTurns } from '../runtime/async/mutex.ts';
 export type AttemptEnd = 'failure' | 'interruption' | 'nothing';
 
 /**
- * The export requests of a data folder. One process owns them: it holds them in memory and writes every change through. What
- * earlier processes have left is read by and by, the newest first: a start does not wait for the history.
+ * The export requests of a data folder. One process owns them: it holds them in memory and writes every change through.
+ * What earlier processes have left is read by and by, the newest first: a start does not wait for the history.
  */
 export interface ReportStore {
   /** Makes a request durable and gives it the next id. When that fails nothing of it stays. */
   create(report: NewReport): Promise<ReportJob>;
-  /** Finds a request, by its file if it has not been read yet. What this returns is durable: clients may be told of it. */
+  /**
+   * Finds a request, by its file if it has not been read yet. What this returns is durable: clients may be told of it.
+   */
   find(id: number): Promise<ReportJob | undefined>;
   /** The requests that match, of those read so far, durable as those of `find`. */
   select(wanted: (job: ReportJob) => boolean): Promise<readonly ReportJob[]>;
@@ -37,13 +39,16 @@ export interface ReportStore {
   count(): number;
   /** Says whether a request is here, and was read. */
   knows(id: number): boolean;
-  /** Reads the requests that are left to read, slowly, until the signal aborts; calls `onInProgress` for each that waits or ran. */
+  /**
+   * Reads the requests that are left to read, slowly, until the signal aborts; calls `onInProgress` for each that waits
+   * or ran.
+   */
   load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
   /** Requests that could not be read, one sentence each: to their users they do not exist. */
   damaged(): readonly string[];
   /**
-   * Records the begin of an attempt, durably, and makes its empty folder; returns both. One that had begun and was never
-   * released has been interrupted. Throws `conflict` on a request that has ended.
+   * Records the begin of an attempt, durably, and makes its empty folder; returns both. One that had begun and was
+   * never released has been interrupted. Throws `conflict` on a request that has ended.
    */
   beginAttempt(id: number): Promise<{ job: ReportJob; folder: string }>;
   /**
@@ -53,7 +58,10 @@ export interface ReportStore {
   end(id: number, end: ReportEnd, attemptFolder?: string): Promise<ReportJob>;
   /** Takes back an attempt that gave no result: removes its folder; the request waits again. */
   releaseAttempt(id: number, folder: string, as: AttemptEnd): Promise<void>;
-  /** Remembers the progress a client was told, so that it does not go back after a crash. Kept by the kernel, not fsynced. */
+  /**
+   * Remembers the progress a client was told, so that it does not go back after a crash. Kept by the kernel, not
+   * fsynced.
+   */
   noteProgress(id: number, percent: number): void;
   /** The highest progress a client was told, percent. */
   toldProgress(id: number): number;
@@ -72,7 +80,10 @@ export interface ReportStoreOptions {
   readonly readFirst?: number;
 }
 
-/** Requests that are read before a store is open: those in progress are among the newest, and count for the limits of the next. */
+/**
+ * Requests that are read before a store is open: those in progress are among the newest, and count for the limits of
+ * the next.
+ */
 const defaultReadFirst = 256;
 /** Requests read, or folders synced, at a time. */
 const width = 4;
@@ -80,8 +91,12 @@ const width = 4;
 /** The ids of the requests in a folder, newest first; temporaries of an earlier process are removed. */
 async function listIds(reportsDir: string): Promise<readonly number[]> {
   const names = await readdir(reportsDir);
-  for (const name of names.filter((entry) => entry.endsWith('.tmp'))) await rm(path.join(reportsDir, name), { force: true });
-  return names.filter((name) => /^[1-9]\d{0,14}$/.test(name)).map(Number).toSorted((a, b) => b - a);
+  for (const name of names.filter((entry) => entry.endsWith('.tmp')))
+    await rm(path.join(reportsDir, name), { force: true });
+  return names
+    .filter((name) => /^[1-9]\d{0,14}$/.test(name))
+    .map(Number)
+    .toSorted((a, b) => b - a);
 }
 
 /** The request with the attempt under way, if one is, counted as interrupted. */
@@ -113,7 +128,10 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   const turns = createTurns();
   const progress = createProgressNotes(reportsDir, logger);
   const damages = new Map<number, string>();
-  /** Requests as an earlier process has left them: one that was killed may not have got as far as the sync of the newest state. */
+  /**
+   * Requests as an earlier process has left them: one that was killed may not have got as far as the sync of the newest
+   * state.
+   */
   const unsynced = new Set<number>();
   let onFound: (() => void) | undefined;
 
@@ -126,7 +144,10 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     highWater = lastId;
   }
 
-  /** Takes in a request of an earlier process, in its turn. A damaged one is left as it is, for the operator to look at, and keeps no other from being served. */
+  /**
+   * Takes in a request of an earlier process, in its turn. A damaged one is left as it is, for the operator to look at,
+   * and keeps no other from being served.
+   */
   async function read(id: number): Promise<void> {
     if (!jobs.unread.has(id)) return;
     try {
@@ -194,7 +215,14 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     async create(report) {
       const id = await allocateId();
       try {
-        return await save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce: randomBytes(16).toString('hex') });
+        return await save({
+          id,
+          ...report,
+          createdMs: clock.nowMs(),
+          state: 'queued',
+          attempts: 0,
+          nonce: randomBytes(16).toString('hex'),
+        });
       } catch (error) {
         // Nobody was told of it: it must neither begin at the next start nor leave a folder behind at each try.
         await rm(folderOf(id), { recursive: true, force: true }).catch(() => undefined);
@@ -240,7 +268,12 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
         }
         if (end.state === 'success' && attemptFolder !== undefined) await publish(folderOf(id), attemptFolder);
         const finishedMs = clock.nowMs();
-        const ended = await save({ ...job, ...end, finishedMs, expiresSeconds: Math.floor(finishedMs / 1000) + linkTtlSeconds });
+        const ended = await save({
+          ...job,
+          ...end,
+          finishedMs,
+          expiresSeconds: Math.floor(finishedMs / 1000) + linkTtlSeconds,
+        });
         progress.drop(id);
         return ended;
       }),
@@ -250,7 +283,12 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
         const job = jobs.find(id);
         if (job?.state !== 'running') return;
         if (as === 'failure') await save({ ...job, state: 'queued' });
-        else await save({ ...(as === 'interruption' ? countInterruption(job) : job), state: 'queued', attempts: endedAttempts(job) });
+        else
+          await save({
+            ...(as === 'interruption' ? countInterruption(job) : job),
+            state: 'queued',
+            attempts: endedAttempts(job),
+          });
       }),
     noteProgress(id, percent) {
       const job = jobs.find(id);

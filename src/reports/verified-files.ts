@@ -24,9 +24,15 @@ export interface PublishedFile {
 export interface VerifiedFiles {
   /** Opens a file whose size, and SHA-256, are those of job.json. The caller closes the handle. */
   open(published: PublishedFile): Promise<FileHandle | FileFault>;
-  /** Looks at a file without keeping it open: wholly, or at its size only, which costs next to nothing. Undefined: it is right. */
+  /**
+   * Looks at a file without keeping it open: wholly, or at its size only, which costs next to nothing. Undefined: it is
+   * right.
+   */
   findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined>;
-  /** The faults found so far, the newest of them, of each file the last one. A file that was put back is none once it is asked for again. */
+  /**
+   * The faults found so far, the newest of them, of each file the last one. A file that was put back is none once it is
+   * asked for again.
+   */
   faults(): readonly FileFault[];
 }
 
@@ -44,7 +50,7 @@ const rememberedFaults = 1000;
 async function hashFile(handle: FileHandle): Promise<string> {
   const hash = createHash('sha256');
   const block = Buffer.allocUnsafe(blockBytes);
-  for (let position = 0; ; ) {
+  for (let position = 0; ;) {
     const { bytesRead } = await handle.read(block, 0, blockBytes, position);
     if (bytesRead === 0) return hash.digest('hex');
     hash.update(block.subarray(0, bytesRead));
@@ -63,8 +69,9 @@ async function findHandle(path: string): Promise<FileHandle | undefined> {
 }
 
 /**
- * Creates the opener. A file is read whole once for its checksum, about a second for a gigabyte, and then only when it was
- * written to since, so that a range of a large file stays cheap. A file that rots after that, unwritten, is not seen.
+ * Creates the opener. A file is read whole once for its checksum, about a second for a gigabyte, and then only when it
+ * was written to since, so that a range of a large file stays cheap. A file that rots after that, unwritten, is not
+ * seen.
  */
 export function createVerifiedFiles(logger: Logger): VerifiedFiles {
   const faults = new Map<string, FileFault>();
@@ -83,11 +90,17 @@ export function createVerifiedFiles(logger: Logger): VerifiedFiles {
     return hash;
   }
 
-  async function check(path: string, file: ReportFile, handle: FileHandle, wholly: boolean): Promise<string | undefined> {
+  async function check(
+    path: string,
+    file: ReportFile,
+    handle: FileHandle,
+    wholly: boolean,
+  ): Promise<string | undefined> {
     try {
       const { size } = await handle.stat();
       if (size !== file.bytes) return `it has ${size} bytes, ${file.bytes} were written`;
-      if (wholly && (await hashOnce(path, handle)) !== file.sha256) return 'its checksum is not the one that was written';
+      if (wholly && (await hashOnce(path, handle)) !== file.sha256)
+        return 'its checksum is not the one that was written';
       return undefined;
     } catch (error) {
       return `it cannot be read: ${describeError(error)}`;
@@ -96,13 +109,17 @@ export function createVerifiedFiles(logger: Logger): VerifiedFiles {
 
   /** Remembers a fault, and logs it once, however often the file is asked for. */
   function report(path: string, fault: FileFault): FileFault {
-    if (faults.get(path)?.detail !== fault.detail) logger.error({ idReport: fault.idReport, error: fault.detail }, 'a report file is damaged');
+    if (faults.get(path)?.detail !== fault.detail)
+      logger.error({ idReport: fault.idReport, error: fault.detail }, 'a report file is damaged');
     if (faults.size >= rememberedFaults && !faults.has(path)) faults.delete(faults.keys().next().value ?? '');
     faults.set(path, fault);
     return fault;
   }
 
-  async function openChecked({ idReport, path, file }: PublishedFile, wholly: boolean): Promise<FileHandle | FileFault> {
+  async function openChecked(
+    { idReport, path, file }: PublishedFile,
+    wholly: boolean,
+  ): Promise<FileHandle | FileFault> {
     const handle = await findHandle(path);
     if (handle === undefined) return report(path, { idReport, state: 'missing', detail: `${path} is gone` });
     const wrong = await check(path, file, handle, wholly);

@@ -1,8 +1,8 @@
 import process from 'node:process';
 
 /**
- * A named place where a test may kill the process: `await crashPoint('flush-committed')`. In production it does nothing.
- * A crash at any of them must leave data that the next start puts right.
+ * A named place where a test may kill the process: `await crashPoint('flush-committed')`. In production it does
+ * nothing. A crash at any of them must leave data that the next start puts right.
  */
 export type CrashPoint = (step: string) => Promise<void>;
 
@@ -10,8 +10,8 @@ export type CrashPoint = (step: string) => Promise<void>;
 export const noCrashPoint: CrashPoint = () => Promise.resolve();
 
 /**
- * Creates the crash point of a process that a test starts: `STEP` or `STEP:N` ends it by SIGKILL the first or the N-th time
- * it gets there. Undefined: never. The service itself has no setting for it.
+ * Creates the crash point of a process that a test starts: `STEP` or `STEP:N` ends it by SIGKILL the first or the N-th
+ * time it gets there. Undefined: never. The service itself has no setting for it.
  */
 export function createCrashPoint(crashAt: string | undefined): CrashPoint {
   if (crashAt === undefined) return noCrashPoint;

@@ -1,6 +1,6 @@
 /**
- * The one table of operating errors. An operating error is something the world did (a full disk, a lock held, a
- * broker away); bad data is a value with a reason, and programmer errors assert and crash. `retryable`: the same call may
+ * The one table of operating errors. An operating error is something the world did (a full disk, a lock held, a broker
+ * away); bad data is a value with a reason, and programmer errors assert and crash. `retryable`: the same call may
  * succeed later. `lasting`: it is waited for however long it takes, since a new process would meet the same.
  */
 const table = {
@@ -116,7 +116,11 @@ export function isLasting(error: unknown): boolean {
 /** Renders any thrown value as one line: the message, its cause where that adds something, and the hint. */
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  const cause = error.cause instanceof Error && !error.message.includes(error.cause.message) ? ` (${error.cause.message})` : '';
+  const cause =
+    error.cause instanceof Error && !error.message.includes(error.cause.message) ? ` (${error.cause.message})` : '';
   const hint = error instanceof AppError && error.hint !== undefined ? ` ${error.hint}` : '';
-  return `${error.message}${cause}${error.message.endsWith('.') || hint === '' ? '' : '.'}${hint}`.replaceAll('\n', ' ');
+  return `${error.message}${cause}${error.message.endsWith('.') || hint === '' ? '' : '.'}${hint}`.replaceAll(
+    '\n',
+    ' ',
+  );
 }

@@ -1,13 +1,18 @@
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
 
 /**
- * Metrics of one process. Names are `tributary_<stage>_<what>_<unit>[_total]`; label sets are closed. Values live in the
- * process and start again at zero with it: the lake's own log, not a counter, is the truth about events.
+ * Metrics of one process. Names are `tributary_<stage>_<what>_<unit>[_total]`; label sets are closed. Values live in
+ * the process and start again at zero with it: the lake's own log, not a counter, is the truth about events.
  */
 export interface Metrics {
   counter<L extends string = never>(name: string, help: string, labels?: readonly L[]): Counter<L>;
   gauge<L extends string = never>(name: string, help: string, labels?: readonly L[]): Gauge<L>;
-  histogram<L extends string = never>(name: string, help: string, buckets: number[], labels?: readonly L[]): Histogram<L>;
+  histogram<L extends string = never>(
+    name: string,
+    help: string,
+    buckets: number[],
+    labels?: readonly L[],
+  ): Histogram<L>;
   /** A plain value that can cross a process boundary and be merged with those of other processes. */
   snapshot(): Promise<unknown[]>;
 }
@@ -17,8 +22,10 @@ export function createMetrics(): Metrics {
   const registry = new Registry();
   const registers = [registry];
   return {
-    counter: (name, help, labels) => new Counter({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers }),
-    gauge: (name, help, labels) => new Gauge({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers, aggregator: 'sum' }),
+    counter: (name, help, labels) =>
+      new Counter({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers }),
+    gauge: (name, help, labels) =>
+      new Gauge({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers, aggregator: 'sum' }),
     histogram: (name, help, buckets, labels) =>
       new Histogram({ name: `tributary_${name}`, help, buckets, labelNames: labels ?? [], registers }),
     snapshot: () => registry.getMetricsAsJSON(),

@@ -36,7 +36,10 @@ export interface Broker {
 }
 
 /** The nats-server of this machine; one is fetched where there is none, as with `tributary setup`. */
-async function getNatsServer({ environment, etc, logger }: ServiceOptions, signal: AbortSignal): Promise<LocalNatsServer> {
+async function getNatsServer(
+  { environment, etc, logger }: ServiceOptions,
+  signal: AbortSignal,
+): Promise<LocalNatsServer> {
   const onFetch = (text: string): void => logger.info({}, text);
   const server = await ensureLocalNatsServer(environment, { onFetch, signal, ...(etc === undefined ? {} : { etc }) });
   if (server.how === 'fetched') logger.info({ binary: server.binary, version: server.version }, 'nats-server fetched');
@@ -44,17 +47,30 @@ async function getNatsServer({ environment, etc, logger }: ServiceOptions, signa
 }
 
 /** Runs nats-server, and heals it, unless an external one is named. */
-export async function keepNatsServer(options: ServiceOptions, closers: Closers, keepers: Keeper<RunningChild>[], signal: AbortSignal, folders: FolderChecks): Promise<Broker> {
+export async function keepNatsServer(
+  options: ServiceOptions,
+  closers: Closers,
+  keepers: Keeper<RunningChild>[],
+  signal: AbortSignal,
+  folders: FolderChecks,
+): Promise<Broker> {
   const { config, logger } = options;
   if (config.natsUrl !== undefined) return { url: config.natsUrl, pid: () => undefined };
   const server = await getNatsServer(options, signal);
   const folder = dataPaths(config.dataDir).nats;
   await endLeftOverServers(folder, logger);
-  // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may share.
+  // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may
+  // share.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
-    const lock = await takeOverLock(locked, 'the tributary service', { waitMs: storeLockMs, signal, assertFree: folders.assertAlone }).catch((error: unknown) => {
-      throw isAppError(error, 'locked') ? new AppError('locked', error.message, { cause: error, hint: describeWayOut(config, options.roles) }) : error;
+    const lock = await takeOverLock(locked, 'the tributary service', {
+      waitMs: storeLockMs,
+      signal,
+      assertFree: folders.assertAlone,
+    }).catch((error: unknown) => {
+      throw isAppError(error, 'locked')
+        ? new AppError('locked', error.message, { cause: error, hint: describeWayOut(config, options.roles) })
+        : error;
     });
     locks.push(lock);
     closers.add('broker lock', () => lock.release());
@@ -87,7 +103,12 @@ export async function keepNatsServer(options: ServiceOptions, closers: Closers, 
 }
 
 /** Claims the stream for this data folder, and keeps it claimed and safe while the service runs. */
-export async function keepStream({ config, logger, roles: own }: ServiceOptions, broker: Broker, closers: Closers, signal: AbortSignal): Promise<StreamOwner> {
+export async function keepStream(
+  { config, logger, roles: own }: ServiceOptions,
+  broker: Broker,
+  closers: Closers,
+  signal: AbortSignal,
+): Promise<StreamOwner> {
   const paths = dataPaths(config.dataDir);
   const connection = await openConnection({ url: broker.url, name: 'tributary-owner', logger });
   closers.add('stream owner connection', () => connection.close());
@@ -103,7 +124,8 @@ export async function keepStream({ config, logger, roles: own }: ServiceOptions,
     signal,
   });
   closers.add('stream owner', () => owner.stop());
-  if (own.includes('ingest')) await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
+  if (own.includes('ingest'))
+    await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
   // There from the first moment on, so that each role is told which they are.
   await ensureFolder(logFolderOf(config));
   return owner;

@@ -31,12 +31,17 @@ export async function setLakeAccess({ config, logger }: ServiceOptions, groupId:
 /** Refuses a data folder on which another service runs one of these processes, however its lock was lost. */
 export function assertAlone(config: Config, own: readonly Role[], processes: readonly string[]): void {
   const rival = findRival(dataPaths(config.dataDir).run, processes);
-  if (rival !== undefined) throw new AppError('locked', `${config.dataDir} is in use by ${rival}`, { hint: describeWayOut(config, own) });
+  if (rival !== undefined)
+    throw new AppError('locked', `${config.dataDir} is in use by ${rival}`, { hint: describeWayOut(config, own) });
 }
 
-/** What to do where another service runs on the data folder: some roles may run beside it, others only with a broker of their own. */
+/**
+ * What to do where another service runs on the data folder: some roles may run beside it, others only with a broker of
+ * their own.
+ */
 export function describeWayOut(config: Config, own: readonly Role[]): string {
-  if (!runsBroker(config, own) || own.length === roles.length) return 'Stop that one first, or use another data folder.';
+  if (!runsBroker(config, own) || own.length === roles.length)
+    return 'Stop that one first, or use another data folder.';
   return 'Stop that one first. To run ingest and compact in services of their own, name to each the same NATS server by TRIBUTARY_NATS_URL; a service of --role export alone runs beside any other without one.';
 }
 

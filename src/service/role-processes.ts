@@ -45,27 +45,48 @@ function namesOf(role: Role, config: Config): readonly string[] {
 }
 
 /**
- * Starts the processes of the roles side by side: what the others have to tidy does not keep import waiting. They are stopped
- * one after the other: first no new events, then the last flush, then nobody reads. Errors: `stopping`, and what a start throws.
+ * Starts the processes of the roles side by side: what the others have to tidy does not keep import waiting. They are
+ * stopped one after the other: first no new events, then the last flush, then nobody reads. Errors: `stopping`, and
+ * what a start throws.
  */
-export async function startRoles({ options, environment, pins, watch, keepers, closers, signal }: RoleDependencies): Promise<RoleProcesses> {
+export async function startRoles({
+  options,
+  environment,
+  pins,
+  watch,
+  keepers,
+  closers,
+  signal,
+}: RoleDependencies): Promise<RoleProcesses> {
   const { config, logger, entry } = options;
   const reports = new Map<string, Report>();
   const roleKeepers = new Map<string, Keeper<RoleChild>>();
 
   const startOne = async (name: string, role: Role, unwanted: AbortSignal): Promise<RoleChild> => {
-    const onReport = (report: Omit<Report, 'atMs'>): void => void reports.set(name, { ...report, atMs: performance.now() });
+    const onReport = (report: Omit<Report, 'atMs'>): void =>
+      void reports.set(name, { ...report, atMs: performance.now() });
     pins.pin();
     const loss = watch.findLoss();
     // Clients and operators are answered all the same; nothing reads or writes the folders.
     if (role === 'compact') watch.assertWhole();
     const own = { TRIBUTARY_FOLDERS: JSON.stringify(pins.ids()), TRIBUTARY_CLOSED: loss?.what };
-    const child = await forkRole({ entry, role, environment: { ...environment, ...own }, shared: role === 'ingest', readyMs, signal: unwanted, onReport });
+    const child = await forkRole({
+      entry,
+      role,
+      environment: { ...environment, ...own },
+      shared: role === 'ingest',
+      readyMs,
+      signal: unwanted,
+      onReport,
+    });
     // It was no child yet when that was told: one that is closed would stay so, and one that is not would go on.
     if (watch.findLoss()?.what !== loss?.what) {
       child.kill();
       await child.exited;
-      throw new AppError('folder_lost', 'the folders of the service were lost, or came back, while the process started');
+      throw new AppError(
+        'folder_lost',
+        'the folders of the service were lost, or came back, while the process started',
+      );
     }
     onReport({ metrics: [], facts: {} });
     return child;
@@ -76,9 +97,18 @@ export async function startRoles({ options, environment, pins, watch, keepers, c
     keepers.push(keeper);
   };
 
-  const wanted = (['export', 'compact', 'ingest'] as const).filter((role) => options.roles.includes(role)).flatMap((role) => namesOf(role, config).map((name) => ({ name, role })));
+  const wanted = (['export', 'compact', 'ingest'] as const)
+    .filter((role) => options.roles.includes(role))
+    .flatMap((role) => namesOf(role, config).map((name) => ({ name, role })));
   for (const { name } of wanted) closers.add(name, () => roleKeepers.get(name)?.stop(graceMs));
-  await startTogether(wanted.map(({ name, role }) => (unwanted) => keep(name, role, unwanted)), signal);
+  await startTogether(
+    wanted.map(
+      ({ name, role }) =>
+        (unwanted) =>
+          keep(name, role, unwanted),
+    ),
+    signal,
+  );
   // However they came up: listed in this order.
   const order = wanted.map(({ name }) => name);
   keepers.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));

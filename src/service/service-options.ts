@@ -16,11 +16,17 @@ export interface ServiceOptions {
   readonly logger: Logger;
   /** Serve the operator's address: health with its reasons, and metrics. */
   readonly withOps?: boolean;
-  /** The settings say who may read the lake. Left out by a command that runs a compactor for a while: it leaves that as it is. */
+  /**
+   * The settings say who may read the lake. Left out by a command that runs a compactor for a while: it leaves that as
+   * it is.
+   */
   readonly setsLakeAccess?: boolean;
   /** Aborted when the service is told to stop while it starts: the start then ends with `stopping`. */
   readonly signal?: AbortSignal;
-  /** The machine's configuration folder, whose package sources a missing nats-server is fetched from; only tests name another than `/etc`. */
+  /**
+   * The machine's configuration folder, whose package sources a missing nats-server is fetched from; only tests name
+   * another than `/etc`.
+   */
   readonly etc?: string;
 }
 

@@ -38,8 +38,24 @@ export interface StateDependencies {
   readonly onView: (view: OpsView) => void;
 }
 
-/** Gathers, every second, what the service is doing: for the commands (run/), the operator's address, the log and the roles' /readyz. Returns what ends that. */
-export function startStateLoop({ options, clock, startedAt, pins, watch, broker, streamOwner, keepers, roles, s2s, api, onView }: StateDependencies): () => void {
+/**
+ * Gathers, every second, what the service is doing: for the commands (run/), the operator's address, the log and the
+ * roles' /readyz. Returns what ends that.
+ */
+export function startStateLoop({
+  options,
+  clock,
+  startedAt,
+  pins,
+  watch,
+  broker,
+  streamOwner,
+  keepers,
+  roles,
+  s2s,
+  api,
+  onView,
+}: StateDependencies): () => void {
   const { config, logger } = options;
   const { run } = dataPaths(config.dataDir);
   const { reports } = roles;
@@ -63,16 +79,33 @@ export function startStateLoop({ options, clock, startedAt, pins, watch, broker,
       processes: keepers.map((keeper) => keeper.state()),
       facts: {
         ...Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
-        supervisor: { problems: [...descriptors.problems(), ...(streamOwner?.problems() ?? []), ...(loss === undefined ? [] : [loss])], notices: streamOwner?.notices() ?? [] },
-        ...(broker?.watch === undefined ? {} : { 'nats-server': { heals: broker.watch.heals(), problems: broker.watch.problems() } }),
+        supervisor: {
+          problems: [
+            ...descriptors.problems(),
+            ...(streamOwner?.problems() ?? []),
+            ...(loss === undefined ? [] : [loss]),
+          ],
+          notices: streamOwner?.notices() ?? [],
+        },
+        ...(broker?.watch === undefined
+          ? {}
+          : { 'nats-server': { heals: broker.watch.heals(), problems: broker.watch.problems() } }),
       },
-      silentMs: Object.fromEntries([...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)])),
+      silentMs: Object.fromEntries(
+        [...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)]),
+      ),
     };
   };
 
   const publish = (): void => {
     const reporting = roles.keepers.filter((keeper) => keeper.state().state === 'running');
-    silence.look(reporting.map((keeper) => ({ name: keeper.state().name, reportedAtMs: reports.get(keeper.state().name)?.atMs ?? 0, renew: () => keeper.renew() })));
+    silence.look(
+      reporting.map((keeper) => ({
+        name: keeper.state().name,
+        reportedAtMs: reports.get(keeper.state().name)?.atMs ?? 0,
+        renew: () => keeper.renew(),
+      })),
+    );
     const state = buildState();
     const found = findProblems(state, clock.nowMs());
     const since = problemLog.update(found, findNotices(state));

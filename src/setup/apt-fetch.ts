@@ -10,8 +10,8 @@ import type { AptMirror } from './apt-sources.ts';
 const run = promisify(execFile);
 
 /**
- * How old an archive's index may be, seconds. The rolling suite's own limit is a week; many mirrors lag more, or stand still for
- * a while. The signature is checked all the same, and the program's own version afterwards.
+ * How old an archive's index may be, seconds. The rolling suite's own limit is a week; many mirrors lag more, or stand
+ * still for a while. The signature is checked all the same, and the program's own version afterwards.
  */
 const oldestIndexSeconds = 90 * 86_400;
 
@@ -25,40 +25,68 @@ export interface AptFetch {
 }
 
 /**
- * Downloads one package with the machine's own apt and hands its unpacked tree to `use`, then removes everything. Nothing
- * is installed and no file of the system changes: apt gets a private list of sources, lists folder and cache, and none of
- * the machine's hooks, pins or default release; its proxy and certificate settings stay. Works for any user.
- * Throws `broker_missing` with what apt said when no mirror has the package. The signal ends apt, and the fetch with an error.
+ * Downloads one package with the machine's own apt and hands its unpacked tree to `use`, then removes everything.
+ * Nothing is installed and no file of the system changes: apt gets a private list of sources, lists folder and cache,
+ * and none of the machine's hooks, pins or default release; its proxy and certificate settings stay. Works for any
+ * user. Throws `broker_missing` with what apt said when no mirror has the package. The signal ends apt, and the fetch
+ * with an error.
  */
-export async function fetchWithApt<T>(fetch: AptFetch, use: (tree: string) => Promise<T>, signal?: AbortSignal): Promise<T> {
+export async function fetchWithApt<T>(
+  fetch: AptFetch,
+  use: (tree: string) => Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
   const work = await mkdtemp(path.join(tmpdir(), 'tributary-apt-'));
   try {
     await chmod(work, 0o755);
     const problems: string[] = [];
     for (const [index, mirror] of fetch.mirrors.entries()) {
       signal?.throwIfAborted();
-      const tree = await download(path.join(work, String(index)), mirror, fetch, signal).catch((error: unknown) => void problems.push(firstWords(error)));
+      const tree = await download(path.join(work, String(index)), mirror, fetch, signal).catch(
+        (error: unknown) => void problems.push(firstWords(error)),
+      );
       if (tree !== undefined) return await use(tree);
     }
-    throw new AppError('broker_missing', `apt did not bring ${fetch.package}: ${problems.join('; ') || 'this machine has no package sources'}`);
+    throw new AppError(
+      'broker_missing',
+      `apt did not bring ${fetch.package}: ${problems.join('; ') || 'this machine has no package sources'}`,
+    );
   } finally {
     await rm(work, { recursive: true, force: true });
   }
 }
 
-async function download(work: string, mirror: AptMirror, fetch: AptFetch, signal: AbortSignal | undefined): Promise<string> {
+async function download(
+  work: string,
+  mirror: AptMirror,
+  fetch: AptFetch,
+  signal: AbortSignal | undefined,
+): Promise<string> {
   const lists = path.join(work, 'lists');
   const packages = path.join(work, 'packages');
   const cache = path.join(work, 'cache');
   const tree = path.join(work, 'tree');
-  for (const folder of [path.join(lists, 'partial'), path.join(cache, 'archives', 'partial'), packages, tree]) await makeFolder(folder);
+  for (const folder of [path.join(lists, 'partial'), path.join(cache, 'archives', 'partial'), packages, tree])
+    await makeFolder(folder);
   // whatever the umask is: apt runs its downloads as the user _apt, who has to reach them
   for (const folder of [work, lists, cache, path.join(cache, 'archives')]) await chmod(folder, 0o755);
   const { stdout: architecture } = await run('dpkg', ['--print-architecture']);
 
   const sources = path.join(work, 'fetch.sources');
-  const stanza = { Types: 'deb', URIs: mirror.uri, Suites: fetch.suite, Components: fetch.component, Architectures: architecture.trim(), ...mirror.options };
-  await writeFile(sources, `${Object.entries(stanza).map(([name, value]) => `${name}: ${value}`).join('\n')}\n`);
+  const stanza = {
+    Types: 'deb',
+    URIs: mirror.uri,
+    Suites: fetch.suite,
+    Components: fetch.component,
+    Architectures: architecture.trim(),
+    ...mirror.options,
+  };
+  await writeFile(
+    sources,
+    `${Object.entries(stanza)
+      .map(([name, value]) => `${name}: ${value}`)
+      .join('\n')}\n`,
+  );
 
   // read after the machine's own settings, so that what is cleared here stays cleared
   const settings = path.join(work, 'apt.conf');
@@ -85,7 +113,13 @@ async function download(work: string, mirror: AptMirror, fetch: AptFetch, signal
       '',
     ].join('\n'),
   );
-  const apt = (arguments_: readonly string[]) => run('apt-get', ['-c', settings, '-q', ...arguments_], { cwd: packages, maxBuffer: 16 * 1024 * 1024, timeout: 600_000, signal });
+  const apt = (arguments_: readonly string[]) =>
+    run('apt-get', ['-c', settings, '-q', ...arguments_], {
+      cwd: packages,
+      maxBuffer: 16 * 1024 * 1024,
+      timeout: 600_000,
+      signal,
+    });
   await apt(['update', '-o', 'APT::Update::Error-Mode=any']);
   await apt(['download', fetch.package]);
   const file = (await readdir(packages)).find((name) => name.endsWith('.deb'));

@@ -3,8 +3,8 @@
  *
  * In: the environment, and the package sources this machine already trusts.
  * Out: an executable of at least `minimumNatsVersion`, that ran and said so.
- * Invariant: nothing is installed system-wide and nothing is fetched when a good server is there; what is fetched lies in
- * the user's cache folder, so it survives checkouts, and is checked by the same version run as any other.
+ * Invariant: nothing is installed system-wide and nothing is fetched when a good server is there; what is fetched lies
+ * in the user's cache folder, so it survives checkouts, and is checked by the same version run as any other.
  * Crash: the cache holds a whole server or none (a file renamed into place); leftovers lie in the temporary folder.
  */
 import { access, chmod, constants, copyFile, mkdtemp, rename, rm } from 'node:fs/promises';
@@ -14,7 +14,15 @@ import { AppError, describeError } from '../runtime/errors.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
 import { fetchWithApt } from './apt-fetch.ts';
 import { readAptMirrors } from './apt-sources.ts';
-import { cacheFolder, cachedServersFolder, compareVersions, findNatsServer, findVersion, minimumNatsVersion, type NatsServer } from './find-nats-server.ts';
+import {
+  cacheFolder,
+  cachedServersFolder,
+  compareVersions,
+  findNatsServer,
+  findVersion,
+  minimumNatsVersion,
+  type NatsServer,
+} from './find-nats-server.ts';
 import { installCommand, readSystem, type System } from './install-advice.ts';
 
 /** What the service will use: a cluster the operator names, or a server on this machine. */
@@ -33,7 +41,10 @@ export interface EnsureOptions {
 }
 
 /** The suites that follow upstream, whose nats-server is new enough for us and built for libc >= 2.34. */
-const rollingSuites = { ubuntu: { suite: 'devel', component: 'universe' }, debian: { suite: 'sid', component: 'main' } } as const;
+const rollingSuites = {
+  ubuntu: { suite: 'devel', component: 'universe' },
+  debian: { suite: 'sid', component: 'main' },
+} as const;
 
 /**
  * Sees to it that there is a nats-server: the cluster that `TRIBUTARY_NATS_URL` names, else one on this machine, as
@@ -45,11 +56,15 @@ export async function ensureNatsServer(environment: Environment, options: Ensure
 }
 
 /**
- * Sees to it that this machine has a nats-server, by the first of these that works: a server on PATH; one in the cache; on
- * Debian and its kin, the package of the rolling suite, unpacked into the cache. Doing it again fetches nothing. Throws
- * `broker_missing` with one sentence that says what to run, `stopping` when the signal was given while it fetched.
+ * Sees to it that this machine has a nats-server, by the first of these that works: a server on PATH; one in the cache;
+ * on Debian and its kin, the package of the rolling suite, unpacked into the cache. Doing it again fetches nothing.
+ * Throws `broker_missing` with one sentence that says what to run, `stopping` when the signal was given while it
+ * fetched.
  */
-export async function ensureLocalNatsServer(environment: Environment, options: EnsureOptions = {}): Promise<LocalNatsServer> {
+export async function ensureLocalNatsServer(
+  environment: Environment,
+  options: EnsureOptions = {},
+): Promise<LocalNatsServer> {
   const cache = cacheFolder(environment);
   const places = { path: environment['PATH'], cacheFolder: cache };
   const found = await findNatsServer(places);
@@ -61,15 +76,22 @@ export async function ensureLocalNatsServer(environment: Environment, options: E
   if (rolling === undefined) throw missing(system, `no nats-server of version ${minimumNatsVersion} or newer on PATH`);
 
   await ensureCache(cache);
-  options.onFetch?.(`no nats-server of version ${minimumNatsVersion} or newer here: fetching one with apt into ${cache}`);
+  options.onFetch?.(
+    `no nats-server of version ${minimumNatsVersion} or newer here: fetching one with apt into ${cache}`,
+  );
   try {
     const mirrors = await readAptMirrors(path.join(etc, 'apt'));
     const source = { package: 'nats-server', ...rollingSuites[rolling], mirrors };
     const server = await fetchWithApt(source, (tree) => keepInCache(tree, cache), options.signal);
     return { how: 'fetched', ...server };
   } catch (error) {
-    if (options.signal?.aborted === true) throw new AppError('stopping', 'the set-up was stopped while it fetched nats-server', { cause: error });
-    throw missing(system, `no nats-server of version ${minimumNatsVersion} or newer on PATH, and fetching one failed: ${describeError(error)}`, error);
+    if (options.signal?.aborted === true)
+      throw new AppError('stopping', 'the set-up was stopped while it fetched nats-server', { cause: error });
+    throw missing(
+      system,
+      `no nats-server of version ${minimumNatsVersion} or newer on PATH, and fetching one failed: ${describeError(error)}`,
+      error,
+    );
   }
 }
 
@@ -79,10 +101,14 @@ async function ensureCache(cache: string): Promise<void> {
     await makeFolder(cachedServersFolder(cache));
     await access(cachedServersFolder(cache), constants.W_OK);
   } catch (error) {
-    throw new AppError('broker_missing', `no nats-server of version ${minimumNatsVersion} or newer on PATH, and the folder to fetch one into cannot be written: ${describeError(error)}`, {
-      cause: error,
-      hint: 'Set TRIBUTARY_CACHE_DIR to a folder that this user may write to.',
-    });
+    throw new AppError(
+      'broker_missing',
+      `no nats-server of version ${minimumNatsVersion} or newer on PATH, and the folder to fetch one into cannot be written: ${describeError(error)}`,
+      {
+        cause: error,
+        hint: 'Set TRIBUTARY_CACHE_DIR to a folder that this user may write to.',
+      },
+    );
   }
 }
 
@@ -95,8 +121,13 @@ async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
     await copyFromPackage(tree, staged);
     await chmod(staged, 0o755);
     const version = await findVersion(staged);
-    if (version === undefined) throw new AppError('broker_missing', 'the nats-server of the package does not run on this system (it needs libc 2.34 or newer)');
-    if (compareVersions(version, minimumNatsVersion) < 0) throw new AppError('broker_missing', `the package has nats-server ${version}, which is too old`);
+    if (version === undefined)
+      throw new AppError(
+        'broker_missing',
+        'the nats-server of the package does not run on this system (it needs libc 2.34 or newer)',
+      );
+    if (compareVersions(version, minimumNatsVersion) < 0)
+      throw new AppError('broker_missing', `the package has nats-server ${version}, which is too old`);
 
     // the rename replaces a broken server of this name, and does no harm when another set-up was faster
     const binary = path.join(servers, version, 'nats-server');
@@ -113,7 +144,8 @@ async function copyFromPackage(tree: string, target: string): Promise<void> {
     try {
       return await copyFile(path.join(tree, folder, 'nats-server'), target);
     } catch (error) {
-      if (folder === 'usr/bin') throw new AppError('broker_missing', 'the package holds no nats-server', { cause: error });
+      if (folder === 'usr/bin')
+        throw new AppError('broker_missing', 'the package holds no nats-server', { cause: error });
     }
   }
 }

@@ -34,7 +34,8 @@ export function cacheFolder(environment: Environment): string {
   const own = environment['TRIBUTARY_CACHE_DIR'];
   if (own !== undefined && own !== '') return path.resolve(own);
   const shared = environment['XDG_CACHE_HOME'];
-  const base = shared !== undefined && path.isAbsolute(shared) ? shared : path.join(environment['HOME'] ?? homedir(), '.cache');
+  const base =
+    shared !== undefined && path.isAbsolute(shared) ? shared : path.join(environment['HOME'] ?? homedir(), '.cache');
   return path.join(base, 'tributary');
 }
 
@@ -43,7 +44,9 @@ export function cachedServersFolder(cache: string): string {
   return path.join(cache, 'nats-server');
 }
 
-/** Finds a nats-server of at least `minimumNatsVersion`: on PATH, else the newest in the cache. Each candidate is run. */
+/**
+ * Finds a nats-server of at least `minimumNatsVersion`: on PATH, else the newest in the cache. Each candidate is run.
+ */
 export async function findNatsServer(places: NatsServerPlaces): Promise<NatsServer | undefined> {
   for (const binary of [...onPath(places.path), ...(await inCache(places.cacheFolder))]) {
     const version = await findVersion(binary);
@@ -52,7 +55,9 @@ export async function findNatsServer(places: NatsServerPlaces): Promise<NatsServ
   return undefined;
 }
 
-/** Runs `<binary> --version`; undefined when there is no such executable, or it does not run here or names no version. */
+/**
+ * Runs `<binary> --version`; undefined when there is no such executable, or it does not run here or names no version.
+ */
 export async function findVersion(binary: string): Promise<string | undefined> {
   try {
     await access(binary, constants.X_OK);
@@ -82,7 +87,9 @@ async function inCache(cache: string): Promise<string[]> {
   const folder = cachedServersFolder(cache);
   try {
     const versions = (await readdir(folder)).filter((name) => /^\d+\.\d+\.\d+$/.test(name));
-    return versions.toSorted((a, b) => compareVersions(b, a)).map((version) => path.join(folder, version, 'nats-server'));
+    return versions
+      .toSorted((a, b) => compareVersions(b, a))
+      .map((version) => path.join(folder, version, 'nats-server'));
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
     throw error;

@@ -5,7 +5,10 @@ import { findTextFile } from '../runtime/files/durable-file.ts';
 export interface System {
   /** `linux`, `darwin`, ... as Node names it. */
   readonly platform: string;
-  /** The distribution and those it is built on, nearest first, as os-release names them: `['ubuntu', 'debian']`. Empty elsewhere. */
+  /**
+   * The distribution and those it is built on, nearest first, as os-release names them: `['ubuntu', 'debian']`. Empty
+   * elsewhere.
+   */
   readonly family: readonly string[];
 }
 
@@ -13,7 +16,10 @@ export interface System {
 export async function readSystem(etc: string): Promise<System> {
   const text = platform() === 'linux' ? ((await findTextFile(`${etc}/os-release`)) ?? '') : '';
   const value = (name: string): string => new RegExp(`^${name}=["']?([^"'\n]*)`, 'm').exec(text)?.[1] ?? '';
-  return { platform: platform(), family: `${value('ID')} ${value('ID_LIKE')}`.split(' ').filter((name) => name !== '') };
+  return {
+    platform: platform(),
+    family: `${value('ID')} ${value('ID_LIKE')}`.split(' ').filter((name) => name !== ''),
+  };
 }
 
 const withGo = 'go install github.com/nats-io/nats-server/v2@latest (and put its folder, ~/go/bin, on PATH)';

@@ -3,7 +3,10 @@ import { errors, RequestError } from '@nats-io/transport-node';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 
-/** nats-server's error codes that mean "there is no room": limits of the account or the server reached, or the disk refused the write. */
+/**
+ * nats-server's error codes that mean "there is no room": limits of the account or the server reached, or the disk
+ * refused the write.
+ */
 const noRoomCodes: ReadonlySet<number> = new Set([
   10_002, // resource limits exceeded for account
   10_023, // insufficient resources
@@ -17,9 +20,12 @@ const noRoomCodes: ReadonlySet<number> = new Set([
 /** The rights that the service's user needs, as the operator's next step. */
 export const rightsTodo =
   'Let the user of the service publish to $JS.API.> and tributary.>, and subscribe to _INBOX.>, tributary.> and $JS.EVENT.ADVISORY.STREAM.>, in the configuration of the broker: a running service then goes on by itself.';
-export const credentialsTodo = 'See that TRIBUTARY_NATS_URL has the user and password, or the token, that the broker knows.';
-const roomTodo = 'Give the account more storage for JetStream, or lower TRIBUTARY_STREAM_MAX_BYTES, which the broker sets aside for the stream.';
-const jetStreamTodo = 'Enable JetStream for the account in the configuration of the broker, or name a user of another account in TRIBUTARY_NATS_URL.';
+export const credentialsTodo =
+  'See that TRIBUTARY_NATS_URL has the user and password, or the token, that the broker knows.';
+const roomTodo =
+  'Give the account more storage for JetStream, or lower TRIBUTARY_STREAM_MAX_BYTES, which the broker sets aside for the stream.';
+const jetStreamTodo =
+  'Enable JetStream for the account in the configuration of the broker, or name a user of another account in TRIBUTARY_NATS_URL.';
 
 /** What the broker itself said: the error, or what caused it. */
 function findCause<T>(error: unknown, kind: new (...args: never[]) => T): T | undefined {
@@ -28,17 +34,20 @@ function findCause<T>(error: unknown, kind: new (...args: never[]) => T): T | un
   return cause instanceof kind ? cause : undefined;
 }
 
-/** The broker's own words when it knows the service and does not let it do something; undefined for every other error. */
+/**
+ * The broker's own words when it knows the service and does not let it do something; undefined for every other error.
+ */
 export function findRefusal(error: unknown): { readonly words: string; readonly todo: string } | undefined {
   const violation = findCause(error, errors.PermissionViolationError);
   if (violation !== undefined) return { words: violation.message, todo: rightsTodo };
-  const stranger = findCause(error, errors.AuthorizationError) ?? findCause(error, errors.UserAuthenticationExpiredError);
+  const stranger =
+    findCause(error, errors.AuthorizationError) ?? findCause(error, errors.UserAuthenticationExpiredError);
   return stranger === undefined ? undefined : { words: stranger.message, todo: credentialsTodo };
 }
 
 /**
- * Says whether the broker threw a message away because this user may not publish it. A missing right to subscribe says nothing of
- * the message: the broker has taken that, and only its answer cannot come.
+ * Says whether the broker threw a message away because this user may not publish it. A missing right to subscribe says
+ * nothing of the message: the broker has taken that, and only its answer cannot come.
  */
 export function isPublishRefused(error: unknown): boolean {
   return findCause(error, errors.PermissionViolationError)?.operation === 'publish';
@@ -60,21 +69,46 @@ export function isNobodyThere(error: unknown): boolean {
 }
 
 /**
- * Turns an error of the NATS libraries, caught at the edge of the stream, into one of the service's own. `broker_refused`: the
- * broker is there and will not do it, for the reason in its own words. `broker_away`: it does not answer, or not now.
+ * Turns an error of the NATS libraries, caught at the edge of the stream, into one of the service's own.
+ * `broker_refused`: the broker is there and will not do it, for the reason in its own words. `broker_away`: it does not
+ * answer, or not now.
  */
 export function wrapBrokerError(error: unknown, doing: string): AppError {
   if (error instanceof AppError) return error;
   const refusal = findRefusal(error);
-  if (refusal !== undefined) return new AppError('broker_refused', `${doing}: the broker refuses it: ${refusal.words}`, { cause: error, hint: refusal.todo });
-  if (isJetStreamMissing(error)) return new AppError('broker_refused', `${doing}: the account has no JetStream: ${error.message}`, { cause: error, hint: jetStreamTodo });
-  if (isNoRoom(error)) return new AppError('broker_refused', `${doing}: the broker has no room: ${error.message} (${error.code})`, { cause: error, hint: roomTodo });
+  if (refusal !== undefined)
+    return new AppError('broker_refused', `${doing}: the broker refuses it: ${refusal.words}`, {
+      cause: error,
+      hint: refusal.todo,
+    });
+  if (isJetStreamMissing(error))
+    return new AppError('broker_refused', `${doing}: the account has no JetStream: ${error.message}`, {
+      cause: error,
+      hint: jetStreamTodo,
+    });
+  if (isNoRoom(error))
+    return new AppError('broker_refused', `${doing}: the broker has no room: ${error.message} (${error.code})`, {
+      cause: error,
+      hint: roomTodo,
+    });
   if (error instanceof JetStreamApiError) {
     const code = error.status < 500 ? 'broker_refused' : 'broker_away';
-    return new AppError(code, `${doing}: the broker refuses it: ${error.message} (${error.code})`, { cause: error, ...(code === 'broker_refused' ? { hint: 'See what the broker and its log say about the stream and the account.' } : {}) });
+    return new AppError(code, `${doing}: the broker refuses it: ${error.message} (${error.code})`, {
+      cause: error,
+      ...(code === 'broker_refused'
+        ? { hint: 'See what the broker and its log say about the stream and the account.' }
+        : {}),
+    });
   }
-  if (error instanceof errors.TimeoutError) return new AppError('broker_away', `${doing}: no answer from the broker`, { cause: error, hint: 'See whether the broker runs, and try again.' });
-  return new AppError('broker_away', `${doing}: the broker is away`, { cause: error, hint: 'See whether the broker runs, and try again.' });
+  if (error instanceof errors.TimeoutError)
+    return new AppError('broker_away', `${doing}: no answer from the broker`, {
+      cause: error,
+      hint: 'See whether the broker runs, and try again.',
+    });
+  return new AppError('broker_away', `${doing}: the broker is away`, {
+    cause: error,
+    hint: 'See whether the broker runs, and try again.',
+  });
 }
 
 /** What an operator is told of work that the broker refuses again and again; undefined for an error of another kind. */

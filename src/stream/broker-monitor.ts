@@ -22,9 +22,15 @@ export interface BrokerMonitor {
 /** The name of the server's system user. */
 export const systemUser = 'system';
 
-async function findAnswer<T>({ nats }: StreamConnection, what: string, timeoutMs: number): Promise<Partial<T> | undefined> {
+async function findAnswer<T>(
+  { nats }: StreamConnection,
+  what: string,
+  timeoutMs: number,
+): Promise<Partial<T> | undefined> {
   try {
-    const answer = await nats.request(`$SYS.REQ.SERVER.${nats.info?.server_id ?? ''}.${what}`, '', { timeout: timeoutMs });
+    const answer = await nats.request(`$SYS.REQ.SERVER.${nats.info?.server_id ?? ''}.${what}`, '', {
+      timeout: timeoutMs,
+    });
     return answer.json<{ data?: Partial<T> }>().data;
   } catch {
     // Not listening yet, stopped, or stalled: all of them are "no answer".
@@ -34,10 +40,20 @@ async function findAnswer<T>({ nats }: StreamConnection, what: string, timeoutMs
 
 /** Opens the monitor of the server at a local port; `broker_away` when it is not there now. */
 export async function openBrokerMonitor(port: number, password: string, logger: Logger): Promise<BrokerMonitor> {
-  const connection = await openConnection({ url: `nats://127.0.0.1:${port}`, user: systemUser, password, name: 'tributary-monitor', logger });
+  const connection = await openConnection({
+    url: `nats://127.0.0.1:${port}`,
+    user: systemUser,
+    password,
+    name: 'tributary-monitor',
+    logger,
+  });
   return {
     async readHealth(timeoutMs) {
-      const health = await findAnswer<{ status_code: number; status: string; error: string }>(connection, 'HEALTHZ', timeoutMs);
+      const health = await findAnswer<{ status_code: number; status: string; error: string }>(
+        connection,
+        'HEALTHZ',
+        timeoutMs,
+      );
       if (health === undefined) return { state: 'silent' };
       if (health.status_code === 200) return { state: 'well' };
       return { state: 'unwell', error: health.error ?? health.status ?? 'no reason given' };

@@ -3,7 +3,10 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 import { pause } from '../runtime/async/retry.ts';
 import type { Refusal, StreamConnection } from './connection.ts';
 
-/** Knows whether the broker answers, also while nobody sends or reads, and what it refuses: an idle service must not be the last to find out. */
+/**
+ * Knows whether the broker answers, also while nobody sends or reads, and what it refuses: an idle service must not be
+ * the last to find out.
+ */
 export interface Pulse extends Stoppable {
   problems(): readonly Problem[];
 }
@@ -29,7 +32,10 @@ export function startPulse(connection: StreamConnection): Pulse {
   let answers = true;
   async function beat(): Promise<void> {
     while (!stopping.signal.aborted) {
-      answers = await connection.ping(answerMs).then(() => true, () => false);
+      answers = await connection.ping(answerMs).then(
+        () => true,
+        () => false,
+      );
       await pause(beatEveryMs, stopping.signal);
     }
   }

@@ -32,13 +32,16 @@ export interface BrokerWatchOptions {
 
 const lookEveryMs = 1000;
 const answerMs = 2000;
-/** What is not well is believed when it shows so often in a row: a busy machine is late once, a starting stream is away once. */
+/**
+ * What is not well is believed when it shows so often in a row: a busy machine is late once, a starting stream is away
+ * once.
+ */
 const believedLooks = 2;
 /** A restart writes the configuration and the stream's index: with less room it would not come up. */
 const minRoomBytes = 8 * 1024 * 1024;
 /**
- * A server that freezes again soon after a restart is restarted less and less often, so that it can be looked at; never so
- * late that a disk which has filled up again and again keeps events out for 30 s after it has room.
+ * A server that freezes again soon after a restart is restarted less and less often, so that it can be looked at; never
+ * so late that a disk which has filled up again and again keeps events out for 30 s after it has room.
  */
 const firstBackoffMs = 2000;
 const maxBackoffMs = 15_000;
@@ -74,7 +77,10 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
     nextHealMs = nowMs + backoffMs;
     backoffMs = Math.min(backoffMs * 2, maxBackoffMs);
     heals += 1;
-    logger.error({ error, freeBytes, heals, pid: server.pid }, 'nats-server cannot write and its disk has room: it is restarted');
+    logger.error(
+      { error, freeBytes, heals, pid: server.pid },
+      'nats-server cannot write and its disk has room: it is restarted',
+    );
     server.kill();
     await server.exited;
     // The next server is judged by its own looks.
@@ -104,7 +110,9 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
 
   async function watch(): Promise<void> {
     while (!stopping.signal.aborted) {
-      await look().catch((error: unknown) => logger.warn({ error: describeError(error) }, 'nats-server cannot be watched'));
+      await look().catch((error: unknown) =>
+        logger.warn({ error: describeError(error) }, 'nats-server cannot be watched'),
+      );
       await pause(lookEveryMs, stopping.signal);
     }
   }

@@ -8,7 +8,9 @@ import { guardClientSockets, guardConnectionSocket } from './socket-guard.ts';
 
 /** Where the broker is and who we are to it. */
 export interface ConnectionOptions {
-  /** `nats://[user:password@]host[:port]` or `tls://...`; several with commas between are the servers of one cluster. */
+  /**
+   * `nats://[user:password@]host[:port]` or `tls://...`; several with commas between are the servers of one cluster.
+   */
   readonly url: string;
   readonly user?: string;
   readonly password?: string;
@@ -30,7 +32,10 @@ export interface StreamConnection {
   isConnected(): boolean;
   /** Calls `listener` each time the connection is lost; gives the function that takes it off again. */
   onDisconnect(listener: () => void): () => void;
-  /** What the broker has lately refused to this connection, a right that it lacks or its credentials, in the broker's own words. */
+  /**
+   * What the broker has lately refused to this connection, a right that it lacks or its credentials, in the broker's
+   * own words.
+   */
   refusal(): Refusal | undefined;
   /** Round trip to the broker; throws `broker_away` when it does not answer in time. */
   ping(timeoutMs: number): Promise<void>;
@@ -41,7 +46,10 @@ const connectTimeoutMs = 2000;
 const reconnectWaitMs = 100;
 /** A broker that answers no ping for two intervals is taken for gone, and the connection is made anew. */
 const pingIntervalMs = 10_000;
-/** How long a refusal is told after it was last seen, milliseconds: whatever the service may not do, it tries more often than that. */
+/**
+ * How long a refusal is told after it was last seen, milliseconds: whatever the service may not do, it tries more often
+ * than that.
+ */
 const refusalHoldsMs = 15_000;
 /** Wordings of errors remembered for the log; a few among all that a broker has. */
 const rememberedErrors = 100;
@@ -83,10 +91,14 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
       ignoreAuthErrorAbort: true,
     });
   } catch (error) {
-    throw new AppError('broker_away', `cannot connect to the broker at ${servers.join(' or ')}: ${describeError(error)}`, {
-      cause: error,
-      hint: 'See whether it runs and takes these credentials.',
-    });
+    throw new AppError(
+      'broker_away',
+      `cannot connect to the broker at ${servers.join(' or ')}: ${describeError(error)}`,
+      {
+        cause: error,
+        hint: 'See whether it runs and takes these credentials.',
+      },
+    );
   }
 
   guardConnectionSocket(nats);
@@ -147,7 +159,10 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
     if (!isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new AppError('broker_away', `ping: no answer within ${timeoutMs} ms`)), timeoutMs);
+      timer = setTimeout(
+        () => reject(new AppError('broker_away', `ping: no answer within ${timeoutMs} ms`)),
+        timeoutMs,
+      );
     });
     try {
       await Promise.race([nats.flush(), late]);
@@ -174,12 +189,28 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
   };
 }
 
-/** Waits for an answer of the broker, and throws `broker_away` as soon as the connection is lost: the library would wait for its timeout. */
-export async function whileConnected<T>(connection: StreamConnection, doing: string, answer: () => Promise<T>): Promise<T> {
-  if (!connection.isConnected()) throw new AppError('broker_away', `${doing}: not connected to the broker`, { hint: 'See whether the broker runs, and try again.' });
+/**
+ * Waits for an answer of the broker, and throws `broker_away` as soon as the connection is lost: the library would wait
+ * for its timeout.
+ */
+export async function whileConnected<T>(
+  connection: StreamConnection,
+  doing: string,
+  answer: () => Promise<T>,
+): Promise<T> {
+  if (!connection.isConnected())
+    throw new AppError('broker_away', `${doing}: not connected to the broker`, {
+      hint: 'See whether the broker runs, and try again.',
+    });
   let forget: (() => void) | undefined;
   const lost = new Promise<never>((_, reject) => {
-    forget = connection.onDisconnect(() => reject(new AppError('broker_away', `${doing}: the connection was lost`, { hint: 'See whether the broker runs, and try again.' })));
+    forget = connection.onDisconnect(() =>
+      reject(
+        new AppError('broker_away', `${doing}: the connection was lost`, {
+          hint: 'See whether the broker runs, and try again.',
+        }),
+      ),
+    );
   });
   try {
     return await Promise.race([answer(), lost]);

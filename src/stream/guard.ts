@@ -20,11 +20,14 @@ export interface Leave {
 }
 
 /**
- * Knows whether a 200 may rest on the stream: whether its settings keep what is acknowledged, and whether it is still this
- * service's. Each process has its own.
+ * Knows whether a 200 may rest on the stream: whether its settings keep what is acknowledged, and whether it is still
+ * this service's. Each process has its own.
  */
 export interface StreamGuard {
-  /** Gives leave to publish. Throws `stream_shut` while the stream is unsafe, gone or another's, `broker_away` while that is not known. */
+  /**
+   * Gives leave to publish. Throws `stream_shut` while the stream is unsafe, gone or another's, `broker_away` while
+   * that is not known.
+   */
   enter(): Leave;
   /** Says, once a publish is acknowledged, whether the stream has not changed since the leave was given. */
   holds(leave: Leave): Promise<boolean>;
@@ -47,7 +50,10 @@ export interface GuardOptions {
 /** Between looks while all is well, while something is wrong, and while nothing is known, milliseconds. */
 const lookEveryMs = { open: 2000, shut: 250, unknown: 50 } as const;
 
-type State = { readonly kind: 'open'; readonly subject: string } | { readonly kind: 'shut'; readonly problem: Problem } | { readonly kind: 'unknown' };
+type State =
+  | { readonly kind: 'open'; readonly subject: string }
+  | { readonly kind: 'shut'; readonly problem: Problem }
+  | { readonly kind: 'unknown' };
 
 /** What is told while the stream is not there. */
 export function missingProblem(streamName: string): Problem {
@@ -73,7 +79,10 @@ export const noGuard: StreamGuard = {
 };
 
 /** Opens the guard over a connection; returns when it has looked once. Errors: `broker_away`, `broker_unsafe`. */
-export async function openGuard(connection: StreamConnection, { streamName, claimFile, logger }: GuardOptions): Promise<OpenGuard> {
+export async function openGuard(
+  connection: StreamConnection,
+  { streamName, claimFile, logger }: GuardOptions,
+): Promise<OpenGuard> {
   const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
     throw wrapBrokerError(error, 'open the stream');
   });
@@ -93,10 +102,15 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
   async function judge(info: StreamInfo | undefined): Promise<State> {
     if (info === undefined) return { kind: 'shut', problem: missingProblem(streamName) };
     const own = await findKeptClaim(claimFile);
-    if (own === undefined) return { kind: 'shut', problem: { what: `${claimFile} is gone or damaged: no event is taken`, todo: 'Start the service again.' } };
+    if (own === undefined)
+      return {
+        kind: 'shut',
+        problem: { what: `${claimFile} is gone or damaged: no event is taken`, todo: 'Start the service again.' },
+      };
     const found = findClaim(info.config.metadata);
     const verdict = judgeClaim(found, own);
-    if (found !== undefined && (verdict === 'taken' || verdict === 'foreign')) return { kind: 'shut', problem: takenProblem(streamName, found) };
+    if (found !== undefined && (verdict === 'taken' || verdict === 'foreign'))
+      return { kind: 'shut', problem: takenProblem(streamName, found) };
     const subject = claimedSubject(streamName, own.token);
     const vital = findDeviations(info.config, { subject, maxBytes: 0 }).filter((deviation) => deviation.vital);
     // Not yet claimed again: the owner is about to do so.
@@ -107,7 +121,9 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
   /** Looks until what was seen is of after the newest change. */
   async function look(): Promise<void> {
     const asOf = changes;
-    const seen = await judge(await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName)));
+    const seen = await judge(
+      await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName)),
+    );
     if (asOf === changes) state = seen;
   }
 
@@ -139,13 +155,17 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
   return {
     enter() {
       if (state.kind === 'shut') throw new AppError('stream_shut', state.problem.what, { hint: state.problem.todo });
-      if (state.kind === 'unknown') throw new AppError('broker_away', 'the stream has changed, its settings are being looked at');
+      if (state.kind === 'unknown')
+        throw new AppError('broker_away', 'the stream has changed, its settings are being looked at');
       return { stream: streamName, subject: state.subject, changes };
     },
     async holds(leave) {
       if (!heard.heard()) {
         // Without advisories only a look after the ack can say it.
-        const seen = await look().then(() => true, () => false);
+        const seen = await look().then(
+          () => true,
+          () => false,
+        );
         if (!seen) return false;
       }
       return leave.changes === changes && state.kind === 'open' && state.subject === leave.subject;
@@ -153,7 +173,8 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
     async assertOwner({ config }) {
       const own = await findKeptClaim(claimFile);
       const found = findClaim(config.metadata);
-      if (own === undefined || found === undefined) throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
+      if (own === undefined || found === undefined)
+        throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
       const verdict = judgeClaim(found, own);
       if (verdict === 'ours') return;
       const problem = takenProblem(streamName, found);
@@ -172,4 +193,3 @@ export async function openGuard(connection: StreamConnection, { streamName, clai
     },
   };
 }
-

@@ -7,9 +7,10 @@ import type { FolderPlace } from '../runtime/files/folder-place.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 
 /**
- * The claim on a stream: which lake its events go to, and which data folder's service may publish to it now. It stands in
- * the stream's metadata. Its token is part of the subject that the stream takes, so that the broker itself refuses what a
- * former owner publishes, without any clock: a process that was stopped for long cannot even send what it had in hand.
+ * The claim on a stream: which lake its events go to, and which data folder's service may publish to it now. It stands
+ * in the stream's metadata. Its token is part of the subject that the stream takes, so that the broker itself refuses
+ * what a former owner publishes, without any clock: a process that was stopped for long cannot even send what it had in
+ * hand.
  */
 export interface Claim {
   /** Id of the lake. */
@@ -25,7 +26,10 @@ export interface PlacedClaim extends Claim {
   readonly place: FolderPlace;
 }
 
-/** How the claim that a stream carries stands to one's own. `older`: one's own lake's, from before it: the stream was restored. */
+/**
+ * How the claim that a stream carries stands to one's own. `older`: one's own lake's, from before it: the stream was
+ * restored.
+ */
 export type ClaimVerdict = 'ours' | 'unclaimed' | 'older' | 'taken' | 'foreign';
 
 const prefix = 'tributary.';
@@ -45,8 +49,18 @@ export function renderMetadata(claim: PlacedClaim, others: StreamConfig['metadat
   // What the server itself adds is not to be sent back.
   const kept = Object.entries(others ?? {}).filter(([key]) => !key.startsWith('_nats.') && !key.startsWith(prefix));
   const { lake, token, generation, place } = claim;
-  const members = { lake, claim: token, generation: String(generation), host: place.host, folder: place.folder, place: place.fingerprint };
-  return { ...Object.fromEntries(kept), ...Object.fromEntries(Object.entries(members).map(([key, value]) => [prefix + key, value])) };
+  const members = {
+    lake,
+    claim: token,
+    generation: String(generation),
+    host: place.host,
+    folder: place.folder,
+    place: place.fingerprint,
+  };
+  return {
+    ...Object.fromEntries(kept),
+    ...Object.fromEntries(Object.entries(members).map(([key, value]) => [prefix + key, value])),
+  };
 }
 
 /** Reads the claim out of a stream's metadata; undefined when it names no lake. */
@@ -58,7 +72,11 @@ export function findClaim(metadata: StreamConfig['metadata']): PlacedClaim | und
     lake: read('lake'),
     token: read('claim'),
     generation: Number.isSafeInteger(generation) && generation > 0 ? generation : 0,
-    place: { host: read('host') || 'an unknown host', folder: read('folder') || 'an unknown folder', fingerprint: read('place') },
+    place: {
+      host: read('host') || 'an unknown host',
+      folder: read('folder') || 'an unknown folder',
+      fingerprint: read('place'),
+    },
   };
 }
 
@@ -71,12 +89,15 @@ export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
 }
 
 /**
- * Reads the claim that a data folder holds; undefined when it holds none, or one that is damaged: then another is made. A
- * read that fails says nothing of the claim, and throws: `disk`.
+ * Reads the claim that a data folder holds; undefined when it holds none, or one that is damaged: then another is made.
+ * A read that fails says nothing of the claim, and throws: `disk`.
  */
 export async function findKeptClaim(file: string): Promise<Claim | undefined> {
   const text = await findTextFile(file).catch((error: unknown) => {
-    throw new AppError('disk', `the claim on the stream cannot be read from ${file}`, { cause: error, hint: 'See that the user of the service may read and write the data folder.' });
+    throw new AppError('disk', `the claim on the stream cannot be read from ${file}`, {
+      cause: error,
+      hint: 'See that the user of the service may read and write the data folder.',
+    });
   });
   try {
     const { lake, token, generation } = parseChecked(text ?? '') as Partial<Claim>;

@@ -22,16 +22,25 @@ export function describeSupervisor(): string {
 const goneMs = 5000;
 const lookEveryMs = 20;
 
-/** The supervisor that started a process, by its environment; undefined where it was started by none, or is another user's. */
+/**
+ * The supervisor that started a process, by its environment; undefined where it was started by none, or is another
+ * user's.
+ */
 function findSupervisor(pid: number): { readonly pid: number; readonly processStart: string } | undefined {
-  const variable = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').find((entry) => entry.startsWith(`${supervisorVariable}=`));
+  const variable = readFileSync(`/proc/${pid}/environ`, 'utf8')
+    .split('\0')
+    .find((entry) => entry.startsWith(`${supervisorVariable}=`));
   const [, supervisor, processStart] = /=(\d+) (\d*)$/.exec(variable ?? '') ?? [];
   return supervisor === undefined || processStart === undefined ? undefined : { pid: Number(supervisor), processStart };
 }
 
 function isLeftOver(pid: number, folderId: string): boolean {
   try {
-    if (findFolderId(`/proc/${pid}/cwd`) !== folderId || path.basename(readlinkSync(`/proc/${pid}/exe`)) !== 'nats-server') return false;
+    if (
+      findFolderId(`/proc/${pid}/cwd`) !== folderId ||
+      path.basename(readlinkSync(`/proc/${pid}/exe`)) !== 'nats-server'
+    )
+      return false;
     const supervisor = findSupervisor(pid);
     return supervisor !== undefined && !isSameProcess(supervisor.pid, supervisor.processStart);
   } catch {
@@ -45,7 +54,10 @@ function listLeftOver(folder: string): number[] {
   const folderId = findFolderId(folder);
   if (folderId === undefined) return [];
   try {
-    return readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number).filter((pid) => isLeftOver(pid, folderId));
+    return readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name))
+      .map(Number)
+      .filter((pid) => isLeftOver(pid, folderId));
   } catch {
     return [];
   }
@@ -56,6 +68,7 @@ export async function endLeftOverServers(folder: string, logger: Logger): Promis
   for (const pid of listLeftOver(folder)) {
     logger.warn({ pid, folder }, 'a nats-server of a service that is gone still runs on the data folder: it is ended');
     process.kill(pid, 'SIGKILL');
-    for (const begunMs = performance.now(); isProcessAlive(pid) && performance.now() - begunMs < goneMs; ) await pause(lookEveryMs);
+    for (const begunMs = performance.now(); isProcessAlive(pid) && performance.now() - begunMs < goneMs;)
+      await pause(lookEveryMs);
   }
 }

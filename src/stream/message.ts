@@ -8,7 +8,10 @@ export function hashMessage(payload: Uint8Array): string {
   return createHash('sha256').update(payload).digest('hex');
 }
 
-/** A message that carries no event, only its place in the stream: whoever sees the position pass it knows that all before is in the lake. */
+/**
+ * A message that carries no event, only its place in the stream: whoever sees the position pass it knows that all
+ * before is in the lake.
+ */
 export const markerPayload = Uint8Array.of(newline);
 
 /** No event line is empty: a message that begins with an empty line is a marker, whatever follows. */

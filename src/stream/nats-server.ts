@@ -26,7 +26,10 @@ export interface NatsServerOptions {
   readonly folder: string;
   /** Address and credentials of an earlier start; without them a free port and new credentials are taken. */
   readonly address?: NatsAddress;
-  /** Descriptors of the locks of the folders that it works in: the server inherits them, so the locks live as long as it does. */
+  /**
+   * Descriptors of the locks of the folders that it works in: the server inherits them, so the locks live as long as it
+   * does.
+   */
   readonly lockFds?: readonly number[];
   /** Most bytes that JetStream may store: the stream's limit must fit in it. */
   readonly maxStoreBytes: number;
@@ -48,8 +51,8 @@ export interface NatsServer extends RunningChild {
 /**
  * Runs nats-server so that it cannot outlive the service. The watcher reads descriptor 3, a pipe whose other end only
  * this process holds: when this process is gone, however it ended, the read ends and the watcher kills the server. A
- * line in the pipe means that the server ended first and the watcher may go. It closes the inherited locks (4, 5), so that
- * the server alone holds them.
+ * line in the pipe means that the server ended first and the watcher may go. It closes the inherited locks (4, 5), so
+ * that the server alone holds them.
  */
 const launcher = `
 export ${supervisorVariable}="$1"
@@ -113,7 +116,12 @@ async function removeOldPortFiles(folder: string): Promise<void> {
   }
 }
 
-async function waitUntilReady(options: NatsServerOptions, pid: number, systemPassword: string, ended: AbortSignal): Promise<{ port: number; monitor: BrokerMonitor }> {
+async function waitUntilReady(
+  options: NatsServerOptions,
+  pid: number,
+  systemPassword: string,
+  ended: AbortSignal,
+): Promise<{ port: number; monitor: BrokerMonitor }> {
   return await retry(
     async () => {
       const port = await readPort(options.folder, pid);
@@ -122,7 +130,11 @@ async function waitUntilReady(options: NatsServerOptions, pid: number, systemPas
       await monitor.close();
       throw new AppError('broker_away', 'JetStream is not ready yet');
     },
-    { forMs: options.readyMs ?? 60_000, everyMs: 20, signal: options.signal === undefined ? ended : AbortSignal.any([ended, options.signal]) },
+    {
+      forMs: options.readyMs ?? 60_000,
+      everyMs: 20,
+      signal: options.signal === undefined ? ended : AbortSignal.any([ended, options.signal]),
+    },
   );
 }
 
@@ -140,15 +152,30 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   const systemPassword = randomBytes(24).toString('hex');
   await writeFileDurably(configFile, renderConfig(options, address, systemPassword));
   await access(options.binary, constants.X_OK).catch((error: unknown) => {
-    throw new AppError('broker_missing', `cannot run ${options.binary}`, { cause: error, hint: "See that it is there and executable; 'tributary setup' fetches one where none is found." });
+    throw new AppError('broker_missing', `cannot run ${options.binary}`, {
+      cause: error,
+      hint: "See that it is there and executable; 'tributary setup' fetches one where none is found.",
+    });
   });
 
   // Its own process group: Ctrl-C in a terminal must reach the service only, which drains before it stops the server.
-  const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', describeSupervisor(), path.resolve(options.binary), '-c', path.resolve(configFile)], {
-    detached: true,
-    cwd: options.folder,
-    stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFds ?? [])],
-  });
+  const child = spawn(
+    '/bin/sh',
+    [
+      '-c',
+      launcher,
+      'nats-launcher',
+      describeSupervisor(),
+      path.resolve(options.binary),
+      '-c',
+      path.resolve(configFile),
+    ],
+    {
+      detached: true,
+      cwd: options.folder,
+      stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFds ?? [])],
+    },
+  );
   const exited = watchExit(child);
   const log = forwardLog(child, options.logger);
   const lifeline = child.stdio[3];
@@ -174,7 +201,8 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
       monitor,
       exited,
       stop(graceMs) {
-        // First, so that an end that is wanted is not told as a lost connection; not waited for, the server may be stalled.
+        // First, so that an end that is wanted is not told as a lost connection; not waited for, the server may be
+        // stalled.
         void monitor.close();
         return stopChild(child, exited, graceMs);
       },

@@ -6,7 +6,19 @@ import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { describeRefused, wrapBrokerError } from './broker-errors.ts';
-import { claimedSubject, createToken, findClaim, findKeptClaim, foreignStream, judgeClaim, keepClaim, renderMetadata, takenProblem, type Claim, type PlacedClaim } from './lease.ts';
+import {
+  claimedSubject,
+  createToken,
+  findClaim,
+  findKeptClaim,
+  foreignStream,
+  judgeClaim,
+  keepClaim,
+  renderMetadata,
+  takenProblem,
+  type Claim,
+  type PlacedClaim,
+} from './lease.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 import { missingProblem, unsafeProblem } from './guard.ts';
 import { answerPresence, askPresence } from './presence.ts';
@@ -19,9 +31,10 @@ import { assertBroker, assertMendable, createStream, findStream } from './topolo
  *
  * In: the stream as the broker has it, and the claim that the data folder keeps. Out: a stream with safe settings that
  * carries this lake's claim; problems and notices.
- * Invariant: at most one claim holds, and only under its subject does the broker take messages. Nobody's claim is taken over
- * while its owner answers; a running service never takes one over at all, only a start does.
- * Crash: the claim is kept in the folder before the stream carries it; the next start goes on with what the stream carries.
+ * Invariant: at most one claim holds, and only under its subject does the broker take messages. Nobody's claim is taken
+ * over while its owner answers; a running service never takes one over at all, only a start does.
+ * Crash: the claim is kept in the folder before the stream carries it; the next start goes on with what the stream
+ * carries.
  */
 export interface StreamOwner extends Stoppable {
   problems(): readonly Problem[];
@@ -63,7 +76,10 @@ const mendEveryMs = 1000;
 const freshMs = 1000;
 const newestNotices = 5;
 
-/** A stream without a claim, from a version before claims or made by hand: ours only where nothing of another lake can be in it. */
+/**
+ * A stream without a claim, from a version before claims or made by hand: ours only where nothing of another lake can
+ * be in it.
+ */
 async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOptions): Promise<boolean> {
   // The store of the broker lies in the data folder, and goes with it.
   if (exclusive) return true;
@@ -72,14 +88,19 @@ async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOptions):
 }
 
 function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppError {
-  return new AppError('stream_taken', `the stream ${config.name} has messages, names no lake, and this lake has never read it`, {
-    hint: `Name another stream by TRIBUTARY_STREAM; or, if its messages are this lake's, say so: nats stream edit ${config.name} --metadata tributary.lake=${lake.id}`,
-  });
+  return new AppError(
+    'stream_taken',
+    `the stream ${config.name} has messages, names no lake, and this lake has never read it`,
+    {
+      hint: `Name another stream by TRIBUTARY_STREAM; or, if its messages are this lake's, say so: nats stream edit ${config.name} --metadata tributary.lake=${lake.id}`,
+    },
+  );
 }
 
 /**
- * Waits until nobody owns the stream any more. Says whether its owner works on this data folder too, so that both have one
- * claim. `last`: where it was claimed from; from the same place nobody need be waited for whom the broker does not know.
+ * Waits until nobody owns the stream any more. Says whether its owner works on this data folder too, so that both have
+ * one claim. `last`: where it was claimed from; from the same place nobody need be waited for whom the broker does not
+ * know.
  */
 async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
   const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
@@ -88,9 +109,13 @@ async function isShared(connection: StreamConnection, last: FolderPlace, options
     const answer = await askPresence(connection, streamName, questionFolder, answerMs);
     if (typeof answer === 'object') {
       if (answer.sameFolder) return true;
-      throw new AppError('stream_taken', `the stream ${streamName} is in use by the service of ${answer.place.folder} on ${answer.place.host} (pid ${answer.pid}), and this is ${place.folder} on ${place.host}, a copy of its data folder`, {
-        hint: 'Stop that one first, or name another stream by TRIBUTARY_STREAM.',
-      });
+      throw new AppError(
+        'stream_taken',
+        `the stream ${streamName} is in use by the service of ${answer.place.folder} on ${answer.place.host} (pid ${answer.pid}), and this is ${place.folder} on ${place.host}, a copy of its data folder`,
+        {
+          hint: 'Stop that one first, or name another stream by TRIBUTARY_STREAM.',
+        },
+      );
     }
     if (answer === 'nobody' && last.fingerprint === place.fingerprint) return false;
     if (performance.now() >= deadline) {
@@ -98,25 +123,37 @@ async function isShared(connection: StreamConnection, last: FolderPlace, options
       return false;
     }
     if (signal?.aborted === true) throw new AppError('stopping', 'stopped while waiting for the owner of the stream');
-    if (round === 0) logger.warn({ stream: streamName, owner: last, leaseMs }, 'the stream was claimed from another place, or its owner is silent: waiting for it');
+    if (round === 0)
+      logger.warn(
+        { stream: streamName, owner: last, leaseMs },
+        'the stream was claimed from another place, or its owner is silent: waiting for it',
+      );
     await pause(askEveryMs, signal);
   }
 }
 
 /**
- * Decides under which claim this service may own the stream, which carries `found` or none. Each start makes a new claim,
- * unless another process of this data folder has one: whoever held the one before, on a copy of the folder or of the whole
- * machine, is then refused by the broker.
+ * Decides under which claim this service may own the stream, which carries `found` or none. Each start makes a new
+ * claim, unless another process of this data folder has one: whoever held the one before, on a copy of the folder or of
+ * the whole machine, is then refused by the broker.
  */
-async function decideClaim(connection: StreamConnection, info: StreamInfo | undefined, options: OwnerOptions): Promise<Claim> {
+async function decideClaim(
+  connection: StreamConnection,
+  info: StreamInfo | undefined,
+  options: OwnerOptions,
+): Promise<Claim> {
   const { lake, claimFile, place, exclusive, streamName, logger } = options;
   const found = findClaim(info?.config.metadata);
   if (found !== undefined && found.lake !== lake.id) {
     // The broker's folder lies in the data folder: beside a new lake, what waits in it has no other.
     if (!exclusive || (await lake.findStreamId()) !== undefined) throw foreignStream(streamName, found, lake.id, place);
-    logger.error({ stream: streamName, lake: lake.id, before: found.lake }, 'the lake is new and the stream is not: what waits in it goes to the new lake');
+    logger.error(
+      { stream: streamName, lake: lake.id, before: found.lake },
+      'the lake is new and the stream is not: what waits in it goes to the new lake',
+    );
   }
-  if (info !== undefined && found === undefined && !(await isAdoptable(info, options))) throw unclaimedError(info, lake);
+  if (info !== undefined && found === undefined && !(await isAdoptable(info, options)))
+    throw unclaimedError(info, lake);
   const shared = !exclusive && (await isShared(connection, found?.place ?? place, options));
   // Read after the wait: another process of this folder may have claimed meanwhile.
   const kept = await findKeptClaim(claimFile);
@@ -126,19 +163,35 @@ async function decideClaim(connection: StreamConnection, info: StreamInfo | unde
 }
 
 /** Creates the stream, or puts settings and claim right; undefined when another process came between. */
-async function settle(manager: JetStreamManager, info: StreamInfo | undefined, claim: PlacedClaim, options: OwnerOptions, before: Partial<StreamInfo['config']> = {}): Promise<StreamInfo | undefined> {
+async function settle(
+  manager: JetStreamManager,
+  info: StreamInfo | undefined,
+  claim: PlacedClaim,
+  options: OwnerOptions,
+  before: Partial<StreamInfo['config']> = {},
+): Promise<StreamInfo | undefined> {
   const { streamName, maxBytes } = options;
   const demands: StreamDemands = { subject: claimedSubject(streamName, claim.token), maxBytes };
   const metadata = renderMetadata(claim, info?.config.metadata ?? before.metadata);
   if (info === undefined) return await createStream(manager, streamName, demands, { ...before, metadata });
   assertMendable(info, demands);
   const carried = findClaim(info.config.metadata);
-  const isRight = findDeviations(info.config, demands).length === 0 && carried !== undefined && judgeClaim(carried, claim) === 'ours' && carried.place.folder === claim.place.folder;
-  return isRight ? info : await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands), metadata });
+  const isRight =
+    findDeviations(info.config, demands).length === 0 &&
+    carried !== undefined &&
+    judgeClaim(carried, claim) === 'ours' &&
+    carried.place.folder === claim.place.folder;
+  return isRight
+    ? info
+    : await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands), metadata });
 }
 
 /** Claims the stream at the start of a service. */
-async function claimStream(connection: StreamConnection, manager: JetStreamManager, options: OwnerOptions): Promise<StreamInfo> {
+async function claimStream(
+  connection: StreamConnection,
+  manager: JetStreamManager,
+  options: OwnerOptions,
+): Promise<StreamInfo> {
   const { streamName, claimFile, place } = options;
   for (let round = 0; round < 5; round += 1) {
     const info = await findStream(manager, streamName);
@@ -148,17 +201,20 @@ async function claimStream(connection: StreamConnection, manager: JetStreamManag
     if (kept === undefined || judgeClaim(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
     // Waiting for another owner took its time.
     const fresh = info === undefined ? undefined : await findStream(manager, streamName);
-    if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata))) continue;
+    if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata)))
+      continue;
     if ((await settle(manager, fresh, { ...claim, place }, options)) === undefined) continue;
     const settled = await findStream(manager, streamName);
     if (settled !== undefined && judgeClaim(findClaim(settled.config.metadata), claim) === 'ours') return settled;
   }
-  throw new AppError('stream_taken', `the stream ${streamName} is being claimed by several services at once`, { hint: 'Start only one of them.' });
+  throw new AppError('stream_taken', `the stream ${streamName} is being claimed by several services at once`, {
+    hint: 'Start only one of them.',
+  });
 }
 
 /**
- * Claims the stream for a service and keeps it: see `StreamOwner`. Errors: `stream_taken` (it is another's), `broker_unsafe`
- * (it cannot keep events, or may not be changed), `broker_away`.
+ * Claims the stream for a service and keeps it: see `StreamOwner`. Errors: `stream_taken` (it is another's),
+ * `broker_unsafe` (it cannot keep events, or may not be changed), `broker_away`.
  */
 export async function ownStream(connection: StreamConnection, options: OwnerOptions): Promise<StreamOwner> {
   const { streamName, claimFile, place, maxBytes, lake, logger, questionFolder } = options;
@@ -178,7 +234,11 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     last = await claimStream(connection, manager, options);
   } catch (error) {
     heard.stop();
-    if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS')) throw new AppError('disk', `the claim on the stream cannot be written to ${claimFile}`, { cause: error, hint: 'See that the user of the service may write to the data folder, and that its disk has room.' });
+    if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS'))
+      throw new AppError('disk', `the claim on the stream cannot be written to ${claimFile}`, {
+        cause: error,
+        hint: 'See that the user of the service may write to the data folder, and that its disk has room.',
+      });
     throw wrapBrokerError(error, `claim the stream ${streamName}`);
   }
   let silence: (() => void) | undefined = answerPresence(connection, streamName, questionFolder, place);
@@ -198,11 +258,16 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     nextMendMs = nowMs + mendEveryMs;
     // A stream that is made anew keeps its replicas and what else the operator gave it.
     const { num_replicas, placement, compression, description, metadata } = last.config;
-    const before = JSON.parse(JSON.stringify({ num_replicas, placement, compression, description, metadata })) as Partial<StreamInfo['config']>;
+    const before = JSON.parse(
+      JSON.stringify({ num_replicas, placement, compression, description, metadata }),
+    ) as Partial<StreamInfo['config']>;
     const settled = await settle(manager, info, { ...claim, place }, options, before);
     if (settled === undefined) return;
     last = settled;
-    notice(what, 'Find out who did it: what it removed from the stream before it was put right is gone, and the compactor reports what the lake misses.');
+    notice(
+      what,
+      'Find out who did it: what it removed from the stream before it was put right is gone, and the compactor reports what the lake misses.',
+    );
   }
 
   /** Looks once: whose the stream is, and whether it keeps what it takes. */
@@ -210,7 +275,8 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     const seenMs = performance.now();
     const info = await findStream(manager, streamName);
     const own = await findKeptClaim(claimFile);
-    if (own === undefined || own.lake !== lake.id) return [{ what: `${claimFile} is gone or damaged: no event is taken`, todo: 'Start the service again.' }];
+    if (own === undefined || own.lake !== lake.id)
+      return [{ what: `${claimFile} is gone or damaged: no event is taken`, todo: 'Start the service again.' }];
     if (info === undefined) {
       await mend(info, own, seenMs, `the stream ${streamName} was deleted while the service ran, and was made anew`);
       return (await findStream(manager, streamName)) === undefined ? [missingProblem(streamName)] : [];
@@ -235,12 +301,20 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
       return [];
     }
     const clause = deviations.length === 0 ? 'its claim was removed' : describeDeviations(deviations);
-    const failed = await mend(info, own, seenMs, `the stream ${streamName} was changed while the service ran (${clause}), and was put right`).then(() => undefined, describeError);
+    const failed = await mend(
+      info,
+      own,
+      seenMs,
+      `the stream ${streamName} was changed while the service ran (${clause}), and was put right`,
+    ).then(() => undefined, describeError);
     const now = await findStream(manager, streamName);
-    const left = now === undefined ? deviations : findDeviations(now.config, demands).filter((deviation) => deviation.vital);
+    const left =
+      now === undefined ? deviations : findDeviations(now.config, demands).filter((deviation) => deviation.vital);
     if (left.length === 0) return [];
     const problem = unsafeProblem(streamName, left);
-    return [failed === undefined ? problem : { what: problem.what, todo: `${problem.todo} The broker says: ${failed}` }];
+    return [
+      failed === undefined ? problem : { what: problem.what, todo: `${problem.todo} The broker says: ${failed}` },
+    ];
   }
 
   async function run(): Promise<void> {
@@ -258,7 +332,10 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
         failing = true;
       }
       if (asOf !== changes && problems.length === 0) continue;
-      await pause(problems.length > 0 || failing ? askEveryMs : lookEveryMs, AbortSignal.any([waiting.signal, stopping.signal]));
+      await pause(
+        problems.length > 0 || failing ? askEveryMs : lookEveryMs,
+        AbortSignal.any([waiting.signal, stopping.signal]),
+      );
       waiting = new AbortController();
     }
   }

@@ -30,7 +30,12 @@ async function exists(file: string): Promise<boolean> {
 }
 
 /** Answers for as long as this process owns the stream; gives the function that ends it. */
-export function answerPresence(connection: StreamConnection, streamName: string, folder: string, place: FolderPlace): () => void {
+export function answerPresence(
+  connection: StreamConnection,
+  streamName: string,
+  folder: string,
+  place: FolderPlace,
+): () => void {
   const subscription = connection.nats.subscribe(subjectOf(streamName));
   async function answer(): Promise<void> {
     for await (const message of subscription) {
@@ -46,10 +51,15 @@ export function answerPresence(connection: StreamConnection, streamName: string,
 }
 
 /**
- * Asks who owns the stream now. A copy of a data folder has all that the original has, so the question is a file that is
- * put into `folder` for this once: only who works on the same folder can see it.
+ * Asks who owns the stream now. A copy of a data folder has all that the original has, so the question is a file that
+ * is put into `folder` for this once: only who works on the same folder can see it.
  */
-export async function askPresence(connection: StreamConnection, streamName: string, folder: string, timeoutMs: number): Promise<PresenceAnswer> {
+export async function askPresence(
+  connection: StreamConnection,
+  streamName: string,
+  folder: string,
+  timeoutMs: number,
+): Promise<PresenceAnswer> {
   const name = `question-${randomUUID()}`;
   await ensureFolder(folder);
   await writeFile(path.join(folder, name), '', { mode: 0o600 });

@@ -14,8 +14,8 @@ export interface ProbedStream {
 /** What a probe waits for, and how often it tries. */
 export interface PublishProbeOptions {
   /**
-   * Says whether a message of the same connection has no answer yet. Nothing is tried then: the broker names the subject that it
-   * refuses, not the message, so that a message it has stored could be taken for the refused one.
+   * Says whether a message of the same connection has no answer yet. Nothing is tried then: the broker names the
+   * subject that it refuses, not the message, so that a message it has stored could be taken for the refused one.
    */
   readonly isPublishing: () => boolean;
   /** Milliseconds. */
@@ -28,14 +28,21 @@ const answerMs = 2000;
 const noStream = 'no stream';
 
 /**
- * Throws `broker_refused` when the broker does not let this user publish events. Tried by a message that asks for another stream
- * than the one it reaches: the broker looks at the user's rights first, then refuses the message, and stores nothing.
+ * Throws `broker_refused` when the broker does not let this user publish events. Tried by a message that asks for
+ * another stream than the one it reaches: the broker looks at the user's rights first, then refuses the message, and
+ * stores nothing.
  */
-export async function assertMayPublish(connection: StreamConnection, { streamName, claimFile }: ProbedStream): Promise<void> {
+export async function assertMayPublish(
+  connection: StreamConnection,
+  { streamName, claimFile }: ProbedStream,
+): Promise<void> {
   const claim = await findKeptClaim(claimFile).catch(() => undefined);
   if (claim === undefined || !connection.isConnected()) return;
   try {
-    await jetstream(connection.nats).publish(claimedSubject(streamName, claim.token), '', { timeout: answerMs, expect: { streamName: noStream } });
+    await jetstream(connection.nats).publish(claimedSubject(streamName, claim.token), '', {
+      timeout: answerMs,
+      expect: { streamName: noStream },
+    });
   } catch (error) {
     // Any other answer says nothing of rights. What else may be wrong is told by the guard and the pings.
     if (findRefusal(error) !== undefined) throw wrapBrokerError(error, `publish to the stream ${streamName}`);
@@ -43,10 +50,14 @@ export async function assertMayPublish(connection: StreamConnection, { streamNam
 }
 
 /**
- * Tries every few seconds whether the broker lets this process publish: an idle service must not learn it from its first
- * client. The connection keeps what it is refused, and its pulse tells of it.
+ * Tries every few seconds whether the broker lets this process publish: an idle service must not learn it from its
+ * first client. The connection keeps what it is refused, and its pulse tells of it.
  */
-export function startPublishProbe(connection: StreamConnection, stream: ProbedStream, { isPublishing, everyMs = defaultEveryMs }: PublishProbeOptions): Stoppable {
+export function startPublishProbe(
+  connection: StreamConnection,
+  stream: ProbedStream,
+  { isPublishing, everyMs = defaultEveryMs }: PublishProbeOptions,
+): Stoppable {
   const stopping = new AbortController();
   async function run(): Promise<void> {
     while (!stopping.signal.aborted) {

@@ -16,9 +16,14 @@ function isNoAnswer(error: unknown): boolean {
 function wrapPublishError(error: unknown, timeoutMs: number): AppError {
   // Before the next, to which it looks like a request without an answer.
   if (isPublishRefused(error)) return wrapBrokerError(error, 'publish');
-  if (isNoAnswer(error)) return new AppError('publish_unknown', `publish: no answer within ${Math.round(timeoutMs)} ms`, { cause: error });
-  if (isNoRoom(error)) return new AppError('stream_full', `publish: the stream is full: ${error.message} (${error.code})`, { cause: error });
-  if (isNobodyThere(error)) return new AppError('broker_away', 'publish: nobody takes messages for the stream at the moment', { cause: error });
+  if (isNoAnswer(error))
+    return new AppError('publish_unknown', `publish: no answer within ${Math.round(timeoutMs)} ms`, { cause: error });
+  if (isNoRoom(error))
+    return new AppError('stream_full', `publish: the stream is full: ${error.message} (${error.code})`, {
+      cause: error,
+    });
+  if (isNobodyThere(error))
+    return new AppError('broker_away', 'publish: nobody takes messages for the stream at the moment', { cause: error });
   return wrapBrokerError(error, 'publish');
 }
 
@@ -30,8 +35,8 @@ export interface OpenPublisher extends StreamPublisher {
 
 /**
  * Opens the way into the stream over a connection, which stays the caller's to close. Acks are those of JetStream: the
- * message is fsynced. A connection lost while a publish waits ends the wait at once with `publish_unknown`; so does a change of
- * the stream between the leave of the guard and the ack, since what was stored may then not be kept.
+ * message is fsynced. A connection lost while a publish waits ends the wait at once with `publish_unknown`; so does a
+ * change of the stream between the leave of the guard and the ack, since what was stored may then not be kept.
  */
 export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): OpenPublisher {
   const js = jetstream(connection.nats);
@@ -45,13 +50,16 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
 
     let forget: (() => void) | undefined;
     const lost = new Promise<never>((_, reject) => {
-      forget = connection.onDisconnect(() => reject(new AppError('publish_unknown', 'publish: the connection was lost before the answer')));
+      forget = connection.onDisconnect(() =>
+        reject(new AppError('publish_unknown', 'publish: the connection was lost before the answer')),
+      );
     });
     onTheirWay += 1;
     try {
       const ack = await Promise.race([js.publish(leave.subject, payload, { timeout: timeoutMs }), lost]);
       assert.equal(ack.stream, leave.stream, 'another stream has taken the event subject');
-      if (!(await Promise.race([guard.holds(leave), lost]))) throw new AppError('publish_unknown', 'publish: the stream was changed before the answer');
+      if (!(await Promise.race([guard.holds(leave), lost])))
+        throw new AppError('publish_unknown', 'publish: the stream was changed before the answer');
       return { stream: ack.stream, sequence: ack.seq };
     } catch (error) {
       if (error instanceof assert.AssertionError) throw error;
@@ -62,5 +70,10 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
     }
   }
 
-  return { publish, isPublishing: () => onTheirWay > 0, ping: (timeoutMs) => connection.ping(timeoutMs), close: async () => undefined };
+  return {
+    publish,
+    isPublishing: () => onTheirWay > 0,
+    ping: (timeoutMs) => connection.ping(timeoutMs),
+    close: async () => undefined,
+  };
 }

@@ -1,4 +1,13 @@
-import { AckPolicy, DeliverPolicy, jetstream, jetstreamManager, JetStreamError, type Consumer, type ConsumerMessages, type JetStreamManager } from '@nats-io/jetstream';
+import {
+  AckPolicy,
+  DeliverPolicy,
+  jetstream,
+  jetstreamManager,
+  JetStreamError,
+  type Consumer,
+  type ConsumerMessages,
+  type JetStreamManager,
+} from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
@@ -29,7 +38,12 @@ const badRequest = 400;
 
 /** The library ends a fetch that reached its bytes or messages with this error: a normal end. */
 function isEndOfBatch(error: unknown): boolean {
-  return error instanceof JetStreamError && 'code' in error && error.code === 409 && /batch completed|exceeds maxbytes/i.test(error.message);
+  return (
+    error instanceof JetStreamError &&
+    'code' in error &&
+    error.code === 409 &&
+    /batch completed|exceeds maxbytes/i.test(error.message)
+  );
 }
 
 /** Reads a fetch to its end: bytes or messages reached, its time over, or cut off by `waitMs` or the signal. */
@@ -73,7 +87,10 @@ function createCursor(connection: StreamConnection, manager: JetStreamManager, s
   let stale: Consumer | undefined;
   let nextSequence = 0;
 
-  /** Reads no longer from the consumer. It stays for now: were the stream's retention changed to `interest`, only messages that a consumer waits for would be kept. */
+  /**
+   * Reads no longer from the consumer. It stays for now: were the stream's retention changed to `interest`, only
+   * messages that a consumer waits for would be kept.
+   */
   async function drop(): Promise<void> {
     const older = stale;
     if (consumer === undefined) return;
@@ -109,18 +126,32 @@ function createCursor(connection: StreamConnection, manager: JetStreamManager, s
   return {
     close,
     /** Fetches once from `sequence`; asserts that what comes is contiguous. */
-    async fetch(sequence: number, maxBytes: number, waitMs: number, signal: AbortSignal | undefined): Promise<StreamMessage[]> {
+    async fetch(
+      sequence: number,
+      maxBytes: number,
+      waitMs: number,
+      signal: AbortSignal | undefined,
+    ): Promise<StreamMessage[]> {
       const from = await moveTo(sequence);
-      // Whole milliseconds: the library derives a heartbeat in nanoseconds from it, and the server refuses one with a fraction.
+      // Whole milliseconds: the library derives a heartbeat in nanoseconds from it, and the server refuses one with a
+      // fraction.
       const expires = Math.ceil(Math.max(waitMs, minFetchMs));
       // Past its own expiry the fetch is cut off only when the broker stays silent.
-      const { messages, clean } = await readFetch(await from.fetch({ max_bytes: maxBytes, expires }), waitMs < minFetchMs ? waitMs : waitMs + 500, signal);
+      const { messages, clean } = await readFetch(
+        await from.fetch({ max_bytes: maxBytes, expires }),
+        waitMs < minFetchMs ? waitMs : waitMs + 500,
+        signal,
+      );
       for (const message of messages) {
         if (message.sequence !== nextSequence) {
           await drop();
-          throw new AppError('stream_gap', `the stream has message ${message.sequence} where ${nextSequence} should be`, {
-            hint: 'Messages were removed from the stream before the lake had them.',
-          });
+          throw new AppError(
+            'stream_gap',
+            `the stream has message ${message.sequence} where ${nextSequence} should be`,
+            {
+              hint: 'Messages were removed from the stream before the lake had them.',
+            },
+          );
         }
         nextSequence += 1;
       }
@@ -146,8 +177,14 @@ export interface ReaderOptions {
   readonly guard?: StreamGuard;
 }
 
-/** Opens the stream for reading over a connection, which stays the caller's to close. `broker_away` when it does not answer. */
-export async function openReader(connection: StreamConnection, { streamName = unclaimedName, guard = noGuard }: ReaderOptions = {}): Promise<StreamReader> {
+/**
+ * Opens the stream for reading over a connection, which stays the caller's to close. `broker_away` when it does not
+ * answer.
+ */
+export async function openReader(
+  connection: StreamConnection,
+  { streamName = unclaimedName, guard = noGuard }: ReaderOptions = {},
+): Promise<StreamReader> {
   const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
     throw wrapBrokerError(error, 'open the stream');
   });
@@ -162,7 +199,12 @@ export async function openReader(connection: StreamConnection, { streamName = un
       const leftBytes = limits.maxBytes - bytes;
       const enough = leftMs <= 0 || (leftBytes < minFetchBytes && pulled.length > 0);
       if (enough || limits.signal?.aborted === true) return pulled;
-      const messages = await cursor.fetch(afterSequence + pulled.length + 1, Math.max(Math.min(leftBytes, maxFetchBytes), minFetchBytes), leftMs, limits.signal);
+      const messages = await cursor.fetch(
+        afterSequence + pulled.length + 1,
+        Math.max(Math.min(leftBytes, maxFetchBytes), minFetchBytes),
+        leftMs,
+        limits.signal,
+      );
       for (const message of messages) {
         pulled.push(message);
         bytes += message.payload.length;
@@ -178,9 +220,16 @@ export async function openReader(connection: StreamConnection, { streamName = un
         const info = await manager.streams.info(streamName);
         await guard.assertOwner(info);
         const { created, state } = info;
-        return { id: `${streamName}@${created}`, firstSequence: state.first_seq, lastSequence: state.last_seq, messages: state.messages, bytes: state.bytes };
+        return {
+          id: `${streamName}@${created}`,
+          firstSequence: state.first_seq,
+          lastSequence: state.last_seq,
+          messages: state.messages,
+          bytes: state.bytes,
+        };
       }),
-    assertOwner: () => edge('see whose the stream is', async () => guard.assertOwner(await manager.streams.info(streamName))),
+    assertOwner: () =>
+      edge('see whose the stream is', async () => guard.assertOwner(await manager.streams.info(streamName))),
     findMessage: (sequence) =>
       edge('read a message', async () => {
         const message = await manager.streams.getMessage(streamName, { seq: sequence });

@@ -5,8 +5,9 @@ const guarded = new WeakSet<Socket>();
 const ignore = (): void => undefined;
 
 /**
- * Keeps a listener for errors on a socket whatever is taken off it. The NATS client (3.4) takes every listener off a socket that
- * was closed; an error that was on its way, such as that of a write after the server's end, then has none, and ends the process.
+ * Keeps a listener for errors on a socket whatever is taken off it. The NATS client (3.4) takes every listener off a
+ * socket that was closed; an error that was on its way, such as that of a write after the server's end, then has none,
+ * and ends the process.
  */
 export function guardSocket(socket: Socket): void {
   if (guarded.has(socket)) return;

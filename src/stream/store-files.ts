@@ -4,8 +4,8 @@ import { isProcessAlive } from '../runtime/processes/process-identity.ts';
 import { pause } from '../runtime/async/retry.ts';
 
 /**
- * The message files of an embedded nats-server, as the kernel sees them. A server whose files were removed or replaced, by
- * a restore over its store, say, goes on writing to what it has open, and acknowledges what no restart will find.
+ * The message files of an embedded nats-server, as the kernel sees them. A server whose files were removed or replaced,
+ * by a restore over its store, say, goes on writing to what it has open, and acknowledges what no restart will find.
  */
 interface BlockFile {
   /** Path below /proc that names the file which the descriptor is open on. */
@@ -45,8 +45,8 @@ function findLink(link: string): string | undefined {
 }
 
 /**
- * Watches for files that were taken from a running server. The server itself removes files that it has purged, and may have
- * one open for an instant longer: what is gone at two looks in a row was taken from it.
+ * Watches for files that were taken from a running server. The server itself removes files that it has purged, and may
+ * have one open for an instant longer: what is gone at two looks in a row was taken from it.
  */
 export function createStoreWatch(folder: string): { isReplaced(pid: number | undefined): boolean } {
   let before: readonly string[] = [];
@@ -63,7 +63,10 @@ export function createStoreWatch(folder: string): { isReplaced(pid: number | und
 
 /** The server writes the port it took into a file that is named after its process id. */
 function findServerPid(folder: string): number | undefined {
-  return readdirSync(folder).flatMap((name) => /_(\d+)\.ports$/.exec(name)?.[1] ?? []).map(Number).find(isProcessAlive);
+  return readdirSync(folder)
+    .flatMap((name) => /_(\d+)\.ports$/.exec(name)?.[1] ?? [])
+    .map(Number)
+    .find(isProcessAlive);
 }
 
 function findStamp(file: string): string | undefined {
@@ -85,7 +88,10 @@ export interface StoreCheck {
   isKept(): Promise<boolean>;
 }
 
-/** Creates the check of the server that runs in a folder. Two calls of the system, mostly: the file written last has changed again. */
+/**
+ * Creates the check of the server that runs in a folder. Two calls of the system, mostly: the file written last has
+ * changed again.
+ */
 export function createStoreCheck(folder: string): StoreCheck {
   let pid = findServerPid(folder);
   let written: { readonly link: string; readonly file: string; stamp: string | undefined } | undefined;
@@ -104,7 +110,8 @@ export function createStoreCheck(folder: string): StoreCheck {
     const files = pid === undefined ? undefined : findBlockFiles(pid, path.join(folder, 'store'));
     if (files?.some(({ gone }) => gone) === true) return false;
     const newest = files?.toSorted((a, b) => numberOf(b) - numberOf(a))[0];
-    written = newest === undefined ? undefined : { link: newest.link, file: newest.file, stamp: findStamp(newest.file) };
+    written =
+      newest === undefined ? undefined : { link: newest.link, file: newest.file, stamp: findStamp(newest.file) };
     return true;
   }
 

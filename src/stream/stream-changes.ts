@@ -10,13 +10,19 @@ export interface StreamChanges {
 }
 
 /**
- * Calls `onChange` whenever the broker says that the stream was created, changed, deleted or restored, or has a new leader, and
- * whenever the connection is lost, in which time nothing is heard. Resolves when the broker is listening for us.
+ * Calls `onChange` whenever the broker says that the stream was created, changed, deleted or restored, or has a new
+ * leader, and whenever the connection is lost, in which time nothing is heard. Resolves when the broker is listening
+ * for us.
  *
- * nats-server queues the advisory of a change behind the acks of the messages stored before it, and ahead of those of the
- * messages stored after it, in one queue: so an ack that comes before the advisory is of a message stored before the change.
+ * nats-server queues the advisory of a change behind the acks of the messages stored before it, and ahead of those of
+ * the messages stored after it, in one queue: so an ack that comes before the advisory is of a message stored before
+ * the change.
  */
-export async function hearChanges(connection: StreamConnection, streamName: string, onChange: () => void): Promise<StreamChanges> {
+export async function hearChanges(
+  connection: StreamConnection,
+  streamName: string,
+  onChange: () => void,
+): Promise<StreamChanges> {
   let heard = true;
   const subscription = connection.nats.subscribe(`$JS.EVENT.ADVISORY.STREAM.*.${streamName}`, {
     callback(error, message) {

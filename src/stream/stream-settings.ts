@@ -41,10 +41,11 @@ function isAbsent(value: unknown): boolean {
 const duplicateWindowMs = 120_000;
 
 /**
- * Every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message. Left to the
- * operator, since no acknowledged message depends on them: description, num_replicas, placement, compression, republish,
- * allow_direct, mirror_direct, deny_delete, max_consumers, and what acts only on messages that carry a header of ours
- * that we never send (allow_msg_ttl with subject_delete_marker_ttl, allow_msg_counter, allow_msg_schedules, allow_atomic).
+ * Every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message. Left to
+ * the operator, since no acknowledged message depends on them: description, num_replicas, placement, compression,
+ * republish, allow_direct, mirror_direct, deny_delete, max_consumers, and what acts only on messages that carry a
+ * header of ours that we never send (allow_msg_ttl with subject_delete_marker_ttl, allow_msg_counter,
+ * allow_msg_schedules, allow_atomic).
  */
 function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
   return [
@@ -65,7 +66,13 @@ function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
     { name: 'subject_transform', wanted: undefined, vital: true, accepts: isAbsent },
     { name: 'storage', wanted: StorageType.File, vital: true, fixed: true },
     // `async` acknowledges before the fsync.
-    { name: 'persist_mode', wanted: undefined, vital: true, fixed: true, accepts: (value) => value !== PersistMode.Async },
+    {
+      name: 'persist_mode',
+      wanted: undefined,
+      vital: true,
+      fixed: true,
+      accepts: (value) => value !== PersistMode.Async,
+    },
     { name: 'mirror', wanted: undefined, vital: true, fixed: true, accepts: isAbsent },
     { name: 'sealed', wanted: false, vital: true, fixed: true },
     // Without purges it only fills up.
@@ -81,7 +88,11 @@ function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
 
 /** The settings as the server takes them, those that can be changed on a stream that is there. */
 export function wantedSettings(demands: StreamDemands): Partial<StreamConfig> {
-  return Object.fromEntries(settingsOf(demands).filter(({ fixed }) => fixed !== true).map(({ name, wanted }) => [name, wanted]));
+  return Object.fromEntries(
+    settingsOf(demands)
+      .filter(({ fixed }) => fixed !== true)
+      .map(({ name, wanted }) => [name, wanted]),
+  );
 }
 
 /** The settings of a stream that is to be created. */

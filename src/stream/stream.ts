@@ -11,7 +11,9 @@
 export const streamName = 'TRIBUTARY_EVENTS';
 /** The subject of the messages of a stream that no service has claimed (lease.ts). */
 export const eventSubject = 'tributary.events';
-/** Upper bound of one message's payload, bytes: below nats-server's default max_payload of 1 MiB, with room for headers. */
+/**
+ * Upper bound of one message's payload, bytes: below nats-server's default max_payload of 1 MiB, with room for headers.
+ */
 export const maxMessageBytes = 900 * 1024;
 
 /** Proof that a message is durable in the stream. */
@@ -21,7 +23,10 @@ export interface PublishAck {
   readonly sequence: number;
 }
 
-/** Writes messages to the stream. Errors: `publish_unknown` (no answer: may be stored), `stream_full`, `stream_shut`, `broker_refused` and `broker_away` (not stored). */
+/**
+ * Writes messages to the stream. Errors: `publish_unknown` (no answer: may be stored), `stream_full`, `stream_shut`,
+ * `broker_refused` and `broker_away` (not stored).
+ */
 export interface StreamPublisher {
   publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck>;
   /** Round trip to the broker; throws `broker_away` when it does not answer in time. */
@@ -35,7 +40,9 @@ export interface StreamMessage {
   readonly payload: Uint8Array;
 }
 
-/** What the broker says of the stream. `id` (name and creation time) tells one incarnation of the stream from the next. */
+/**
+ * What the broker says of the stream. `id` (name and creation time) tells one incarnation of the stream from the next.
+ */
 export interface StreamState {
   readonly id: string;
   readonly firstSequence: number;
@@ -53,10 +60,13 @@ export interface StreamReader {
   /** The message at a sequence, or undefined when it is not there. */
   findMessage(sequence: number): Promise<StreamMessage | undefined>;
   /**
-   * Pulls the messages after `afterSequence`, in order, until `maxBytes` are there, `waitMs` have passed since the call,
-   * or the signal aborts. Sequences are contiguous from afterSequence + 1: a gap throws `stream_gap`.
+   * Pulls the messages after `afterSequence`, in order, until `maxBytes` are there, `waitMs` have passed since the
+   * call, or the signal aborts. Sequences are contiguous from afterSequence + 1: a gap throws `stream_gap`.
    */
-  pull(afterSequence: number, limits: { maxBytes: number; waitMs: number; signal?: AbortSignal }): Promise<StreamMessage[]>;
+  pull(
+    afterSequence: number,
+    limits: { maxBytes: number; waitMs: number; signal?: AbortSignal },
+  ): Promise<StreamMessage[]>;
   /** Removes every message below `sequence`; the message at `sequence` stays. */
   purgeBelow(sequence: number): Promise<void>;
   close(): Promise<void>;

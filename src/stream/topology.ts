@@ -3,9 +3,18 @@ import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { eventSubject, maxMessageBytes, streamName } from './stream.ts';
-import { describeDeviations, findDeviations, newStreamSettings, wantedSettings, type StreamDemands } from './stream-settings.ts';
+import {
+  describeDeviations,
+  findDeviations,
+  newStreamSettings,
+  wantedSettings,
+  type StreamDemands,
+} from './stream-settings.ts';
 
-/** Oldest nats-server without a known loss of acknowledged messages: before it, a hard kill in a purge could empty a stream. */
+/**
+ * Oldest nats-server without a known loss of acknowledged messages: before it, a hard kill in a purge could empty a
+ * stream.
+ */
 const minServerVersion = [2, 14] as const;
 const streamNotFound = 10_059;
 const nameInUse = 10_058;
@@ -29,8 +38,16 @@ export async function hasStream(connection: StreamConnection, name: string): Pro
   }
 }
 
-/** Creates a stream with safe settings beside those given; undefined when another process has just created one of this name. */
-export async function createStream(manager: JetStreamManager, name: string, demands: StreamDemands, others: Partial<StreamInfo['config']>): Promise<StreamInfo | undefined> {
+/**
+ * Creates a stream with safe settings beside those given; undefined when another process has just created one of this
+ * name.
+ */
+export async function createStream(
+  manager: JetStreamManager,
+  name: string,
+  demands: StreamDemands,
+  others: Partial<StreamInfo['config']>,
+): Promise<StreamInfo | undefined> {
   try {
     return await manager.streams.add({ num_replicas: 1, ...others, ...newStreamSettings(demands), name });
   } catch (error) {
@@ -43,9 +60,13 @@ export async function createStream(manager: JetStreamManager, name: string, dema
 export function assertMendable(info: StreamInfo, demands: StreamDemands): void {
   const fixed = findDeviations(info.config, demands).filter((deviation) => deviation.vital && deviation.fixed);
   if (fixed.length === 0) return;
-  throw new AppError('broker_unsafe', `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`, {
-    hint: 'Name another stream by TRIBUTARY_STREAM, or remove this one once the lake has what is in it.',
-  });
+  throw new AppError(
+    'broker_unsafe',
+    `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`,
+    {
+      hint: 'Name another stream by TRIBUTARY_STREAM, or remove this one once the lake has what is in it.',
+    },
+  );
 }
 
 /** Checks what a client can see of any broker: version, JetStream, room for a message. Throws `broker_unsafe`. */
@@ -54,26 +75,38 @@ export function assertBroker(connection: StreamConnection): void {
   const [major = 0, minor = 0] = (info?.version ?? '').split('.').map(Number);
   const [minMajor, minMinor] = minServerVersion;
   if (major < minMajor || (major === minMajor && minor < minMinor)) {
-    throw new AppError('broker_unsafe', `nats-server ${info?.version} can lose acknowledged events`, { hint: `Use ${minMajor}.${minMinor} or newer.` });
+    throw new AppError('broker_unsafe', `nats-server ${info?.version} can lose acknowledged events`, {
+      hint: `Use ${minMajor}.${minMinor} or newer.`,
+    });
   }
-  if (info?.jetstream !== true) throw new AppError('broker_unsafe', 'the broker has no JetStream', { hint: 'Enable JetStream on it.' });
+  if (info?.jetstream !== true)
+    throw new AppError('broker_unsafe', 'the broker has no JetStream', { hint: 'Enable JetStream on it.' });
   if ((info.max_payload ?? 0) < maxMessageBytes + 4096) {
-    throw new AppError('broker_unsafe', `the broker takes messages of ${info.max_payload} bytes at most`, { hint: 'Set its max_payload to 1MB.' });
+    throw new AppError('broker_unsafe', `the broker takes messages of ${info.max_payload} bytes at most`, {
+      hint: 'Set its max_payload to 1MB.',
+    });
   }
 }
 
 /**
- * Makes sure that a stream without an owner is there with safe settings: creates it, or puts right what can be changed, and
- * refuses (`broker_unsafe`) what cannot. The service's own stream is claimed as well (owner.ts).
+ * Makes sure that a stream without an owner is there with safe settings: creates it, or puts right what can be changed,
+ * and refuses (`broker_unsafe`) what cannot. The service's own stream is claimed as well (owner.ts).
  */
-export async function ensureStream(connection: StreamConnection, { maxBytes }: Pick<StreamDemands, 'maxBytes'>): Promise<void> {
+export async function ensureStream(
+  connection: StreamConnection,
+  { maxBytes }: Pick<StreamDemands, 'maxBytes'>,
+): Promise<void> {
   assertBroker(connection);
   const demands = { subject: eventSubject, maxBytes };
   try {
     const manager = await jetstreamManager(connection.nats);
-    const info = (await findStream(manager, streamName)) ?? (await createStream(manager, streamName, demands, {})) ?? (await manager.streams.info(streamName));
+    const info =
+      (await findStream(manager, streamName)) ??
+      (await createStream(manager, streamName, demands, {})) ??
+      (await manager.streams.info(streamName));
     assertMendable(info, demands);
-    if (findDeviations(info.config, demands).length > 0) await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands) });
+    if (findDeviations(info.config, demands).length > 0)
+      await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands) });
   } catch (error) {
     throw wrapBrokerError(error, 'create the stream');
   }

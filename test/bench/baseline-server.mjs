@@ -21,8 +21,15 @@ async function startBare() {
 async function startWithoutPublish() {
   const logger = createLogger('silent');
   const access = openAccessReader({ access: `${dataDir}/access.json`, keys: `${dataDir}/keys` }, logger);
-  const publisher = { publish: async () => ({ stream: 'none', sequence: 1 }), ping: async () => undefined, close: async () => undefined };
-  const stage = await startIngest({ access, publisher, clock: createClock(0), metrics: createMetrics(), logger }, { host: '127.0.0.1', port: 0 });
+  const publisher = {
+    publish: async () => ({ stream: 'none', sequence: 1 }),
+    ping: async () => undefined,
+    close: async () => undefined,
+  };
+  const stage = await startIngest(
+    { access, publisher, clock: createClock(0), metrics: createMetrics(), logger },
+    { host: '127.0.0.1', port: 0 },
+  );
   return stage.port;
 }
 

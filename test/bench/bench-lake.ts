@@ -16,7 +16,11 @@ export const columnList = eventColumns.map(({ name }) => name).join(', ');
 
 /** Opens `folder`/lake for a benchmark to write into as the compactor would. */
 export function openBenchLake(folder: string): Promise<Table> {
-  return openLake(path.join(folder, 'lake'), { clock: createClock(0), retentionMs: 86_400_000, crashPoint: noCrashPoint });
+  return openLake(path.join(folder, 'lake'), {
+    clock: createClock(0),
+    retentionMs: 86_400_000,
+    crashPoint: noCrashPoint,
+  });
 }
 
 /** Files to be written: the query of each, by its path relative to the table's folder. */
@@ -46,5 +50,9 @@ export interface LakeSize {
 /** Reads the size of `folder`/lake from its log. */
 export async function readLakeSize(folder: string): Promise<LakeSize> {
   const { files } = await readSnapshot(lakePaths(path.join(folder, 'lake')).table);
-  return { paths: files.map((file) => file.absolutePath), rows: sumOf(files.map((file) => file.numRecords ?? 0)), bytes: sumOf(files.map((file) => file.sizeBytes)) };
+  return {
+    paths: files.map((file) => file.absolutePath),
+    rows: sumOf(files.map((file) => file.numRecords ?? 0)),
+    bytes: sumOf(files.map((file) => file.sizeBytes)),
+  };
 }

@@ -4,7 +4,12 @@ import path from 'node:path';
 import { formatTable } from '../../src/demo/text-table.ts';
 
 /** Prints a benchmark's table and keeps its figures as JSON in `data/bench/`, beside what ran them. */
-export function reportBench(name: string, head: readonly string[], rows: readonly (readonly string[])[], figures: unknown): void {
+export function reportBench(
+  name: string,
+  head: readonly string[],
+  rows: readonly (readonly string[])[],
+  figures: unknown,
+): void {
   const folder = path.resolve(import.meta.dirname, '../../data/bench');
   mkdirSync(folder, { recursive: true });
   const machine = { node: process.version, cores: availableParallelism() };

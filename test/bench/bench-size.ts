@@ -5,7 +5,8 @@ export const isFull = process.env['TRIBUTARY_BENCH_FULL'] === '1';
 export function benchRows(usual: number, full: number): number {
   const text = process.env['TRIBUTARY_BENCH_ROWS'];
   if (text === undefined) return isFull ? full : usual;
-  if (!/^[1-9]\d{2,9}$/.test(text)) throw new Error(`TRIBUTARY_BENCH_ROWS must be a whole number from 100, not '${text}'`);
+  if (!/^[1-9]\d{2,9}$/.test(text))
+    throw new Error(`TRIBUTARY_BENCH_ROWS must be a whole number from 100, not '${text}'`);
   return Number(text);
 }
 

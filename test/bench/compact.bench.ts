@@ -50,14 +50,18 @@ interface Compacted extends Cost {
 }
 
 /**
- * Takes the spool through a new broker into a new lake. The stream has one flush more than is waited for: the last flush
- * of a stream that ends is no full one, and waits for its age.
+ * Takes the spool through a new broker into a new lake. The stream has one flush more than is waited for: the last
+ * flush of a stream that ends is no full one, and waits for its age.
  */
 async function compactSpool(spool: string): Promise<Compacted> {
   await rm(lakeFolder, { recursive: true, force: true });
   const nats = await startTestNats({ maxStoreBytes: 16 * gibibyte, streamMaxBytes: 15 * gibibyte });
   try {
-    await publishSpool(spool, (await stat(spool)).size + 2 * parseConfig({}).flushMaxBytes, openPublisher(await nats.connect()));
+    await publishSpool(
+      spool,
+      (await stat(spool)).size + 2 * parseConfig({}).flushMaxBytes,
+      openPublisher(await nats.connect()),
+    );
     let streamed = 0;
     const isDone = (table: Table): boolean => (streamed = table.lake().totals.streamed) >= rows;
     const cost = await runCompactor({ folder: lakeFolder, nats, isDone });
@@ -67,8 +71,15 @@ async function compactSpool(spool: string): Promise<Compacted> {
   }
 }
 
-/** Makes a lake of young files as flushes leave them: rows in the order of the stream, in each file rows of every date. */
-async function writeYoungLake(target: string, source: readonly string[], youngFiles: number, dates: number): Promise<void> {
+/**
+ * Makes a lake of young files as flushes leave them: rows in the order of the stream, in each file rows of every date.
+ */
+async function writeYoungLake(
+  target: string,
+  source: readonly string[],
+  youngFiles: number,
+  dates: number,
+): Promise<void> {
   const duckdb = await openDuckdb({ memoryMb: 4096, threads: 2, tempDir: path.join(target, 'spill') });
   const first = `DATE '2024-06-01'`;
   await duckdb.run(
@@ -77,7 +88,10 @@ async function writeYoungLake(target: string, source: readonly string[], youngFi
   );
   const plan: FilePlan = Array.from({ length: youngFiles }, (_, index) => {
     const [from, to] = [index, index + 1].map((part) => Math.floor((rows * part) / youngFiles));
-    return [`_young/${String(index).padStart(6, '0')}.parquet`, `SELECT ${columnList} FROM numbered WHERE n >= ${from} AND n < ${to}`];
+    return [
+      `_young/${String(index).padStart(6, '0')}.parquet`,
+      `SELECT ${columnList} FROM numbered WHERE n >= ${from} AND n < ${to}`,
+    ];
   });
   await addDataFiles(await openBenchLake(target), duckdb, plan);
   duckdb.close();
@@ -113,75 +127,152 @@ async function measureSeal(source: readonly string[], youngFiles: number, dates:
   );
   const nats = await startTestNats();
   try {
-    const { peakBytes } = await runCompactor({ folder: target, nats, options: { sealAgeMs: 10 }, isDone: (table) => table.snapshot().files.every((file) => !file.young) });
+    const { peakBytes } = await runCompactor({
+      folder: target,
+      nats,
+      options: { sealAgeMs: 10 },
+      isDone: (table) => table.snapshot().files.every((file) => !file.young),
+    });
     const after = await readLakeSize(target);
     const seal = { seconds: await readSealSeconds(target), peakBytes };
-    return { youngFiles, dates, bytesIn: before.bytes, bytesOut: after.bytes, filesOut: after.paths.length, rowsOut: after.rows, seal, copy };
+    return {
+      youngFiles,
+      dates,
+      bytesIn: before.bytes,
+      bytesOut: after.bytes,
+      filesOut: after.paths.length,
+      rowsOut: after.rows,
+      seal,
+      copy,
+    };
   } finally {
     await nats.stop();
   }
 }
 
 describe('benchmark: compact', () => {
-  it('takes a backlog into the lake beside one COPY of the same lines', async () => {
-    const spool = path.join(folder, 'events.ndjson');
-    await writeEventSpool(spool, rows, 1);
-    const copyFile = path.join(folder, 'copy.parquet');
-    const copies: Compacted[] = [];
-    const compacted: Compacted[] = [];
-    for (let round = 0; round < rounds; round += 1) {
-      copies.push(await runDuckdbCopy(copySql(spool, copyFile)));
-      compacted.push(await compactSpool(spool));
-    }
-    const spoolBytes = (await stat(spool)).size;
-    const lake = await readLakeSize(lakeFolder);
-    expect(copies[0]?.rows).toBe(rows);
-    expect(lake.rows).toBeGreaterThanOrEqual(rows);
+  it(
+    'takes a backlog into the lake beside one COPY of the same lines',
+    async () => {
+      const spool = path.join(folder, 'events.ndjson');
+      await writeEventSpool(spool, rows, 1);
+      const copyFile = path.join(folder, 'copy.parquet');
+      const copies: Compacted[] = [];
+      const compacted: Compacted[] = [];
+      for (let round = 0; round < rounds; round += 1) {
+        copies.push(await runDuckdbCopy(copySql(spool, copyFile)));
+        compacted.push(await compactSpool(spool));
+      }
+      const spoolBytes = (await stat(spool)).size;
+      const lake = await readLakeSize(lakeFolder);
+      expect(copies[0]?.rows).toBe(rows);
+      expect(lake.rows).toBeGreaterThanOrEqual(rows);
 
-    const rateOf = (runs: readonly Compacted[]): number => median(runs.map((run) => run.rows / run.seconds));
-    const line = (name: string, runs: readonly Compacted[], bytesOfRow: number, files: number): string[] => {
-      const rate = rateOf(runs);
-      const peak = Math.max(...runs.map((run) => run.peakBytes));
-      return [name, formatCount(Math.round(rate)), formatMb((rate * spoolBytes) / rows), (rateOf(copies) / rate).toFixed(2), formatMb(peak), bytesOfRow.toFixed(1), String(files)];
-    };
-    const table = [
-      line("DuckDB's own COPY", copies, (await stat(copyFile)).size / rows, 1),
-      line('tributary', compacted, lake.bytes / lake.rows, lake.paths.length),
-    ];
-    const head = [`${formatCount(rows)} events of ${Math.round(spoolBytes / rows)} bytes`, 'rows/s', 'MB/s of lines', 'time of COPY', 'peak MB', 'bytes an event', 'files'];
-    reportBench('compact', head, table, { rows, spoolBytes, lakeBytesOfRow: lake.bytes / lake.rows, copies, compacted });
-  }, longestMs);
+      const rateOf = (runs: readonly Compacted[]): number => median(runs.map((run) => run.rows / run.seconds));
+      const line = (name: string, runs: readonly Compacted[], bytesOfRow: number, files: number): string[] => {
+        const rate = rateOf(runs);
+        const peak = Math.max(...runs.map((run) => run.peakBytes));
+        return [
+          name,
+          formatCount(Math.round(rate)),
+          formatMb((rate * spoolBytes) / rows),
+          (rateOf(copies) / rate).toFixed(2),
+          formatMb(peak),
+          bytesOfRow.toFixed(1),
+          String(files),
+        ];
+      };
+      const table = [
+        line("DuckDB's own COPY", copies, (await stat(copyFile)).size / rows, 1),
+        line('tributary', compacted, lake.bytes / lake.rows, lake.paths.length),
+      ];
+      const head = [
+        `${formatCount(rows)} events of ${Math.round(spoolBytes / rows)} bytes`,
+        'rows/s',
+        'MB/s of lines',
+        'time of COPY',
+        'peak MB',
+        'bytes an event',
+        'files',
+      ];
+      reportBench('compact', head, table, {
+        rows,
+        spoolBytes,
+        lakeBytesOfRow: lake.bytes / lake.rows,
+        copies,
+        compacted,
+      });
+    },
+    longestMs,
+  );
 
-  it('seals young files beside one COPY of them into the same partitions', async () => {
-    const source = (await readLakeSize(lakeFolder)).paths;
-    const figures: SealFigures[] = [];
-    for (const [youngFiles, dates] of [[16, 1], [64, 2], [64, 100]] as const) figures.push(await measureSeal(source, youngFiles, dates));
-    expect(figures.map(({ rowsOut }) => rowsOut)).toEqual(figures.map(() => rows));
-    const table = figures.map(({ youngFiles, dates, bytesIn, bytesOut, filesOut, seal, copy }) => [
-      `${youngFiles} files, ${formatMb(bytesIn)} MB, of ${dates} dates`,
-      seal.seconds.toFixed(2),
-      formatMb(bytesIn, seal.seconds),
-      formatCount(Math.round(rows / seal.seconds)),
-      copy.seconds.toFixed(2),
-      (seal.seconds / copy.seconds).toFixed(2),
-      formatMb(seal.peakBytes),
-      (bytesOut / rows).toFixed(1),
-      String(filesOut),
-    ]);
-    const head = [`seal ${formatCount(rows)} events`, 'seconds', 'MB/s', 'rows/s', 'COPY, s', 'time of COPY', 'peak MB', 'bytes an event', 'files'];
-    reportBench('compact-seal', head, table, { rows, figures });
-  }, longestMs);
+  it(
+    'seals young files beside one COPY of them into the same partitions',
+    async () => {
+      const source = (await readLakeSize(lakeFolder)).paths;
+      const figures: SealFigures[] = [];
+      for (const [youngFiles, dates] of [
+        [16, 1],
+        [64, 2],
+        [64, 100],
+      ] as const)
+        figures.push(await measureSeal(source, youngFiles, dates));
+      expect(figures.map(({ rowsOut }) => rowsOut)).toEqual(figures.map(() => rows));
+      const table = figures.map(({ youngFiles, dates, bytesIn, bytesOut, filesOut, seal, copy }) => [
+        `${youngFiles} files, ${formatMb(bytesIn)} MB, of ${dates} dates`,
+        seal.seconds.toFixed(2),
+        formatMb(bytesIn, seal.seconds),
+        formatCount(Math.round(rows / seal.seconds)),
+        copy.seconds.toFixed(2),
+        (seal.seconds / copy.seconds).toFixed(2),
+        formatMb(seal.peakBytes),
+        (bytesOut / rows).toFixed(1),
+        String(filesOut),
+      ]);
+      const head = [
+        `seal ${formatCount(rows)} events`,
+        'seconds',
+        'MB/s',
+        'rows/s',
+        'COPY, s',
+        'time of COPY',
+        'peak MB',
+        'bytes an event',
+        'files',
+      ];
+      reportBench('compact-seal', head, table, { rows, figures });
+    },
+    longestMs,
+  );
 
-  it('commits to a log of many live files', async () => {
-    const spool = { file: path.join(folder, 'few.ndjson'), events: 1000 };
-    await writeEventSpool(spool.file, spool.events, 1);
-    const figures = [];
-    for (const liveFiles of [10, 1000, 100_000]) figures.push(await measureLogCost(testFolder(), liveFiles, spool));
-    for (const { liveFiles, liveFilesAfter } of figures) expect(liveFilesAfter).toBeGreaterThan(liveFiles);
-    const table = figures.map(({ liveFiles, ...costs }) => [
-      formatCount(liveFiles),
-      ...[costs.commitMs, costs.flushMs, costs.snapshotMs, costs.checkpointMs, costs.loadMs].map((ms) => ms.toFixed(ms < 100 ? 1 : 0)),
-    ]);
-    reportBench('compact-log', ['live files', 'commit ms', `flush of ${formatCount(spool.events)} ms`, 'file list ms', 'checkpoint ms', 'load ms'], table, figures);
-  }, longestMs);
+  it(
+    'commits to a log of many live files',
+    async () => {
+      const spool = { file: path.join(folder, 'few.ndjson'), events: 1000 };
+      await writeEventSpool(spool.file, spool.events, 1);
+      const figures = [];
+      for (const liveFiles of [10, 1000, 100_000]) figures.push(await measureLogCost(testFolder(), liveFiles, spool));
+      for (const { liveFiles, liveFilesAfter } of figures) expect(liveFilesAfter).toBeGreaterThan(liveFiles);
+      const table = figures.map(({ liveFiles, ...costs }) => [
+        formatCount(liveFiles),
+        ...[costs.commitMs, costs.flushMs, costs.snapshotMs, costs.checkpointMs, costs.loadMs].map((ms) =>
+          ms.toFixed(ms < 100 ? 1 : 0),
+        ),
+      ]);
+      reportBench(
+        'compact-log',
+        [
+          'live files',
+          'commit ms',
+          `flush of ${formatCount(spool.events)} ms`,
+          'file list ms',
+          'checkpoint ms',
+          'load ms',
+        ],
+        table,
+        figures,
+      );
+    },
+    longestMs,
+  );
 });

@@ -25,25 +25,50 @@ export interface CompactorRun {
 
 const longestMs = 600_000;
 
-/** Runs the real compactor in a process of its own until it has done its work. Seconds count from its start's last step. */
+/**
+ * Runs the real compactor in a process of its own until it has done its work. Seconds count from its start's last step.
+ */
 export async function runCompactor({ folder, nats, options, isDone }: CompactorRun): Promise<Cost> {
-  const { flushAgeMs, flushMaxBytes, flushMaxRows, sealAgeMs, sealMaxBytes, retentionMs, duckdbMemoryMb } = parseConfig({});
-  const settings = { flushAgeMs, flushMaxBytes, flushMaxRows, sealAgeMs, sealMaxBytes, retentionMs, duckdbMemoryMb, checkpointEvery: 100, ...options };
+  const { flushAgeMs, flushMaxBytes, flushMaxRows, sealAgeMs, sealMaxBytes, retentionMs, duckdbMemoryMb } = parseConfig(
+    {},
+  );
+  const settings = {
+    flushAgeMs,
+    flushMaxBytes,
+    flushMaxRows,
+    sealAgeMs,
+    sealMaxBytes,
+    retentionMs,
+    duckdbMemoryMb,
+    checkpointEvery: 100,
+    ...options,
+  };
   const { url, address } = nats.current();
   const script = path.resolve(import.meta.dirname, '../helpers/compact-child.mjs');
   const job = { folder, url: url.replace('nats://', `nats://${address.user}:${address.password}@`), options: settings };
-  const child = spawn(process.execPath, [script, path.resolve(import.meta.dirname, '../../dist'), JSON.stringify(job)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(
+    process.execPath,
+    [script, path.resolve(import.meta.dirname, '../../dist'), JSON.stringify(job)],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  );
   const exited = once(child, 'exit');
   try {
     const ended = exited.then(([code]) => Promise.reject(new Error(`the compactor ended with ${String(code)}`)));
     await Promise.race([once(createInterface({ input: child.stdout }), 'line'), ended]);
     ended.catch(() => undefined);
     const startedAt = performance.now();
-    const table = await openTable(lakePaths(path.join(folder, 'lake')).table, { clock: createClock(0), crashPoint: noCrashPoint });
-    const seen = waitFor('the compactor has done its work', async () => {
-      await table.refresh();
-      return isDone(table);
-    }, longestMs);
+    const table = await openTable(lakePaths(path.join(folder, 'lake')).table, {
+      clock: createClock(0),
+      crashPoint: noCrashPoint,
+    });
+    const seen = waitFor(
+      'the compactor has done its work',
+      async () => {
+        await table.refresh();
+        return isDone(table);
+      },
+      longestMs,
+    );
     await Promise.race([seen, ended]);
     return { seconds: (performance.now() - startedAt) / 1000, peakBytes: readPeakBytes(child.pid ?? 0) };
   } finally {

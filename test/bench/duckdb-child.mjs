@@ -1,4 +1,5 @@
-// Runs one SQL statement in a DuckDB of its own and tells its parent how long it took; then waits, so that the parent can
+// Runs one SQL statement in a DuckDB of its own and tells its parent how long it took; then waits, so that the parent
+// can
 // read this process's peak memory. Its one argument is JSON: { sql, threads }.
 import process from 'node:process';
 import { DuckDBInstance } from '@duckdb/node-api';

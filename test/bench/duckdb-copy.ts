@@ -16,7 +16,9 @@ export interface CopyCost extends Cost {
   readonly rows: number;
 }
 
-/** Runs a COPY in a fresh process with DuckDB's own settings: what can be had on this machine, to hold a stage against. */
+/**
+ * Runs a COPY in a fresh process with DuckDB's own settings: what can be had on this machine, to hold a stage against.
+ */
 export async function runDuckdbCopy(sql: string, threads = availableParallelism()): Promise<CopyCost> {
   const child = fork(path.join(import.meta.dirname, 'duckdb-child.mjs'), [JSON.stringify({ sql, threads })]);
   const exited = once(child, 'exit');

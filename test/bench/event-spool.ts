@@ -23,7 +23,11 @@ function* renderSessions(rows: number, days: number): Generator<string, void, vo
     const receivedAtMs = (event.eventTimestamp + 1) * 1000;
     if (made % eventsOfRequest === 0) ids = plainEventIds(receivedAtMs);
     const customEventParams = { ...event.customEventParams, build: '1.42.0' };
-    text += renderLine({ kind: 'custom_event', idApp: 1 + (made % apps), platform: 'web', receivedAtMs, ids }, { ...event, customEventParams }, made % eventsOfRequest);
+    text += renderLine(
+      { kind: 'custom_event', idApp: 1 + (made % apps), platform: 'web', receivedAtMs, ids },
+      { ...event, customEventParams },
+      made % eventsOfRequest,
+    );
     made += 1;
     if (text.length < 1024 * 1024) continue;
     yield text;
@@ -43,7 +47,7 @@ export async function writeEventSpool(file: string, rows: number, days: number):
  */
 export async function publishSpool(file: string, bytes: number, publisher: StreamPublisher): Promise<void> {
   let onTheirWay: Promise<unknown>[] = [];
-  for (let published = 0; published < bytes; ) {
+  for (let published = 0; published < bytes;) {
     let rest: Buffer = Buffer.alloc(0);
     for await (const block of createReadStream(file, { highWaterMark: messageBytes, end: bytes - published })) {
       const buffer = Buffer.concat([rest, block as Buffer]);

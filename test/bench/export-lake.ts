@@ -10,7 +10,16 @@ export const firstDay = Date.UTC(2024, 0, 1) / 1000;
 export const appCount = 4;
 
 const daySeconds = 86_400;
-const names = ['session_start', 'level_start', 'level_complete', 'level_fail', 'shop_open', 'purchase', 'session_end', 'tutorial_step'];
+const names = [
+  'session_start',
+  'level_start',
+  'level_complete',
+  'level_fail',
+  'shop_open',
+  'purchase',
+  'session_end',
+  'tutorial_step',
+];
 const userAgents = [
   'Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36',
   'Mozilla/5.0 (X11; Linux x86_64; rv:127.0) Gecko/20100101 Firefox/127.0',
@@ -19,7 +28,8 @@ const userAgents = [
 /** Columns of a made-up game event, from `i`, its number in the day; `h` is a hash of it. */
 function valuesOf(day: number, rowsOfDay: number): Readonly<Record<string, string>> {
   const perApp = Math.ceil(rowsOfDay / appCount);
-  const time = (offsetSeconds: number): string => `make_timestamptz(${(firstDay + day * daySeconds + offsetSeconds) * 1_000_000} + (i % ${perApp}) * ${Math.floor((daySeconds * 1_000_000) / perApp)})`;
+  const time = (offsetSeconds: number): string =>
+    `make_timestamptz(${(firstDay + day * daySeconds + offsetSeconds) * 1_000_000} + (i % ${perApp}) * ${Math.floor((daySeconds * 1_000_000) / perApp)})`;
   return {
     event_id: 'uuid()::VARCHAR',
     kind: "'custom_event'",
@@ -42,8 +52,8 @@ function valuesOf(day: number, rowsOfDay: number): Readonly<Record<string, strin
 }
 
 /**
- * Adds days of made-up events to a lake as seals would: one file a day in its Hive folder, sorted by app and time, in one
- * commit. Made by DuckDB's range(), as fast as it writes.
+ * Adds days of made-up events to a lake as seals would: one file a day in its Hive folder, sorted by app and time, in
+ * one commit. Made by DuckDB's range(), as fast as it writes.
  */
 export async function addDays(table: Table, fromDay: number, beforeDay: number, rowsOfDay: number): Promise<void> {
   const plan: FilePlan = Array.from({ length: beforeDay - fromDay }, (_, index) => {
@@ -51,7 +61,10 @@ export async function addDays(table: Table, fromDay: number, beforeDay: number, 
     const values = valuesOf(day, rowsOfDay);
     const select = eventColumns.map(({ name, type }) => `CAST(${values[name] ?? 'NULL'} AS ${type}) AS ${name}`);
     const date = new Date((firstDay + day * daySeconds) * 1000).toISOString().slice(0, 10);
-    return [path.join('kind=custom_event', `date=${date}`, 'day.parquet'), `SELECT ${select.join(', ')} FROM (SELECT range AS i, hash(range + ${day * rowsOfDay}) AS h FROM range(${rowsOfDay}))`];
+    return [
+      path.join('kind=custom_event', `date=${date}`, 'day.parquet'),
+      `SELECT ${select.join(', ')} FROM (SELECT range AS i, hash(range + ${day * rowsOfDay}) AS h FROM range(${rowsOfDay}))`,
+    ];
   });
   const duckdb = await openDuckdb({ memoryMb: 2048, threads: 2 });
   try {

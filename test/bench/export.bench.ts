@@ -31,7 +31,20 @@ const allDays = days.at(-1) ?? 0;
 const rowsOfDay = Math.ceil(benchRows(3_000_000, 50_000_000) / allDays);
 const daySeconds = 86_400;
 const longestMs = 7_200_000;
-const selectors = ['eventId', 'tsEvent', 'dtEvent', 'idApp', 'idAppTitle', 'eventName', 'params.name', 'params.value', 'customUserId', 'lvid', 'ipv4', 'idConnectionTypeTitle'];
+const selectors = [
+  'eventId',
+  'tsEvent',
+  'dtEvent',
+  'idApp',
+  'idAppTitle',
+  'eventName',
+  'params.name',
+  'params.value',
+  'customUserId',
+  'lvid',
+  'ipv4',
+  'idConnectionTypeTitle',
+];
 
 const folder = temporaryFolder();
 const area = createExportArea(folder);
@@ -57,17 +70,30 @@ interface ExportCost extends Cost {
 async function exportDays(running: RunningArea, beforeDay: number): Promise<ExportCost> {
   let [worker, peakBytes] = [0, 0];
   const startedAt = performance.now();
-  const id = await running.create(user, `event=customEvents&selectors=${selectors.join(',')}&dateFrom=${dateOf(0)}&dateTo=${dateOf(beforeDay - 1)}&timezone=UTC`);
-  await waitFor('the export ends', () => {
-    if (worker === 0) worker = listServiceProcesses(process.pid).find(({ role }) => role === 'job')?.pid ?? 0;
-    peakBytes = Math.max(peakBytes, readPeakBytes(worker));
-    return running.stage.facts()['exportsInProgress'] === 0;
-  }, longestMs);
+  const id = await running.create(
+    user,
+    `event=customEvents&selectors=${selectors.join(',')}&dateFrom=${dateOf(0)}&dateTo=${dateOf(beforeDay - 1)}&timezone=UTC`,
+  );
+  await waitFor(
+    'the export ends',
+    () => {
+      if (worker === 0) worker = listServiceProcesses(process.pid).find(({ role }) => role === 'job')?.pid ?? 0;
+      peakBytes = Math.max(peakBytes, readPeakBytes(worker));
+      return running.stage.facts()['exportsInProgress'] === 0;
+    },
+    longestMs,
+  );
   const seconds = (performance.now() - startedAt) / 1000;
   const { status, errorMessage, files = [] } = await running.waitForEnd(user, id);
   expect(status, errorMessage).toBe('Success!');
   await rm(path.join(area.reportsDir, id), { recursive: true, force: true });
-  return { seconds, peakBytes, rows: sumOf(files.map((file) => file.rows)), files: files.length, bytes: sumOf(files.map((file) => file.bytes)) };
+  return {
+    seconds,
+    peakBytes,
+    rows: sumOf(files.map((file) => file.rows)),
+    files: files.length,
+    bytes: sumOf(files.map((file) => file.bytes)),
+  };
 }
 
 /** Exports the whole lake, as one plain file or as compressed parts. */
@@ -106,72 +132,134 @@ async function copySql(beforeDay: number, file: string): Promise<string> {
   const apps = access.current().appsOfAccount(1);
   access.close();
   const { select, filterValues, selectValues } = buildQuery(request, apps);
-  const files = pruneFiles((await readSnapshot(area.tableDir)).files, fileFilter(request, apps)).map(({ absolutePath }) => absolutePath);
+  const files = pruneFiles((await readSnapshot(area.tableDir)).files, fileFilter(request, apps)).map(
+    ({ absolutePath }) => absolutePath,
+  );
   const values: Readonly<Record<string, BoundValue>> = { ...filterValues, ...selectValues, files };
   return `COPY (${select.replaceAll(/\$(\w+)/g, (_, name: string) => literal(values[name]))}) TO ${sqlText(file)} (FORMAT csv, HEADER true)`;
 }
 
 beforeAll(async () => {
-  for (let idApp = 1; idApp <= appCount; idApp += 1) await area.addApp({ idApp, platform: 'web', idAccount: 1, title: `Game ${idApp}` });
+  for (let idApp = 1; idApp <= appCount; idApp += 1)
+    await area.addApp({ idApp, platform: 'web', idAccount: 1, title: `Game ${idApp}` });
   user = await area.addUser({});
 });
 
 describe('benchmark: export', () => {
-  it('exports one day the same way while the lake grows around it', async () => {
-    const table = await openBenchLake(folder);
-    const figures: { days: number; lakeRows: number; lakeBytes: number; runs: ExportCost[] }[] = [];
-    for (const [index, count] of days.entries()) {
-      await addDays(table, days[index - 1] ?? 0, count, rowsOfDay);
-      const lake = await readLakeSize(folder);
-      const running = await startArea(parseConfig({}).singleFileMaxBytes);
-      const runs: ExportCost[] = [];
-      for (let round = 0; round < 5; round += 1) runs.push(await exportDays(running, 1));
-      await running.stop();
-      for (const run of runs) expect(run.rows).toBe(rowsOfDay);
-      figures.push({ days: count, lakeRows: lake.rows, lakeBytes: lake.bytes, runs });
-    }
-    const baseline = secondsOf(figures[0]?.runs);
-    const rows = figures.map(({ days: count, lakeRows, lakeBytes, runs }) => {
-      const seconds = secondsOf(runs);
-      return [String(count), formatCount(lakeRows), formatMb(lakeBytes), seconds.toFixed(2), (seconds / baseline).toFixed(2)];
-    });
-    reportBench('export-day', ['days in the lake', 'rows', 'MB', `seconds for a day of ${formatCount(rowsOfDay)} rows`, 'of one day'], rows, { rowsOfDay, figures });
-  }, longestMs);
+  it(
+    'exports one day the same way while the lake grows around it',
+    async () => {
+      const table = await openBenchLake(folder);
+      const figures: { days: number; lakeRows: number; lakeBytes: number; runs: ExportCost[] }[] = [];
+      for (const [index, count] of days.entries()) {
+        await addDays(table, days[index - 1] ?? 0, count, rowsOfDay);
+        const lake = await readLakeSize(folder);
+        const running = await startArea(parseConfig({}).singleFileMaxBytes);
+        const runs: ExportCost[] = [];
+        for (let round = 0; round < 5; round += 1) runs.push(await exportDays(running, 1));
+        await running.stop();
+        for (const run of runs) expect(run.rows).toBe(rowsOfDay);
+        figures.push({ days: count, lakeRows: lake.rows, lakeBytes: lake.bytes, runs });
+      }
+      const baseline = secondsOf(figures[0]?.runs);
+      const rows = figures.map(({ days: count, lakeRows, lakeBytes, runs }) => {
+        const seconds = secondsOf(runs);
+        return [
+          String(count),
+          formatCount(lakeRows),
+          formatMb(lakeBytes),
+          seconds.toFixed(2),
+          (seconds / baseline).toFixed(2),
+        ];
+      });
+      reportBench(
+        'export-day',
+        ['days in the lake', 'rows', 'MB', `seconds for a day of ${formatCount(rowsOfDay)} rows`, 'of one day'],
+        rows,
+        { rowsOfDay, figures },
+      );
+    },
+    longestMs,
+  );
 
-  it.runIf(isFull)('keeps the worker in its memory however many rows it exports', async () => {
-    const cost = await exportAll(0);
-    expect(cost.rows).toBe(rowsOfDay * allDays);
-    const row = [formatCount(cost.rows), cost.seconds.toFixed(0), formatCount(Math.round(cost.rows / cost.seconds)), formatMb(cost.peakBytes), formatMb(cost.bytes), String(cost.files)];
-    reportBench('export-memory', ['rows', 'seconds', 'rows/s', 'peak MB of the worker', 'MB of .csv.gz', 'parts'], [row], cost);
-  }, longestMs);
+  it.runIf(isFull)(
+    'keeps the worker in its memory however many rows it exports',
+    async () => {
+      const cost = await exportAll(0);
+      expect(cost.rows).toBe(rowsOfDay * allDays);
+      const row = [
+        formatCount(cost.rows),
+        cost.seconds.toFixed(0),
+        formatCount(Math.round(cost.rows / cost.seconds)),
+        formatMb(cost.peakBytes),
+        formatMb(cost.bytes),
+        String(cost.files),
+      ];
+      reportBench(
+        'export-memory',
+        ['rows', 'seconds', 'rows/s', 'peak MB of the worker', 'MB of .csv.gz', 'parts'],
+        [row],
+        cost,
+      );
+    },
+    longestMs,
+  );
 
   // DuckDB's own gzip of so many rows would take longer than everything else together.
-  it.skipIf(isFull)('exports the whole lake beside its own statement run by DuckDB', async () => {
-    const csvFile = path.join(folder, 'copy.csv');
-    const contestants: { readonly name: string; readonly run: () => Promise<ExportCost>; readonly runs: ExportCost[] }[] = [
-      { name: "DuckDB's own COPY, one .csv", run: () => copyAll(csvFile), runs: [] },
-      { name: 'tributary, one .csv', run: () => exportAll(Number.MAX_SAFE_INTEGER), runs: [] },
-      { name: "DuckDB's own COPY, one .csv.gz", run: () => copyAll(`${csvFile}.gz`), runs: [] },
-      { name: 'tributary, .csv.gz parts', run: () => exportAll(0), runs: [] },
-    ];
-    async function copyAll(file: string): Promise<ExportCost> {
-      const cost = await runDuckdbCopy(await copySql(allDays, file));
-      const bytes = (await stat(file)).size;
-      await rm(file);
-      return { ...cost, files: 1, bytes };
-    }
-    for (let round = 0; round < rounds; round += 1) for (const { run, runs } of contestants) runs.push(await run());
+  it.skipIf(isFull)(
+    'exports the whole lake beside its own statement run by DuckDB',
+    async () => {
+      const csvFile = path.join(folder, 'copy.csv');
+      const contestants: {
+        readonly name: string;
+        readonly run: () => Promise<ExportCost>;
+        readonly runs: ExportCost[];
+      }[] = [
+        { name: "DuckDB's own COPY, one .csv", run: () => copyAll(csvFile), runs: [] },
+        { name: 'tributary, one .csv', run: () => exportAll(Number.MAX_SAFE_INTEGER), runs: [] },
+        { name: "DuckDB's own COPY, one .csv.gz", run: () => copyAll(`${csvFile}.gz`), runs: [] },
+        { name: 'tributary, .csv.gz parts', run: () => exportAll(0), runs: [] },
+      ];
+      async function copyAll(file: string): Promise<ExportCost> {
+        const cost = await runDuckdbCopy(await copySql(allDays, file));
+        const bytes = (await stat(file)).size;
+        await rm(file);
+        return { ...cost, files: 1, bytes };
+      }
+      for (let round = 0; round < rounds; round += 1) for (const { run, runs } of contestants) runs.push(await run());
 
-    const csvBytes = contestants[0]?.runs[0]?.bytes ?? 0;
-    expect(contestants[1]?.runs[0]?.bytes).toBe(csvBytes);
-    const rows = contestants.map(({ name, runs }, index) => {
-      for (const run of runs) expect(run.rows, name).toBe(rowsOfDay * allDays);
-      const seconds = secondsOf(runs);
-      const baseline = secondsOf(contestants[index - (index % 2)]?.runs);
-      const peak = Math.max(...runs.map((run) => run.peakBytes));
-      return [name, seconds.toFixed(2), formatMb(csvBytes, seconds), (seconds / baseline).toFixed(2), formatMb(peak), formatMb(runs[0]?.bytes ?? 0), String(runs[0]?.files)];
-    });
-    const head = [`${formatCount(rowsOfDay * allDays)} rows, ${selectors.length} columns`, 'seconds', 'MB/s of CSV', 'time of COPY', 'peak MB', 'MB written', 'files'];
-    reportBench('export', head, rows, { rows: rowsOfDay * allDays, csvBytes, contestants: contestants.map(({ name, runs }) => ({ name, runs })) });
-  }, longestMs);
+      const csvBytes = contestants[0]?.runs[0]?.bytes ?? 0;
+      expect(contestants[1]?.runs[0]?.bytes).toBe(csvBytes);
+      const rows = contestants.map(({ name, runs }, index) => {
+        for (const run of runs) expect(run.rows, name).toBe(rowsOfDay * allDays);
+        const seconds = secondsOf(runs);
+        const baseline = secondsOf(contestants[index - (index % 2)]?.runs);
+        const peak = Math.max(...runs.map((run) => run.peakBytes));
+        return [
+          name,
+          seconds.toFixed(2),
+          formatMb(csvBytes, seconds),
+          (seconds / baseline).toFixed(2),
+          formatMb(peak),
+          formatMb(runs[0]?.bytes ?? 0),
+          String(runs[0]?.files),
+        ];
+      });
+      const head = [
+        `${formatCount(rowsOfDay * allDays)} rows, ${selectors.length} columns`,
+        'seconds',
+        'MB/s of CSV',
+        'time of COPY',
+        'peak MB',
+        'MB written',
+        'files',
+      ];
+      reportBench('export', head, rows, {
+        rows: rowsOfDay * allDays,
+        csvBytes,
+        contestants: contestants.map(({ name, runs }) => ({ name, runs })),
+      });
+    },
+    longestMs,
+  );
 });

@@ -47,19 +47,39 @@ async function addAnalyst(service: TestService): Promise<Analyst> {
 /** Orders the event's day and waits for its file. */
 async function exportEvent(analyst: Analyst, customUserId: string): Promise<void> {
   const today = new Date().toISOString().slice(0, 10);
-  const { idRawExport } = await analyst.call(`/api/raw/v1/export/create.json?event=customEvents&selectors=customUserId&dateFrom=2024-01-01&dateTo=${today}&timezone=UTC`);
+  const { idRawExport } = await analyst.call(
+    `/api/raw/v1/export/create.json?event=customEvents&selectors=customUserId&dateFrom=2024-01-01&dateTo=${today}&timezone=UTC`,
+  );
   let report: AnswerData = {};
-  await waitFor('the export ends', async () => (report = await analyst.call(`/api/report/v1/file/get.json?idReportFile=${idRawExport}`)).status !== 'In progress');
+  await waitFor(
+    'the export ends',
+    async () =>
+      (report = await analyst.call(`/api/report/v1/file/get.json?idReportFile=${idRawExport}`)).status !==
+      'In progress',
+  );
   expect(report.status).toBe('Success!');
   expect((await analyst.download(report.files?.[0]?.link ?? '')).split('\n')).toContain(customUserId);
 }
 
-async function measureEvent(service: TestService, token: string, lake: LakeReader, analyst: Analyst, customUserId: string): Promise<Freshness> {
+async function measureEvent(
+  service: TestService,
+  token: string,
+  lake: LakeReader,
+  analyst: Analyst,
+  customUserId: string,
+): Promise<Freshness> {
   const body = JSON.stringify({ customUserId, customEventName: 'fresh' });
-  const answer = await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, { method: 'POST', headers: { authorization: token }, body });
+  const answer = await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, {
+    method: 'POST',
+    headers: { authorization: token },
+    body,
+  });
   const storedAt = performance.now();
   expect(answer.status).toBe(200);
-  await waitFor('the event is visible', async () => (await lake.query(`SELECT 1 FROM custom_event WHERE custom_user_id = '${customUserId}'`)).length === 1);
+  await waitFor(
+    'the event is visible',
+    async () => (await lake.query(`SELECT 1 FROM custom_event WHERE custom_user_id = '${customUserId}'`)).length === 1,
+  );
   const visibleMs = performance.now() - storedAt;
   await exportEvent(analyst, customUserId);
   return { visibleMs, exportedMs: performance.now() - storedAt };
@@ -67,14 +87,29 @@ async function measureEvent(service: TestService, token: string, lake: LakeReade
 
 /** Runs a service of its own with a flush age and measures one event after the other. */
 async function measureService(flushAgeMs: number): Promise<Freshness[]> {
-  const settings = { TRIBUTARY_FLUSH_AGE_MS: String(flushAgeMs), TRIBUTARY_INGEST_WORKERS: '1', TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_QUOTA_IP: 'off' };
+  const settings = {
+    TRIBUTARY_FLUSH_AGE_MS: String(flushAgeMs),
+    TRIBUTARY_INGEST_WORKERS: '1',
+    TRIBUTARY_QUOTA_USER: 'off',
+    TRIBUTARY_QUOTA_IP: 'off',
+  };
   const service = await startTestService({ dataDir: path.join(testFolder(), 'data'), settings });
   try {
     const token = String((await service.command('app', 'add', '1', '--platform', 'web'))['token']);
     const analyst = await addAnalyst(service);
     await waitFor('the app and the user are known', async () => {
-      const app = await fetch(`${service.s2s}/v1/test-app-access/?idApp=1`, { method: 'POST', headers: { authorization: token }, body: 'true' });
-      return app.ok && (await analyst.call('/api/report/v1/file/list.json').then(() => true, () => false));
+      const app = await fetch(`${service.s2s}/v1/test-app-access/?idApp=1`, {
+        method: 'POST',
+        headers: { authorization: token },
+        body: 'true',
+      });
+      return (
+        app.ok &&
+        (await analyst.call('/api/report/v1/file/list.json').then(
+          () => true,
+          () => false,
+        ))
+      );
     });
     const lake = await openLakeReader(service.dataDir);
     const random = createRandom(1);
@@ -93,18 +128,31 @@ async function measureService(flushAgeMs: number): Promise<Freshness[]> {
 }
 
 describe('benchmark: freshness', () => {
-  it('shows an event soon after its 200', async () => {
-    const figures: { flushAgeMs: number; runs: Freshness[] }[] = [];
-    for (const flushAgeMs of [parseConfig({}).flushAgeMs, 500]) figures.push({ flushAgeMs, runs: await measureService(flushAgeMs) });
-    const rows = figures.map(({ flushAgeMs, runs }) => {
-      expect(runs).toHaveLength(events);
-      const spread = (pick: (run: Freshness) => number): string[] => {
-        const all = runs.map(pick);
-        return [Math.min(...all), median(all), Math.max(...all)].map((ms) => (ms / 1000).toFixed(2));
-      };
-      return [String(flushAgeMs), ...spread((run) => run.visibleMs), ...spread((run) => run.exportedMs)];
-    });
-    const head = ['flush age ms', '200 to visible, s: least', 'median', 'most', '200 to export done, s: least', 'median', 'most'];
-    reportBench('freshness', head, rows, figures);
-  }, longestMs);
+  it(
+    'shows an event soon after its 200',
+    async () => {
+      const figures: { flushAgeMs: number; runs: Freshness[] }[] = [];
+      for (const flushAgeMs of [parseConfig({}).flushAgeMs, 500])
+        figures.push({ flushAgeMs, runs: await measureService(flushAgeMs) });
+      const rows = figures.map(({ flushAgeMs, runs }) => {
+        expect(runs).toHaveLength(events);
+        const spread = (pick: (run: Freshness) => number): string[] => {
+          const all = runs.map(pick);
+          return [Math.min(...all), median(all), Math.max(...all)].map((ms) => (ms / 1000).toFixed(2));
+        };
+        return [String(flushAgeMs), ...spread((run) => run.visibleMs), ...spread((run) => run.exportedMs)];
+      });
+      const head = [
+        'flush age ms',
+        '200 to visible, s: least',
+        'median',
+        'most',
+        '200 to export done, s: least',
+        'median',
+        'most',
+      ];
+      reportBench('freshness', head, rows, figures);
+    },
+    longestMs,
+  );
 });

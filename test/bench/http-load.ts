@@ -33,7 +33,12 @@ function answerLength(text: string): number | undefined {
 }
 
 /** Sends the same bytes over and over on one socket, each request after the answer to the one before. */
-function runConnection(plan: LoadPlan, request: Buffer, record: (status: string, ms: number) => void, signal: AbortSignal): Promise<void> {
+function runConnection(
+  plan: LoadPlan,
+  request: Buffer,
+  record: (status: string, ms: number) => void,
+  signal: AbortSignal,
+): Promise<void> {
   return new Promise((resolve, reject) => {
     const socket: Socket = connect({ host: plan.address.hostname, port: Number(plan.address.port), noDelay: true });
     let received = '';
@@ -68,7 +73,9 @@ function runConnection(plan: LoadPlan, request: Buffer, record: (status: string,
 export async function runHttpLoad(plan: LoadPlan): Promise<LoadResult> {
   const fields = { host: plan.address.host, 'content-length': String(Buffer.byteLength(plan.body)), ...plan.headers };
   const head = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
-  const request = Buffer.from(`POST ${plan.address.pathname}${plan.address.search} HTTP/1.1\r\n${head.join('')}\r\n${plan.body}`);
+  const request = Buffer.from(
+    `POST ${plan.address.pathname}${plan.address.search} HTTP/1.1\r\n${head.join('')}\r\n${plan.body}`,
+  );
 
   const statuses: Record<string, number> = {};
   const latencies: number[] = [];
@@ -82,5 +89,10 @@ export async function runHttpLoad(plan: LoadPlan): Promise<LoadResult> {
   await Promise.all(Array.from({ length: plan.connections }, () => runConnection(plan, request, record, signal)));
   const seconds = (performance.now() - countFrom) / 1000;
   latencies.sort((a, b) => a - b);
-  return { requestsPerSecond: latencies.length / seconds, p50Ms: percentile(latencies, 0.5), p99Ms: percentile(latencies, 0.99), statuses };
+  return {
+    requestsPerSecond: latencies.length / seconds,
+    p50Ms: percentile(latencies, 0.5),
+    p99Ms: percentile(latencies, 0.99),
+    statuses,
+  };
 }

@@ -36,12 +36,21 @@ async function addressOf(child: ChildProcess): Promise<string> {
 /** A single event, and the largest batch of up to 20 that fits into a body. */
 function makeBodies(): { name: string; method: string; body: string; events: number }[] {
   const made = [...generateGameSessions({ seed: 1, events: 20, until: 1_700_000_000, days: 1 })];
-  const params = { ...made[0]?.customEventParams, route: 'north-gate/market/old-bridge/harbour', build: '1.42.0-release+20240501' };
+  const params = {
+    ...made[0]?.customEventParams,
+    route: 'north-gate/market/old-bridge/harbour',
+    build: '1.42.0-release+20240501',
+  };
   const events = made.map((event) => ({ ...event, customEventParams: params }));
   while (JSON.stringify(events).length > maxBodyBytes) events.pop();
   return [
     { name: 'single events', method: 'customEvent', body: JSON.stringify(events[0]), events: 1 },
-    { name: `batches of ${events.length}`, method: 'customEventBatch', body: JSON.stringify(events), events: events.length },
+    {
+      name: `batches of ${events.length}`,
+      method: 'customEventBatch',
+      body: JSON.stringify(events),
+      events: events.length,
+    },
   ];
 }
 
@@ -49,7 +58,11 @@ describe('benchmark: ingest', () => {
   it('takes events beside its baselines', async () => {
     const dataDir = path.join(temporaryFolder(), 'data');
     const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const service = await startTestService({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '1' }, words: ['--role', 'ingest'] });
+    const service = await startTestService({
+      dataDir,
+      settings: { TRIBUTARY_INGEST_WORKERS: '1' },
+      words: ['--role', 'ingest'],
+    });
     const baselines = ['bare', 'no-publish'].map((mode) => startBaseline(mode, dataDir));
     const [bare = '', withoutPublish = ''] = await Promise.all(baselines.map(addressOf));
     const targets: Target[] = [
@@ -57,11 +70,27 @@ describe('benchmark: ingest', () => {
       { name: 'tributary without the publish', address: withoutPublish },
       { name: 'tributary', address: service.s2s },
     ];
-    await waitFor('the app is known', async () => (await fetch(`${service.s2s}/v1/test-app-access/?idApp=1`, { method: 'POST', headers: { authorization: String(token) }, body: 'true' })).ok);
+    await waitFor(
+      'the app is known',
+      async () =>
+        (
+          await fetch(`${service.s2s}/v1/test-app-access/?idApp=1`, {
+            method: 'POST',
+            headers: { authorization: String(token) },
+            body: 'true',
+          })
+        ).ok,
+    );
 
     const figures: { bodies: string; bodyBytes: number; events: number; server: string; runs: LoadResult[] }[] = [];
     for (const { name, method, body, events } of makeBodies()) {
-      const results = targets.map((target) => ({ bodies: name, bodyBytes: body.length, events, server: target.name, runs: [] as LoadResult[] }));
+      const results = targets.map((target) => ({
+        bodies: name,
+        bodyBytes: body.length,
+        events,
+        server: target.name,
+        runs: [] as LoadResult[],
+      }));
       for (let round = 0; round < rounds; round += 1) {
         for (const [index, target] of targets.entries()) {
           const address = new URL(`${target.address}/v1/${method}/?idApp=1`);
@@ -81,7 +110,14 @@ describe('benchmark: ingest', () => {
       const requests = middle((run) => run.requestsPerSecond);
       const baseline = figures[index - (index % targets.length)]?.runs.map((run) => run.requestsPerSecond) ?? [];
       const cells = [requests, requests * events].map((figure) => formatCount(Math.round(figure)));
-      return [`${bodies} (${formatCount(bodyBytes)} bytes)`, server, ...cells, middle((run) => run.p50Ms).toFixed(1), middle((run) => run.p99Ms).toFixed(1), (requests / median(baseline)).toFixed(2)];
+      return [
+        `${bodies} (${formatCount(bodyBytes)} bytes)`,
+        server,
+        ...cells,
+        middle((run) => run.p50Ms).toFixed(1),
+        middle((run) => run.p99Ms).toFixed(1),
+        (requests / median(baseline)).toFixed(2),
+      ];
     });
     reportBench('ingest', ['bodies', 'server', 'requests/s', 'events/s', 'p50 ms', 'p99 ms', 'of bare'], rows, figures);
   }, 300_000);

@@ -42,7 +42,15 @@ function makeAdd(index: number): AddAction {
   const startMs = Date.UTC(2010, 0, 1) + (index % 3650) * dayMs;
   const [start, end] = [new Date(startMs).toISOString(), new Date(startMs + dayMs - 1).toISOString()];
   const date = start.slice(0, 10);
-  const bounds = (time: string, idApp: number) => ({ event_id: randomUUID(), kind: 'custom_event', date, id_app: idApp, event_time: time, received_at: time, available_at: time });
+  const bounds = (time: string, idApp: number) => ({
+    event_id: randomUUID(),
+    kind: 'custom_event',
+    date,
+    id_app: idApp,
+    event_time: time,
+    received_at: time,
+    available_at: time,
+  });
   const nullCount = { event_id: 0, kind: 0, date: 0, id_app: 0, event_time: 0, received_at: 0, available_at: 0 };
   return {
     path: `kind=custom_event/date=${date}/${randomUUID()}.parquet`,
@@ -50,7 +58,12 @@ function makeAdd(index: number): AddAction {
     size: 64_000_000,
     modificationTime: startMs,
     dataChange: false,
-    stats: JSON.stringify({ numRecords: 1_000_000, minValues: bounds(start, 1), maxValues: bounds(end, 500), nullCount }),
+    stats: JSON.stringify({
+      numRecords: 1_000_000,
+      minValues: bounds(start, 1),
+      maxValues: bounds(end, 500),
+      nullCount,
+    }),
     tags: { sha256: randomBytes(32).toString('hex') },
   };
 }
@@ -67,34 +80,63 @@ async function timeRuns(runs: number, work: (run: number) => unknown): Promise<n
 }
 
 /** Flushes the same spool over and over, as the compactor does. */
-async function timeFlushes(table: Table, duckdb: Duckdb, folder: string, spool: { file: string; events: number }): Promise<number> {
+async function timeFlushes(
+  table: Table,
+  duckdb: Duckdb,
+  folder: string,
+  spool: { file: string; events: number },
+): Promise<number> {
   const writer = randomUUID();
   const clock = createClock(0);
   let epoch: Epoch = { appId: `BENCH@${randomUUID()}`, streamId: 'BENCH', position: 0, dedupeThrough: 0 };
   await table.commit(() => ({ cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: 0 } }], epoch, writer }));
   const keys = await openRecentKeys({ duckdb, table, onDamage: () => undefined });
   await keys.warmUp(clock.nowMs(), new AbortController().signal);
-  const dependencies = { table, duckdb, keys, clock, crashPoint: noCrashPoint, failedDir: lakePaths(path.join(folder, 'lake')).failed, writer };
+  const dependencies = {
+    table,
+    duckdb,
+    keys,
+    clock,
+    crashPoint: noCrashPoint,
+    failedDir: lakePaths(path.join(folder, 'lake')).failed,
+    writer,
+  };
   const file = path.join(folder, 'batch.ndjson');
   const bytes = (await stat(spool.file)).size;
   return timeRuns(fewRuns, async () => {
     await copyFile(spool.file, file);
     const sequence = epoch.position + 1;
-    const batch = { file, firstSequence: sequence, lastSequence: sequence, lastHash: '', messages: 1, events: spool.events, bytes };
+    const batch = {
+      file,
+      firstSequence: sequence,
+      lastSequence: sequence,
+      lastHash: '',
+      messages: 1,
+      events: spool.events,
+      bytes,
+    };
     epoch = (await flushBatch(dependencies, batch, epoch)).epoch;
   });
 }
 
 /** Grows a log to so many live files, through the table's own commits, and measures what it then costs. */
-export async function measureLogCost(folder: string, liveFiles: number, spool: { file: string; events: number }): Promise<LogCost> {
+export async function measureLogCost(
+  folder: string,
+  liveFiles: number,
+  spool: { file: string; events: number },
+): Promise<LogCost> {
   const table = await openBenchLake(folder);
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
   try {
     for (let made = 0; made < liveFiles; made += addsOfCommit) {
-      const actions = Array.from({ length: Math.min(addsOfCommit, liveFiles - made) }, (_, index) => ({ add: makeAdd(made + index) }));
+      const actions = Array.from({ length: Math.min(addsOfCommit, liveFiles - made) }, (_, index) => ({
+        add: makeAdd(made + index),
+      }));
       await table.commit(() => ({ cause: 'seal', actions }));
     }
-    const commitMs = await timeRuns(commits, (run) => table.commit(() => ({ cause: 'flush', actions: [{ add: makeAdd(liveFiles + run) }] })));
+    const commitMs = await timeRuns(commits, (run) =>
+      table.commit(() => ({ cause: 'flush', actions: [{ add: makeAdd(liveFiles + run) }] })),
+    );
     const snapshotMs = await timeRuns(fewRuns, () => table.snapshot());
     const flushMs = await timeFlushes(table, duckdb, folder, spool);
     const checkpointMs = await timeRuns(fewRuns, () => writeCheckpoint(duckdb, table.dir, table.state(), noCrashPoint));

@@ -20,7 +20,10 @@ import { signalProcess, type ProcessRole } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** Backups taken under load and kills, and folders that are moved and copied: whatever becomes of them, every event is there once. */
+/**
+ * Backups taken under load and kills, and folders that are moved and copied: whatever becomes of them, every event is
+ * there once.
+ */
 
 const backups = chaosFigure('TRIBUTARY_TEST_BACKUPS', { short: 1, long: 50 });
 const moves = chaosFigure('TRIBUTARY_TEST_MOVES', { short: 1, long: 50 });
@@ -28,9 +31,28 @@ const seed = chaosSeed();
 const again = `make chaos PART=backup SEED=${seed}`;
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 /** Files come and go while a backup reads: seals, and what they replace removed soon after. */
-const settings = { TRIBUTARY_INGEST_WORKERS: '1', TRIBUTARY_FLUSH_AGE_MS: '300', TRIBUTARY_SEAL_AGE_MS: '2000', TRIBUTARY_RETENTION_MS: '4000', TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_QUOTA_IP: 'off', TRIBUTARY_LOG_LEVEL: 'warn' };
+const settings = {
+  TRIBUTARY_INGEST_WORKERS: '1',
+  TRIBUTARY_FLUSH_AGE_MS: '300',
+  TRIBUTARY_SEAL_AGE_MS: '2000',
+  TRIBUTARY_RETENTION_MS: '4000',
+  TRIBUTARY_QUOTA_USER: 'off',
+  TRIBUTARY_QUOTA_IP: 'off',
+  TRIBUTARY_LOG_LEVEL: 'warn',
+};
 const root = temporaryFolder();
-const figures = { backups: 0, kills: 0, backupsKilled: 0, moves: 0, copies: 0, acknowledgedEvents: 0, lostEvents: 0, doubledEvents: 0, inventedEvents: 0, originalsTouched: 0 };
+const figures = {
+  backups: 0,
+  kills: 0,
+  backupsKilled: 0,
+  moves: 0,
+  copies: 0,
+  acknowledgedEvents: 0,
+  lostEvents: 0,
+  doubledEvents: 0,
+  inventedEvents: 0,
+  originalsTouched: 0,
+};
 
 afterAll(() => {
   recordFinding({
@@ -38,7 +60,11 @@ afterAll(() => {
     what: 'backups under load and kills, restored elsewhere; moved and copied folders',
     wanted: `${backups} backups, ${moves} moves and copies: every event acknowledged before is there once, books balance, 0 originals touched`,
     figures,
-    reached: figures.backups === backups && figures.moves === moves && figures.copies === moves && figures.lostEvents + figures.doubledEvents + figures.inventedEvents + figures.originalsTouched === 0,
+    reached:
+      figures.backups === backups &&
+      figures.moves === moves &&
+      figures.copies === moves &&
+      figures.lostEvents + figures.doubledEvents + figures.inventedEvents + figures.originalsTouched === 0,
     seed,
     again,
   });
@@ -54,7 +80,14 @@ interface Client {
 
 function startClient(service: () => TestService, token: string): Client {
   const ledger = createLedger(`backup${(ledgers += 1)}`);
-  const load: Load = startLoad(ledger, { s2s: () => service().s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: 30 });
+  const load: Load = startLoad(ledger, {
+    s2s: () => service().s2s,
+    idApp: 1,
+    token,
+    random: createRandom(seed + ledgers),
+    clients: 2,
+    pauseMs: 30,
+  });
   onTestFinished(() => load.stop());
   return {
     ledger,
@@ -68,8 +101,13 @@ function startClient(service: () => TestService, token: string): Client {
 
 /** Runs the backup, killed after a while if that is wanted; says whether it was made. */
 async function runBackup(dataDir: string, dir: string, killAfterMs?: number): Promise<string> {
-  const machine = Object.entries(process.env).filter(([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR');
-  const child = spawn(process.execPath, [entry, 'backup', dir, '--data', dataDir], { env: { ...Object.fromEntries(machine), ...settings, TRIBUTARY_LOG_LEVEL: 'error' }, stdio: ['ignore', 'ignore', 'pipe'] });
+  const machine = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR',
+  );
+  const child = spawn(process.execPath, [entry, 'backup', dir, '--data', dataDir], {
+    env: { ...Object.fromEntries(machine), ...settings, TRIBUTARY_LOG_LEVEL: 'error' },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
   let text = '';
   child.stderr.setEncoding('utf8').on('data', (chunk: string) => void (text += chunk));
   const exited = once(child, 'close');
@@ -84,7 +122,15 @@ async function runBackup(dataDir: string, dir: string, killAfterMs?: number): Pr
 /** Starts a service again until it does: a backup may run its broker for a moment. */
 async function bringBack(service: TestService): Promise<void> {
   let started = false;
-  await waitFor('the service is back', async () => (started ||= await service.startAgain().then(() => true, () => false)), 120_000);
+  await waitFor(
+    'the service is back',
+    async () =>
+      (started ||= await service.startAgain().then(
+        () => true,
+        () => false,
+      )),
+    120_000,
+  );
 }
 
 /** Kills a process of the service at some moment of a backup. */
@@ -124,7 +170,14 @@ async function exportAll(service: TestService, user: Credentials): Promise<{ id:
   const client = createExportClient(service, user);
   const day = new Date().toISOString().slice(0, 10);
   let id: string | undefined;
-  await waitFor('the export is taken', async () => (id = await client.create(`event=customEvents&selectors=eventId,eventName&dateFrom=${day}&dateTo=${day}&timezone=UTC`).catch(() => undefined)) !== undefined, 60_000);
+  await waitFor(
+    'the export is taken',
+    async () =>
+      (id = await client
+        .create(`event=customEvents&selectors=eventId,eventName&dateFrom=${day}&dateTo=${day}&timezone=UTC`)
+        .catch(() => undefined)) !== undefined,
+    60_000,
+  );
   const rows = await client.download(await client.waitForEnd(id ?? ''));
   return { id: id ?? '', rows };
 }
@@ -135,7 +188,15 @@ it(
     const random = createRandom(seed);
     const dataDir = path.join(root, 'data');
     const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const user = (await runCommand(['user', 'add', 'ann', '--account', '1', '--data', dataDir])) as unknown as Credentials;
+    const user = (await runCommand([
+      'user',
+      'add',
+      'ann',
+      '--account',
+      '1',
+      '--data',
+      dataDir,
+    ])) as unknown as Credentials;
     const service = await startTestService({ dataDir, settings });
     onTestFinished(() => service.destroy());
     const client = startClient(() => service, String(app['token']));
@@ -152,12 +213,16 @@ it(
       const killing = killMeanwhile(service, random, random.pick(roles));
       let before: readonly string[] = [];
       let outcome = '';
-      await waitFor('a backup is made', async () => {
-        before = client.ledger.ids('acknowledged');
-        outcome = await runBackup(dataDir, dir);
-        if (outcome !== 'made') process.stderr.write(`backup: ${outcome}\n`);
-        return outcome === 'made';
-      }, 240_000);
+      await waitFor(
+        'a backup is made',
+        async () => {
+          before = client.ledger.ids('acknowledged');
+          outcome = await runBackup(dataDir, dir);
+          if (outcome !== 'made') process.stderr.write(`backup: ${outcome}\n`);
+          return outcome === 'made';
+        },
+        240_000,
+      );
       await killing;
       figures.backups += 1;
       const restored = path.join(root, 'restored');
@@ -174,12 +239,19 @@ it(
     const exports = createExportClient(other, user);
     expect(await exports.download(await exports.waitForEnd(exported.id))).toEqual(exported.rows);
     await Promise.all([client.stop(), otherClient.stop()]);
-    for (const [one, own] of [[service, [client]], [other, [client, otherClient]]] as const) {
+    for (const [one, own] of [
+      [service, [client]],
+      [other, [client, otherClient]],
+    ] as const) {
       await waitUntilWorkedOff(one);
       await one.stop();
-      const results = await reconcileLake(one.dataDir, own.map(({ ledger }) => ledger));
+      const results = await reconcileLake(
+        one.dataDir,
+        own.map(({ ledger }) => ledger),
+      );
       // what the original took after the backup is in its own lake alone
-      for (const [index, result] of results.entries()) assertExactlyOnce(one === other && index === 0 ? { ...result, lost: [] } : result);
+      for (const [index, result] of results.entries())
+        assertExactlyOnce(one === other && index === 0 ? { ...result, lost: [] } : result);
       expect((await checkLake(path.join(one.dataDir, 'lake'))).problems).toEqual([]);
     }
   },

@@ -27,22 +27,37 @@ import { waitFor } from '../helpers/wait.ts';
 const seed = chaosSeed();
 const hour = 3600;
 const linkTtlSeconds = 1800;
-/** Where the service's clock stands at each start, in seconds from the machine's; keys are repeated within a day of their first use. */
-const offsets = isLongRun ? [0, hour, 0, 23 * hour, 22 * hour, 1, 23 * hour, 5 * hour, 4 * hour + 1, 23 * hour, 48 * hour] : [0, 23 * hour, 22 * hour, 48 * hour];
+/**
+ * Where the service's clock stands at each start, in seconds from the machine's; keys are repeated within a day of
+ * their first use.
+ */
+const offsets = isLongRun
+  ? [0, hour, 0, 23 * hour, 22 * hour, 1, 23 * hour, 5 * hour, 4 * hour + 1, 23 * hour, 48 * hour]
+  : [0, 23 * hour, 22 * hour, 48 * hour];
 const liveSteps = chaosFigure('TRIBUTARY_TEST_CLOCK_STEPS', { short: 6, long: 60 });
 const again = `make chaos PART=clock-steps SEED=${seed}`;
 
 /** `available_at` as the commits of a lake give it, oldest first. */
 function readAvailableAt(lakeDir: string): number[] {
   const folder = path.join(lakeDir, 'events', '_delta_log');
-  const commits = readdirSync(folder).filter((name) => /^\d{20}\.json$/.test(name)).toSorted();
-  return commits.map((name) => Number(/"availableAtMs":(\d+)/.exec(readFileSync(path.join(folder, name), 'utf8'))?.[1] ?? Number.NaN));
+  const commits = readdirSync(folder)
+    .filter((name) => /^\d{20}\.json$/.test(name))
+    .toSorted();
+  return commits.map((name) =>
+    Number(/"availableAtMs":(\d+)/.exec(readFileSync(path.join(folder, name), 'utf8'))?.[1] ?? Number.NaN),
+  );
 }
 
 /** Asks for every custom event up to the day that it is by a clock. */
 function queryUpTo(nowMs: number): string {
   const day = (days: number): string => new Date(nowMs + days * 86_400_000).toISOString().slice(0, 10);
-  return new URLSearchParams({ event: 'customEvents', selectors: 'eventId,eventName', dateFrom: day(-4), dateTo: day(0), timezone: 'UTC' }).toString();
+  return new URLSearchParams({
+    event: 'customEvents',
+    selectors: 'eventId,eventName',
+    dateFrom: day(-4),
+    dateTo: day(0),
+    timezone: 'UTC',
+  }).toString();
 }
 
 function expectNeverBack(times: readonly number[]): void {
@@ -56,7 +71,15 @@ test(
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
     const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const user = (await runCommand(['user', 'add', 'ann', '--account', '1', '--data', dataDir])) as unknown as Credentials;
+    const user = (await runCommand([
+      'user',
+      'add',
+      'ann',
+      '--account',
+      '1',
+      '--data',
+      dataDir,
+    ])) as unknown as Credentials;
     const token = String(app['token']);
     const settings = {
       TRIBUTARY_QUOTA_USER: 'off',
@@ -108,7 +131,13 @@ test(
       links.push({ target: targetOf(file?.link ?? ''), expiresMs, over: false });
     }
     expect(rows).toBe(ledger.totals().acknowledged);
-    await waitFor('the files of requests that are over are gone', () => readdirSync(path.join(dataDir, 'reports'), { recursive: true }).filter((name) => /\.csv(\.gz)?$/.test(String(name))).length === 1);
+    await waitFor(
+      'the files of requests that are over are gone',
+      () =>
+        readdirSync(path.join(dataDir, 'reports'), { recursive: true }).filter((name) =>
+          /\.csv(\.gz)?$/.test(String(name)),
+        ).length === 1,
+    );
     await service.stop();
     const { results, totals } = await balanceAccounts(dataDir, [ledger]);
     expect(totals.repeats).toBe(keys.length * (offsets.filter((offset) => offset < 24 * hour).length - 1));
@@ -116,7 +145,15 @@ test(
       promise: 'P11',
       what: 'clock set forwards a day and backwards an hour between starts',
       wanted: 'links refused from their end on, available_at never back, repeats within a day stored once, 0 lost',
-      figures: { starts: offsets.length, looksAtLinks: looks, linksFoundEnded: endedLinks, repeatsDropped: totals.repeats, events: results[0]?.stored ?? 0, lostEvents: 0, doubledEvents: 0 },
+      figures: {
+        starts: offsets.length,
+        looksAtLinks: looks,
+        linksFoundEnded: endedLinks,
+        repeatsDropped: totals.repeats,
+        events: results[0]?.stored ?? 0,
+        lostEvents: 0,
+        doubledEvents: 0,
+      },
       reached: true,
       seed,
       again,
@@ -136,7 +173,12 @@ test(
     const reader = await openReader(await nats.connect());
     let offsetMs = 0;
     const clock = { nowMs: () => Date.now() + offsetMs };
-    const compact = await startTestCompact(folder, reader, { clock, sealAgeMs: 300, retentionMs: 2000, checkpointEvery: 10 });
+    const compact = await startTestCompact(folder, reader, {
+      clock,
+      sealAgeMs: 300,
+      retentionMs: 2000,
+      checkpointEvery: 10,
+    });
     onTestFinished(() => compact.stop());
     const ids = new Set<string>();
     const seen: number[] = [];
@@ -148,15 +190,25 @@ test(
       seen.push(...readAvailableAt(path.join(folder, 'lake')).slice(-1));
     }
     await waitForAll(folder, ids);
-    // a clock that stands long before what is in the lake: rows wait for their seal from when they are seen, not until it is there again
+    // a clock that stands long before what is in the lake: rows wait for their seal from when they are seen, not until
+    // it is there again
     offsetMs = -30 * 24 * hour * 1000;
     await publishEvents(publisher, ids, {});
     await waitFor('the events are in the lake', async () => (await countStored(folder)) === ids.size);
-    await waitFor('what is due is sealed', async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).files.every((file) => !file.young), 60_000);
+    await waitFor(
+      'what is due is sealed',
+      async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).files.every((file) => !file.young),
+      60_000,
+    );
     await waitForAll(folder, ids);
     expectNeverBack(seen);
     // the clock is the only problem, and it is told
-    expect(compact.facts()['problems']).toEqual([{ what: expect.stringContaining("ahead of this machine's clock") as string, todo: expect.stringContaining('tributary lake repair') as string }]);
+    expect(compact.facts()['problems']).toEqual([
+      {
+        what: expect.stringContaining("ahead of this machine's clock") as string,
+        todo: expect.stringContaining('tributary lake repair') as string,
+      },
+    ]);
     expect(compact.facts()['streamFaults']).toEqual([]);
     recordFinding({
       promise: 'P9',

@@ -9,7 +9,14 @@ import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
-import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, waitForAll } from '../helpers/compact-process.ts';
+import {
+  countStored,
+  expectNothingLeftOver,
+  prepareCompactProcesses,
+  publishBadEvent,
+  publishEvents,
+  waitForAll,
+} from '../helpers/compact-process.ts';
 import { readTotals } from '../helpers/lake.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -22,10 +29,20 @@ const wanted = '0 torn, doubled or vanished rows for readers of the snapshot and
 
 const processes = prepareCompactProcesses();
 
-/** Passes at which a step of a commit is hit: the start's own commits come before those of flush and seal. The short form draws one of two. */
+/**
+ * Passes at which a step of a commit is hit: the start's own commits come before those of flush and seal. The short
+ * form draws one of two.
+ */
 const draw = createRandom(seed);
 const passesOf = (): readonly number[] => (isLongRun ? [1, 4] : [draw.pick([1, 4])]);
-const compactSteps = [...commitSteps.flatMap((step) => passesOf().map((pass) => `${step}:${pass}`)), ...flushSteps, ...intentSteps, ...(isLongRun ? ['file-renamed:3'] : []), ...checkpointSteps, ...cleanSteps];
+const compactSteps = [
+  ...commitSteps.flatMap((step) => passesOf().map((pass) => `${step}:${pass}`)),
+  ...flushSteps,
+  ...intentSteps,
+  ...(isLongRun ? ['file-renamed:3'] : []),
+  ...checkpointSteps,
+  ...cleanSteps,
+];
 
 /** What a compactor does once, when it starts: it passes there no second time. */
 const startStep = 'swept';
@@ -33,7 +50,10 @@ const startStep = 'swept';
 /** The steps of one sweep: each as it stands, then each at a random pass in random order. */
 function stepsOfSweep(sweep: number, random: Random): string[] {
   if (sweep === 0) return compactSteps;
-  const drawn = compactSteps.map((step) => ({ step: step === startStep ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`, at: random.next() }));
+  const drawn = compactSteps.map((step) => ({
+    step: step === startStep ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`,
+    at: random.next(),
+  }));
   return drawn.toSorted((a, b) => a.at - b.at).map(({ step }) => step);
 }
 
@@ -53,7 +73,11 @@ test(
         for (let round = 0; round < 500 && !isGone(); round += 1) {
           await publishEvents(publisher, ids, {});
           await publishBadEvent(publisher);
-          await waitFor('the events are taken in, or the compactor is gone', async () => isGone() || (await countStored(folder)) >= ids.size, 120_000);
+          await waitFor(
+            'the events are taken in, or the compactor is gone',
+            async () => isGone() || (await countStored(folder)) >= ids.size,
+            120_000,
+          );
         }
         // One that the step did not kill is told to stop, and ends with 0.
         child.kill('SIGTERM');
@@ -73,8 +97,24 @@ test(
     const totals = await readTotals(path.join(folder, 'lake'));
     expect(totals?.stored).toBe(ids.size);
     expect(totals?.failed).toBeGreaterThan(0);
-    const figures = { steps: compactSteps.length, kills, events: ids.size, reads: readers.reads(), tornRows: 0, doubledRows: 0, vanishedRows: 0 };
-    recordFinding({ promise: 'P4', what: 'compactor killed at each step of flush, commit, seal, checkpoint and clean-up', wanted, figures, reached: true, seed, again });
+    const figures = {
+      steps: compactSteps.length,
+      kills,
+      events: ids.size,
+      reads: readers.reads(),
+      tornRows: 0,
+      doubledRows: 0,
+      vanishedRows: 0,
+    };
+    recordFinding({
+      promise: 'P4',
+      what: 'compactor killed at each step of flush, commit, seal, checkpoint and clean-up',
+      wanted,
+      figures,
+      reached: true,
+      seed,
+      again,
+    });
   },
   sweeps * 400_000,
 );
@@ -105,40 +145,84 @@ test('an erasure killed at any step can be repeated, and takes nothing but what 
   expect(await compactor.exited).toBe('0');
   await readers.stop();
   await expectNothingLeftOver(place, (crashAt) => processes.start(place, { crashAt }));
-  const figures = { steps: steps.length, kills: steps.length, keptEvents: kept.size, reads: readers.reads(), tornRows: 0, doubledRows: 0, vanishedRows: 0 };
-  recordFinding({ promise: 'P4', what: 'erasure killed at each of its steps, then repeated', wanted: '0 rows taken but those to be erased, none of those left', figures, reached: true, seed, again });
+  const figures = {
+    steps: steps.length,
+    kills: steps.length,
+    keptEvents: kept.size,
+    reads: readers.reads(),
+    tornRows: 0,
+    doubledRows: 0,
+    vanishedRows: 0,
+  };
+  recordFinding({
+    promise: 'P4',
+    what: 'erasure killed at each of its steps, then repeated',
+    wanted: '0 rows taken but those to be erased, none of those left',
+    figures,
+    reached: true,
+    seed,
+    again,
+  });
 }, 400_000);
 
-test('two compactors without a lock take turns by the fence alone, and lose and double nothing', async () => {
-  const place = await processes.makePlace('rivals');
-  const { folder, publisher } = place;
-  const ids = new Set<string>();
-  const readers = startLakeReaders(folder);
-  const lives = isLongRun ? 12 : 3;
-  const ends: string[] = [];
-  // Each lives until it is fenced or until the other has been replaced a few times; then another takes its place.
-  const rival = async (spool: string, turns: number): Promise<void> => {
-    for (let life = 0; life < turns; life += 1) {
-      const { child, exited } = processes.start(place, { spool, options: { withoutLock: true } });
-      const stored = await countStored(folder);
-      await Promise.race([exited, waitFor('it has stored some events', async () => (await countStored(folder)) >= stored + 20).catch(() => undefined)]);
-      child.kill('SIGKILL');
-      ends.push(await exited);
+test(
+  'two compactors without a lock take turns by the fence alone, and lose and double nothing',
+  async () => {
+    const place = await processes.makePlace('rivals');
+    const { folder, publisher } = place;
+    const ids = new Set<string>();
+    const readers = startLakeReaders(folder);
+    const lives = isLongRun ? 12 : 3;
+    const ends: string[] = [];
+    // Each lives until it is fenced or until the other has been replaced a few times; then another takes its place.
+    const rival = async (spool: string, turns: number): Promise<void> => {
+      for (let life = 0; life < turns; life += 1) {
+        const { child, exited } = processes.start(place, { spool, options: { withoutLock: true } });
+        const stored = await countStored(folder);
+        await Promise.race([
+          exited,
+          waitFor('it has stored some events', async () => (await countStored(folder)) >= stored + 20).catch(
+            () => undefined,
+          ),
+        ]);
+        child.kill('SIGKILL');
+        ends.push(await exited);
+      }
+    };
+    const rivals = Promise.all([rival('spool-1', lives - 1), rival('spool-2', lives)]);
+    while (ends.length < 2 * lives - 1) {
+      await publishEvents(publisher, ids, {});
+      await waitFor(
+        'the events are taken in, or all rivals are gone',
+        async () => ends.length === 2 * lives - 1 || (await countStored(folder)) >= ids.size,
+      );
     }
-  };
-  const rivals = Promise.all([rival('spool-1', lives - 1), rival('spool-2', lives)]);
-  while (ends.length < 2 * lives - 1) {
-    await publishEvents(publisher, ids, {});
-    await waitFor('the events are taken in, or all rivals are gone', async () => ends.length === 2 * lives - 1 || (await countStored(folder)) >= ids.size);
-  }
-  await rivals;
-  const last = processes.start(place);
-  await waitForAll(folder, ids);
-  last.child.kill('SIGTERM');
-  await last.exited;
-  await readers.stop();
-  expect(ends).toContain('3');
-  await expectNothingLeftOver(place, (crashAt) => processes.start(place, { crashAt }));
-  const figures = { compactors: ends.length, fenced: ends.filter((end) => end === '3').length, events: ids.size, reads: readers.reads(), tornRows: 0, doubledRows: 0, vanishedRows: 0 };
-  recordFinding({ promise: 'P4', what: 'two compactors without a lock', wanted, figures, reached: true, seed, again });
-}, sweeps * 400_000);
+    await rivals;
+    const last = processes.start(place);
+    await waitForAll(folder, ids);
+    last.child.kill('SIGTERM');
+    await last.exited;
+    await readers.stop();
+    expect(ends).toContain('3');
+    await expectNothingLeftOver(place, (crashAt) => processes.start(place, { crashAt }));
+    const figures = {
+      compactors: ends.length,
+      fenced: ends.filter((end) => end === '3').length,
+      events: ids.size,
+      reads: readers.reads(),
+      tornRows: 0,
+      doubledRows: 0,
+      vanishedRows: 0,
+    };
+    recordFinding({
+      promise: 'P4',
+      what: 'two compactors without a lock',
+      wanted,
+      figures,
+      reached: true,
+      seed,
+      again,
+    });
+  },
+  sweeps * 400_000,
+);

@@ -5,7 +5,16 @@ import { createRandom, type Random } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
-import { countStored, expectNothingLeftOver, prepareCompactProcesses, publishBadEvent, publishEvents, waitForAll, type CompactProcess, type Place } from '../helpers/compact-process.ts';
+import {
+  countStored,
+  expectNothingLeftOver,
+  prepareCompactProcesses,
+  publishBadEvent,
+  publishEvents,
+  waitForAll,
+  type CompactProcess,
+  type Place,
+} from '../helpers/compact-process.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { readTotals } from '../helpers/lake.ts';
@@ -15,14 +24,19 @@ import { waitFor } from '../helpers/wait.ts';
 const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 10, long: 100 });
 const seed = chaosSeed();
 
-/** A compactor lives so long at most, milliseconds: some flushes, a seal or two, now and then a checkpoint and a clean-up. */
+/**
+ * A compactor lives so long at most, milliseconds: some flushes, a seal or two, now and then a checkpoint and a
+ * clean-up.
+ */
 const longestLifeMs = 1200;
 /** Events on their way to the lake at most, so that readers do not read without end. */
 const mostWaiting = 200;
 
 const processes = prepareCompactProcesses();
 
-/** Kills a compactor at a random instant, of its start or of its work, unless it is fenced before; says how it ended. */
+/**
+ * Kills a compactor at a random instant, of its start or of its work, unless it is fenced before; says how it ended.
+ */
 async function killSometime({ child, ready, exited }: CompactProcess, random: Random): Promise<string> {
   const duringStart = random.chance(0.25);
   const lifeMs = random.integer(0, duringStart ? longestLifeMs / 2 : longestLifeMs);
@@ -45,7 +59,11 @@ function startEvents({ folder, publisher }: Place, ids: Set<string>): { stop(): 
         await publishBadEvent(publisher);
         bad += 1;
       }
-      await waitFor('a compactor takes events in', async () => signal.aborted || ids.size - (await countStored(folder)) < mostWaiting, 300_000);
+      await waitFor(
+        'a compactor takes events in',
+        async () => signal.aborted || ids.size - (await countStored(folder)) < mostWaiting,
+        300_000,
+      );
     }
     return bad;
   };
@@ -72,7 +90,9 @@ test(
     for (let round = 0; ends.SIGKILL < kills; round += 1) {
       // Every third round, the first of them included, has a rival, which the fence in the log must hold off by itself.
       const rivals = round % 3 === 0 ? [{}, { spool: 'rival', options: { withoutLock: true } }] : [{}];
-      for (const end of await Promise.all(rivals.map((settings) => killSometime(processes.start(place, settings), random)))) {
+      for (const end of await Promise.all(
+        rivals.map((settings) => killSometime(processes.start(place, settings), random)),
+      )) {
         expect(['SIGKILL', '3']).toContain(end);
         ends[end === '3' ? 'fenced' : 'SIGKILL'] += 1;
       }
@@ -81,12 +101,21 @@ test(
     const bad = await events.stop();
     await waitForAll(folder, ids);
     const paths = lakePaths(path.join(folder, 'lake'));
-    await waitFor('log entries past the retention are trimmed', async () => ((await listLog(paths.table)).commits[0] ?? 0) > 0);
+    await waitFor(
+      'log entries past the retention are trimmed',
+      async () => ((await listLog(paths.table)).commits[0] ?? 0) > 0,
+    );
     last.child.kill('SIGTERM');
     expect(await last.exited).toBe('0');
     await readers.stop();
     await expectNothingLeftOver(place, (crashAt) => processes.start(place, { crashAt }));
-    expect(await readTotals(path.join(folder, 'lake'))).toEqual({ streamed: ids.size + bad, stored: ids.size, failed: bad, repeats: 0, erased: 0 });
+    expect(await readTotals(path.join(folder, 'lake'))).toEqual({
+      streamed: ids.size + bad,
+      stored: ids.size,
+      failed: bad,
+      repeats: 0,
+      erased: 0,
+    });
     const { version, files } = await readSnapshot(paths.table);
     const sealed = files.filter((file) => !file.young).length;
     expect(sealed).toBeGreaterThan(0);
@@ -94,7 +123,18 @@ test(
       promise: 'P4',
       what: 'compactor killed at random instants, rivals beside it',
       wanted: '0 torn, doubled or vanished rows for readers of the snapshot and of the sealed files',
-      figures: { kills: ends.SIGKILL, fenced: ends.fenced, commits: version, sealedFiles: sealed, events: ids.size, failedEvents: bad, reads: readers.reads(), tornRows: 0, doubledRows: 0, vanishedRows: 0 },
+      figures: {
+        kills: ends.SIGKILL,
+        fenced: ends.fenced,
+        commits: version,
+        sealedFiles: sealed,
+        events: ids.size,
+        failedEvents: bad,
+        reads: readers.reads(),
+        tornRows: 0,
+        doubledRows: 0,
+        vanishedRows: 0,
+      },
       reached: true,
       seed,
       again: `make chaos PART=compactor-kills SEED=${seed}`,

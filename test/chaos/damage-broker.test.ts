@@ -8,8 +8,8 @@ import { listStoreFiles, lookAtStore, makeStore } from '../helpers/damaged-store
 import { temporaryFolder } from '../helpers/folder.ts';
 
 /**
- * The broker's own store, damaged while the service was down: the lake has the first messages, the stream the others, all
- * acknowledged. The store is one that was stopped, and one that was killed, whose index is behind its blocks.
+ * The broker's own store, damaged while the service was down: the lake has the first messages, the stream the others,
+ * all acknowledged. The store is one that was stopped, and one that was killed, whose index is behind its blocks.
  */
 
 const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 2, long: 200 });
@@ -32,24 +32,37 @@ test('a store that nothing has damaged gives every event once and raises no alar
   }
 });
 
-const kinds = { 'message blocks': /\.blk$/, 'the index': /index\.db$/, 'the description of the stream': /meta\.inf$/, 'its checksum': /meta\.sum$/ };
+const kinds = {
+  'message blocks': /\.blk$/,
+  'the index': /index\.db$/,
+  'the description of the stream': /meta\.inf$/,
+  'its checksum': /meta\.sum$/,
+};
 
-test.for(Object.entries(kinds))('damaged files of the broker, %s: every event is there, or an alarm was given', { timeout: 3_600_000 }, async ([what, pattern]) => {
-  const random = createRandom(seed);
-  for (const way of ways) {
-    const tally = await runDamages({
-      original: original(way),
-      copy: path.join(folder, 'copy'),
-      listFiles: (copy) => listStoreFiles(copy).filter((file) => pattern.test(file)),
-      random,
-      offsets: offsets / 2,
-      async judge(copy) {
-        const look = await lookAtStore(copy, ids[way]);
-        if (look.doubled > 0 || (look.missing > 0 && look.alarms.length === 0)) return { silent: JSON.stringify(look) };
-        return look.alarms.length > 0 ? 'loud' : 'right';
-      },
-    });
-    recordDamage(`damage to the broker's files: ${what}, of a server that was ${way}`, tally, { seed, part: 'damage-broker' });
-    expect(tally.silentWrong).toEqual([]);
-  }
-});
+test.for(Object.entries(kinds))(
+  'damaged files of the broker, %s: every event is there, or an alarm was given',
+  { timeout: 3_600_000 },
+  async ([what, pattern]) => {
+    const random = createRandom(seed);
+    for (const way of ways) {
+      const tally = await runDamages({
+        original: original(way),
+        copy: path.join(folder, 'copy'),
+        listFiles: (copy) => listStoreFiles(copy).filter((file) => pattern.test(file)),
+        random,
+        offsets: offsets / 2,
+        async judge(copy) {
+          const look = await lookAtStore(copy, ids[way]);
+          if (look.doubled > 0 || (look.missing > 0 && look.alarms.length === 0))
+            return { silent: JSON.stringify(look) };
+          return look.alarms.length > 0 ? 'loud' : 'right';
+        },
+      });
+      recordDamage(`damage to the broker's files: ${what}, of a server that was ${way}`, tally, {
+        seed,
+        part: 'damage-broker',
+      });
+      expect(tally.silentWrong).toEqual([]);
+    }
+  },
+);

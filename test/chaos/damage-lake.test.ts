@@ -16,8 +16,8 @@ import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /**
- * A small lake of sealed and young files, with several checkpoints. After each damage the questions of its users are put: the
- * newest snapshot, an export of everything by the export worker's own code, `lake check`.
+ * A small lake of sealed and young files, with several checkpoints. After each damage the questions of its users are
+ * put: the newest snapshot, an export of everything by the export worker's own code, `lake check`.
  */
 
 const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 2, long: 200 });
@@ -35,22 +35,42 @@ const request: WorkerPlan['request'] = {
   eventNameInvert: false,
   unknowable: {},
 };
-const limits: WorkerPlan['limits'] = { maxRows: 1e9, maxBytes: 1e9, singleFileMaxBytes: 1e9, partMaxBytes: 1e9, memoryMb: 512, threads: 1 };
-const apps: WorkerPlan['apps'] = [{ idApp: 1, title: 'A', sdkKey: '1', platform: 'web', idAccount: 1, idProject: undefined }];
+const limits: WorkerPlan['limits'] = {
+  maxRows: 1e9,
+  maxBytes: 1e9,
+  singleFileMaxBytes: 1e9,
+  partMaxBytes: 1e9,
+  memoryMb: 512,
+  threads: 1,
+};
+const apps: WorkerPlan['apps'] = [
+  { idApp: 1, title: 'A', sdkKey: '1', platform: 'web', idAccount: 1, idProject: undefined },
+];
 
 /** What the newest snapshot says, but for the place where it lies. */
 async function describeSnapshot(data: string): Promise<string> {
   const { version, files, txns, lake, schemaString } = await readSnapshot(tableOf(data));
-  return JSON.stringify([version, files.map((file) => ({ ...file, absolutePath: file.path })), [...txns], lake, schemaString]);
+  return JSON.stringify([
+    version,
+    files.map((file) => ({ ...file, absolutePath: file.path })),
+    [...txns],
+    lake,
+    schemaString,
+  ]);
 }
 
 /** Exports everything; the hash of the CSV, or undefined when the export failed and said so. */
 async function exportAll(data: string): Promise<string | undefined> {
   const to = path.join(data, 'export');
   mkdirSync(to);
-  const outcome = await runExport({ request, apps, tableDir: tableOf(data), folder: to, stem: 'all', limits }, () => undefined);
+  const outcome = await runExport(
+    { request, apps, tableDir: tableOf(data), folder: to, stem: 'all', limits },
+    () => undefined,
+  );
   if (outcome.kind === 'failed') return undefined;
-  return createHash('sha256').update(readFileSync(path.join(to, outcome.files[0]?.name ?? ''))).digest('hex');
+  return createHash('sha256')
+    .update(readFileSync(path.join(to, outcome.files[0]?.name ?? '')))
+    .digest('hex');
 }
 
 let rightSnapshot: string;
@@ -60,7 +80,16 @@ let liveFiles: ReadonlySet<string>;
 beforeAll(async () => {
   const stream = createMemoryStream();
   const publish = (n: number): number =>
-    stream.publish([1, 2, 3].map((part) => eventLine({ kind: 'custom_event', custom_event_name: `level_${n}`, custom_user_id: `u${part}`, custom_event_params: { level: String(n), text: 'a "quoted", text' } })));
+    stream.publish(
+      [1, 2, 3].map((part) =>
+        eventLine({
+          kind: 'custom_event',
+          custom_event_name: `level_${n}`,
+          custom_user_id: `u${part}`,
+          custom_event_params: { level: String(n), text: 'a "quoted", text' },
+        }),
+      ),
+    );
   const stored = async (): Promise<number> => (await readSnapshot(tableOf(original))).lake?.totals.stored ?? 0;
   for (const sealAgeMs of [10, 3_600_000]) {
     const compact = await startTestCompact(original, stream, { sealAgeMs, checkpointEvery: 4 });
@@ -69,7 +98,10 @@ beforeAll(async () => {
       publish(n);
       await waitFor('the events are stored', async () => (await stored()) === before + 3);
     }
-    if (sealAgeMs === 10) await waitFor('all is sealed', async () => (await readSnapshot(tableOf(original))).files.every((file) => !file.young));
+    if (sealAgeMs === 10)
+      await waitFor('all is sealed', async () =>
+        (await readSnapshot(tableOf(original))).files.every((file) => !file.young),
+      );
     await waitFor('the newest checkpoint is written', () => listLake(original, /checkpoint\.parquet$/).length > 1);
     await compact.stop();
   }
@@ -87,12 +119,24 @@ test('a lake that nothing has damaged passes its check, and can be exported', as
 });
 
 function listLake(data: string, pattern: RegExp): string[] {
-  return readdirSync(path.join(data, 'lake'), { recursive: true, encoding: 'utf8' }).filter((name) => pattern.test(name)).map((name) => path.join(data, 'lake', name));
+  return readdirSync(path.join(data, 'lake'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => pattern.test(name))
+    .map((name) => path.join(data, 'lake', name));
 }
 
-/** Puts the questions that the file may matter for; none may be answered wrongly, and an error must be explained by `lake check`. */
-async function judge(data: string, { log, needsExport }: { readonly log: boolean; readonly needsExport: boolean }): Promise<Verdict> {
-  const snapshot = log ? await describeSnapshot(data).catch((error: unknown) => (isAppError(error) ? 'refused' : Promise.reject(error as Error))) : rightSnapshot;
+/**
+ * Puts the questions that the file may matter for; none may be answered wrongly, and an error must be explained by
+ * `lake check`.
+ */
+async function judge(
+  data: string,
+  { log, needsExport }: { readonly log: boolean; readonly needsExport: boolean },
+): Promise<Verdict> {
+  const snapshot = log
+    ? await describeSnapshot(data).catch((error: unknown) =>
+        isAppError(error) ? 'refused' : Promise.reject(error as Error),
+      )
+    : rightSnapshot;
   if (snapshot !== 'refused' && snapshot !== rightSnapshot) return { silent: 'another snapshot' };
   const exported = needsExport ? await exportAll(data) : rightExport;
   if (exported !== undefined && exported !== rightExport) return { silent: 'another export' };
@@ -104,31 +148,41 @@ async function judge(data: string, { log, needsExport }: { readonly log: boolean
 /** One export in so many goes along with damage to the log: it reads the same snapshot that is compared each time. */
 const exportEvery = 10;
 
-const kinds: Readonly<Record<string, { readonly files: RegExp; /** Whether `lake check` must find each damage. */ readonly found: boolean }>> = {
+const kinds: Readonly<
+  Record<string, { readonly files: RegExp; /** Whether `lake check` must find each damage. */ readonly found: boolean }>
+> = {
   'entries of the log': { files: /_delta_log\/\d+\.json$/, found: true },
-  'checkpoints': { files: /checkpoint\.parquet$/, found: true },
-  'hashes of checkpoints, and the pointer to the last': { files: /(checkpoint\.sha256|_last_checkpoint)$/, found: false },
+  checkpoints: { files: /checkpoint\.parquet$/, found: true },
+  'hashes of checkpoints, and the pointer to the last': {
+    files: /(checkpoint\.sha256|_last_checkpoint)$/,
+    found: false,
+  },
   'sealed Parquet files': { files: /kind=.*\.parquet$/, found: true },
   'young Parquet files': { files: /_young\/.*\.parquet$/, found: true },
   'the empty Parquet file': { files: /_columns\.parquet$/, found: false },
 };
 
-test.for(Object.entries(kinds))('damaged %s give a right answer or a loud error', { timeout: 3_600_000 }, async ([what, { files, found }]) => {
-  let cases = 0;
-  const tally = await runDamages({
-    original,
-    copy: path.join(folder, 'copy'),
-    // Of the data files those that are live: nobody reads the others, until they are removed.
-    listFiles: (copy) => listLake(copy, files).filter((file) => !file.includes('_young/') || liveFiles.has(path.basename(file))),
-    random: createRandom(seed),
-    offsets,
-    async judge(copy, file) {
-      const log = file.includes('_delta_log');
-      cases += 1;
-      const verdict = await judge(copy, { log, needsExport: !log || cases % exportEvery === 1 });
-      return found && verdict === 'right' ? { silent: 'damage that lake check does not find' } : verdict;
-    },
-  });
-  recordDamage(`damage to the lake: ${what}`, tally, { seed, part: 'damage-lake' });
-  expect(tally.silentWrong).toEqual([]);
-});
+test.for(Object.entries(kinds))(
+  'damaged %s give a right answer or a loud error',
+  { timeout: 3_600_000 },
+  async ([what, { files, found }]) => {
+    let cases = 0;
+    const tally = await runDamages({
+      original,
+      copy: path.join(folder, 'copy'),
+      // Of the data files those that are live: nobody reads the others, until they are removed.
+      listFiles: (copy) =>
+        listLake(copy, files).filter((file) => !file.includes('_young/') || liveFiles.has(path.basename(file))),
+      random: createRandom(seed),
+      offsets,
+      async judge(copy, file) {
+        const log = file.includes('_delta_log');
+        cases += 1;
+        const verdict = await judge(copy, { log, needsExport: !log || cases % exportEvery === 1 });
+        return found && verdict === 'right' ? { silent: 'damage that lake check does not find' } : verdict;
+      },
+    });
+    recordDamage(`damage to the lake: ${what}`, tally, { seed, part: 'damage-lake' });
+    expect(tally.silentWrong).toEqual([]);
+  },
+);

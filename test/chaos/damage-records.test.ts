@@ -15,7 +15,10 @@ import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordDamage, runDamages } from '../helpers/damage.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 
-/** The records of the service: who may do what, the keys, the export requests, and their files. Each is read as its stage reads it. */
+/**
+ * The records of the service: who may do what, the keys, the export requests, and their files. Each is read as its
+ * stage reads it.
+ */
 
 const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 10, long: 200 });
 const seed = chaosSeed();
@@ -43,8 +46,18 @@ async function readAccess(data: string): Promise<Reading> {
   const reader = openAccessReader(accessPaths(data), logger);
   const view = reader.current();
   reader.close();
-  const apps = [1, 2, 3].map((idApp) => [view.findApp(idApp), tokens.map((token) => view.findAppByToken(idApp, token)?.idApp)]);
-  return { answer: [apps, ['1', '2'].map((idUser) => view.findUser(idUser)), [1, 2].map((idAccount) => view.appsOfAccount(idAccount))], errors: errors() };
+  const apps = [1, 2, 3].map((idApp) => [
+    view.findApp(idApp),
+    tokens.map((token) => view.findAppByToken(idApp, token)?.idApp),
+  ]);
+  return {
+    answer: [
+      apps,
+      ['1', '2'].map((idUser) => view.findUser(idUser)),
+      [1, 2].map((idAccount) => view.appsOfAccount(idAccount)),
+    ],
+    errors: errors(),
+  };
 }
 
 async function readKeys(data: string): Promise<Reading> {
@@ -86,24 +99,51 @@ const reportText = `eventName\n${Array.from({ length: 300 }, (_, row) => `name $
 
 beforeAll(async () => {
   const paths = accessPaths(original);
-  const given = [await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, 0), await addApp(paths, { idApp: 2, platform: 'game', idAccount: 2, idProject: 7 }, 0), await addAppToken(paths, 1, 0)];
+  const given = [
+    await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, 0),
+    await addApp(paths, { idApp: 2, platform: 'game', idAccount: 2, idProject: 7 }, 0),
+    await addAppToken(paths, 1, 0),
+  ];
   tokens = given.map(({ token }) => token);
   await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
   await addUser(paths, { name: 'bob', idAccount: 2, canExport: false, maxExports: 3 });
   const keys = await openSigningKeys(paths.keys, clock, countErrors().logger);
   keys.close();
   await rotateSigningKey(paths.keys, clock);
-  const store = await openReportStore(clock, countErrors().logger, { reportsDir: path.join(original, 'reports'), linkTtlSeconds: 3600 });
+  const store = await openReportStore(clock, countErrors().logger, {
+    reportsDir: path.join(original, 'reports'),
+    linkTtlSeconds: 3600,
+  });
   const request = { event: 'customEvents', selectors: ['eventName'], timezone: 'UTC', idApp: ['1'] };
-  for (let n = 0; n < 5; n += 1) await store.create({ idUser: '1', idAccount: 1 + (n % 2), event: 'customEvents', request });
+  for (let n = 0; n < 5; n += 1)
+    await store.create({ idUser: '1', idAccount: 1 + (n % 2), event: 'customEvents', request });
   const { folder: attempt } = await store.beginAttempt(2);
   writeFileSync(path.join(attempt, reportName), reportText);
-  await store.end(2, { state: 'success', files: [{ name: reportName, rows: 300, bytes: reportText.length, sha256: createHash('sha256').update(reportText).digest('hex') }] }, attempt);
+  await store.end(
+    2,
+    {
+      state: 'success',
+      files: [
+        {
+          name: reportName,
+          rows: 300,
+          bytes: reportText.length,
+          sha256: createHash('sha256').update(reportText).digest('hex'),
+        },
+      ],
+    },
+    attempt,
+  );
   await store.end(3, { state: 'canceled' });
   await store.remove(5);
 });
 
-const kinds: Readonly<Record<string, { readonly file: (data: string, pick: number) => string; readonly read: (data: string) => Promise<Reading> }>> = {
+const kinds: Readonly<
+  Record<
+    string,
+    { readonly file: (data: string, pick: number) => string; readonly read: (data: string) => Promise<Reading> }
+  >
+> = {
   'access.json': { file: (data) => path.join(data, 'access.json'), read: readAccess },
   'the key of the secrets': { file: (data) => path.join(data, 'keys', 'secrets.key'), read: readAccess },
   'the signing keys': { file: (data) => signingKeysPath(path.join(data, 'keys')), read: readKeys },
@@ -112,31 +152,35 @@ const kinds: Readonly<Record<string, { readonly file: (data: string, pick: numbe
   'the highest request id': { file: (data) => path.join(data, 'reports', 'highest-id'), read: readReports },
 };
 
-test.for(Object.entries(kinds))('a damaged record gives a right answer or a loud error: %s', { timeout: 600_000 }, async ([what, { file, read }]) => {
-  const random = createRandom(seed);
-  const whole = path.join(folder, 'whole');
-  cpSync(original, whole, { recursive: true });
-  const { answer: rightAnswer, errors: noErrors } = await read(whole);
-  rmSync(whole, { recursive: true });
-  const right = JSON.stringify(rightAnswer);
-  expect(noErrors).toBe(0);
-  const tally = await runDamages({
-    original,
-    copy: path.join(folder, 'copy'),
-    listFiles: (copy) => [file(copy, random.integer(1, 4))],
-    random,
-    offsets,
-    async judge(copy) {
-      try {
-        const { answer, errors } = await read(copy);
-        if (errors > 0) return 'loud';
-        return JSON.stringify(answer) === right ? 'right' : { silent: `read as ${JSON.stringify(answer)}` };
-      } catch (error) {
-        if (isAppError(error)) return 'loud';
-        throw error;
-      }
-    },
-  });
-  recordDamage(`damage to records: ${what}`, tally, { seed, part: 'damage-records' });
-  expect(tally.silentWrong).toEqual([]);
-});
+test.for(Object.entries(kinds))(
+  'a damaged record gives a right answer or a loud error: %s',
+  { timeout: 600_000 },
+  async ([what, { file, read }]) => {
+    const random = createRandom(seed);
+    const whole = path.join(folder, 'whole');
+    cpSync(original, whole, { recursive: true });
+    const { answer: rightAnswer, errors: noErrors } = await read(whole);
+    rmSync(whole, { recursive: true });
+    const right = JSON.stringify(rightAnswer);
+    expect(noErrors).toBe(0);
+    const tally = await runDamages({
+      original,
+      copy: path.join(folder, 'copy'),
+      listFiles: (copy) => [file(copy, random.integer(1, 4))],
+      random,
+      offsets,
+      async judge(copy) {
+        try {
+          const { answer, errors } = await read(copy);
+          if (errors > 0) return 'loud';
+          return JSON.stringify(answer) === right ? 'right' : { silent: `read as ${JSON.stringify(answer)}` };
+        } catch (error) {
+          if (isAppError(error)) return 'loud';
+          throw error;
+        }
+      },
+    });
+    recordDamage(`damage to records: ${what}`, tally, { seed, part: 'damage-records' });
+    expect(tally.silentWrong).toEqual([]);
+  },
+);

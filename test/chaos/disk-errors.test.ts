@@ -70,7 +70,9 @@ const settings = {
 /** Every fault of the form, `rounds` times, each time in another order. */
 function draw(random: Random): (Fault & DiskError)[] {
   const list = faults.filter((fault) => rounds > 1 || fault.rare !== true);
-  return Array.from({ length: rounds }, () => list.map((fault) => ({ fault, at: random.next() })).toSorted((a, b) => a.at - b.at))
+  return Array.from({ length: rounds }, () =>
+    list.map((fault) => ({ fault, at: random.next() })).toSorted((a, b) => a.at - b.at),
+  )
     .flat()
     .map(({ fault }) => ({ ...fault, when: `${random.integer(1, 3)}+${random.integer(1, 5)}` }));
 }
@@ -78,7 +80,10 @@ function draw(random: Random): (Fault & DiskError)[] {
 /** The text of the whole log of the lake's table. */
 function readLog(dataDir: string): string {
   const folder = path.join(dataDir, 'lake', 'events', '_delta_log');
-  return readdirSync(folder).filter((name) => name.endsWith('.json')).map((name) => readFileSync(path.join(folder, name), 'utf8')).join('');
+  return readdirSync(folder)
+    .filter((name) => name.endsWith('.json'))
+    .map((name) => readFileSync(path.join(folder, name), 'utf8'))
+    .join('');
 }
 
 const missing = missingForTraces();
@@ -91,15 +96,40 @@ test(
     const folder = testFolder();
     const dataDir = path.join(folder, 'data');
     const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const user = (await runCommand(['user', 'add', 'ann', '--account', '1', '--data', dataDir])) as unknown as Credentials;
+    const user = (await runCommand([
+      'user',
+      'add',
+      'ann',
+      '--account',
+      '1',
+      '--data',
+      dataDir,
+    ])) as unknown as Credentials;
     const service = await startTestService({ dataDir, settings });
     onTestFinished(() => service.destroy());
     const analyst = createExportClient(service, user);
     const today = new Date().toISOString().slice(0, 10);
-    const query = new URLSearchParams({ event: 'customEvents', selectors: 'eventId,eventName', dateFrom: today, dateTo: today, timezone: 'UTC' }).toString();
+    const query = new URLSearchParams({
+      event: 'customEvents',
+      selectors: 'eventId,eventName',
+      dateFrom: today,
+      dateTo: today,
+      timezone: 'UTC',
+    }).toString();
     const ledger = createLedger('disk');
-    const load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token: String(token), random, clients: 4, pauseMs: 10 });
-    await waitFor('events flow into the lake', async () => (await totalsOf(dataDir).catch(() => undefined))?.stored !== undefined && ledger.totals().acknowledged > 200);
+    const load = startLoad(ledger, {
+      s2s: () => service.s2s,
+      idApp: 1,
+      token: String(token),
+      random,
+      clients: 4,
+      pauseMs: 10,
+    });
+    await waitFor(
+      'events flow into the lake',
+      async () =>
+        (await totalsOf(dataDir).catch(() => undefined))?.stored !== undefined && ledger.totals().acknowledged > 200,
+    );
 
     let [felt, errors, failedSyncs, slowestRecoveryMs] = [0, 0, 0, 0];
     const silent: string[] = [];
@@ -109,14 +139,22 @@ test(
     for (const [index, fault] of drawn.entries()) {
       // The fault before may have ended its process late; it is started again.
       let pid = 0;
-      await waitFor(`a process has the role ${fault.role}`, () => (pid = service.processes().find(({ role }) => role === fault.role)?.pid ?? 0) > 0, recoveryMs);
+      await waitFor(
+        `a process has the role ${fault.role}`,
+        () => (pid = service.processes().find(({ role }) => role === fault.role)?.pid ?? 0) > 0,
+        recoveryMs,
+      );
       const name = `${fault.calls} of ${fault.role}: ${fault.error}, ${fault.when}`;
       const logBefore = service.lastLog(Number.MAX_SAFE_INTEGER).length;
       const injection = await injectErrors(pid, fault, path.join(folder, `trace-${index}`));
       const overAt = performance.now() + longestFaultMs;
       // the errors are to meet an export too; while they last it may be refused
       if (fault.role === 'export') exports.push(await analyst.create(query).catch(() => undefined));
-      await waitFor('enough calls have failed', () => injection.injected() >= enoughErrors || !isAlive(pid) || performance.now() > overAt, 2 * longestFaultMs);
+      await waitFor(
+        'enough calls have failed',
+        () => injection.injected() >= enoughErrors || !isAlive(pid) || performance.now() > overAt,
+        2 * longestFaultMs,
+      );
       const steps = await injection.stop();
       const failed = steps.filter(({ result }) => result.includes('INJECTED'));
       // Other files are the system's own, /proc and the like: nobody misses them.
@@ -125,21 +163,44 @@ test(
       const passedAt = performance.now();
       const acknowledged = ledger.totals().acknowledged;
       const { streamed } = await totalsOf(dataDir);
-      await waitFor(`import and the lake go on after ${name}`, async () => ledger.totals().acknowledged > acknowledged + 100 && (await totalsOf(dataDir)).streamed > streamed + 100, recoveryMs);
+      await waitFor(
+        `import and the lake go on after ${name}`,
+        async () =>
+          ledger.totals().acknowledged > acknowledged + 100 && (await totalsOf(dataDir)).streamed > streamed + 100,
+        recoveryMs,
+      );
       const tookMs = performance.now() - passedAt;
-      await waitFor('an export can be ordered', async () => exports.push(await analyst.create(query).catch(() => undefined)) > 0 && exports.at(-1) !== undefined, recoveryMs);
+      await waitFor(
+        'an export can be ordered',
+        async () =>
+          exports.push(await analyst.create(query).catch(() => undefined)) > 0 && exports.at(-1) !== undefined,
+        recoveryMs,
+      );
 
       felt += injected > 0 ? 1 : 0;
       errors += injected;
       slowestRecoveryMs = Math.max(slowestRecoveryMs, tookMs);
-      const told = /EIO|ENOSPC|input\/output|I\/O error|no space/i.test(service.lastLog(Number.MAX_SAFE_INTEGER).slice(logBefore));
-      if (injected > 0 && !told && !(fault.role === 'nats-server' && quietInBroker.test(fault.calls))) silent.push(`${name}: ${failed.filter(({ text }) => text.includes(dataDir)).map(({ text }) => text).join(', ')}`);
-      process.stderr.write(`disk errors: ${name}: ${failed.length} calls failed, ${injected} of them on our files, back after ${Math.round(tookMs)} ms${told ? '' : ', not in the log'}\n`);
+      const told = /EIO|ENOSPC|input\/output|I\/O error|no space/i.test(
+        service.lastLog(Number.MAX_SAFE_INTEGER).slice(logBefore),
+      );
+      if (injected > 0 && !told && !(fault.role === 'nats-server' && quietInBroker.test(fault.calls)))
+        silent.push(
+          `${name}: ${failed
+            .filter(({ text }) => text.includes(dataDir))
+            .map(({ text }) => text)
+            .join(', ')}`,
+        );
+      process.stderr.write(
+        `disk errors: ${name}: ${failed.length} calls failed, ${injected} of them on our files, back after ${Math.round(tookMs)} ms${told ? '' : ', not in the log'}\n`,
+      );
       if (fault.role === 'nats-server') continue;
       const unsynced = findUnsynced(steps);
       failedSyncs += unsynced.length;
       const log = readLog(dataDir);
-      built.push(...findPublishedUnsynced(steps), ...unsynced.filter((file) => file.endsWith('.parquet') && log.includes(`/${path.basename(file)}"`)));
+      built.push(
+        ...findPublishedUnsynced(steps),
+        ...unsynced.filter((file) => file.endsWith('.parquet') && log.includes(`/${path.basename(file)}"`)),
+      );
     }
 
     await load.stop();
@@ -156,7 +217,8 @@ test(
     recordFinding({
       promise: 'P3',
       what: 'calls to the disk fail with EIO and ENOSPC in each process',
-      wanted: '0 acknowledged lost, nothing built upon a failed sync, each told in the log, the service comes back by itself',
+      wanted:
+        '0 acknowledged lost, nothing built upon a failed sync, each told in the log, the service comes back by itself',
       figures: {
         faults: drawn.length,
         faultsFelt: felt,

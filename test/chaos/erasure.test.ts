@@ -12,7 +12,12 @@ import { swapSteps } from '../../src/lake/files/swap.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
-import { expectNothingLeftOver, prepareCompactProcesses, publishEvents, waitForAll } from '../helpers/compact-process.ts';
+import {
+  expectNothingLeftOver,
+  prepareCompactProcesses,
+  publishEvents,
+  waitForAll,
+} from '../helpers/compact-process.ts';
 import { createExportClient } from '../helpers/export-client.ts';
 import { findFilesWith } from '../helpers/find-bytes.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
@@ -27,12 +32,23 @@ const seed = chaosSeed();
 const again = `make chaos PART=erasure SEED=${seed}`;
 const folder = temporaryFolder();
 const processes = prepareCompactProcesses();
-const settings = { TRIBUTARY_FLUSH_AGE_MS: '60', TRIBUTARY_SEAL_AGE_MS: '250', TRIBUTARY_RETENTION_MS: '2000', TRIBUTARY_LINK_TTL_SECONDS: '2', TRIBUTARY_INGEST_WORKERS: '1', TRIBUTARY_QUOTA_USER: 'off' };
+const settings = {
+  TRIBUTARY_FLUSH_AGE_MS: '60',
+  TRIBUTARY_SEAL_AGE_MS: '250',
+  TRIBUTARY_RETENTION_MS: '2000',
+  TRIBUTARY_LINK_TTL_SECONDS: '2',
+  TRIBUTARY_INGEST_WORKERS: '1',
+  TRIBUTARY_QUOTA_USER: 'off',
+};
 const readersKept = "NOT starts_with(custom_user_id, 'victim')";
 
 /** Runs an erasure that is killed after a while, unless it is done before; returns its exit code or signal. */
 async function eraseAndKill(dataDir: string, id: string, afterMs: number): Promise<string> {
-  const child = spawn(process.execPath, [path.resolve(import.meta.dirname, '../../dist/main.js'), 'erase', '--user', id, '--data', dataDir], { env: { ...process.env, ...settings }, stdio: 'ignore' });
+  const child = spawn(
+    process.execPath,
+    [path.resolve(import.meta.dirname, '../../dist/main.js'), 'erase', '--user', id, '--data', dataDir],
+    { env: { ...process.env, ...settings }, stdio: 'ignore' },
+  );
   const exited = once(child, 'exit');
   const timer = setTimeout(() => child.kill('SIGKILL'), afterMs);
   const [code, signal] = (await exited) as [number | null, NodeJS.Signals | null];
@@ -40,19 +56,29 @@ async function eraseAndKill(dataDir: string, id: string, afterMs: number): Promi
   return String(signal ?? code);
 }
 
-/** Publishes a person's events to every place they can lie in: rows of two kinds, a failed event, one that is no JSON. */
+/**
+ * Publishes a person's events to every place they can lie in: rows of two kinds, a failed event, one that is no JSON.
+ */
 async function publishPerson(publisher: StreamPublisher, id: string): Promise<number> {
-  const rows = [eventLine({ custom_user_id: id }), eventLine({ custom_user_id: id, kind: 'registration' }), eventLine({ custom_user_id: `kept beside ${seed}` })];
+  const rows = [
+    eventLine({ custom_user_id: id }),
+    eventLine({ custom_user_id: id, kind: 'registration' }),
+    eventLine({ custom_user_id: `kept beside ${seed}` }),
+  ];
   const failed = [JSON.stringify(eventLine({ custom_user_id: id, age: 'x' })), `{"custom_user_id":"${id}",`];
   await publisher.publish(Buffer.from([...rows.map((row) => JSON.stringify(row)), ...failed, ''].join('\n')), 5000);
   return rows.length + failed.length;
 }
 
 async function waitUntilSealed(dataDir: string, streamed: number): Promise<void> {
-  await waitFor('all is sealed', async () => {
-    const { files, lake } = await readSnapshot(lakePaths(path.join(dataDir, 'lake')).table);
-    return lake?.totals.streamed === streamed && files.every((file) => !file.young);
-  }, 60_000);
+  await waitFor(
+    'all is sealed',
+    async () => {
+      const { files, lake } = await readSnapshot(lakePaths(path.join(dataDir, 'lake')).table);
+      return lake?.totals.streamed === streamed && files.every((file) => !file.young);
+    },
+    60_000,
+  );
 }
 
 async function exportAll(service: TestService): Promise<void> {
@@ -61,7 +87,13 @@ async function exportAll(service: TestService): Promise<void> {
   const today = new Date().toISOString().slice(0, 10);
   let id: string | undefined;
   // the user is known to every process within a second
-  await waitFor('the export is taken', async () => (id = await client.create(`event=userAuthorisations&selectors=customUserId&dateFrom=${today}&dateTo=${today}&timezone=UTC`).catch(() => undefined)) !== undefined);
+  await waitFor(
+    'the export is taken',
+    async () =>
+      (id = await client
+        .create(`event=userAuthorisations&selectors=customUserId&dateFrom=${today}&dateTo=${today}&timezone=UTC`)
+        .catch(() => undefined)) !== undefined,
+  );
   expect((await client.waitForEnd(id ?? '')).status).toBe('Success!');
 }
 
@@ -98,11 +130,22 @@ test(
       const list = path.join(folder, 'ids');
       writeFileSync(list, `${id}\nvictim-unknown\n`);
       const words = n % 2 === 0 ? ['--user', id] : ['--file', list];
-      expect(await service.command('erase', ...words)).toMatchObject({ rows: expect.any(Number), reportsEndBy: expect.any(String) });
+      expect(await service.command('erase', ...words)).toMatchObject({
+        rows: expect.any(Number),
+        reportsEndBy: expect.any(String),
+      });
     }
     // what was erased in the stated time is gone while the service runs, and stays so
-    await waitFor('the status knows of no erasure any more', async () => ((await service.status())['lake'] as Record<string, unknown>)['erasure'] === undefined, 120_000);
-    await waitFor('no file has a person who was erased', async () => (await findFilesWith(dataDir, ...ids)).length === 0, 120_000);
+    await waitFor(
+      'the status knows of no erasure any more',
+      async () => ((await service.status())['lake'] as Record<string, unknown>)['erasure'] === undefined,
+      120_000,
+    );
+    await waitFor(
+      'no file has a person who was erased',
+      async () => (await findFilesWith(dataDir, ...ids)).length === 0,
+      120_000,
+    );
     streamed += await publishPerson(publisher, 'somebody else');
     await waitUntilSealed(dataDir, streamed);
     await readers.stop();
@@ -110,12 +153,22 @@ test(
     await service.startAgain();
     expect(await findFilesWith(dataDir, ...ids)).toEqual([]);
     expect(await findFilesWith(dataDir, 'kept beside')).not.toEqual([]);
-    expect((await checkLake(path.join(dataDir, 'lake'))).problems.map((problem) => problem.path)).toEqual(['orphans/aside.parquet']);
+    expect((await checkLake(path.join(dataDir, 'lake'))).problems.map((problem) => problem.path)).toEqual([
+      'orphans/aside.parquet',
+    ]);
     const totals = await readTotals(path.join(dataDir, 'lake'));
     expect(totals).toMatchObject({ streamed, stored: people + 3, failed: 2, erased: 4 * people });
     expect(readers.reads()).toBeGreaterThan(10);
     const figures = { people, kills, reads: readers.reads(), filesWithThem: 0, doubledRows: 0, missingFiles: 0 };
-    recordFinding({ promise: 'P16', what: 'people erased under kills, then every byte of the data folder searched', wanted: 'no byte of a person in any file, no row twice, no missing file', figures, reached: true, seed, again });
+    recordFinding({
+      promise: 'P16',
+      what: 'people erased under kills, then every byte of the data folder searched',
+      wanted: 'no byte of a person in any file, no row twice, no missing file',
+      figures,
+      reached: true,
+      seed,
+      again,
+    });
   },
   240_000 + people * 20_000,
 );
@@ -142,8 +195,13 @@ test('a compactor killed at any step of a swap does it again, and a reader of th
     expect(await processes.start(place, { erase: id }).exited).toBe('0');
     expect(`${step} ${await first.exited}`).toBe(`${step} SIGKILL`);
     const second = processes.start(place, { options });
-    await waitFor('every sealed file is in its place', async () => (await readSnapshot(table)).files.every((file) => file.replaces === undefined));
-    await waitFor('the person is in no file', async () => (await findFilesWith(path.join(place.folder, 'lake'), id)).length === 0);
+    await waitFor('every sealed file is in its place', async () =>
+      (await readSnapshot(table)).files.every((file) => file.replaces === undefined),
+    );
+    await waitFor(
+      'the person is in no file',
+      async () => (await findFilesWith(path.join(place.folder, 'lake'), id)).length === 0,
+    );
     await second.ready;
     second.child.kill('SIGTERM');
     expect(await second.exited).toBe('0');
@@ -151,6 +209,21 @@ test('a compactor killed at any step of a swap does it again, and a reader of th
   }
   await readers.stop();
   await expectNothingLeftOver(place, (crashAt) => processes.start(place, { crashAt }));
-  const figures = { steps: steps.length, kills: steps.length, keptEvents: kept.size, reads: readers.reads(), doubledRows: 0, missingFiles: 0 };
-  recordFinding({ promise: 'P16', what: 'compactor killed at each step of a swap', wanted: 'no row twice, none gone, the person in no file', figures, reached: true, seed, again });
+  const figures = {
+    steps: steps.length,
+    kills: steps.length,
+    keptEvents: kept.size,
+    reads: readers.reads(),
+    doubledRows: 0,
+    missingFiles: 0,
+  };
+  recordFinding({
+    promise: 'P16',
+    what: 'compactor killed at each step of a swap',
+    wanted: 'no row twice, none gone, the person in no file',
+    figures,
+    reached: true,
+    seed,
+    again,
+  });
 }, 120_000);

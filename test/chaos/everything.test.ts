@@ -35,110 +35,168 @@ const say = (text: string): void => void process.stderr.write(`everything: ${tex
 /** What no run may leave behind: working files with something in them, temporaries, attempts of exports. */
 function findLeftovers(dataDir: string): string[] {
   const folders = ['lake/staging', 'spool'].filter((name) => existsSync(path.join(dataDir, name)));
-  const inside = folders.flatMap((folder) => readdirSync(path.join(dataDir, folder), { recursive: true, withFileTypes: true }).map((entry) => path.join(entry.parentPath, entry.name)).filter((file) => statSync(file).isFile() && statSync(file).size > 0));
-  const temporaries = readdirSync(dataDir, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.tmp') || /\/attempt-\d+$/.test(name));
+  const inside = folders.flatMap((folder) =>
+    readdirSync(path.join(dataDir, folder), { recursive: true, withFileTypes: true })
+      .map((entry) => path.join(entry.parentPath, entry.name))
+      .filter((file) => statSync(file).isFile() && statSync(file).size > 0),
+  );
+  const temporaries = readdirSync(dataDir, { recursive: true, encoding: 'utf8' }).filter(
+    (name) => name.endsWith('.tmp') || /\/attempt-\d+$/.test(name),
+  );
   return [...inside, ...temporaries];
 }
 
 /** Too much for every run of the tests; its parts have short forms of their own. */
 const isAsked = isLongRun || (process.env['TRIBUTARY_TEST_MINUTES'] ?? '') !== '';
 
-test.runIf(isAsked)(`everything at once for ${minutes} minutes, and the books balance to the event`, { timeout: minutes * 60_000 + 900_000 }, async () => {
-  say(`seed ${seed}; again: ${again}`);
-  const begun = performance.now();
-  const random = createRandom(seed);
-  const dataDir = path.join(testFolder(), 'data');
-  const disks = ['nats', 'lake'].map((store) => mountSmallDisk(path.join(dataDir, store), (store === 'nats' ? 256 : 1536) * mebibyte)).filter((disk) => disk !== undefined);
-  if (disks.length === 0) say('no disk is filled: a small file system can only be mounted by root');
-  const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const other = await runCommand(['app', 'add', '2', '--platform', 'web', '--data', dataDir]);
-  const user = (await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir])) as unknown as Credentials;
-  const settings = {
-    TRIBUTARY_INGEST_WORKERS: '2',
-    TRIBUTARY_QUOTA_USER: 'off',
-    TRIBUTARY_QUOTA_IP: 'off',
-    TRIBUTARY_MAX_EXPORTS: '1000',
-    TRIBUTARY_SEAL_AGE_MS: '5000',
-    TRIBUTARY_RETENTION_MS: '60000',
-    TRIBUTARY_STREAM_MAX_BYTES: String(64 * mebibyte),
-    TRIBUTARY_DISK_RESERVE_BYTES: String(4 * mebibyte),
-    TRIBUTARY_LOG_LEVEL: 'warn',
-  };
-  const service = await startTestService({ dataDir, settings });
-  onTestFinished(() => service.destroy());
-  const client = createExportClient(service, user);
-  const refusals: string[] = [];
-  const onProblem = (status: number, text: string): void => void (status >= 400 && status < 500 && refusals.push(`${status} ${text}`));
-  const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random: createRandom(seed + 1), clients: 2, batchShare: 0.8, pauseMs: isLongRun ? 40 : 20, onProblem };
+test.runIf(isAsked)(
+  `everything at once for ${minutes} minutes, and the books balance to the event`,
+  { timeout: minutes * 60_000 + 900_000 },
+  async () => {
+    say(`seed ${seed}; again: ${again}`);
+    const begun = performance.now();
+    const random = createRandom(seed);
+    const dataDir = path.join(testFolder(), 'data');
+    const disks = ['nats', 'lake']
+      .map((store) => mountSmallDisk(path.join(dataDir, store), (store === 'nats' ? 256 : 1536) * mebibyte))
+      .filter((disk) => disk !== undefined);
+    if (disks.length === 0) say('no disk is filled: a small file system can only be mounted by root');
+    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+    const other = await runCommand(['app', 'add', '2', '--platform', 'web', '--data', dataDir]);
+    const user = (await runCommand([
+      'user',
+      'add',
+      'analyst',
+      '--account',
+      '1',
+      '--data',
+      dataDir,
+    ])) as unknown as Credentials;
+    const settings = {
+      TRIBUTARY_INGEST_WORKERS: '2',
+      TRIBUTARY_QUOTA_USER: 'off',
+      TRIBUTARY_QUOTA_IP: 'off',
+      TRIBUTARY_MAX_EXPORTS: '1000',
+      TRIBUTARY_SEAL_AGE_MS: '5000',
+      TRIBUTARY_RETENTION_MS: '60000',
+      TRIBUTARY_STREAM_MAX_BYTES: String(64 * mebibyte),
+      TRIBUTARY_DISK_RESERVE_BYTES: String(4 * mebibyte),
+      TRIBUTARY_LOG_LEVEL: 'warn',
+    };
+    const service = await startTestService({ dataDir, settings });
+    onTestFinished(() => service.destroy());
+    const client = createExportClient(service, user);
+    const refusals: string[] = [];
+    const onProblem = (status: number, text: string): void =>
+      void (status >= 400 && status < 500 && refusals.push(`${status} ${text}`));
+    const load = {
+      s2s: () => service.s2s,
+      idApp: 1,
+      token: String(app['token']),
+      random: createRandom(seed + 1),
+      clients: 2,
+      batchShare: 0.8,
+      pauseMs: isLongRun ? 40 : 20,
+      onProblem,
+    };
 
-  const exported = createLedger('exported');
-  await sendLoad(exported, exportedEvents, { ...load, idApp: 2, token: String(other['token']), batchShare: 1 });
-  expect(exported.totals().acknowledged).toBe(exportedEvents);
-  await waitUntilWorkedOff(service);
-  const today = new Date().toISOString().slice(0, 10);
-  const query = (idApp: number): string => `event=customEvents&idApp=${idApp}&selectors=eventId,eventName,customUserId,lvid&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`;
-  const rightRows = await client.download(await client.waitForEnd((await client.create(query(2))) ?? ''));
-  expect(new Set(rightRows).size).toBe(exportedEvents + 1);
+    const exported = createLedger('exported');
+    await sendLoad(exported, exportedEvents, { ...load, idApp: 2, token: String(other['token']), batchShare: 1 });
+    expect(exported.totals().acknowledged).toBe(exportedEvents);
+    await waitUntilWorkedOff(service);
+    const today = new Date().toISOString().slice(0, 10);
+    const query = (idApp: number): string =>
+      `event=customEvents&idApp=${idApp}&selectors=eventId,eventName,customUserId,lvid&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`;
+    const rightRows = await client.download(await client.waitForEnd((await client.create(query(2))) ?? ''));
+    expect(new Set(rightRows).size).toBe(exportedEvents + 1);
 
-  const [once, keyed, wide, reused] = [createLedger('once'), createLedger('keyed'), createLedger('wide'), createLedger('reused')];
-  const text = 'the quick brown fox jumps over the lazy dog. '.repeat(6).slice(0, 250);
-  const params = Object.fromEntries(Array.from({ length: 36 }, (_, index) => [`p${index}`, text]));
-  const loads = [startLoad(once, load), startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 }), startLoad(wide, { ...load, batchShare: 0, params })];
-  const acknowledged = (): number => [once, keyed, wide].reduce((sum, ledger) => sum + ledger.totals().acknowledged, 0);
-  const recovered = async (): Promise<void> => {
-    const enough = acknowledged() + random.integer(5, isLongRun ? 500 : 50);
-    await waitFor('the service acknowledges again', () => acknowledged() >= enough, recoveryMs);
-  };
-  const everything = createEverything({ service, client, random, token: load.token, reused, exportQuery: query(2), disks, stopMs, fullMs, recovered });
+    const [once, keyed, wide, reused] = [
+      createLedger('once'),
+      createLedger('keyed'),
+      createLedger('wide'),
+      createLedger('reused'),
+    ];
+    const text = 'the quick brown fox jumps over the lazy dog. '.repeat(6).slice(0, 250);
+    const params = Object.fromEntries(Array.from({ length: 36 }, (_, index) => [`p${index}`, text]));
+    const loads = [
+      startLoad(once, load),
+      startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 }),
+      startLoad(wide, { ...load, batchShare: 0, params }),
+    ];
+    const acknowledged = (): number =>
+      [once, keyed, wide].reduce((sum, ledger) => sum + ledger.totals().acknowledged, 0);
+    const recovered = async (): Promise<void> => {
+      const enough = acknowledged() + random.integer(5, isLongRun ? 500 : 50);
+      await waitFor('the service acknowledges again', () => acknowledged() >= enough, recoveryMs);
+    };
+    const everything = createEverything({
+      service,
+      client,
+      random,
+      token: load.token,
+      reused,
+      exportQuery: query(2),
+      disks,
+      stopMs,
+      fullMs,
+      recovered,
+    });
 
-  const until = performance.now() + minutes * 60_000;
-  while (performance.now() < until) {
-    await everything.act();
-    await pass(random.integer(0, 300));
-  }
-  say(`quiet after ${Object.entries(everything.counts).map(([what, times]) => `${what} ${times}`).join(', ')}`);
-  await recovered();
-  await Promise.all(loads.map((running) => running.stop()));
-  await everything.eraseAll();
-  const exports = await accountForExports(service, client, everything.requests, rightRows, everything.mayBeCanceled);
-  await waitUntilWorkedOff(service, recoveryMs);
-  // A start sweeps what the last blows have left.
-  await service.stop();
-  await service.startAgain();
-  await waitUntilWorkedOff(service, recoveryMs);
-  await service.stop();
+    const until = performance.now() + minutes * 60_000;
+    while (performance.now() < until) {
+      await everything.act();
+      await pass(random.integer(0, 300));
+    }
+    say(
+      `quiet after ${Object.entries(everything.counts)
+        .map(([what, times]) => `${what} ${times}`)
+        .join(', ')}`,
+    );
+    await recovered();
+    await Promise.all(loads.map((running) => running.stop()));
+    await everything.eraseAll();
+    const exports = await accountForExports(service, client, everything.requests, rightRows, everything.mayBeCanceled);
+    await waitUntilWorkedOff(service, recoveryMs);
+    // A start sweeps what the last blows have left.
+    await service.stop();
+    await service.startAgain();
+    await waitUntilWorkedOff(service, recoveryMs);
+    await service.stop();
 
-  const ledgers = [once, keyed, wide, reused, exported];
-  const { results, totals } = await balanceAccounts(dataDir, ledgers);
-  for (const [index, result] of results.entries()) say(`${ledgers[index]?.name ?? ''}: ${describeReconciliation(result)}`);
-  expect(await runCommand(['lake', 'check', '--data', dataDir])).toMatchObject({ problems: [] });
-  expect(results[1]?.unknown).toBe(0);
-  expect(refusals).toEqual([]);
-  expect(findLeftovers(dataDir)).toEqual([]);
-  expect(findProcessesOf(dataDir)).toEqual([]);
-  const sum = (pick: (result: (typeof results)[number]) => number): number => results.reduce((total, result) => total + pick(result), 0);
-  recordFinding({
-    promise: 'P9',
-    what: 'everything at once',
-    wanted: `${minutes} minutes of kills, stops, full disks, clock steps, wide events, keys used again, replays, erasures, exports and cancels: books balanced to the event`,
-    figures: {
-      minutes: Math.round((performance.now() - begun) / 6000) / 10,
-      ...everything.counts,
-      acknowledgedEvents: sum((result) => result.acknowledged),
-      unknownEvents: sum((result) => result.unknown),
-      unknownStoredEvents: sum((result) => result.unknownStored),
-      lostEvents: sum((result) => result.lost.length),
-      doubledEvents: sum((result) => result.doubled.length),
-      inventedEvents: sum((result) => result.invented.length),
-      failedEvents: totals.failed,
-      repeatedEvents: totals.repeats,
-      erasedEvents: totals.erased,
-      exportsWithRightRows: exports.finished,
-      exportsCanceled: exports.canceled,
-      exportsFailedAfterAllAttempts: exports.failed,
-    },
-    reached: true,
-    seed,
-    again,
-  });
-});
+    const ledgers = [once, keyed, wide, reused, exported];
+    const { results, totals } = await balanceAccounts(dataDir, ledgers);
+    for (const [index, result] of results.entries())
+      say(`${ledgers[index]?.name ?? ''}: ${describeReconciliation(result)}`);
+    expect(await runCommand(['lake', 'check', '--data', dataDir])).toMatchObject({ problems: [] });
+    expect(results[1]?.unknown).toBe(0);
+    expect(refusals).toEqual([]);
+    expect(findLeftovers(dataDir)).toEqual([]);
+    expect(findProcessesOf(dataDir)).toEqual([]);
+    const sum = (pick: (result: (typeof results)[number]) => number): number =>
+      results.reduce((total, result) => total + pick(result), 0);
+    recordFinding({
+      promise: 'P9',
+      what: 'everything at once',
+      wanted: `${minutes} minutes of kills, stops, full disks, clock steps, wide events, keys used again, replays, erasures, exports and cancels: books balanced to the event`,
+      figures: {
+        minutes: Math.round((performance.now() - begun) / 6000) / 10,
+        ...everything.counts,
+        acknowledgedEvents: sum((result) => result.acknowledged),
+        unknownEvents: sum((result) => result.unknown),
+        unknownStoredEvents: sum((result) => result.unknownStored),
+        lostEvents: sum((result) => result.lost.length),
+        doubledEvents: sum((result) => result.doubled.length),
+        inventedEvents: sum((result) => result.invented.length),
+        failedEvents: totals.failed,
+        repeatedEvents: totals.repeats,
+        erasedEvents: totals.erased,
+        exportsWithRightRows: exports.finished,
+        exportsCanceled: exports.canceled,
+        exportsFailedAfterAllAttempts: exports.failed,
+      },
+      reached: true,
+      seed,
+      again,
+    });
+  },
+);

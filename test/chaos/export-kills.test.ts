@@ -22,7 +22,16 @@ const endMs = 120_000;
 
 const selectors = 'eventId,eventName,customUserId,lvid,params.name,params.value,dtEvent,tsEvent,tsInsert,idApp';
 /** One round of kills, in random order, so that a short run has each of them too. */
-const round = ['job', 'export', 'job', 'supervisor', 'job', 'nats-server', 'job', 'export'] as const satisfies readonly ProcessRole[];
+const round = [
+  'job',
+  'export',
+  'job',
+  'supervisor',
+  'job',
+  'nats-server',
+  'job',
+  'export',
+] as const satisfies readonly ProcessRole[];
 type Victim = (typeof round)[number];
 
 const say = (text: string): void => void process.stderr.write(`export kills: ${text}\n`);
@@ -43,7 +52,15 @@ function content({ files }: AnswerData): unknown {
 async function startFilledService(random: Random): Promise<{ service: TestService; user: Credentials }> {
   const dataDir = path.join(testFolder(), 'data');
   const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const user = (await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir])) as unknown as Credentials;
+  const user = (await runCommand([
+    'user',
+    'add',
+    'analyst',
+    '--account',
+    '1',
+    '--data',
+    dataDir,
+  ])) as unknown as Credentials;
   const service = await startTestService({
     dataDir,
     settings: {
@@ -59,7 +76,14 @@ async function startFilledService(random: Random): Promise<{ service: TestServic
   });
   onTestFinished(() => service.destroy());
   const ledger = createLedger('event');
-  await sendLoad(ledger, events, { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 8, batchShare: 1 });
+  await sendLoad(ledger, events, {
+    s2s: () => service.s2s,
+    idApp: 1,
+    token: String(app['token']),
+    random,
+    clients: 8,
+    batchShare: 1,
+  });
   expect(ledger.totals().acknowledged).toBe(events);
   await waitFor('the lake has every event', async () => (await countLake(dataDir)).length === events, endMs);
   return { service, user };
@@ -79,8 +103,20 @@ interface Killing {
 }
 
 /** Kills until so many have hit a running attempt, each time at a moment somewhere in it, and keeps requests coming. */
-async function killAll(service: TestService, client: ExportClient, query: string, random: Random, attemptMs: number): Promise<Killing> {
-  const seen: Killing = { acknowledged: [], ends: new Map(), workers: new Set(), killed: { job: 0, export: 0, supervisor: 0, 'nats-server': 0 }, midExport: 0 };
+async function killAll(
+  service: TestService,
+  client: ExportClient,
+  query: string,
+  random: Random,
+  attemptMs: number,
+): Promise<Killing> {
+  const seen: Killing = {
+    acknowledged: [],
+    ends: new Map(),
+    workers: new Set(),
+    killed: { job: 0, export: 0, supervisor: 0, 'nats-server': 0 },
+    midExport: 0,
+  };
   const open = new Set<string>();
   const order = killOrder(random);
   const jobs = (): number[] => service.processes().flatMap(({ role, pid }) => (role === 'job' ? [pid] : []));
@@ -139,17 +175,35 @@ describe('kill -9 during exports', () => {
       const seen = await killAll(service, client, query, random, attemptMs);
       // A create without an answer may have made a request, which has to end like the others.
       const all = await client.list();
-      const figures = { ...seen.killed, killsMidExport: seen.midExport, requests: all.length, rightResults: 0, wrongResults: 0, errors: 0, lostRequests: seen.acknowledged.filter((id) => !all.includes(id)).length, changedEnds: 0, mostInterruptions: 0, leftovers: 0, orphans: 0, minutes: 0 };
+      const figures = {
+        ...seen.killed,
+        killsMidExport: seen.midExport,
+        requests: all.length,
+        rightResults: 0,
+        wrongResults: 0,
+        errors: 0,
+        lostRequests: seen.acknowledged.filter((id) => !all.includes(id)).length,
+        changedEnds: 0,
+        mostInterruptions: 0,
+        leftovers: 0,
+        orphans: 0,
+        minutes: 0,
+      };
       for (const id of all) {
         const data = await client.waitForEnd(id);
-        const job = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as { interruptions?: number };
+        const job = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as {
+          interruptions?: number;
+        };
         figures.mostInterruptions = Math.max(figures.mostInterruptions, job.interruptions ?? 0);
         if (data.status === 'Success!') {
           await client.download(data);
-          figures[JSON.stringify(content(data)) === JSON.stringify(content(undisturbed)) ? 'rightResults' : 'wrongResults'] += 1;
+          figures[
+            JSON.stringify(content(data)) === JSON.stringify(content(undisturbed)) ? 'rightResults' : 'wrongResults'
+          ] += 1;
         } else figures.errors += 1;
         // The end that a client saw between two kills is the one that stayed.
-        if (seen.ends.has(id) && JSON.stringify(seen.ends.get(id)) !== JSON.stringify(content(data))) figures.changedEnds += 1;
+        if (seen.ends.has(id) && JSON.stringify(seen.ends.get(id)) !== JSON.stringify(content(data)))
+          figures.changedEnds += 1;
       }
       await service.stop();
       figures.orphans = [...seen.workers].filter(isAlive).length;
@@ -161,13 +215,31 @@ describe('kill -9 during exports', () => {
         what: 'kill -9 of workers, the export role, nats-server and the supervisor in mid-export',
         wanted: `${kills} kills in mid-export: each request one set of files with the bytes of an undisturbed run, no leftovers`,
         figures,
-        reached: figures.wrongResults + figures.errors + figures.lostRequests + figures.changedEnds + figures.leftovers + figures.orphans === 0,
-        ...(figures.errors > 0 ? { shortfall: `${figures.errors} requests ended in the documented error, after as many interruptions as are allowed` } : {}),
+        reached:
+          figures.wrongResults +
+            figures.errors +
+            figures.lostRequests +
+            figures.changedEnds +
+            figures.leftovers +
+            figures.orphans ===
+          0,
+        ...(figures.errors > 0
+          ? {
+              shortfall: `${figures.errors} requests ended in the documented error, after as many interruptions as are allowed`,
+            }
+          : {}),
         seed,
         again: `make chaos PART=export-kills SEED=${seed}${kills === 500 ? '' : ` KILLS=${kills}`}`,
       });
       expect(leftovers).toEqual([]);
-      expect(figures).toMatchObject({ wrongResults: 0, errors: 0, lostRequests: 0, changedEnds: 0, orphans: 0, rightResults: all.length });
+      expect(figures).toMatchObject({
+        wrongResults: 0,
+        errors: 0,
+        lostRequests: 0,
+        changedEnds: 0,
+        orphans: 0,
+        rightResults: all.length,
+      });
     },
     120_000 + kills * 20_000,
   );

@@ -19,15 +19,26 @@ const again = `make chaos PART=folder-owners SEED=${seed}`;
 const rounds = chaosFigure('TRIBUTARY_TEST_OWNER_ROUNDS', { short: 1, long: 4 });
 /** One process less to start. */
 const settings = { TRIBUTARY_INGEST_WORKERS: '1' };
-const figures = { ways: 0, refusedStarts: 0, secondsLetIn: 0, acknowledgedEvents: 0, lostEvents: 0, doubledEvents: 0, strangeEvents: 0 };
+const figures = {
+  ways: 0,
+  refusedStarts: 0,
+  secondsLetIn: 0,
+  acknowledgedEvents: 0,
+  lostEvents: 0,
+  doubledEvents: 0,
+  strangeEvents: 0,
+};
 
 afterAll(() => {
   recordFinding({
     promise: 'P14',
     what: 'a second owner of a data folder: locks and state removed, other paths, moved, copied and restored folders, stopped and killed supervisors',
-    wanted: 'the second is refused, naming the first, or the first takes no event: 0 lost, 0 doubled, 0 in the data of another',
+    wanted:
+      'the second is refused, naming the first, or the first takes no event: 0 lost, 0 doubled, 0 in the data of another',
     figures,
-    reached: figures.ways > 0 && figures.secondsLetIn + figures.lostEvents + figures.doubledEvents + figures.strangeEvents === 0,
+    reached:
+      figures.ways > 0 &&
+      figures.secondsLetIn + figures.lostEvents + figures.doubledEvents + figures.strangeEvents === 0,
     seed,
     again,
   });
@@ -51,7 +62,15 @@ async function send(service: TestService, token: string): Promise<Client> {
   const ledger = createLedger(`owner${(ledgers += 1)}`);
   const refusals: Client['refusals'] = [];
   const onProblem = (status: number, text: string): void => void refusals.push({ status, text });
-  const load: Load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random: createRandom(seed + ledgers), clients: 2, pauseMs: 40, onProblem });
+  const load: Load = startLoad(ledger, {
+    s2s: () => service.s2s,
+    idApp: 1,
+    token,
+    random: createRandom(seed + ledgers),
+    clients: 2,
+    pauseMs: 40,
+    onProblem,
+  });
   onTestFinished(() => load.stop());
   return {
     ledger,
@@ -100,17 +119,26 @@ async function settle(service: TestService, own: readonly Ledger[]): Promise<voi
     figures.lostEvents += result.lost.length;
     figures.doubledEvents += result.doubled.length;
     figures.strangeEvents += result.invented.length;
-    expect({ lost: result.lost, doubled: result.doubled, invented: result.invented }).toEqual({ lost: [], doubled: [], invented: [] });
+    expect({ lost: result.lost, doubled: result.doubled, invented: result.invented }).toEqual({
+      lost: [],
+      doubled: [],
+      invented: [],
+    });
   }
 }
 
 /** Every file that could be taken for a lock of a service. */
 function removeLockFiles(dataDir: string): void {
-  const names = readdirSync(dataDir, { recursive: true }).map(String).filter((name) => /(^|\/)(\.?lock|[^/]*\.lock)$/.test(name));
+  const names = readdirSync(dataDir, { recursive: true })
+    .map(String)
+    .filter((name) => /(^|\/)(\.?lock|[^/]*\.lock)$/.test(name));
   for (const name of names) rmSync(path.join(dataDir, name));
 }
 
-/** Puts a backup over a folder as `rsync -a --delete` does: each file is written aside and renamed, what is not in it goes. */
+/**
+ * Puts a backup over a folder as `rsync -a --delete` does: each file is written aside and renamed, what is not in it
+ * goes.
+ */
 function restoreOver(backup: string, dataDir: string): void {
   for (const name of readdirSync(dataDir)) {
     if (!existsSync(path.join(backup, name))) rmSync(path.join(dataDir, name), { recursive: true });
@@ -146,7 +174,15 @@ async function says(service: TestService, text: string): Promise<void> {
 }
 
 /** Each way in, while the first runs: files removed, another path, a supervisor that stands still. */
-async function tryWaysIn({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }): Promise<void> {
+async function tryWaysIn({
+  service,
+  client,
+  root,
+}: {
+  readonly service: TestService;
+  readonly client: Client;
+  readonly root: string;
+}): Promise<void> {
   const { dataDir } = service;
   const link = path.join(root, 'link');
   if (!existsSync(link)) symlinkSync(dataDir, link);
@@ -158,7 +194,11 @@ async function tryWaysIn({ service, client, root }: { readonly service: TestServ
     { at: dataDir, before: () => removeLockFiles(dataDir) },
     { at: dataDir, before: removeAll },
     { at: link, before: removeAll },
-    { at: dataDir, before: () => void signalProcess(service.pid, 'SIGSTOP'), after: () => void signalProcess(service.pid, 'SIGCONT') },
+    {
+      at: dataDir,
+      before: () => void signalProcess(service.pid, 'SIGSTOP'),
+      after: () => void signalProcess(service.pid, 'SIGCONT'),
+    },
   ];
   for (const { at, before, after } of ways) {
     before();
@@ -169,7 +209,15 @@ async function tryWaysIn({ service, client, root }: { readonly service: TestServ
 }
 
 /** The folder is moved away and another service is started in its place; then it is put back. */
-async function standInItsPlace({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }): Promise<void> {
+async function standInItsPlace({
+  service,
+  client,
+  root,
+}: {
+  readonly service: TestService;
+  readonly client: Client;
+  readonly root: string;
+}): Promise<void> {
   const { dataDir } = service;
   const away = path.join(root, 'away');
   figures.ways += 1;
@@ -190,19 +238,34 @@ async function standInItsPlace({ service, client, root }: { readonly service: Te
 }
 
 /** The folder is moved away, and put back while the processes that are to say so are starting. */
-async function comeBackMeanwhile({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }): Promise<void> {
+async function comeBackMeanwhile({
+  service,
+  client,
+  root,
+}: {
+  readonly service: TestService;
+  readonly client: Client;
+  readonly root: string;
+}): Promise<void> {
   const away = path.join(root, 'away');
   const before = service.processes().map(({ pid }) => pid);
   figures.ways += 1;
   renameSync(service.dataDir, away);
-  await waitFor('another import process starts', () => service.processes().some(({ role, pid }) => role === 'ingest' && !before.includes(pid)), 60_000);
+  await waitFor(
+    'another import process starts',
+    () => service.processes().some(({ role, pid }) => role === 'ingest' && !before.includes(pid)),
+    60_000,
+  );
   renameSync(away, service.dataDir);
   await client.acknowledges();
   await says(service, '');
 }
 
 /** A folder of the service is moved away and made anew, empty; then it is put back. */
-async function replaceFolder({ service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string }, name: string): Promise<void> {
+async function replaceFolder(
+  { service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string },
+  name: string,
+): Promise<void> {
   const folder = path.join(service.dataDir, name);
   const kept = path.join(root, name);
   figures.ways += 1;
@@ -218,70 +281,82 @@ async function replaceFolder({ service, client, root }: { readonly service: Test
 }
 
 describe('a data folder', () => {
-  it('has one service: a second is refused, naming the first, and one whose folder is taken writes and takes nothing until it is back', { timeout: isLongRun ? 1_800_000 : 300_000 }, async () => {
-    const root = testFolder();
-    const { service, token } = await startService(path.join(root, 'data'));
-    const client = await send(service, token);
-    const scene = { service, client, root };
-    await client.acknowledges();
-    for (let round = 0; round < rounds; round += 1) {
-      const refusedBefore = client.refusals.length;
-      await tryWaysIn(scene);
-      expect(client.refusals.slice(refusedBefore)).toEqual([]);
-      await standInItsPlace(scene);
-      await comeBackMeanwhile(scene);
-      for (const name of isLongRun ? ['nats', 'lake'] : ['nats']) await replaceFolder(scene, name);
-    }
-    await client.stop();
-    // no answer said that the token is wrong, whoever's access data stood there
-    expect(client.refusals.filter(({ status }) => status >= 400 && status < 500)).toEqual([]);
+  it(
+    'has one service: a second is refused, naming the first, and one whose folder is taken writes and takes nothing until it is back',
+    { timeout: isLongRun ? 1_800_000 : 300_000 },
+    async () => {
+      const root = testFolder();
+      const { service, token } = await startService(path.join(root, 'data'));
+      const client = await send(service, token);
+      const scene = { service, client, root };
+      await client.acknowledges();
+      for (let round = 0; round < rounds; round += 1) {
+        const refusedBefore = client.refusals.length;
+        await tryWaysIn(scene);
+        expect(client.refusals.slice(refusedBefore)).toEqual([]);
+        await standInItsPlace(scene);
+        await comeBackMeanwhile(scene);
+        for (const name of isLongRun ? ['nats', 'lake'] : ['nats']) await replaceFolder(scene, name);
+      }
+      await client.stop();
+      // no answer said that the token is wrong, whoever's access data stood there
+      expect(client.refusals.filter(({ status }) => status >= 400 && status < 500)).toEqual([]);
 
-    // a nats-server that outlives its supervisor, without the watcher that would end it, is ended by the next start
-    const server = service.processes().find(({ role }) => role === 'nats-server')?.pid ?? 0;
-    for (const pid of listTree(server).filter((one) => one !== server)) signalProcess(pid, 'SIGKILL');
-    await service.kill9('supervisor', createRandom(seed));
-    removeLockFiles(service.dataDir);
-    expect(isAlive(server)).toBe(true);
-    await service.startAgain();
-    expect(isAlive(server)).toBe(false);
-    await settle(service, [client.ledger]);
-  });
+      // a nats-server that outlives its supervisor, without the watcher that would end it, is ended by the next start
+      const server = service.processes().find(({ role }) => role === 'nats-server')?.pid ?? 0;
+      for (const pid of listTree(server).filter((one) => one !== server)) signalProcess(pid, 'SIGKILL');
+      await service.kill9('supervisor', createRandom(seed));
+      removeLockFiles(service.dataDir);
+      expect(isAlive(server)).toBe(true);
+      await service.startAgain();
+      expect(isAlive(server)).toBe(false);
+      await settle(service, [client.ledger]);
+    },
+  );
 
-  it('that was copied runs beside its original, and one that a backup was put over takes no event', { timeout: 300_000 }, async () => {
-    const root = testFolder();
-    const { service, token } = await startService(path.join(root, 'data'));
-    const shared = await send(service, token);
-    await shared.acknowledges();
-    await shared.stop();
-    await waitUntilWorkedOff(service);
-    const [copy, backup] = [path.join(root, 'copy'), path.join(root, 'backup')];
-    for (const to of [copy, backup]) cpSync(service.dataDir, to, { recursive: true });
+  it(
+    'that was copied runs beside its original, and one that a backup was put over takes no event',
+    { timeout: 300_000 },
+    async () => {
+      const root = testFolder();
+      const { service, token } = await startService(path.join(root, 'data'));
+      const shared = await send(service, token);
+      await shared.acknowledges();
+      await shared.stop();
+      await waitUntilWorkedOff(service);
+      const [copy, backup] = [path.join(root, 'copy'), path.join(root, 'backup')];
+      for (const to of [copy, backup]) cpSync(service.dataDir, to, { recursive: true });
 
-    // of a running service: its state in run/ names a living process, which is not the copy's
-    figures.ways += 1;
-    expect(readdirSync(path.join(copy, 'run'))).not.toEqual([]);
-    const other = await startTestService({ dataDir: copy, settings });
-    onTestFinished(() => other.destroy());
-    const clients = [await send(service, token), await send(other, token)] as const;
-    await Promise.all(clients.map((client) => client.acknowledges(100)));
-    await Promise.all(clients.map((client) => client.stop()));
-    await settle(other, [shared.ledger, clients[1].ledger]);
-    expect(await countStrangers(service, [shared.ledger, clients[0].ledger])).toBe(0);
+      // of a running service: its state in run/ names a living process, which is not the copy's
+      figures.ways += 1;
+      expect(readdirSync(path.join(copy, 'run'))).not.toEqual([]);
+      const other = await startTestService({ dataDir: copy, settings });
+      onTestFinished(() => other.destroy());
+      const clients = [await send(service, token), await send(other, token)] as const;
+      await Promise.all(clients.map((client) => client.acknowledges(100)));
+      await Promise.all(clients.map((client) => client.stop()));
+      await settle(other, [shared.ledger, clients[1].ledger]);
+      expect(await countStrangers(service, [shared.ledger, clients[0].ledger])).toBe(0);
 
-    // as rsync --delete does it: what was sent since the backup goes, by the operator's own hand
-    figures.ways += 1;
-    restoreOver(backup, service.dataDir);
-    const after = await send(service, token);
-    await after.isRefused();
-    await says(service, "files of the broker's store");
-    await after.stop();
-    await service.stop();
-    await service.startAgain();
-    await waitUntilWorkedOff(service);
-    await service.stop();
-    const [kept, , sentAfter] = await reconcileLake(service.dataDir, [shared.ledger, clients[0].ledger, after.ledger]);
-    figures.acknowledgedEvents += (kept?.acknowledged ?? 0) + (sentAfter?.acknowledged ?? 0);
-    figures.lostEvents += (kept?.lost.length ?? 0) + (sentAfter?.lost.length ?? 0);
-    expect([kept?.lost, kept?.doubled, sentAfter?.lost, sentAfter?.doubled]).toEqual([[], [], [], []]);
-  });
+      // as rsync --delete does it: what was sent since the backup goes, by the operator's own hand
+      figures.ways += 1;
+      restoreOver(backup, service.dataDir);
+      const after = await send(service, token);
+      await after.isRefused();
+      await says(service, "files of the broker's store");
+      await after.stop();
+      await service.stop();
+      await service.startAgain();
+      await waitUntilWorkedOff(service);
+      await service.stop();
+      const [kept, , sentAfter] = await reconcileLake(service.dataDir, [
+        shared.ledger,
+        clients[0].ledger,
+        after.ledger,
+      ]);
+      figures.acknowledgedEvents += (kept?.acknowledged ?? 0) + (sentAfter?.acknowledged ?? 0);
+      figures.lostEvents += (kept?.lost.length ?? 0) + (sentAfter?.lost.length ?? 0);
+      expect([kept?.lost, kept?.doubled, sentAfter?.lost, sentAfter?.doubled]).toEqual([[], [], [], []]);
+    },
+  );
 });

@@ -12,7 +12,9 @@ import { findPythonEngines } from '../helpers/python-engines.ts';
 import { eventLine, startTestCompact } from '../helpers/lake.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** Reads the table by each engine, then tries to write to it in every way that an engine has; answers what came of it. */
+/**
+ * Reads the table by each engine, then tries to write to it in every way that an engine has; answers what came of it.
+ */
 const script = `
 import json, sys
 import polars, pyarrow
@@ -47,24 +49,31 @@ def attempt(write):
 print(json.dumps({'reads': {name: read() for name, read in reads.items()}, 'writes': {name: attempt(write) for name, write in writes.items()}}))
 `;
 
-test.skipIf(!isLongRun)('delta-rs and Polars read the table, and refuse to write to it in every way they have', async ({ skip }) => {
-  const python = (await findPythonEngines()) ?? skip();
-  const folder = testFolder();
-  const lakeDir = path.join(folder, 'lake');
-  const { table } = lakePaths(lakeDir);
-  const stream = createMemoryStream();
-  const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10 });
-  stream.publish([1, 2, 3].map((age) => eventLine({ age })));
-  await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
-  await sealer.stop();
-  const compact = await startTestCompact(folder, stream);
-  stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
-  await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
-  await compact.stop();
-  const before = hashFiles(lakeDir);
-  const { reads, writes } = JSON.parse(execFileSync(python, ['-c', script, table], { encoding: 'utf8' })) as { reads: Record<string, number>; writes: Record<string, string> };
-  expect(reads).toEqual({ 'delta-rs': 5, Polars: 5 });
-  expect(Object.entries(writes).filter(([, answer]) => !answer.includes('tributary-writer'))).toEqual([]);
-  expect(hashFiles(lakeDir)).toEqual(before);
-  expect((await checkLake(lakeDir)).problems).toEqual([]);
-}, 900_000);
+test.skipIf(!isLongRun)(
+  'delta-rs and Polars read the table, and refuse to write to it in every way they have',
+  async ({ skip }) => {
+    const python = (await findPythonEngines()) ?? skip();
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const { table } = lakePaths(lakeDir);
+    const stream = createMemoryStream();
+    const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    stream.publish([1, 2, 3].map((age) => eventLine({ age })));
+    await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
+    await sealer.stop();
+    const compact = await startTestCompact(folder, stream);
+    stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
+    await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
+    await compact.stop();
+    const before = hashFiles(lakeDir);
+    const { reads, writes } = JSON.parse(execFileSync(python, ['-c', script, table], { encoding: 'utf8' })) as {
+      reads: Record<string, number>;
+      writes: Record<string, string>;
+    };
+    expect(reads).toEqual({ 'delta-rs': 5, Polars: 5 });
+    expect(Object.entries(writes).filter(([, answer]) => !answer.includes('tributary-writer'))).toEqual([]);
+    expect(hashFiles(lakeDir)).toEqual(before);
+    expect((await checkLake(lakeDir)).problems).toEqual([]);
+  },
+  900_000,
+);

@@ -28,7 +28,14 @@ const linkTtlSeconds = 3600;
 const clock = createClock(0);
 const query = 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
-const events: FixtureEvent[] = Array.from({ length: 200 }, (_, index) => ({ event_id: `event-${index}`, kind: 'custom_event', id_app: 7, event_time: time, available_at: time, custom_event_name: 'n' }));
+const events: FixtureEvent[] = Array.from({ length: 200 }, (_, index) => ({
+  event_id: `event-${index}`,
+  kind: 'custom_event',
+  id_app: 7,
+  event_time: time,
+  available_at: time,
+  custom_event_name: 'n',
+}));
 const otherMethods = ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'];
 
 /** Asks for a target byte for byte as it is, on a connection of its own; returns all that came back. */
@@ -52,7 +59,14 @@ describe(`links (seed ${seed})`, () => {
   const area = createExportArea(temporaryFolder());
   const options = { linkTtlSeconds, singleFileMaxBytes: 0, partMaxBytes: 1500 };
   const links: string[] = [];
-  const figures = { verifiedLinks: 0, requestedLinks: 0, acceptedLinks: 0, acceptedAfterTheEnd: 0, brokenByRotation: 0, linksAlive: 0 };
+  const figures = {
+    verifiedLinks: 0,
+    requestedLinks: 0,
+    acceptedLinks: 0,
+    acceptedAfterTheEnd: 0,
+    brokenByRotation: 0,
+    linksAlive: 0,
+  };
   let user: Credentials;
   let running: RunningArea;
   let keys: SigningKeys;
@@ -62,7 +76,11 @@ describe(`links (seed ${seed})`, () => {
   /** Orders an export; its links are then among those that were given out. */
   async function order(): Promise<void> {
     const data = await running.waitForEnd(user, await running.create(user, query));
-    links.push(...[...(data.files ?? []), ...(data.archive === undefined ? [] : [data.archive])].map(({ link }) => targetOf(link)));
+    links.push(
+      ...[...(data.files ?? []), ...(data.archive === undefined ? [] : [data.archive])].map(({ link }) =>
+        targetOf(link),
+      ),
+    );
   }
 
   beforeAll(async () => {
@@ -80,7 +98,9 @@ describe(`links (seed ${seed})`, () => {
         return links.at(-1)?.includes(`kid=${kid}`) === true;
       });
     }
-    await waitFor('the verifier has the new keys', () => links.every((link) => parseLink(keys, link, clock.nowMs(), findMark) !== undefined));
+    await waitFor('the verifier has the new keys', () =>
+      links.every((link) => parseLink(keys, link, clock.nowMs(), findMark) !== undefined),
+    );
   });
   afterAll(async () => {
     keys.close();
@@ -91,39 +111,49 @@ describe(`links (seed ${seed})`, () => {
       what: 'changed links, rotated keys and links after their end',
       wanted: `${verified.toLocaleString('en-US')} changed links: none accepted; refused at expiry + 1 s; a rotation breaks none`,
       figures,
-      reached: figures.verifiedLinks >= verified * 0.99 && figures.acceptedLinks + figures.acceptedAfterTheEnd + figures.brokenByRotation === 0,
+      reached:
+        figures.verifiedLinks >= verified * 0.99 &&
+        figures.acceptedLinks + figures.acceptedAfterTheEnd + figures.brokenByRotation === 0,
       seed,
       again: `make chaos PART=forged-links SEED=${seed}`,
     });
   });
 
   it('live on through rotations of the key, and lead to their files', async () => {
-    for (const link of links) if (statuses(await ask(running.port, link)).join() !== '200') figures.brokenByRotation += 1;
+    for (const link of links)
+      if (statuses(await ask(running.port, link)).join() !== '200') figures.brokenByRotation += 1;
     figures.linksAlive = links.length;
     expect(new Set(links.map((link) => /kid=(\w+)/.exec(link)?.[1])).size).toBe(rotations + 1);
     expect(figures.brokenByRotation).toBe(0);
   });
 
-  it(`are accepted by the verifier in none of ${verified} changed forms, whichever component is changed`, { timeout: 900_000 }, () => {
-    const given = new Set(links);
-    const tried = new Map<string, number>();
-    const check = ({ component, text }: ChangedLink): void => {
-      fc.pre(!given.has(text));
-      tried.set(component, (tried.get(component) ?? 0) + 1);
-      figures.verifiedLinks += 1;
-      if (parseLink(keys, text, clock.nowMs(), findMark) === undefined) return;
-      figures.acceptedLinks += 1;
-      throw new Error(`accepted, with its ${component} changed: ${text}`);
-    };
-    fc.assert(fc.property(changedLinks(links), check), { seed, numRuns: verified, endOnFailure: true });
-    expect(Math.min(...tried.values())).toBeGreaterThan(verified / 20);
-    expect(tried.size).toBe(8);
-  });
+  it(
+    `are accepted by the verifier in none of ${verified} changed forms, whichever component is changed`,
+    { timeout: 900_000 },
+    () => {
+      const given = new Set(links);
+      const tried = new Map<string, number>();
+      const check = ({ component, text }: ChangedLink): void => {
+        fc.pre(!given.has(text));
+        tried.set(component, (tried.get(component) ?? 0) + 1);
+        figures.verifiedLinks += 1;
+        if (parseLink(keys, text, clock.nowMs(), findMark) === undefined) return;
+        figures.acceptedLinks += 1;
+        throw new Error(`accepted, with its ${component} changed: ${text}`);
+      };
+      fc.assert(fc.property(changedLinks(links), check), { seed, numRuns: verified, endOnFailure: true });
+      expect(Math.min(...tried.values())).toBeGreaterThan(verified / 20);
+      expect(tried.size).toBe(8);
+    },
+  );
 
   it(`are accepted over HTTP in none of ${requested} changed forms`, { timeout: 900_000 }, async () => {
     // What stands behind white space is no part of the request's target.
     const isGiven = (text: string): boolean => links.includes(text.split(/[ \t\r\n]/)[0] ?? '');
-    const changed = fc.sample(changedLinks(links), { seed, numRuns: requested * 2 }).filter(({ text }) => !isGiven(text)).slice(0, requested);
+    const changed = fc
+      .sample(changedLinks(links), { seed, numRuns: requested * 2 })
+      .filter(({ text }) => !isGiven(text))
+      .slice(0, requested);
     expect(changed.length).toBe(requested);
     let next = 0;
     const client = async (): Promise<void> => {
@@ -139,7 +169,8 @@ describe(`links (seed ${seed})`, () => {
   });
 
   it('are good for no other method than GET and HEAD', async () => {
-    for (const method of otherMethods) expect(statuses(await ask(running.port, links[0] ?? '', method)).filter((status) => status < 400)).toEqual([]);
+    for (const method of otherMethods)
+      expect(statuses(await ask(running.port, links[0] ?? '', method)).filter((status) => status < 400)).toEqual([]);
     expect(statuses(await ask(running.port, links[0] ?? '', 'HEAD'))).toEqual([200]);
   });
 

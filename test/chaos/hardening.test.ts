@@ -1,5 +1,17 @@
 import { execFile, execFileSync } from 'node:child_process';
-import { accessSync, chownSync, constants, cpSync, existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+import {
+  accessSync,
+  chownSync,
+  constants,
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -15,15 +27,27 @@ import { runCommand, startTestService, type TestService } from '../helpers/servi
 import { waitFor } from '../helpers/wait.ts';
 
 /**
- * What a used service leaves on the disk, in its log and open to others. threats.md names the test of each threat; the last
- * test here sees to it that they are there.
+ * What a used service leaves on the disk, in its log and open to others. threats.md names the test of each threat; the
+ * last test here sees to it that they are there.
  */
 
 const random = createRandom(1);
 const repository = path.resolve(import.meta.dirname, '../..');
 const entry = path.join(repository, 'dist', 'main.js');
 /** Names that would lead elsewhere if a path were made of them. */
-const hostileNames = ['../../../tmp/escaped', '/etc/cron.d/x', '..', 'a/b\\c', '%2e%2e%2f', 'name=x/date=1970-01-01', "'); DROP TABLE events; --", '\u202etxt.exe', 'con', '$(touch /tmp/escaped)', '\n{"level":"fatal","msg":"forged"}\n'];
+const hostileNames = [
+  '../../../tmp/escaped',
+  '/etc/cron.d/x',
+  '..',
+  'a/b\\c',
+  '%2e%2e%2f',
+  'name=x/date=1970-01-01',
+  "'); DROP TABLE events; --",
+  '\u202etxt.exe',
+  'con',
+  '$(touch /tmp/escaped)',
+  '\n{"level":"fatal","msg":"forged"}\n',
+];
 
 /** Everything below a folder, with the folder itself. */
 function walk(folder: string): string[] {
@@ -43,28 +67,72 @@ describe('a used service', () => {
   let pids: number[] = [];
 
   const brokerFile = (): string => readFileSync(path.join(dataDir, 'nats', 'nats-server.conf'), 'utf8');
-  const natsPort = (): number => Number(/"natsUrl":"nats:\/\/[^"]*:(\d+)"/.exec(readFileSync(path.join(dataDir, 'run', `supervisor-${service.pid}.json`), 'utf8'))?.[1]);
+  const natsPort = (): number =>
+    Number(
+      /"natsUrl":"nats:\/\/[^"]*:(\d+)"/.exec(
+        readFileSync(path.join(dataDir, 'run', `supervisor-${service.pid}.json`), 'utf8'),
+      )?.[1],
+    );
 
   beforeAll(async () => {
     const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
     const second = await runCommand(['app', 'token', '1', '--data', dataDir]);
-    const user = (await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir])) as unknown as Credentials;
+    const user = (await runCommand([
+      'user',
+      'add',
+      'analyst',
+      '--account',
+      '1',
+      '--data',
+      dataDir,
+    ])) as unknown as Credentials;
     const [token, spare] = [String(app['token']), String(second['token'])];
     // Nothing is left out of the log: what must not be in it has to be kept out, not turned down.
-    service = await startTestService({ dataDir, settings: { TRIBUTARY_LOG_LEVEL: 'trace', TRIBUTARY_SEAL_AGE_MS: '1000', TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_QUOTA_IP: 'off' } });
-    canaries.push({ what: 'import token', text: token }, { what: 'second import token', text: spare }, { what: "user's secret", text: user.secret });
-    for (const password of [...brokerFile().matchAll(/password: "(\w+)"/g)].map(([, found]) => found ?? '')) canaries.push({ what: 'broker password', text: password, home: /^(nats\/nats-server\.conf|run\/supervisor-\d+\.json)$/ });
-    canaries.push({ what: 'key of the secrets', text: readFileSync(path.join(dataDir, 'keys', 'secrets.key'), 'utf8').trim(), home: /^keys\/secrets\.key$/ });
+    service = await startTestService({
+      dataDir,
+      settings: {
+        TRIBUTARY_LOG_LEVEL: 'trace',
+        TRIBUTARY_SEAL_AGE_MS: '1000',
+        TRIBUTARY_QUOTA_USER: 'off',
+        TRIBUTARY_QUOTA_IP: 'off',
+      },
+    });
+    canaries.push(
+      { what: 'import token', text: token },
+      { what: 'second import token', text: spare },
+      { what: "user's secret", text: user.secret },
+    );
+    for (const password of [...brokerFile().matchAll(/password: "(\w+)"/g)].map(([, found]) => found ?? ''))
+      canaries.push({
+        what: 'broker password',
+        text: password,
+        home: /^(nats\/nats-server\.conf|run\/supervisor-\d+\.json)$/,
+      });
+    canaries.push({
+      what: 'key of the secrets',
+      text: readFileSync(path.join(dataDir, 'keys', 'secrets.key'), 'utf8').trim(),
+      home: /^keys\/secrets\.key$/,
+    });
 
     const importUrl = `/v1/customEvent/?idApp=1`;
-    const post = (authorization: string, body: string): Promise<unknown> => send(port(service.s2s), importUrl, { method: 'POST', headers: { authorization }, body });
+    const post = (authorization: string, body: string): Promise<unknown> =>
+      send(port(service.s2s), importUrl, { method: 'POST', headers: { authorization }, body });
     for (const [index, name] of hostileNames.entries()) {
-      await post(index % 2 === 0 ? token : spare, JSON.stringify({ customUserId: name, customEventName: name, customEventParams: { [name]: name } }));
+      await post(
+        index % 2 === 0 ? token : spare,
+        JSON.stringify({ customUserId: name, customEventName: name, customEventParams: { [name]: name } }),
+      );
       await post(`wrong-${token}`, '{}');
-      await send(port(service.s2s), `/v1/customEvent/?idApp=1&token=${token}&authorization=${spare}`, { method: 'POST', headers: { authorization: token }, body: '{"bad' });
+      await send(port(service.s2s), `/v1/customEvent/?idApp=1&token=${token}&authorization=${spare}`, {
+        method: 'POST',
+        headers: { authorization: token },
+        body: '{"bad',
+      });
     }
     await waitFor('the lake has every event', async () => (await countLake(dataDir)).length === hostileNames.length);
-    await waitFor('they are sealed', () => walk(path.join(dataDir, 'lake')).some((file) => /kind=custom_event\/date=[\d-]+\/[^/]+\.parquet$/.test(file)));
+    await waitFor('they are sealed', () =>
+      walk(path.join(dataDir, 'lake')).some((file) => /kind=custom_event\/date=[\d-]+\/[^/]+\.parquet$/.test(file)),
+    );
 
     const client = createExportClient(service, user);
     const query = `event=customEvents&selectors=eventName,customUserId&dateFrom=1970-01-01&timezone=UTC&dateTo=${new Date().toISOString().slice(0, 10)}`;
@@ -72,11 +140,24 @@ describe('a used service', () => {
     const signature = /signature=(\w+)/.exec(link)?.[1] ?? '';
     canaries.push({ what: "link's signature", text: signature });
     await runCommand(['key', 'rotate', '--data', dataDir]);
-    for (const [, secret = ''] of readFileSync(path.join(dataDir, 'keys', 'links.json'), 'utf8').matchAll(/"secret":"(\w{64})"/g)) canaries.push({ what: 'link key', text: secret, home: /^keys\/links\.json$/ });
-    for (const target of [link, `${link}0`, link.replace('/files/1/', '/files/%00/'), `/api/report/v1/file/get.json?idReportFile=1&secret=${user.secret}`, `/%?signature=${signature}`]) {
+    for (const [, secret = ''] of readFileSync(path.join(dataDir, 'keys', 'links.json'), 'utf8').matchAll(
+      /"secret":"(\w{64})"/g,
+    ))
+      canaries.push({ what: 'link key', text: secret, home: /^keys\/links\.json$/ });
+    for (const target of [
+      link,
+      `${link}0`,
+      link.replace('/files/1/', '/files/%00/'),
+      `/api/report/v1/file/get.json?idReportFile=1&secret=${user.secret}`,
+      `/%?signature=${signature}`,
+    ]) {
       for (const authorization of [basic(user), `Basic ${user.secret}`, `AuthHMAC 1:${user.secret}`, token]) {
         await send(port(service.api), target, { headers: { authorization } });
-        await send(port(service.api), '/api/raw/v1/export/create.json', { method: 'POST', headers: { authorization }, body: `event=${signature}&selectors=${user.secret}` });
+        await send(port(service.api), '/api/raw/v1/export/create.json', {
+          method: 'POST',
+          headers: { authorization },
+          body: `event=${signature}&selectors=${user.secret}`,
+        });
       }
     }
     // The Authorization header of Basic is the secret in another spelling.
@@ -85,8 +166,23 @@ describe('a used service', () => {
       await service.kill9(role, random);
       await waitFor(`${role} is back`, () => service.processes().some((process) => process.role === role));
     }
-    await waitFor('events are taken again', async () => (await send(port(service.s2s), importUrl, { method: 'POST', headers: { authorization: token }, body: '{"customUserId":"u","customEventName":"after"}' }).catch(() => undefined))?.status === 200);
-    for (const [, password = ''] of brokerFile().matchAll(/password: "(\w+)"/g)) canaries.push({ what: 'broker password', text: password, home: /^(nats\/nats-server\.conf|run\/supervisor-\d+\.json)$/ });
+    await waitFor(
+      'events are taken again',
+      async () =>
+        (
+          await send(port(service.s2s), importUrl, {
+            method: 'POST',
+            headers: { authorization: token },
+            body: '{"customUserId":"u","customEventName":"after"}',
+          }).catch(() => undefined)
+        )?.status === 200,
+    );
+    for (const [, password = ''] of brokerFile().matchAll(/password: "(\w+)"/g))
+      canaries.push({
+        what: 'broker password',
+        text: password,
+        home: /^(nats\/nats-server\.conf|run\/supervisor-\d+\.json)$/,
+      });
     pids = service.processes().map(({ pid }) => pid);
   }, 120_000);
   afterAll(() => service.destroy());
@@ -96,7 +192,9 @@ describe('a used service', () => {
       // A temporary may be gone since it was listed.
       const stat = lstatSync(name, { throwIfNoEntry: false });
       const mode = (stat?.mode ?? 0) & 0o777;
-      return (mode & 0o077) === 0 && (stat?.isDirectory() === true || (mode & 0o111) === 0) ? [] : [`${path.relative(dataDir, name)} ${mode.toString(8)}`];
+      return (mode & 0o077) === 0 && (stat?.isDirectory() === true || (mode & 0o111) === 0)
+        ? []
+        : [`${path.relative(dataDir, name)} ${mode.toString(8)}`];
     });
     expect(open).toEqual([]);
   });
@@ -104,7 +202,10 @@ describe('a used service', () => {
   it('has put no file where the name of an event, a user or a parameter says', () => {
     const names = walk(dataDir).map((name) => path.relative(dataDir, name));
     expect(names.filter((name) => /escaped|cron|DROP|exe$|con$|[^\w.=$/%-]/.test(name))).toEqual([]);
-    for (const name of names.filter((one) => one.startsWith('lake/events/') && one.endsWith('.parquet'))) expect(name).toMatch(/^lake\/events\/(kind=(registration|login|custom_event)\/date=\d{4}-\d\d-\d\d|_young|_delta_log|empty)?\/?[\w.-]+\.parquet$/);
+    for (const name of names.filter((one) => one.startsWith('lake/events/') && one.endsWith('.parquet')))
+      expect(name).toMatch(
+        /^lake\/events\/(kind=(registration|login|custom_event)\/date=\d{4}-\d\d-\d\d|_young|_delta_log|empty)?\/?[\w.-]+\.parquet$/,
+      );
     expect(existsSync('/tmp/escaped')).toBe(false);
   });
 
@@ -116,23 +217,44 @@ describe('a used service', () => {
 
   it('has its broker on loopback only, for nobody without its credentials', async () => {
     const nats = service.processes().find(({ role }) => role === 'nats-server')?.pid ?? 0;
-    const sockets = new Set(readdirSync(`/proc/${nats}/fd`).flatMap((fd) => /socket:\[(\d+)\]/.exec(readlinkOf(`/proc/${nats}/fd/${fd}`))?.[1] ?? []));
-    const listening = ['tcp', 'tcp6'].flatMap((family) => readFileSync(`/proc/net/${family}`, 'utf8').split('\n').slice(1).map((line) => line.trim().split(/\s+/)).filter((columns) => columns[3] === '0A' && sockets.has(columns[9] ?? '')));
+    const sockets = new Set(
+      readdirSync(`/proc/${nats}/fd`).flatMap(
+        (fd) => /socket:\[(\d+)\]/.exec(readlinkOf(`/proc/${nats}/fd/${fd}`))?.[1] ?? [],
+      ),
+    );
+    const listening = ['tcp', 'tcp6'].flatMap((family) =>
+      readFileSync(`/proc/net/${family}`, 'utf8')
+        .split('\n')
+        .slice(1)
+        .map((line) => line.trim().split(/\s+/))
+        .filter((columns) => columns[3] === '0A' && sockets.has(columns[9] ?? '')),
+    );
     // 127.0.0.1, as the kernel writes it on this machine; the client port, and no monitor beside it.
     expect(listening.map((columns) => columns[1]?.split(':')[0])).toEqual(['0100007F']);
     const url = `nats://127.0.0.1:${natsPort()}`;
-    for (const signIn of [{}, { user: 'tributary', password: 'wrong' }, { user: 'system', password: '' }, { user: 'system', password: 'wrong' }]) {
-      await expect(openConnection({ url, ...signIn, name: 'stranger', logger: silentLogger })).rejects.toMatchObject({ code: 'broker_away' });
+    for (const signIn of [
+      {},
+      { user: 'tributary', password: 'wrong' },
+      { user: 'system', password: '' },
+      { user: 'system', password: 'wrong' },
+    ]) {
+      await expect(openConnection({ url, ...signIn, name: 'stranger', logger: silentLogger })).rejects.toMatchObject({
+        code: 'broker_away',
+      });
     }
   });
 
   it('has no secret in its log or in any file but its own home, while it runs and after it has stopped', async () => {
     const search = (): string[] =>
-      [...walk(dataDir), `${dataDir}.log`].filter((name) => lstatSync(name, { throwIfNoEntry: false })?.isFile() === true).flatMap((name) => {
-        const bytes = readFileSync(name);
-        const relative = path.relative(dataDir, name);
-        return canaries.filter(({ text, home }) => bytes.includes(text) && home?.test(relative) !== true).map(({ what }) => `${what} in ${relative}`);
-      });
+      [...walk(dataDir), `${dataDir}.log`]
+        .filter((name) => lstatSync(name, { throwIfNoEntry: false })?.isFile() === true)
+        .flatMap((name) => {
+          const bytes = readFileSync(name);
+          const relative = path.relative(dataDir, name);
+          return canaries
+            .filter(({ text, home }) => bytes.includes(text) && home?.test(relative) !== true)
+            .map(({ what }) => `${what} in ${relative}`);
+        });
     expect(canaries.length).toBeGreaterThan(8);
     expect(canaries.filter(({ text }) => text.length < 32)).toEqual([]);
     expect(search()).toEqual([]);
@@ -142,9 +264,14 @@ describe('a used service', () => {
   });
 
   it('has a log in which each line is its own, whatever clients have sent', () => {
-    const lines = readFileSync(`${dataDir}.log`, 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line) as { level: string; msg: string; time: string });
+    const lines = readFileSync(`${dataDir}.log`, 'utf8')
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { level: string; msg: string; time: string });
     expect(lines.length).toBeGreaterThan(50);
-    expect(lines.filter(({ msg, level, time }) => msg === 'forged' || level === 'fatal' || time === undefined)).toEqual([]);
+    expect(lines.filter(({ msg, level, time }) => msg === 'forged' || level === 'fatal' || time === undefined)).toEqual(
+      [],
+    );
     expect(new Set(lines.map(({ level }) => level))).toContain('warn');
   });
 });
@@ -169,26 +296,40 @@ describe('an ordinary user', () => {
     for (const name of walk(home)) chownSync(name, nobody, nobody);
     const who = { uid: nobody, gid: nobody, cwd: home };
     try {
-      execFileSync(process.execPath, ['-e', 'require("node:fs").accessSync(process.argv[1])', entry], { ...who, stdio: 'ignore' });
+      execFileSync(process.execPath, ['-e', 'require("node:fs").accessSync(process.argv[1])', entry], {
+        ...who,
+        stdio: 'ignore',
+      });
       accessSync(entry, constants.R_OK);
     } catch {
       context.skip(`an ordinary user cannot read ${repository}`);
     }
-    const environment = { PATH: process.env['PATH'], HOME: home, TMPDIR: home, TRIBUTARY_CACHE_DIR: path.join(home, 'cache') };
-    const { stdout } = await promisify(execFile)(process.execPath, [entry, 'demo', '--count', '100', '--seed', '1'], { ...who, env: environment });
+    const environment = {
+      PATH: process.env['PATH'],
+      HOME: home,
+      TMPDIR: home,
+      TRIBUTARY_CACHE_DIR: path.join(home, 'cache'),
+    };
+    const { stdout } = await promisify(execFile)(process.execPath, [entry, 'demo', '--count', '100', '--seed', '1'], {
+      ...who,
+      env: environment,
+    });
     expect(stdout).toMatch(/\b100\b/);
   }, 120_000);
 });
 
 describe('threats.md', () => {
-  const rows = readFileSync(path.join(import.meta.dirname, 'threats.md'), 'utf8').split('\n').filter((line) => line.startsWith('| ') && !line.startsWith('| threat') && !line.startsWith('|--'));
+  const rows = readFileSync(path.join(import.meta.dirname, 'threats.md'), 'utf8')
+    .split('\n')
+    .filter((line) => line.startsWith('| ') && !line.startsWith('| threat') && !line.startsWith('|--'));
 
   it.each(rows)('names a test that is there: %s', (row) => {
     const [, threat = '', cell = ''] = row.split(/ ?\| ?/);
     const named = [...cell.matchAll(/`([^`]+)`: ([^;|]+)/g)];
     expect(threat).not.toBe('');
     expect(named.length, 'the row names no test').toBeGreaterThan(0);
-    for (const [, file = '', words = ''] of named) expect(readFileSync(path.join(repository, 'test', file), 'utf8'), file).toContain(words.trim());
+    for (const [, file = '', words = ''] of named)
+      expect(readFileSync(path.join(repository, 'test', file), 'utf8'), file).toContain(words.trim());
   });
 
   it('has all of them', () => {

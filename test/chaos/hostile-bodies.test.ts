@@ -55,18 +55,37 @@ const userIds = ['customUserId', 'customPlatformUserId'];
 /** The row that an accepted event has to be in the lake. */
 function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
   const { kind } = getMethod(method);
-  const row: Row = { kind, id_app: BigInt(testApps[platform]), connection_type: 0, bluetooth_enabled: 0, ...platformDefaults[platform] };
+  const row: Row = {
+    kind,
+    id_app: BigInt(testApps[platform]),
+    connection_type: 0,
+    bluetooth_enabled: 0,
+    ...platformDefaults[platform],
+  };
   for (const { name, kinds, schema } of eventFields) {
     const value = kinds.includes(kind) && Object.hasOwn(event, name) ? event[name] : undefined;
     if (name === 'eventTimestamp') row['event_time'] = value === undefined ? undefined : Number(value);
-    else row[schema['x-column']] = value === undefined || (value === '' && userIds.includes(name)) ? (row[schema['x-column']] ?? null) : lakeValue(schema['x-column-type'], value);
+    else
+      row[schema['x-column']] =
+        value === undefined || (value === '' && userIds.includes(name))
+          ? (row[schema['x-column']] ?? null)
+          : lakeValue(schema['x-column-type'], value);
   }
   return row;
 }
 
-/** The lake's columns, with nothing lost on their way here: DuckDB's driver takes U+FEFF from the start of a text, so that none may start with it. */
+/**
+ * The lake's columns, with nothing lost on their way here: DuckDB's driver takes U+FEFF from the start of a text, so
+ * that none may start with it.
+ */
 const exactColumns = `* REPLACE (${[
-  ...eventFields.flatMap(({ schema: { 'x-column': column, 'x-column-type': type } }) => (type === 'VARCHAR' ? `'=' || ${column} AS ${column}` : type.startsWith('MAP') ? `to_json(${column})::VARCHAR AS ${column}` : [])),
+  ...eventFields.flatMap(({ schema: { 'x-column': column, 'x-column-type': type } }) =>
+    type === 'VARCHAR'
+      ? `'=' || ${column} AS ${column}`
+      : type.startsWith('MAP')
+        ? `to_json(${column})::VARCHAR AS ${column}`
+        : [],
+  ),
   'hwid::VARCHAR AS hwid',
   'epoch(event_time) AS event_time',
 ].join(', ')})`;
@@ -78,7 +97,11 @@ function actualRow(row: Row, expected: Row): Row {
     const { 'x-column': column, 'x-column-type': type } = schema;
     const value = row[column];
     if (name === 'eventTimestamp') actual[column] = expected['event_time'] === undefined ? undefined : Number(value);
-    else if (type.startsWith('MAP')) actual[column] = value === null ? null : Object.entries(JSON.parse(value as string) as object).toSorted(([a], [b]) => (a < b ? -1 : 1));
+    else if (type.startsWith('MAP'))
+      actual[column] =
+        value === null
+          ? null
+          : Object.entries(JSON.parse(value as string) as object).toSorted(([a], [b]) => (a < b ? -1 : 1));
     else if (type === 'VARCHAR') actual[column] = value === null ? null : (value as string).slice(1);
     else actual[column] = typeof value === 'bigint' ? value.toString() : value;
   }
@@ -90,8 +113,16 @@ function placeOf(eventId: string): string {
   return requestKeyOf(eventId) + eventId.slice(-2);
 }
 
-/** Sends a body under a key of its own; gives the rows that have to be in the lake for it, by the identity in the event id. */
-async function send(service: TestIngest, agent: Agent, generated: GeneratedBody, key: string): Promise<Map<string, Row>> {
+/**
+ * Sends a body under a key of its own; gives the rows that have to be in the lake for it, by the identity in the event
+ * id.
+ */
+async function send(
+  service: TestIngest,
+  agent: Agent,
+  generated: GeneratedBody,
+  key: string,
+): Promise<Map<string, Row>> {
   const { platform, method, bytes, mustPass } = generated;
   const answer = await sendRaw(service.ingest.port, {
     verb: 'POST',
@@ -103,10 +134,18 @@ async function send(service: TestIngest, agent: Agent, generated: GeneratedBody,
   figures.requests += 1;
   if (answer.status >= 500) figures.answersOf500 += 1;
   if (answer.status === 400 && !mustPass) return new Map();
-  if (answer.status !== 200) throw new Error(`${answer.status} ${String(answer.headers['x-error-detail'])} for ${method} of ${platform}: ${bytes.toString().slice(0, 2000)}`);
+  if (answer.status !== 200)
+    throw new Error(
+      `${answer.status} ${String(answer.headers['x-error-detail'])} for ${method} of ${platform}: ${bytes.toString().slice(0, 2000)}`,
+    );
   const value = JSON.parse(bytes.toString()) as Row | Row[];
   const ids = keyedEventIds({ idApp: testApps[platform], key, method, given: [''] });
-  return new Map((Array.isArray(value) ? value : [value]).map((event, index) => [getMethod(method).batch ? placeOf(ids(index)) : requestKeyOf(ids(index)), expectedRow(generated, event)]));
+  return new Map(
+    (Array.isArray(value) ? value : [value]).map((event, index) => [
+      getMethod(method).batch ? placeOf(ids(index)) : requestKeyOf(ids(index)),
+      expectedRow(generated, event),
+    ]),
+  );
 }
 
 const figures = { requests: 0, acceptedEvents: 0, answersOf500: 0, wrongRows: 0 };
@@ -124,39 +163,50 @@ afterAll(() => {
 });
 
 describe('any body', () => {
-  it.each(Array.from({ length: rounds }, (_, round) => seed + round))('is taken whole into the lake or refused without a trace, never with a 500 (seed %i)', { timeout: 600_000 }, async (roundSeed) => {
-    const folder = testFolder();
-    const service = await startTestIngest(folder);
-    const compact = await startTestCompact(folder, await openReader(await service.nats.connect()), { flushAgeMs: 500 });
-    const agent = new Agent({ keepAlive: true, maxSockets: 20 });
-    const accepted = new Map<string, Row>();
-    let sent = 0;
-
-    try {
-      const property = fc.asyncProperty(fc.array(generatedBody, { minLength: bodiesAtOnce, maxLength: bodiesAtOnce }), async (some) => {
-        const rows = await Promise.all(some.map((body) => send(service, agent, body, `key-${(sent += 1)}`)));
-        for (const [id, row] of rows.flatMap((map) => [...map])) accepted.set(id, row);
+  it.each(Array.from({ length: rounds }, (_, round) => seed + round))(
+    'is taken whole into the lake or refused without a trace, never with a 500 (seed %i)',
+    { timeout: 600_000 },
+    async (roundSeed) => {
+      const folder = testFolder();
+      const service = await startTestIngest(folder);
+      const compact = await startTestCompact(folder, await openReader(await service.nats.connect()), {
+        flushAgeMs: 500,
       });
-      await fc.assert(property, { seed: roundSeed, numRuns: roundBodies / bodiesAtOnce, endOnFailure: true });
+      const agent = new Agent({ keepAlive: true, maxSockets: 20 });
+      const accepted = new Map<string, Row>();
+      let sent = 0;
 
-      const stored = async (): Promise<number> => (await readSnapshot(`${folder}/lake/events`)).lake?.totals.stored ?? 0;
-      await waitFor('the lake has what was accepted', async () => (await stored()) >= accepted.size, 60_000);
-      const rows = (await readRows(folder, exactColumns)) as Row[];
-      figures.acceptedEvents += accepted.size;
-      figures.wrongRows += Math.abs(rows.length - accepted.size);
-      expect(rows.length).toBe(accepted.size);
-      for (const row of rows) {
-        const expected = accepted.get(requestKeyOf(String(row['event_id']))) ?? accepted.get(placeOf(String(row['event_id']))) ?? {};
-        const { id_app: idApp, ...actual } = actualRow(row, expected);
-        if (isDeepStrictEqual({ ...actual, id_app: idApp }, expected)) continue;
-        figures.wrongRows += 1;
-        // says what differs; slower, and not for millions of rows
-        expect({ ...actual, id_app: idApp }).toEqual(expected);
+      try {
+        const property = fc.asyncProperty(
+          fc.array(generatedBody, { minLength: bodiesAtOnce, maxLength: bodiesAtOnce }),
+          async (some) => {
+            const rows = await Promise.all(some.map((body) => send(service, agent, body, `key-${(sent += 1)}`)));
+            for (const [id, row] of rows.flatMap((map) => [...map])) accepted.set(id, row);
+          },
+        );
+        await fc.assert(property, { seed: roundSeed, numRuns: roundBodies / bodiesAtOnce, endOnFailure: true });
+
+        const stored = async (): Promise<number> =>
+          (await readSnapshot(`${folder}/lake/events`)).lake?.totals.stored ?? 0;
+        await waitFor('the lake has what was accepted', async () => (await stored()) >= accepted.size, 60_000);
+        const rows = (await readRows(folder, exactColumns)) as Row[];
+        figures.acceptedEvents += accepted.size;
+        figures.wrongRows += Math.abs(rows.length - accepted.size);
+        expect(rows.length).toBe(accepted.size);
+        for (const row of rows) {
+          const expected =
+            accepted.get(requestKeyOf(String(row['event_id']))) ?? accepted.get(placeOf(String(row['event_id']))) ?? {};
+          const { id_app: idApp, ...actual } = actualRow(row, expected);
+          if (isDeepStrictEqual({ ...actual, id_app: idApp }, expected)) continue;
+          figures.wrongRows += 1;
+          // says what differs; slower, and not for millions of rows
+          expect({ ...actual, id_app: idApp }).toEqual(expected);
+        }
+      } finally {
+        agent.destroy();
+        await compact.stop();
+        await service.stop();
       }
-    } finally {
-      agent.destroy();
-      await compact.stop();
-      await service.stop();
-    }
-  });
+    },
+  );
 });

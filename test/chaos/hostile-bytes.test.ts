@@ -15,7 +15,15 @@ const atOnce = 25;
 /** Talks of one event each time, so that what is stored can be told from what may not be. */
 const roundTalks = 500;
 
-const figures = { rawConnections: 0, answers: 0, answersOf500: 0, acceptedEvents: 0, storedThoughRefused: 0, smuggledEvents: 0, unansweredRequests: 0 };
+const figures = {
+  rawConnections: 0,
+  answers: 0,
+  answersOf500: 0,
+  acceptedEvents: 0,
+  storedThoughRefused: 0,
+  smuggledEvents: 0,
+  unansweredRequests: 0,
+};
 
 /** Sends bytes on a connection of its own and ends it; returns all that came back. */
 function talk(port: number, text: string): Promise<string> {
@@ -39,7 +47,9 @@ function eventOf(customUserId: string): string {
 }
 
 function statusesOf(answer: string): number[] {
-  return [...answer.matchAll(/HTTP\/1\.1 (\d{3})/g)].map(([, status]) => Number(status)).filter((status) => status !== 100);
+  return [...answer.matchAll(/HTTP\/1\.1 (\d{3})/g)]
+    .map(([, status]) => Number(status))
+    .filter((status) => status !== 100);
 }
 
 describe(`bytes that are no good request (seed ${seed})`, () => {
@@ -49,8 +59,12 @@ describe(`bytes that are no good request (seed ${seed})`, () => {
   let sent = 0;
 
   beforeAll(async () => {
-    service = await startTestIngest(folder, { limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 200 } });
-    exporter = await createExportArea(temporaryFolder()).start({ limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 200 } });
+    service = await startTestIngest(folder, {
+      limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 200 },
+    });
+    exporter = await createExportArea(temporaryFolder()).start({
+      limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 200 },
+    });
   });
   afterAll(async () => {
     await exporter.stop();
@@ -60,7 +74,9 @@ describe(`bytes that are no good request (seed ${seed})`, () => {
       what: 'bytes that are no good request, on raw sockets: two lengths, odd chunks and heads, halves, rubbish',
       wanted: `${connections.toLocaleString('en-US')} connections: 0 answers of 500 while healthy, 0 crashes, 0 stored of what was refused or smuggled`,
       figures,
-      reached: figures.rawConnections >= connections && figures.answersOf500 + figures.storedThoughRefused + figures.smuggledEvents === 0,
+      reached:
+        figures.rawConnections >= connections &&
+        figures.answersOf500 + figures.storedThoughRefused + figures.smuggledEvents === 0,
       seed,
       again: `make chaos PART=hostile-bytes SEED=${seed}`,
     });
@@ -80,29 +96,44 @@ describe(`bytes that are no good request (seed ${seed})`, () => {
     return toImport === '' || statusesOf(toImport).includes(200);
   }
 
-  it('gets no answer of 500 from either area, and stores nothing that was not answered with 200', { timeout: 900_000 }, async () => {
-    for (let round = 0; figures.rawConnections < connections; round += 1) {
-      // Each talk has an event of its own; its sort and its place in the bytes come from the seed.
-      const made = fc.sample(fc.nat(), { seed: seed + round, numRuns: roundTalks }).map((number) => {
-        const id = idOf((sent += 1));
-        const target = { path: `/v1/login/?idApp=${testApps.web}`, authorization: service.tokens.web, body: eventOf(id), smuggled: eventOf(`smuggled-${idOf(sent)}`) };
-        return { id, talk: fc.sample(rawTalks(target), { seed: number, numRuns: 1 })[0] ?? { kind: 'none', text: '' } };
-      });
-      const mayBeStored = new Set<string>();
-      let next = 0;
-      const client = async (): Promise<void> => {
-        for (let one = made[next++]; one !== undefined; one = made[next++]) if (await sendBoth(one.talk)) mayBeStored.add(one.id);
-      };
-      await Promise.all(Array.from({ length: atOnce }, client));
-      const stored = (await service.newLines()).map((line) => String(line['custom_user_id']));
-      figures.acceptedEvents += stored.length;
-      figures.smuggledEvents += stored.filter((id) => id.startsWith('smuggled-')).length;
-      // A byte changed inside the id itself gives an id that nobody knows: it was answered like any other event.
-      figures.storedThoughRefused += stored.filter((id) => made.some((one) => one.id === id) && !mayBeStored.has(id)).length;
-      expect([figures.smuggledEvents, figures.storedThoughRefused]).toEqual([0, 0]);
-    }
-    expect(figures.acceptedEvents).toBeGreaterThan(0);
-  });
+  it(
+    'gets no answer of 500 from either area, and stores nothing that was not answered with 200',
+    { timeout: 900_000 },
+    async () => {
+      for (let round = 0; figures.rawConnections < connections; round += 1) {
+        // Each talk has an event of its own; its sort and its place in the bytes come from the seed.
+        const made = fc.sample(fc.nat(), { seed: seed + round, numRuns: roundTalks }).map((number) => {
+          const id = idOf((sent += 1));
+          const target = {
+            path: `/v1/login/?idApp=${testApps.web}`,
+            authorization: service.tokens.web,
+            body: eventOf(id),
+            smuggled: eventOf(`smuggled-${idOf(sent)}`),
+          };
+          return {
+            id,
+            talk: fc.sample(rawTalks(target), { seed: number, numRuns: 1 })[0] ?? { kind: 'none', text: '' },
+          };
+        });
+        const mayBeStored = new Set<string>();
+        let next = 0;
+        const client = async (): Promise<void> => {
+          for (let one = made[next++]; one !== undefined; one = made[next++])
+            if (await sendBoth(one.talk)) mayBeStored.add(one.id);
+        };
+        await Promise.all(Array.from({ length: atOnce }, client));
+        const stored = (await service.newLines()).map((line) => String(line['custom_user_id']));
+        figures.acceptedEvents += stored.length;
+        figures.smuggledEvents += stored.filter((id) => id.startsWith('smuggled-')).length;
+        // A byte changed inside the id itself gives an id that nobody knows: it was answered like any other event.
+        figures.storedThoughRefused += stored.filter(
+          (id) => made.some((one) => one.id === id) && !mayBeStored.has(id),
+        ).length;
+        expect([figures.smuggledEvents, figures.storedThoughRefused]).toEqual([0, 0]);
+      }
+      expect(figures.acceptedEvents).toBeGreaterThan(0);
+    },
+  );
 
   it('leaves both areas as they were: the next good request is answered', async () => {
     expect(await service.post('web', 'login', { customUserId: 'good' })).toMatchObject({ status: 200 });

@@ -26,7 +26,8 @@ const crowdMs = chaosFigure('TRIBUTARY_TEST_HOSTILE_SECONDS', { short: 2, long: 
 const again = `make chaos PART=hostile-clients SEED=${seed}`;
 const mebibyte = 1024 * 1024;
 const exportEvents = chaosFigure('TRIBUTARY_TEST_HOSTILE_EVENTS', { short: 3000, long: 40_000 });
-const query = 'event=customEvents&selectors=eventId,eventName,customUserId,lvid,params.name,params.value,dtEvent&dateFrom=1970-01-01&timezone=UTC';
+const query =
+  'event=customEvents&selectors=eventId,eventName,customUserId,lvid,params.name,params.value,dtEvent&dateFrom=1970-01-01&timezone=UTC';
 
 interface Started {
   readonly service: TestService;
@@ -38,8 +39,19 @@ interface Started {
 async function start(): Promise<Started> {
   const dataDir = path.join(testFolder(), 'data');
   const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const user = (await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir])) as unknown as Credentials;
-  const service = await startTestService({ dataDir, settings: { TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_QUOTA_IP: 'off' } });
+  const user = (await runCommand([
+    'user',
+    'add',
+    'analyst',
+    '--account',
+    '1',
+    '--data',
+    dataDir,
+  ])) as unknown as Credentials;
+  const service = await startTestService({
+    dataDir,
+    settings: { TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_QUOTA_IP: 'off' },
+  });
   onTestFinished(() => service.destroy());
   return { service, token: String(token), user, ledger: createLedger('good') };
 }
@@ -52,7 +64,9 @@ interface Meeting {
   readonly apiNotAnswered: string[];
 }
 
-/** Good clients: some that send events over kept connections, and one that asks the export area on a new one each time. */
+/**
+ * Good clients: some that send events over kept connections, and one that asks the export area on a new one each time.
+ */
 function startGoodClients({ service, token, ledger }: Started): { readonly meeting: Meeting; stop(): Promise<void> } {
   const meeting: Meeting = { answers: [], notAnswered: [], apiAnswers: 0, apiNotAnswered: [] };
   const load: Load = startLoad(ledger, {
@@ -68,8 +82,12 @@ function startGoodClients({ service, token, ledger }: Started): { readonly meeti
   const stopping = new AbortController();
   const ask = async (): Promise<void> => {
     while (!stopping.signal.aborted) {
-      const response = await fetch(`${service.api}/healthz`, { headers: { connection: 'close' }, signal: AbortSignal.timeout(10_000) }).catch((error: Error) => error);
-      if (response instanceof Error || response.status !== 200) meeting.apiNotAnswered.push(String(response instanceof Error ? response.cause : response.status));
+      const response = await fetch(`${service.api}/healthz`, {
+        headers: { connection: 'close' },
+        signal: AbortSignal.timeout(10_000),
+      }).catch((error: Error) => error);
+      if (response instanceof Error || response.status !== 200)
+        meeting.apiNotAnswered.push(String(response instanceof Error ? response.cause : response.status));
       else meeting.apiAnswers += 1;
     }
   };
@@ -84,111 +102,173 @@ function startGoodClients({ service, token, ledger }: Started): { readonly meeti
 }
 
 function residentOf(service: TestService, roles: readonly ProcessRole[]): number {
-  return service.processes().filter(({ role }) => roles.includes(role)).reduce((sum, { pid }) => sum + readResidentBytes(pid), 0);
+  return service
+    .processes()
+    .filter(({ role }) => roles.includes(role))
+    .reduce((sum, { pid }) => sum + readResidentBytes(pid), 0);
 }
 
 const listening = ['supervisor', 'ingest', 'export'] as const satisfies readonly ProcessRole[];
 
 describe(`hostile clients (seed ${seed})`, () => {
-  it(`${each * 20} of them, slow, silent, half-open, flooding, never reading, keep no good client from its answer`, { timeout: crowdMs + 180_000 }, async () => {
-    const started = await start();
-    const { service, token, user, ledger } = started;
-    await sendLoad(ledger, exportEvents, { s2s: () => service.s2s, idApp: 1, token, random, clients: 8, batchShare: 1 });
-    await waitFor('the lake has every event', async () => (await countLake(service.dataDir)).length === exportEvents, 60_000);
-    const client = createExportClient(service, user);
-    const { files } = await client.waitForEnd((await client.create(`${query}&dateTo=${new Date().toISOString().slice(0, 10)}`)) ?? '');
-    const pids = service.processes().map(({ pid }) => pid);
+  it(
+    `${each * 20} of them, slow, silent, half-open, flooding, never reading, keep no good client from its answer`,
+    { timeout: crowdMs + 180_000 },
+    async () => {
+      const started = await start();
+      const { service, token, user, ledger } = started;
+      await sendLoad(ledger, exportEvents, {
+        s2s: () => service.s2s,
+        idApp: 1,
+        token,
+        random,
+        clients: 8,
+        batchShare: 1,
+      });
+      await waitFor(
+        'the lake has every event',
+        async () => (await countLake(service.dataDir)).length === exportEvents,
+        60_000,
+      );
+      const client = createExportClient(service, user);
+      const { files } = await client.waitForEnd(
+        (await client.create(`${query}&dateTo=${new Date().toISOString().slice(0, 10)}`)) ?? '',
+      );
+      const pids = service.processes().map(({ pid }) => pid);
 
-    const good = startGoodClients(started);
-    const memoryBefore = residentOf(service, listening);
-    const [s2sPort, apiPort] = [Number(new URL(service.s2s).port), Number(new URL(service.api).port)];
-    const crowd = startHostileCrowd({ s2sPort, apiPort, importPath: '/v1/login/?idApp=1', token, link: targetOf(files?.[0]?.link ?? '') }, each, random);
-    onTestFinished(() => crowd.stop());
-    let memoryPeak = memoryBefore;
-    const begunMs = performance.now();
-    await waitFor('the crowd has been there long enough', () => {
-      memoryPeak = Math.max(memoryPeak, residentOf(service, listening));
-      return performance.now() - begunMs >= crowdMs && good.meeting.answers.length > 50 && good.meeting.apiAnswers > 10;
-    }, crowdMs + 60_000);
-    await good.stop();
-    crowd.stop();
+      const good = startGoodClients(started);
+      const memoryBefore = residentOf(service, listening);
+      const [s2sPort, apiPort] = [Number(new URL(service.s2s).port), Number(new URL(service.api).port)];
+      const crowd = startHostileCrowd(
+        { s2sPort, apiPort, importPath: '/v1/login/?idApp=1', token, link: targetOf(files?.[0]?.link ?? '') },
+        each,
+        random,
+      );
+      onTestFinished(() => crowd.stop());
+      let memoryPeak = memoryBefore;
+      const begunMs = performance.now();
+      await waitFor(
+        'the crowd has been there long enough',
+        () => {
+          memoryPeak = Math.max(memoryPeak, residentOf(service, listening));
+          return (
+            performance.now() - begunMs >= crowdMs && good.meeting.answers.length > 50 && good.meeting.apiAnswers > 10
+          );
+        },
+        crowdMs + 60_000,
+      );
+      await good.stop();
+      crowd.stop();
 
-    const { meeting } = good;
-    const sorted = meeting.answers.toSorted((a, b) => a - b);
-    await waitUntilWorkedOff(service);
-    const restarts = pids.filter((pid) => !service.processes().some((process) => process.pid === pid)).length;
-    await service.stop();
-    await balanceAccounts(service.dataDir, [ledger]);
-    const told = meeting.notAnswered.filter((text) => text.startsWith('500 {"error":"Internal Server Error"}'));
-    const notAnswered = [...meeting.notAnswered.filter((text) => !told.includes(text)), ...meeting.apiNotAnswered];
-    const figures = {
-      connections: crowd.connections(),
-      closedByTheService: crowd.closedByService(),
-      seconds: crowdMs / 1000,
-      goodAnswers: meeting.answers.length + meeting.apiAnswers,
-      goodRequestsToldToRetry: told.length,
-      goodRequestsNotAnswered: notAnswered.length,
-      medianMs: Math.round(sorted[Math.floor(sorted.length / 2)] ?? 0),
-      slowestMs: Math.round(sorted.at(-1) ?? 0),
-      memoryGrowthMegabytes: Math.round((memoryPeak - memoryBefore) / mebibyte),
-      restarts,
-      lostEvents: 0,
-    };
-    const causes = [...new Set(notAnswered)].join(', ');
-    recordFinding({
-      promise: 'P12',
-      what: 'hostile clients: slow heads and bodies, half-open and silent connections, readers that do not read, floods',
-      wanted: 'every good request answered meanwhile (a machine that is busy may say "retry later"), memory within 400 MB, no process ended, 0 lost',
-      figures,
-      reached: figures.goodRequestsNotAnswered + restarts === 0 && figures.memoryGrowthMegabytes < 400,
-      ...(causes === '' ? {} : { shortfall: `good requests got ${causes}` }),
-      seed,
-      again,
-    });
-    expect([restarts, notAnswered]).toEqual([0, []]);
-  });
+      const { meeting } = good;
+      const sorted = meeting.answers.toSorted((a, b) => a - b);
+      await waitUntilWorkedOff(service);
+      const restarts = pids.filter((pid) => !service.processes().some((process) => process.pid === pid)).length;
+      await service.stop();
+      await balanceAccounts(service.dataDir, [ledger]);
+      const told = meeting.notAnswered.filter((text) => text.startsWith('500 {"error":"Internal Server Error"}'));
+      const notAnswered = [...meeting.notAnswered.filter((text) => !told.includes(text)), ...meeting.apiNotAnswered];
+      const figures = {
+        connections: crowd.connections(),
+        closedByTheService: crowd.closedByService(),
+        seconds: crowdMs / 1000,
+        goodAnswers: meeting.answers.length + meeting.apiAnswers,
+        goodRequestsToldToRetry: told.length,
+        goodRequestsNotAnswered: notAnswered.length,
+        medianMs: Math.round(sorted[Math.floor(sorted.length / 2)] ?? 0),
+        slowestMs: Math.round(sorted.at(-1) ?? 0),
+        memoryGrowthMegabytes: Math.round((memoryPeak - memoryBefore) / mebibyte),
+        restarts,
+        lostEvents: 0,
+      };
+      const causes = [...new Set(notAnswered)].join(', ');
+      recordFinding({
+        promise: 'P12',
+        what: 'hostile clients: slow heads and bodies, half-open and silent connections, readers that do not read, floods',
+        wanted:
+          'every good request answered meanwhile (a machine that is busy may say "retry later"), memory within 400 MB, no process ended, 0 lost',
+        figures,
+        reached: figures.goodRequestsNotAnswered + restarts === 0 && figures.memoryGrowthMegabytes < 400,
+        ...(causes === '' ? {} : { shortfall: `good requests got ${causes}` }),
+        seed,
+        again,
+      });
+      expect([restarts, notAnswered]).toEqual([0, []]);
+    },
+  );
 
-  it('that take every file descriptor lose nothing that was acknowledged, are told of, and once they go all is well by itself', { timeout: 180_000 }, async (context) => {
-    if (process.platform !== 'linux' || !hasPrlimit()) context.skip('needs Linux with prlimit (util-linux) to take descriptors from a running process');
-    const started = await start();
-    const { service, ledger } = started;
-    const good = startGoodClients(started);
-    await waitFor('good clients are answered', () => good.meeting.answers.length > 20 && good.meeting.apiAnswers > 2);
-    const victims = service.processes().filter(({ role }) => (listening as readonly ProcessRole[]).includes(role) || role === 'compact');
-    for (const { pid, role } of victims) limitDescriptors(pid, readdirSync(`/proc/${pid}/fd`).length + (role === 'compact' ? 0 : 20));
+  it(
+    'that take every file descriptor lose nothing that was acknowledged, are told of, and once they go all is well by itself',
+    { timeout: 180_000 },
+    async (context) => {
+      if (process.platform !== 'linux' || !hasPrlimit())
+        context.skip('needs Linux with prlimit (util-linux) to take descriptors from a running process');
+      const started = await start();
+      const { service, ledger } = started;
+      const good = startGoodClients(started);
+      await waitFor('good clients are answered', () => good.meeting.answers.length > 20 && good.meeting.apiAnswers > 2);
+      const victims = service
+        .processes()
+        .filter(({ role }) => (listening as readonly ProcessRole[]).includes(role) || role === 'compact');
+      for (const { pid, role } of victims)
+        limitDescriptors(pid, readdirSync(`/proc/${pid}/fd`).length + (role === 'compact' ? 0 : 20));
 
-    const flood: Socket[] = [];
-    let refused = 0;
-    onTestFinished(() => flood.forEach((socket) => void socket.destroy()));
-    for (const url of [service.s2s, service.api]) {
-      for (let count = 0; count < 300; count += 1) {
-        const socket = connect(Number(new URL(url).port), '127.0.0.1');
-        socket.on('error', () => undefined).on('data', () => undefined).once('close', () => (refused += 1));
-        flood.push(socket);
+      const flood: Socket[] = [];
+      let refused = 0;
+      onTestFinished(() => flood.forEach((socket) => void socket.destroy()));
+      for (const url of [service.s2s, service.api]) {
+        for (let count = 0; count < 300; count += 1) {
+          const socket = connect(Number(new URL(url).port), '127.0.0.1');
+          socket
+            .on('error', () => undefined)
+            .on('data', () => undefined)
+            .once('close', () => (refused += 1));
+          flood.push(socket);
+        }
       }
-    }
-    const told = (message: string): Record<string, unknown>[] => readLog(service).filter((line) => line['msg'] === message && String(line['what']).includes('no file descriptor left'));
-    await waitFor('the log tells what is wrong', () => told('problem').length > 0);
-    expect(String(told('problem')[0]?.['todo'])).toContain('ulimit -n');
-    const answersMeanwhile = good.meeting.answers.length;
-    await waitFor('good clients on kept connections are still answered', () => good.meeting.answers.length > answersMeanwhile + 50);
-    const refusedByService = refused;
+      const told = (message: string): Record<string, unknown>[] =>
+        readLog(service).filter(
+          (line) => line['msg'] === message && String(line['what']).includes('no file descriptor left'),
+        );
+      await waitFor('the log tells what is wrong', () => told('problem').length > 0);
+      expect(String(told('problem')[0]?.['todo'])).toContain('ulimit -n');
+      const answersMeanwhile = good.meeting.answers.length;
+      await waitFor(
+        'good clients on kept connections are still answered',
+        () => good.meeting.answers.length > answersMeanwhile + 50,
+      );
+      const refusedByService = refused;
 
-    for (const socket of flood) socket.destroy();
-    // The compactor cannot work without descriptors: it may have ended, and have been started again.
-    for (const { pid } of service.processes()) limitDescriptors(pid, undefined);
-    await waitFor('the log tells that it is over', () => told('problem resolved').length > 0, 60_000);
-    const stillRefused = good.meeting.apiNotAnswered.length;
-    const apiAnswers = good.meeting.apiAnswers;
-    await waitFor('new connections are answered again', () => good.meeting.apiAnswers > apiAnswers + 5);
-    await good.stop();
-    await waitUntilWorkedOff(service);
-    await service.stop();
-    await balanceAccounts(service.dataDir, [ledger]);
-    const figures = { connectionsRefused: refusedByService, acknowledged: ledger.totals().acknowledged, unknown: ledger.totals().unknown, newRequestsRefusedMeanwhile: stillRefused, lostEvents: 0 };
-    recordFinding({ promise: 'P12', what: 'every file descriptor taken', wanted: '0 acknowledged lost, told by the log, well again by itself', figures, reached: true, seed, again });
-    expect(refusedByService).toBeGreaterThan(100);
-  });
+      for (const socket of flood) socket.destroy();
+      // The compactor cannot work without descriptors: it may have ended, and have been started again.
+      for (const { pid } of service.processes()) limitDescriptors(pid, undefined);
+      await waitFor('the log tells that it is over', () => told('problem resolved').length > 0, 60_000);
+      const stillRefused = good.meeting.apiNotAnswered.length;
+      const apiAnswers = good.meeting.apiAnswers;
+      await waitFor('new connections are answered again', () => good.meeting.apiAnswers > apiAnswers + 5);
+      await good.stop();
+      await waitUntilWorkedOff(service);
+      await service.stop();
+      await balanceAccounts(service.dataDir, [ledger]);
+      const figures = {
+        connectionsRefused: refusedByService,
+        acknowledged: ledger.totals().acknowledged,
+        unknown: ledger.totals().unknown,
+        newRequestsRefusedMeanwhile: stillRefused,
+        lostEvents: 0,
+      };
+      recordFinding({
+        promise: 'P12',
+        what: 'every file descriptor taken',
+        wanted: '0 acknowledged lost, told by the log, well again by itself',
+        figures,
+        reached: true,
+        seed,
+        again,
+      });
+      expect(refusedByService).toBeGreaterThan(100);
+    },
+  );
 });
 
 function hasPrlimit(): boolean {

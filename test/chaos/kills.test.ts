@@ -18,7 +18,10 @@ import { waitFor } from '../helpers/wait.ts';
 
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 50, long: 1000 });
 const seed = chaosSeed();
-/** The service has recovered when it has acknowledged a random number of further events between these two; the short form goes faster. */
+/**
+ * The service has recovered when it has acknowledged a random number of further events between these two; the short
+ * form goes faster.
+ */
 const recoveredEvents = { least: 20, most: isLongRun ? 3200 : 400 } as const;
 const wantedEventsEachKill = isLongRun ? 1000 : 100;
 const recoveryMs = 60_000;
@@ -28,7 +31,8 @@ const eachOtherPlace = 25;
 const again = `make chaos PART=kills KILLS=${kills} SEED=${seed}`;
 
 const say = (text: string): void => void process.stderr.write(`kills: ${text}\n`);
-const sum = (results: readonly Reconciliation[], count: (result: Reconciliation) => number): number => results.reduce((total, result) => total + count(result), 0);
+const sum = (results: readonly Reconciliation[], count: (result: Reconciliation) => number): number =>
+  results.reduce((total, result) => total + count(result), 0);
 
 /** Sends the events that exports ask for, and exports them once while nothing is killed. */
 async function prepareExports(service: TestService, client: ExportClient, load: LoadOptions) {
@@ -48,8 +52,11 @@ async function prepareExports(service: TestService, client: ExportClient, load: 
 
 /** Lets a job run to a random moment of its life, so that there is one to kill. */
 async function letJobRun(service: TestService, random: Random, attemptMs: number): Promise<void> {
-  // the request may have had no answer, the service having just been killed, and a short job may be over before it is seen
-  await waitFor('an export job runs', () => service.processes().some(({ role }) => role === 'job'), 2000).catch(() => undefined);
+  // the request may have had no answer, the service having just been killed, and a short job may be over before it is
+  // seen
+  await waitFor('an export job runs', () => service.processes().some(({ role }) => role === 'job'), 2000).catch(
+    () => undefined,
+  );
   await pass(random.integer(0, attemptMs / 2));
 }
 
@@ -73,14 +80,33 @@ describe('kill -9', () => {
       // before the start: a running service may take a second to know them, and refuse the first events
       const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
       const other = await runCommand(['app', 'add', '2', '--platform', 'web', '--data', dataDir]);
-      const user = (await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir])) as unknown as Credentials;
+      const user = (await runCommand([
+        'user',
+        'add',
+        'analyst',
+        '--account',
+        '1',
+        '--data',
+        dataDir,
+      ])) as unknown as Credentials;
       const service = await startTestService({ dataDir, settings });
       onTestFinished(() => service.destroy());
       const begun = performance.now();
 
       const refusals: string[] = [];
-      const onProblem = (status: number, text: string): void => void (status >= 400 && status < 500 && refusals.push(`${status} ${text}`));
-      const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 2, batchShare: 0.8, batchMost: isLongRun ? 40 : 20, pauseMs: 10, onProblem };
+      const onProblem = (status: number, text: string): void =>
+        void (status >= 400 && status < 500 && refusals.push(`${status} ${text}`));
+      const load = {
+        s2s: () => service.s2s,
+        idApp: 1,
+        token: String(app['token']),
+        random,
+        clients: 2,
+        batchShare: 0.8,
+        batchMost: isLongRun ? 40 : 20,
+        pauseMs: 10,
+        onProblem,
+      };
       const client = createExportClient(service, user);
       const exported = await prepareExports(service, client, { ...load, idApp: 2, token: String(other['token']) });
 
@@ -97,7 +123,7 @@ describe('kill -9', () => {
       const killed = new Map<ProcessRole, number>();
       const requests: string[] = [];
       const blows = planBlows(random);
-      for (let done = 0; done < kills; ) {
+      for (let done = 0; done < kills;) {
         const blow = blows.next().value;
         if (blow.roles.includes('job') || random.chance(0.1)) {
           const id = await client.create(exported.query);
@@ -122,7 +148,8 @@ describe('kill -9', () => {
 
       const ledgers = [once, keyed, exported.ledger, reused];
       const { results, totals } = await balanceAccounts(dataDir, ledgers);
-      for (const [index, result] of results.entries()) say(`${ledgers[index]?.name ?? ''}: ${describeReconciliation(result)}`);
+      for (const [index, result] of results.entries())
+        say(`${ledgers[index]?.name ?? ''}: ${describeReconciliation(result)}`);
       expect(results[1]?.unknown).toBe(0);
       expect(refusals).toEqual([]);
       expect(totals).toMatchObject({ failed: eachOtherPlace, erased: eachOtherPlace });
@@ -130,7 +157,10 @@ describe('kill -9', () => {
 
       // those sent before the first kill do not count
       const underFire = results.slice(0, 2);
-      const events = { acknowledgedEvents: sum(underFire, (result) => result.acknowledged), unknownEvents: sum(underFire, (result) => result.unknown) };
+      const events = {
+        acknowledgedEvents: sum(underFire, (result) => result.acknowledged),
+        unknownEvents: sum(underFire, (result) => result.unknown),
+      };
       const wantedEvents = kills * wantedEventsEachKill;
       const reached = events.acknowledgedEvents >= wantedEvents;
       recordFinding({
@@ -149,7 +179,9 @@ describe('kill -9', () => {
           minutes: Math.round((performance.now() - begun) / 6000) / 10,
         },
         reached,
-        ...(reached ? {} : { shortfall: 'the service was given fewer events than wanted: the machine was busy with other work' }),
+        ...(reached
+          ? {}
+          : { shortfall: 'the service was given fewer events than wanted: the machine was busy with other work' }),
         seed,
         again,
       });
@@ -157,7 +189,16 @@ describe('kill -9', () => {
         promise: 'P9',
         what: 'the books after the kills: by the log, a reader and the clients',
         wanted: 'streamed = stored + failed + repeats + erased; acknowledged <= stored <= acknowledged + unknown',
-        figures: { streamedEvents: totals.streamed, storedEvents: totals.stored, failedEvents: totals.failed, repeatedEvents: totals.repeats, erasedEvents: totals.erased, acknowledgedEvents: sum(results, (result) => result.acknowledged), unknownEvents: events.unknownEvents, unaccountedEvents: 0 },
+        figures: {
+          streamedEvents: totals.streamed,
+          storedEvents: totals.stored,
+          failedEvents: totals.failed,
+          repeatedEvents: totals.repeats,
+          erasedEvents: totals.erased,
+          acknowledgedEvents: sum(results, (result) => result.acknowledged),
+          unknownEvents: events.unknownEvents,
+          unaccountedEvents: 0,
+        },
         reached: true,
         seed,
         again,

@@ -7,7 +7,10 @@ import { countCode, runPlanted } from '../helpers/planted.ts';
 
 const root = path.resolve(import.meta.dirname, '..', '..');
 
-/** A defect: a text of a source file, and what stands in its place. Without one, simulator.test.ts itself shows that the same run passes. */
+/**
+ * A defect: a text of a source file, and what stands in its place. Without one, simulator.test.ts itself shows that the
+ * same run passes.
+ */
 interface Defect {
   readonly file: string;
   readonly from: string;
@@ -28,7 +31,12 @@ const defects: Readonly<Record<string, Defect>> = {
     from: 'const flushed = await flushBatch(',
     to: 'await reader.purgeBelow(batch.lastSequence); const flushed = await flushBatch(',
   },
-  'a data file is committed without an fsync': { seed: 23, file: 'src/lake/files/data-file.ts', from: 'await syncFile(file);', to: '' },
+  'a data file is committed without an fsync': {
+    seed: 23,
+    file: 'src/lake/files/data-file.ts',
+    from: 'await syncFile(file);',
+    to: '',
+  },
   'a shortened stream is followed in silence': {
     seed: 456,
     file: 'src/compact/position/stream-position.ts',
@@ -45,24 +53,61 @@ const defects: Readonly<Record<string, Defect>> = {
 
 /** Planted in the long form only: each takes a run of the simulator. */
 const furtherDefects: Readonly<Record<string, Defect>> = {
-  'the folder of the log is not synced after a commit': { seed: 16, file: 'src/runtime/files/durable-file.ts', from: "await syncFolder(path.dirname(file));\n  return 'created';", to: "return 'created';" },
+  'the folder of the log is not synced after a commit': {
+    seed: 16,
+    file: 'src/runtime/files/durable-file.ts',
+    from: "await syncFolder(path.dirname(file));\n  return 'created';",
+    to: "return 'created';",
+  },
   'a seal takes young files away before its commit': {
     file: 'src/lake/files/staged-rewrite.ts',
     from: 'await moveStaged(folder, intent.moves, crashPoint);\n  try {',
     to: 'await moveStaged(folder, intent.moves, crashPoint); for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));\n  try {',
   },
-  'a key stands for its method alone': { file: 'src/datasets/event-id.ts', from: "sha256([method, ...given].join('\\n'))", to: 'sha256(method)' },
-  "another engine's commit is believed": { file: 'src/lake/log/table.ts', from: 'lake === undefined && changesTable(commit.actions)) continue;', to: 'false) continue;' },
-  'the lake of another folder is rewritten': { about: 'copies', file: 'src/lake/files/staged-rewrite-file.ts', from: 'return path.join(lakeDir, relative);', to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);" },
-  'a flush for which memory is short ends the compactor': { file: 'src/compact/compact.ts', from: 'if (!passing) throw error;', to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;" },
-  'keys are forgotten over a restart': { file: 'src/lake/batch/recent-keys.ts', from: 'pruneFiles(snapshot.files, { receivedAt: bounds })', to: 'pruneFiles([], { receivedAt: bounds })' },
+  'a key stands for its method alone': {
+    file: 'src/datasets/event-id.ts',
+    from: "sha256([method, ...given].join('\\n'))",
+    to: 'sha256(method)',
+  },
+  "another engine's commit is believed": {
+    file: 'src/lake/log/table.ts',
+    from: 'lake === undefined && changesTable(commit.actions)) continue;',
+    to: 'false) continue;',
+  },
+  'the lake of another folder is rewritten': {
+    about: 'copies',
+    file: 'src/lake/files/staged-rewrite-file.ts',
+    from: 'return path.join(lakeDir, relative);',
+    to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);",
+  },
+  'a flush for which memory is short ends the compactor': {
+    file: 'src/compact/compact.ts',
+    from: 'if (!passing) throw error;',
+    to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;",
+  },
+  'keys are forgotten over a restart': {
+    file: 'src/lake/batch/recent-keys.ts',
+    from: 'pruneFiles(snapshot.files, { receivedAt: bounds })',
+    to: 'pruneFiles([], { receivedAt: bounds })',
+  },
 };
 
-test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))('%s: the short simulator tells', { timeout: isLongRun ? 1_800_000 : 300_000 }, async ([what, defect]) => {
-  expect(countCode(readFileSync(path.join(root, defect.file), 'utf8'), defect.from), `${defect.file} has moved on: plant the defect anew`).toBe(1);
-  const { code, output } = await runPlanted({ ...defect, test: 'chaos/simulator.test.ts', name: `short run .*${defect.part ?? 'stream and lake'}` });
-  expect(code, output).not.toBe(0);
-  const found = /ScenarioFailed: .*/.exec(output)?.[0];
-  process.stderr.write(`planted: ${what}: ${found ?? 'not found'}\n`);
-  expect(found, output).toBeDefined();
-});
+test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))(
+  '%s: the short simulator tells',
+  { timeout: isLongRun ? 1_800_000 : 300_000 },
+  async ([what, defect]) => {
+    expect(
+      countCode(readFileSync(path.join(root, defect.file), 'utf8'), defect.from),
+      `${defect.file} has moved on: plant the defect anew`,
+    ).toBe(1);
+    const { code, output } = await runPlanted({
+      ...defect,
+      test: 'chaos/simulator.test.ts',
+      name: `short run .*${defect.part ?? 'stream and lake'}`,
+    });
+    expect(code, output).not.toBe(0);
+    const found = /ScenarioFailed: .*/.exec(output)?.[0];
+    process.stderr.write(`planted: ${what}: ${found ?? 'not found'}\n`);
+    expect(found, output).toBeDefined();
+  },
+);

@@ -39,7 +39,10 @@ const settings = {
 
 const say = (text: string): void => void process.stderr.write(`power cuts: ${text}\n`);
 
-/** Cuts the power: everything stops at once, what had not reached the disk is gone. Says whether an unsynced file was lost too. */
+/**
+ * Cuts the power: everything stops at once, what had not reached the disk is gone. Says whether an unsynced file was
+ * lost too.
+ */
 async function cutPower(service: TestService, disk: Disk, cut: number): Promise<boolean> {
   const marker = path.join(disk.folder, `marker-${cut}`);
   writeFileSync(marker, 'written, and not synced');
@@ -71,7 +74,15 @@ describe('a power cut', () => {
       onTestFinished(() => disk.close());
       const dataDir = path.join(disk.folder, 'data');
       const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-      const user = (await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir])) as unknown as Credentials;
+      const user = (await runCommand([
+        'user',
+        'add',
+        'analyst',
+        '--account',
+        '1',
+        '--data',
+        dataDir,
+      ])) as unknown as Credentials;
       const service = await startTestService({ dataDir, settings });
       onTestFinished(() => service.destroy());
       const client = createExportClient(service, user);
@@ -80,7 +91,10 @@ describe('a power cut', () => {
       const ledgers = [createLedger('once'), createLedger('keyed')] as const;
       const [unkeyed, keyed] = ledgers;
       const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 2, pauseMs: 15 };
-      const startLoads = () => [startLoad(unkeyed, load), startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 })];
+      const startLoads = () => [
+        startLoad(unkeyed, load),
+        startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 }),
+      ];
       const acknowledged = (): number => unkeyed.totals().acknowledged + keyed.totals().acknowledged;
 
       const requests: string[] = [];
@@ -108,12 +122,14 @@ describe('a power cut', () => {
         loads = startLoads();
       }
       await balance();
-      for (const id of await client.list()) expect((await client.waitForEnd(id)).status, `export ${id}`).toBe('Success!');
+      for (const id of await client.list())
+        expect((await client.waitForEnd(id)).status, `export ${id}`).toBe('Success!');
       expect(await client.list()).toEqual(expect.arrayContaining(requests));
       await service.stop();
       const { results, totals } = await balanceAccounts(dataDir, ledgers);
 
-      for (const [index, result] of results.entries()) say(`${ledgers[index]?.name ?? ''}: ${describeReconciliation(result)}`);
+      for (const [index, result] of results.entries())
+        say(`${ledgers[index]?.name ?? ''}: ${describeReconciliation(result)}`);
       say(`moments: ${[...played].map(([name, times]) => `${name} ${times}`).join(', ')}`);
       // a cut that spared what was never synced would show nothing
       expect(unsyncedLost).toBeGreaterThan(cuts / 2);
@@ -141,42 +157,57 @@ describe('a power cut', () => {
     120_000 + cuts * 60_000,
   );
 
-  it(
-    'loses events whose broker acknowledged them before it synced them: what this test would see',
-    async (context) => {
-      const missing = missingForPowerCuts();
-      if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
-      const disk = await openDisk(testFolder(), diskMb);
-      onTestFinished(() => disk.close());
-      const dataDir = path.join(disk.folder, 'data');
-      const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-      const port = await findFreePort();
-      const startBroker = async () => spawn(await natsBinary(), ['-js', '-a', '127.0.0.1', '-p', String(port), '-sd', path.join(disk.folder, 'broker')], { stdio: 'ignore' });
-      let broker = await startBroker();
-      onTestFinished(() => void broker.kill('SIGKILL'));
-      const service = await startTestService({ dataDir, settings: { ...settings, TRIBUTARY_NATS_URL: `nats://127.0.0.1:${port}` }, words: ['--role', 'ingest'] });
-      onTestFinished(() => service.destroy());
+  it('loses events whose broker acknowledged them before it synced them: what this test would see', async (context) => {
+    const missing = missingForPowerCuts();
+    if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
+    const disk = await openDisk(testFolder(), diskMb);
+    onTestFinished(() => disk.close());
+    const dataDir = path.join(disk.folder, 'data');
+    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+    const port = await findFreePort();
+    const startBroker = async () =>
+      spawn(
+        await natsBinary(),
+        ['-js', '-a', '127.0.0.1', '-p', String(port), '-sd', path.join(disk.folder, 'broker')],
+        { stdio: 'ignore' },
+      );
+    let broker = await startBroker();
+    onTestFinished(() => void broker.kill('SIGKILL'));
+    const service = await startTestService({
+      dataDir,
+      settings: { ...settings, TRIBUTARY_NATS_URL: `nats://127.0.0.1:${port}` },
+      words: ['--role', 'ingest'],
+    });
+    onTestFinished(() => service.destroy());
 
-      const ledger = createLedger('risked');
-      await sendLoad(ledger, eventsAtRisk, { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random: createRandom(seed), clients: 4, batchShare: 1 });
-      expect(ledger.totals().acknowledged).toBe(eventsAtRisk);
-      await service.freeze();
-      signalProcess(broker.pid ?? 0, 'SIGSTOP');
-      await disk.takeImage();
-      await service.killAll();
-      broker.kill('SIGKILL');
-      await within('the broker is gone', once(broker, 'exit'));
-      await disk.restoreImage();
+    const ledger = createLedger('risked');
+    await sendLoad(ledger, eventsAtRisk, {
+      s2s: () => service.s2s,
+      idApp: 1,
+      token: String(app['token']),
+      random: createRandom(seed),
+      clients: 4,
+      batchShare: 1,
+    });
+    expect(ledger.totals().acknowledged).toBe(eventsAtRisk);
+    await service.freeze();
+    signalProcess(broker.pid ?? 0, 'SIGSTOP');
+    await disk.takeImage();
+    await service.killAll();
+    broker.kill('SIGKILL');
+    await within('the broker is gone', once(broker, 'exit'));
+    await disk.restoreImage();
 
-      broker = await startBroker();
-      const whole = await startTestService({ dataDir, settings: { ...settings, TRIBUTARY_NATS_URL: `nats://127.0.0.1:${port}` } });
-      onTestFinished(() => whole.destroy());
-      await waitUntilWorkedOff(whole);
-      const [result] = await reconcileLake(dataDir, [ledger]);
-      say(`a broker that syncs later: ${result === undefined ? '' : describeReconciliation(result)}`);
-      expect(result?.lost.length).toBeGreaterThan(0);
-      await whole.stop();
-    },
-    120_000,
-  );
+    broker = await startBroker();
+    const whole = await startTestService({
+      dataDir,
+      settings: { ...settings, TRIBUTARY_NATS_URL: `nats://127.0.0.1:${port}` },
+    });
+    onTestFinished(() => whole.destroy());
+    await waitUntilWorkedOff(whole);
+    const [result] = await reconcileLake(dataDir, [ledger]);
+    say(`a broker that syncs later: ${result === undefined ? '' : describeReconciliation(result)}`);
+    expect(result?.lost.length).toBeGreaterThan(0);
+    await whole.stop();
+  }, 120_000);
 });

@@ -18,8 +18,8 @@ import { mountSmallDisk } from '../helpers/small-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /**
- * A person who finds the service refusing traffic, or about to, learns from `/readyz`, the log and `tributary status` what
- * is wrong and what to do; and no longer when it is over.
+ * A person who finds the service refusing traffic, or about to, learns from `/readyz`, the log and `tributary status`
+ * what is wrong and what to do; and no longer when it is over.
  */
 
 const mebibyte = 1024 * 1024;
@@ -28,7 +28,10 @@ const random = createRandom(1);
 const root = temporaryFolder();
 let services = 0;
 
-async function start(settings: Readonly<Record<string, string>>, dataDir = path.join(root, `data-${(services += 1)}`)): Promise<{ service: TestService; token: string }> {
+async function start(
+  settings: Readonly<Record<string, string>>,
+  dataDir = path.join(root, `data-${(services += 1)}`),
+): Promise<{ service: TestService; token: string }> {
   const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
   const service = await startTestService({ dataDir, settings });
   onTestFinished(() => service.destroy());
@@ -39,90 +42,144 @@ const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.pars
 
 /** Waits until the problem stands in all three places, each time with its next step, and with since when it holds. */
 async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise<void> {
-  const matches = (problem: { readonly what?: unknown; readonly todo?: unknown }): boolean => what.test(String(problem.what)) && todo.test(String(problem.todo));
-  await waitFor(`/readyz tells ${what}`, async () => {
-    const answer = await readReadiness(service);
-    return answer?.status === 503 && answer.problems.some((problem) => matches(problem) && hasSince(problem));
-  }, patienceMs);
+  const matches = (problem: { readonly what?: unknown; readonly todo?: unknown }): boolean =>
+    what.test(String(problem.what)) && todo.test(String(problem.todo));
+  await waitFor(
+    `/readyz tells ${what}`,
+    async () => {
+      const answer = await readReadiness(service);
+      return answer?.status === 503 && answer.problems.some((problem) => matches(problem) && hasSince(problem));
+    },
+    patienceMs,
+  );
   // the public ports say that, and no more
-  await waitFor('the public ports say that the service is not ready', async () => {
-    const answers = await Promise.all([service.s2s, service.api].map((area) => fetch(`${area}/readyz`)));
-    const texts = await Promise.all(answers.map((answer) => answer.text()));
-    return answers.every(({ status }) => status === 503) && texts.every((text) => text === '{"ready":false}');
-  }, patienceMs);
-  await waitFor(`tributary status tells ${what}`, async () => (await readStatusProblems(service)).some((problem) => matches(problem) && hasSince(problem)), patienceMs);
-  await waitFor(`the log tells ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem' && line['level'] === 'error' && matches(line)), patienceMs);
+  await waitFor(
+    'the public ports say that the service is not ready',
+    async () => {
+      const answers = await Promise.all([service.s2s, service.api].map((area) => fetch(`${area}/readyz`)));
+      const texts = await Promise.all(answers.map((answer) => answer.text()));
+      return answers.every(({ status }) => status === 503) && texts.every((text) => text === '{"ready":false}');
+    },
+    patienceMs,
+  );
+  await waitFor(
+    `tributary status tells ${what}`,
+    async () => (await readStatusProblems(service)).some((problem) => matches(problem) && hasSince(problem)),
+    patienceMs,
+  );
+  await waitFor(
+    `the log tells ${what}`,
+    () => readLog(service).some((line) => line['msg'] === 'problem' && line['level'] === 'error' && matches(line)),
+    patienceMs,
+  );
 }
 
 /** Waits until no place tells of a problem any more. */
 async function isOver(service: TestService, what: RegExp): Promise<void> {
   await waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs);
-  await waitFor(`the log tells the end of ${what}`, () => readLog(service).some((line) => line['msg'] === 'problem resolved' && what.test(String(line['what'])) && Date.parse(String(line['since'])) < Date.parse(String(line['time']))), patienceMs);
+  await waitFor(
+    `the log tells the end of ${what}`,
+    () =>
+      readLog(service).some(
+        (line) =>
+          line['msg'] === 'problem resolved' &&
+          what.test(String(line['what'])) &&
+          Date.parse(String(line['since'])) < Date.parse(String(line['time'])),
+      ),
+    patienceMs,
+  );
 }
 
-const pidOf = (service: TestService, role: ProcessRole): number => service.processes().find((found) => found.role === role)?.pid ?? 0;
+const pidOf = (service: TestService, role: ProcessRole): number =>
+  service.processes().find((found) => found.role === role)?.pid ?? 0;
 
 describe('what is wrong and what to do is told by /readyz, the log and status', () => {
-  it('while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone, the disk at its reserve; each goes when its cause does', { timeout: 300_000 }, async () => {
-    const { service, token } = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
+  it(
+    'while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone, the disk at its reserve; each goes when its cause does',
+    { timeout: 300_000 },
+    async () => {
+      const { service, token } = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
 
-    // nobody sends: the service finds out by itself
-    const broker = pidOf(service, 'nats-server');
-    signalProcess(broker, 'SIGSTOP');
-    await isTold(service, /^the broker does not take events/, /look at its log lines/);
-    await isTold(service, /^nats-server runs and answers nothing/, /kill -9/);
-    signalProcess(broker, 'SIGCONT');
-    await isOver(service, /^nats-server runs and answers nothing/);
-    expect(await readStatusProblems(service)).toEqual([]);
+      // nobody sends: the service finds out by itself
+      const broker = pidOf(service, 'nats-server');
+      signalProcess(broker, 'SIGSTOP');
+      await isTold(service, /^the broker does not take events/, /look at its log lines/);
+      await isTold(service, /^nats-server runs and answers nothing/, /kill -9/);
+      signalProcess(broker, 'SIGCONT');
+      await isOver(service, /^nats-server runs and answers nothing/);
+      expect(await readStatusProblems(service)).toEqual([]);
 
-    // nobody sends here either; what is sent meanwhile is taken
-    const readOnly = makeReadOnly(path.join(service.dataDir, 'lake'));
-    if (readOnly !== undefined) {
-      await isTold(service, /^the lake cannot be written since .*: (EROFS|EACCES)/, /mounted read-only/);
-      await importEvent(service, token, { key: 'read-only', name: 'read-only', user: 'steady' });
-      readOnly.undo();
-      await isOver(service, /^the lake cannot be written/);
-    }
-
-    const compactor = pidOf(service, 'compact');
-    signalProcess(compactor, 'SIGSTOP');
-    const load = startLoad(createLedger('load'), { s2s: () => service.s2s, idApp: 1, token, random, clients: 4, batchShare: 1 });
-    await isTold(service, /^the stream is full/, /the compactor runs.*TRIBUTARY_STREAM_MAX_BYTES/);
-    signalProcess(compactor, 'SIGCONT');
-    await isOver(service, /^the stream is full/);
-    await load.stop();
-    expect(await readStatusProblems(service)).toEqual([]);
-    // one line for each time it begins, however many requests were refused
-    expect(readLog(service).filter(({ msg, what }) => msg === 'problem' && /stream is full/.test(String(what))).length).toBeLessThanOrEqual(2);
-    expect(readLog(service).filter(({ msg }) => msg === 'request refused')).toEqual([]);
-
-    let lock: Lock | undefined;
-    await service.kill9('compact', random);
-    await waitFor('the lock of the killed compactor is taken', () => {
-      try {
-        lock = acquireLock(lakePaths(path.join(service.dataDir, 'lake')).compactorLock, 'a test');
-      } catch {
-        // the killed one's has not been given back yet
+      // nobody sends here either; what is sent meanwhile is taken
+      const readOnly = makeReadOnly(path.join(service.dataDir, 'lake'));
+      if (readOnly !== undefined) {
+        await isTold(service, /^the lake cannot be written since .*: (EROFS|EACCES)/, /mounted read-only/);
+        await importEvent(service, token, { key: 'read-only', name: 'read-only', user: 'steady' });
+        readOnly.undo();
+        await isOver(service, /^the lake cannot be written/);
       }
-      return lock !== undefined;
-    });
-    await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/);
-    lock?.release();
-    await isOver(service, /^compact is/);
-    expect(await readStatusProblems(service)).toEqual([]);
 
-    await service.kill9('supervisor', random);
-    await waitFor('status tells that the service is gone', async () => (await readStatusProblems(service)).some(({ what, todo }) => /ended without being stopped/.test(what) && /Start it again/.test(todo)), patienceMs);
+      const compactor = pidOf(service, 'compact');
+      signalProcess(compactor, 'SIGSTOP');
+      const load = startLoad(createLedger('load'), {
+        s2s: () => service.s2s,
+        idApp: 1,
+        token,
+        random,
+        clients: 4,
+        batchShare: 1,
+      });
+      await isTold(service, /^the stream is full/, /the compactor runs.*TRIBUTARY_STREAM_MAX_BYTES/);
+      signalProcess(compactor, 'SIGCONT');
+      await isOver(service, /^the stream is full/);
+      await load.stop();
+      expect(await readStatusProblems(service)).toEqual([]);
+      // one line for each time it begins, however many requests were refused
+      expect(
+        readLog(service).filter(({ msg, what }) => msg === 'problem' && /stream is full/.test(String(what))).length,
+      ).toBeLessThanOrEqual(2);
+      expect(readLog(service).filter(({ msg }) => msg === 'request refused')).toEqual([]);
 
-    await service.startAgain({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte), TRIBUTARY_DISK_RESERVE_BYTES: String(Number.MAX_SAFE_INTEGER) });
-    const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
-    await isTold(service, /^the stream's disk has come down to its reserve/, /Free some space/);
-    await probe.stop();
-    expect(probe.answers.length).toBeGreaterThan(0);
-    for (const { status, retryAfter } of probe.answers) expect({ status, retryAfter }).toEqual({ status: 500, retryAfter: '1' });
-    expect((await readStatusProblems(service)).map(({ what }) => what)).not.toContainEqual(expect.stringMatching(/ended without being stopped/));
-    await service.stop();
-  });
+      let lock: Lock | undefined;
+      await service.kill9('compact', random);
+      await waitFor('the lock of the killed compactor is taken', () => {
+        try {
+          lock = acquireLock(lakePaths(path.join(service.dataDir, 'lake')).compactorLock, 'a test');
+        } catch {
+          // the killed one's has not been given back yet
+        }
+        return lock !== undefined;
+      });
+      await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/);
+      lock?.release();
+      await isOver(service, /^compact is/);
+      expect(await readStatusProblems(service)).toEqual([]);
+
+      await service.kill9('supervisor', random);
+      await waitFor(
+        'status tells that the service is gone',
+        async () =>
+          (await readStatusProblems(service)).some(
+            ({ what, todo }) => /ended without being stopped/.test(what) && /Start it again/.test(todo),
+          ),
+        patienceMs,
+      );
+
+      await service.startAgain({
+        TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte),
+        TRIBUTARY_DISK_RESERVE_BYTES: String(Number.MAX_SAFE_INTEGER),
+      });
+      const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
+      await isTold(service, /^the stream's disk has come down to its reserve/, /Free some space/);
+      await probe.stop();
+      expect(probe.answers.length).toBeGreaterThan(0);
+      for (const { status, retryAfter } of probe.answers)
+        expect({ status, retryAfter }).toEqual({ status: 500, retryAfter: '1' });
+      expect((await readStatusProblems(service)).map(({ what }) => what)).not.toContainEqual(
+        expect.stringMatching(/ended without being stopped/),
+      );
+      await service.stop();
+    },
+  );
 
   it('while the lake cannot be written', { timeout: 200_000 }, async (ctx: TestContext) => {
     if (!isLongRun) ctx.skip('in the long form');
@@ -133,7 +190,11 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
     disk.fill(0);
     await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/);
-    await isTold(service, /^events have not come from the stream into the lake since .*: .*(No space left|ENOSPC)/i, /Remove the cause/);
+    await isTold(
+      service,
+      /^events have not come from the stream into the lake since .*: .*(No space left|ENOSPC)/i,
+      /Remove the cause/,
+    );
     disk.empty();
     await isOver(service, /^events have not come from the stream into the lake/);
     expect(await readStatusProblems(service)).toEqual([]);
@@ -146,7 +207,10 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     const nats = await startTestNats();
     onTestFinished(() => nats.stop());
     const { user, password, port } = nats.current().address;
-    const { service } = await start({ TRIBUTARY_NATS_URL: `nats://${user}:${password}@127.0.0.1:${port}`, TRIBUTARY_STREAM_MAX_BYTES: String(64 * mebibyte) });
+    const { service } = await start({
+      TRIBUTARY_NATS_URL: `nats://${user}:${password}@127.0.0.1:${port}`,
+      TRIBUTARY_STREAM_MAX_BYTES: String(64 * mebibyte),
+    });
     await nats.kill();
     await isTold(service, /^the broker does not take events/, /TRIBUTARY_NATS_URL/);
     await nats.restart();

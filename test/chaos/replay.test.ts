@@ -23,84 +23,104 @@ const clockHours = [0, 0, 23, 23] as const;
 const again = `make chaos PART=replay SEED=${seed}`;
 
 describe('an Idempotency-Key', () => {
-  it(`stores ${requests} requests once, sent ${replays + 1} times through kills and restarts within 24 hours (seed ${seed})`, { timeout: 300_000 + requests * 60 }, async () => {
-    const random = createRandom(seed);
-    const dataDir = path.join(testFolder(), 'data');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const token = String(app['token']);
-    const service = await startTestService({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' } });
-    onTestFinished(() => service.destroy());
-    const agent = new Agent({ keepAlive: true, maxSockets: clients });
-    onTestFinished(() => agent.destroy());
-
-    const ledger = createLedger('request');
-    const names = Array.from({ length: requests }, () => ledger.nextId());
-    /** Sends each request again and again until it is acknowledged; `onSent` is told how many are through. */
-    const sendAll = async (all: readonly string[], nameOf: (key: string) => string, onSent: (sent: number) => void): Promise<void> => {
-      const left = all.values();
-      let sent = 0;
-      const client = async (): Promise<void> => {
-        // the clients share one iterator, so each request is sent by one of them
-        for (const key of left) {
-          await importEvent(service, token, { key, name: nameOf(key), user: 'u', agent });
-          sent += 1;
-          onSent(sent);
-        }
-      };
-      await Promise.all(Array.from({ length: clients }, client));
-    };
-    const kill = async (role: ProcessRole): Promise<number> => {
-      const pid = await service.kill9(role, random);
-      if (role === 'supervisor') await service.startAgain();
-      return pid === undefined ? 0 : 1;
-    };
-
-    let kills = 0;
-    let hours: number = clockHours[0];
-    for (const [pass, passHours] of clockHours.entries()) {
-      if (passHours !== hours) {
-        await service.stop();
-        await service.startAgain({ TRIBUTARY_CLOCK_OFFSET_SECONDS: String(passHours * 3600) });
-        hours = passHours;
-      }
-      const killed = isLongRun ? victims : victims.slice(pass, pass + 1);
-      // one after the other: the next one may be hit while the one before comes back
-      let killing: Promise<void> = Promise.resolve();
-      await sendAll(names, (key) => key, (sent) => {
-        const role = killed[(sent * (killed.length + 1)) / requests - 1];
-        if (role !== undefined) killing = killing.then(async () => void (kills += await kill(role)));
+  it(
+    `stores ${requests} requests once, sent ${replays + 1} times through kills and restarts within 24 hours (seed ${seed})`,
+    { timeout: 300_000 + requests * 60 },
+    async () => {
+      const random = createRandom(seed);
+      const dataDir = path.join(testFolder(), 'data');
+      const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+      const token = String(app['token']);
+      const service = await startTestService({
+        dataDir,
+        settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' },
       });
-      await killing;
-    }
-    ledger.record(names, 'acknowledged');
-    await sendAll(names.slice(0, reused), (key) => `another body under ${key}`, () => undefined);
-    await waitUntilWorkedOff(service);
-    await service.stop();
+      onTestFinished(() => service.destroy());
+      const agent = new Agent({ keepAlive: true, maxSockets: clients });
+      onTestFinished(() => agent.destroy());
 
-    const [result] = await reconcileLake(dataDir, [ledger]);
-    const totals = await totalsOf(dataDir);
-    expect(result).toMatchObject({ stored: requests, lost: [], doubled: [], invented: [], damaged: [] });
-    expect(totals).toMatchObject({ stored: requests, failed: reused });
-    expect(totals.streamed).toBe(totals.stored + totals.failed + totals.repeats + totals.erased);
-    expect(totals.repeats).toBeGreaterThanOrEqual(requests * replays);
-    recordFinding({
-      promise: 'P8',
-      what: `requests under a key sent ${replays + 1} times, over restarts, kills and 23 hours; keys that come again with another body`,
-      wanted: '100 % stored once within 24 hours; a repeat with another body is never stored, and kept as a failed event',
-      figures: {
-        requests,
-        storedOnce: totals.stored,
-        repeatsDropped: totals.repeats,
-        kills,
-        lostEvents: result?.lost.length ?? 0,
-        doubledEvents: result?.doubled.length ?? 0,
-        inventedEvents: result?.invented.length ?? 0,
-        otherBodies: reused,
-        otherBodiesKeptAsFailed: totals.failed,
-      },
-      reached: true,
-      seed,
-      again,
-    });
-  });
+      const ledger = createLedger('request');
+      const names = Array.from({ length: requests }, () => ledger.nextId());
+      /** Sends each request again and again until it is acknowledged; `onSent` is told how many are through. */
+      const sendAll = async (
+        all: readonly string[],
+        nameOf: (key: string) => string,
+        onSent: (sent: number) => void,
+      ): Promise<void> => {
+        const left = all.values();
+        let sent = 0;
+        const client = async (): Promise<void> => {
+          // the clients share one iterator, so each request is sent by one of them
+          for (const key of left) {
+            await importEvent(service, token, { key, name: nameOf(key), user: 'u', agent });
+            sent += 1;
+            onSent(sent);
+          }
+        };
+        await Promise.all(Array.from({ length: clients }, client));
+      };
+      const kill = async (role: ProcessRole): Promise<number> => {
+        const pid = await service.kill9(role, random);
+        if (role === 'supervisor') await service.startAgain();
+        return pid === undefined ? 0 : 1;
+      };
+
+      let kills = 0;
+      let hours: number = clockHours[0];
+      for (const [pass, passHours] of clockHours.entries()) {
+        if (passHours !== hours) {
+          await service.stop();
+          await service.startAgain({ TRIBUTARY_CLOCK_OFFSET_SECONDS: String(passHours * 3600) });
+          hours = passHours;
+        }
+        const killed = isLongRun ? victims : victims.slice(pass, pass + 1);
+        // one after the other: the next one may be hit while the one before comes back
+        let killing: Promise<void> = Promise.resolve();
+        await sendAll(
+          names,
+          (key) => key,
+          (sent) => {
+            const role = killed[(sent * (killed.length + 1)) / requests - 1];
+            if (role !== undefined) killing = killing.then(async () => void (kills += await kill(role)));
+          },
+        );
+        await killing;
+      }
+      ledger.record(names, 'acknowledged');
+      await sendAll(
+        names.slice(0, reused),
+        (key) => `another body under ${key}`,
+        () => undefined,
+      );
+      await waitUntilWorkedOff(service);
+      await service.stop();
+
+      const [result] = await reconcileLake(dataDir, [ledger]);
+      const totals = await totalsOf(dataDir);
+      expect(result).toMatchObject({ stored: requests, lost: [], doubled: [], invented: [], damaged: [] });
+      expect(totals).toMatchObject({ stored: requests, failed: reused });
+      expect(totals.streamed).toBe(totals.stored + totals.failed + totals.repeats + totals.erased);
+      expect(totals.repeats).toBeGreaterThanOrEqual(requests * replays);
+      recordFinding({
+        promise: 'P8',
+        what: `requests under a key sent ${replays + 1} times, over restarts, kills and 23 hours; keys that come again with another body`,
+        wanted:
+          '100 % stored once within 24 hours; a repeat with another body is never stored, and kept as a failed event',
+        figures: {
+          requests,
+          storedOnce: totals.stored,
+          repeatsDropped: totals.repeats,
+          kills,
+          lostEvents: result?.lost.length ?? 0,
+          doubledEvents: result?.doubled.length ?? 0,
+          inventedEvents: result?.invented.length ?? 0,
+          otherBodies: reused,
+          otherBodiesKeptAsFailed: totals.failed,
+        },
+        reached: true,
+        seed,
+        again,
+      });
+    },
+  );
 });

@@ -7,12 +7,23 @@ import { simulate, type Scenario } from '../simulator/simulate.ts';
 
 // Everything through which the code under test meets the world; a scenario decides what it meets.
 vi.mock('node:fs/promises', async () => (await import('../simulator/file-system.ts')).fileSystem);
-vi.mock('node:fs', async (importOriginal) => ({ ...(await importOriginal<object>()), createReadStream: (await import('../simulator/file-system.ts')).createReadStream }));
+vi.mock('node:fs', async (importOriginal) => ({
+  ...(await importOriginal<object>()),
+  createReadStream: (await import('../simulator/file-system.ts')).createReadStream,
+}));
 vi.mock('node:timers/promises', async () => ({ setTimeout: (await import('../simulator/timers.ts')).setTimeout }));
-vi.mock('node:crypto', async (importOriginal) => ({ ...(await importOriginal<object>()), ...(await import('../simulator/chance.ts')) }));
+vi.mock('node:crypto', async (importOriginal) => ({
+  ...(await importOriginal<object>()),
+  ...(await import('../simulator/chance.ts')),
+}));
 vi.mock('../../src/runtime/files/lock.ts', () => import('../simulator/locks.ts'));
-vi.mock('../../src/export/jobs/worker-process.ts', async () => ({ runInWorker: (await import('../simulator/worker.ts')).runInWorker }));
-vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({ ...(await importOriginal<object>()), openDuckdb: (await import('../simulator/engine.ts')).openSimulatedDuckdb }));
+vi.mock('../../src/export/jobs/worker-process.ts', async () => ({
+  runInWorker: (await import('../simulator/worker.ts')).runInWorker,
+}));
+vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({
+  ...(await importOriginal<object>()),
+  openDuckdb: (await import('../simulator/engine.ts')).openSimulatedDuckdb,
+}));
 
 const scenarios = chaosFigure('TRIBUTARY_TEST_SIMULATOR_SEEDS', { short: 5, long: 200 });
 /** The short run is the same every time; the long one goes where none has been. */
@@ -22,54 +33,80 @@ const steps = 800;
 const mostFailures = isLongRun ? Infinity : 1;
 const fixtures = path.resolve(import.meta.dirname, '../fixtures/simulator');
 /** What the short run's scenarios are about; a planted defect that few scenarios can meet sets it. */
-const about = process.env['TRIBUTARY_TEST_SIMULATOR_ABOUT'] ? { about: process.env['TRIBUTARY_TEST_SIMULATOR_ABOUT'] as NonNullable<Scenario['about']> } : {};
+const about = process.env['TRIBUTARY_TEST_SIMULATOR_ABOUT']
+  ? { about: process.env['TRIBUTARY_TEST_SIMULATOR_ABOUT'] as NonNullable<Scenario['about']> }
+  : {};
 const named = process.env['TRIBUTARY_TEST_SCENARIO'];
 
 function readFixture(name: string): Scenario {
   return JSON.parse(readFileSync(path.join(fixtures, name), 'utf8')) as Scenario;
 }
 
-test.runIf(named)('the scenario that was asked for holds', async () => {
-  const played = await simulate(JSON.parse(named ?? '') as Scenario);
-  process.stderr.write(`fingerprint ${played.fingerprint}, ${JSON.stringify(played.figures)}\n`);
-  expect(played.fingerprint).toBeDefined();
-}, 600_000);
+test.runIf(named)(
+  'the scenario that was asked for holds',
+  async () => {
+    const played = await simulate(JSON.parse(named ?? '') as Scenario);
+    process.stderr.write(`fingerprint ${played.fingerprint}, ${JSON.stringify(played.figures)}\n`);
+    expect(played.fingerprint).toBeDefined();
+  },
+  600_000,
+);
 
 test('two runs of a scenario are the same to the last call', async () => {
   const scenario: Scenario = { play: 'lake', seed, steps };
   expect(await simulate(scenario)).toEqual(await simulate(scenario));
 }, 120_000);
 
-test.for(readdirSync(fixtures).filter((name) => name.endsWith('.json')))('what once went wrong holds: %s', { timeout: 120_000 }, async (name) => {
-  await expect(simulate(readFixture(name))).resolves.toBeDefined();
-});
+test.for(readdirSync(fixtures).filter((name) => name.endsWith('.json')))(
+  'what once went wrong holds: %s',
+  { timeout: 120_000 },
+  async (name) => {
+    await expect(simulate(readFixture(name))).resolves.toBeDefined();
+  },
+);
 
 const runs = [
-  { play: 'lake', promise: 'P4', what: 'simulated stream and lake', wanted: 'whatever broker, disk and clock do: every acknowledged event once, commits whole, nothing left over' },
-  { play: 'jobs', promise: 'P10', what: 'simulated export requests', wanted: 'whatever is killed or fails: every answered request there, one end, a whole result, nothing left over' },
+  {
+    play: 'lake',
+    promise: 'P4',
+    what: 'simulated stream and lake',
+    wanted: 'whatever broker, disk and clock do: every acknowledged event once, commits whole, nothing left over',
+  },
+  {
+    play: 'jobs',
+    promise: 'P10',
+    what: 'simulated export requests',
+    wanted: 'whatever is killed or fails: every answered request there, one end, a whole result, nothing left over',
+  },
 ] as const;
 
-test.for(runs)(`${isLongRun ? 'long' : 'short'} run of $what: ${scenarios} scenarios`, { timeout: 60_000 + scenarios * 20_000 }, async ({ play, promise, what, wanted }) => {
-  const failures: Error[] = [];
-  const counts: Record<string, number> = {};
-  for (let n = 0; n < scenarios && failures.length < mostFailures; n += 1) {
-    try {
-      const { figures } = await simulate({ play, seed: seed + n, steps, ...about });
-      for (const [name, value] of Object.entries(figures)) counts[name] = (counts[name] ?? 0) + value;
-    } catch (error) {
-      process.stderr.write(`${String(error)}\n`);
-      failures.push(error as Error);
+test.for(runs)(
+  `${isLongRun ? 'long' : 'short'} run of $what: ${scenarios} scenarios`,
+  { timeout: 60_000 + scenarios * 20_000 },
+  async ({ play, promise, what, wanted }) => {
+    const failures: Error[] = [];
+    const counts: Record<string, number> = {};
+    for (let n = 0; n < scenarios && failures.length < mostFailures; n += 1) {
+      try {
+        const { figures } = await simulate({ play, seed: seed + n, steps, ...about });
+        for (const [name, value] of Object.entries(figures)) counts[name] = (counts[name] ?? 0) + value;
+      } catch (error) {
+        process.stderr.write(`${String(error)}\n`);
+        failures.push(error as Error);
+      }
     }
-  }
-  recordFinding({
-    promise,
-    what,
-    wanted,
-    figures: { scenarios, failedScenarios: failures.length, ...counts },
-    reached: failures.length === 0,
-    ...(failures.length === 0 ? {} : { shortfall: `${failures.length} scenarios failed; each prints the command that repeats it` }),
-    seed,
-    again: `make chaos PART=simulator SEED=${seed}`,
-  });
-  expect(failures[0]).toBeUndefined();
-});
+    recordFinding({
+      promise,
+      what,
+      wanted,
+      figures: { scenarios, failedScenarios: failures.length, ...counts },
+      reached: failures.length === 0,
+      ...(failures.length === 0
+        ? {}
+        : { shortfall: `${failures.length} scenarios failed; each prints the command that repeats it` }),
+      seed,
+      again: `make chaos PART=simulator SEED=${seed}`,
+    });
+    expect(failures[0]).toBeUndefined();
+  },
+);

@@ -73,8 +73,10 @@ async function idsIn(dataDir: string): Promise<Set<string>> {
   return new Set((await countLake(dataDir)).map(({ id }) => id));
 }
 
-const lostFrom = (ledger: Ledger, ...lakes: ReadonlySet<string>[]): string[] => ledger.ids('acknowledged').filter((id) => !lakes.some((lake) => lake.has(id)));
-const ofLedger = (ledger: Ledger, lake: ReadonlySet<string>): string[] => [...lake].filter((id) => ledger.indexOf(id) >= 0);
+const lostFrom = (ledger: Ledger, ...lakes: ReadonlySet<string>[]): string[] =>
+  ledger.ids('acknowledged').filter((id) => !lakes.some((lake) => lake.has(id)));
+const ofLedger = (ledger: Ledger, lake: ReadonlySet<string>): string[] =>
+  [...lake].filter((id) => ledger.indexOf(id) >= 0);
 
 async function refusalOf(dataDir: string, settings: Record<string, string>): Promise<string> {
   return await startTestService({ dataDir, settings }).then(
@@ -93,7 +95,11 @@ describe('a second owner', () => {
       const figures = { ways: 0, acknowledged: 0, lost: 0, intoAnothersData: 0, committedByTheFormerOwner: 0 };
       for (let round = 0; round < rounds; round += 1) {
         const [stream, folder] = [nextName(), testFolder()];
-        const [here, elsewhere, copy] = ['a', 'b', 'a-copy'].map((name) => path.join(folder, name)) as [string, string, string];
+        const [here, elsewhere, copy] = ['a', 'b', 'a-copy'].map((name) => path.join(folder, name)) as [
+          string,
+          string,
+          string,
+        ];
         const settings = settingsFor(stream);
         const party = await startParty(here, settings);
         onTestFinished(() => party.service.destroy());
@@ -122,7 +128,11 @@ describe('a second owner', () => {
         for (const pid of listTree(party.service.pid)) if (isAlive(pid)) signalProcess(pid, 'SIGCONT');
         const ledgerOfFormer = createLedger('former');
         const late = send(party, ledgerOfFormer);
-        await waitFor('the former owner says whose the stream is', async () => (await readReadiness(party.service))?.problems.some(({ what }) => what.includes(copy)) === true, patienceMs);
+        await waitFor(
+          'the former owner says whose the stream is',
+          async () => (await readReadiness(party.service))?.problems.some(({ what }) => what.includes(copy)) === true,
+          patienceMs,
+        );
         await waitFor('the former owner refuses', () => ledgerOfFormer.totals().sent > 8);
         await sendUntil(second, ledgerOfCopy, 100);
         await late.stop();
@@ -135,12 +145,23 @@ describe('a second owner', () => {
         const [former, now] = [await idsIn(here), await idsIn(copy)];
         figures.acknowledged += ledger.totals().acknowledged + ledgerOfCopy.totals().acknowledged;
         figures.lost += lostFrom(ledger, former, now).length + lostFrom(ledgerOfCopy, now).length;
-        figures.intoAnothersData += ofLedger(ledgerOfCopy, former).length + ofLedger(ledgerOfFormer, now).length + ofLedger(ledgerOfFormer, former).length;
+        figures.intoAnothersData +=
+          ofLedger(ledgerOfCopy, former).length +
+          ofLedger(ledgerOfFormer, now).length +
+          ofLedger(ledgerOfFormer, former).length;
         figures.committedByTheFormerOwner += [...former].filter((id) => !committed.has(id)).length;
         expect(ledgerOfFormer.totals().acknowledged).toBe(0);
       }
       const reached = figures.lost + figures.intoAnothersData + figures.committedByTheFormerOwner === 0;
-      recordFinding({ promise: 'P14', what: 'a second owner of one stream: another folder, a copied one, an owner that stood still', wanted: '0 lost, 0 in data of another', figures, reached, seed, again });
+      recordFinding({
+        promise: 'P14',
+        what: 'a second owner of one stream: another folder, a copied one, an owner that stood still',
+        wanted: '0 lost, 0 in data of another',
+        figures,
+        reached,
+        seed,
+        again,
+      });
       expect(figures).toMatchObject({ lost: 0, intoAnothersData: 0, committedByTheFormerOwner: 0 });
     },
     240_000 * rounds,
@@ -153,7 +174,10 @@ describe('services that share a cluster on purpose', () => {
   const folder = temporaryFolder();
   let parties: readonly [Party, Party];
   beforeAll(async () => {
-    parties = [await startParty(path.join(folder, 'one'), settingsFor(streams[0])), await startParty(path.join(folder, 'two'), settingsFor(streams[1]))];
+    parties = [
+      await startParty(path.join(folder, 'one'), settingsFor(streams[0])),
+      await startParty(path.join(folder, 'two'), settingsFor(streams[1])),
+    ];
   }, 240_000);
   afterAll(() => Promise.all(parties.map(({ service }) => service.destroy())));
 
@@ -165,8 +189,20 @@ describe('services that share a cluster on purpose', () => {
       lakes.push(await idsIn(service.dataDir));
     }
     const [one, two] = lakes as [Set<string>, Set<string>];
-    const figures = { acknowledged: ledgers[0].totals().acknowledged + ledgers[1].totals().acknowledged, lost: lostFrom(ledgers[0], one).length + lostFrom(ledgers[1], two).length, mixed: ofLedger(ledgers[0], two).length + ofLedger(ledgers[1], one).length };
-    recordFinding({ promise: 'P14', what: 'two services that share a cluster on purpose', wanted: 'each its own events', figures, reached: figures.lost + figures.mixed === 0, seed, again });
+    const figures = {
+      acknowledged: ledgers[0].totals().acknowledged + ledgers[1].totals().acknowledged,
+      lost: lostFrom(ledgers[0], one).length + lostFrom(ledgers[1], two).length,
+      mixed: ofLedger(ledgers[0], two).length + ofLedger(ledgers[1], one).length,
+    };
+    recordFinding({
+      promise: 'P14',
+      what: 'two services that share a cluster on purpose',
+      wanted: 'each its own events',
+      figures,
+      reached: figures.lost + figures.mixed === 0,
+      seed,
+      again,
+    });
     expect(figures).toMatchObject({ lost: 0, mixed: 0 });
   }, 240_000);
 
@@ -187,7 +223,11 @@ describe('services that share a cluster on purpose', () => {
       const before = ledger.totals().acknowledged;
       await waitFor('events flow', () => ledger.totals().acknowledged > before + 100);
       await operator.streams.update(stream, change);
-      await waitFor(`${setting} is told`, async () => JSON.stringify((await party.service.status())['notices']).includes(`${setting} is `), patienceMs);
+      await waitFor(
+        `${setting} is told`,
+        async () => JSON.stringify((await party.service.status())['notices']).includes(`${setting} is `),
+        patienceMs,
+      );
     }
     const before = ledger.totals().acknowledged;
     await waitFor('events flow again', () => ledger.totals().acknowledged > before + 100);
@@ -196,7 +236,15 @@ describe('services that share a cluster on purpose', () => {
     await party.service.stop();
     const { results } = await balanceAccounts(party.service.dataDir, [ledger]);
     expect(results[0]?.lost).toEqual([]);
-    recordFinding({ promise: 'P1', what: 'a stream whose settings its operator changes', wanted: '0 lost', figures: { changes: changes.length, acknowledged: ledger.totals().acknowledged, lost: 0 }, reached: true, seed, again });
+    recordFinding({
+      promise: 'P1',
+      what: 'a stream whose settings its operator changes',
+      wanted: '0 lost',
+      figures: { changes: changes.length, acknowledged: ledger.totals().acknowledged, lost: 0 },
+      reached: true,
+      seed,
+      again,
+    });
   }, 240_000);
 
   it('go on within seconds when their stream is deleted, which is made anew with an alarm and the next epoch', async () => {

@@ -17,9 +17,9 @@ import { findSocketOwner } from '../helpers/socket-owner.ts';
 import { waitFor, within } from '../helpers/wait.ts';
 
 /**
- * What is taken back ends: a removed user, a removed app, a revoked token, a new secret, all four at once, by every process
- * that answers (each import worker, the export area, its downloads), over connections that were open before; then once more
- * while one of those processes is killed and comes back.
+ * What is taken back ends: a removed user, a removed app, a revoked token, a new secret, all four at once, by every
+ * process that answers (each import worker, the export area, its downloads), over connections that were open before;
+ * then once more while one of those processes is killed and comes back.
  */
 
 const rounds = chaosFigure('TRIBUTARY_TEST_ROUNDS', { short: 2, long: 20 });
@@ -47,11 +47,15 @@ function keepConnection(url: string): Connection {
     port: () => port,
     ask: (method, target, headers = {}, body = '') =>
       new Promise((resolve) => {
-        const asked = request(`${url}${target}`, { method, agent, headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) } }, (answer: IncomingMessage) => {
-          port = answer.socket.localPort ?? 0;
-          answer.resume();
-          answer.once('close', () => resolve(answer.complete ? (answer.statusCode ?? 0) : 0));
-        });
+        const asked = request(
+          `${url}${target}`,
+          { method, agent, headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) } },
+          (answer: IncomingMessage) => {
+            port = answer.socket.localPort ?? 0;
+            answer.resume();
+            answer.once('close', () => resolve(answer.complete ? (answer.statusCode ?? 0) : 0));
+          },
+        );
         asked.once('error', () => resolve(0));
         asked.end(body);
       }),
@@ -60,7 +64,10 @@ function keepConnection(url: string): Connection {
 
 /** A kept connection to each import worker. */
 async function connectWorkers(service: TestService): Promise<readonly Connection[]> {
-  const pids = service.processes().filter(({ role }) => role === 'ingest').map(({ pid }) => pid);
+  const pids = service
+    .processes()
+    .filter(({ role }) => role === 'ingest')
+    .map(({ pid }) => pid);
   const byWorker = new Map<number, Connection>();
   await waitFor('every import worker has a connection', async () => {
     const connection = keepConnection(service.s2s);
@@ -82,14 +89,20 @@ interface Probe {
 }
 
 /** A request to import whose body is not whole yet. */
-function openRequest(url: string, target: string, token: string): { readonly socket: Socket; readonly finish: () => Promise<string> } {
+function openRequest(
+  url: string,
+  target: string,
+  token: string,
+): { readonly socket: Socket; readonly finish: () => Promise<string> } {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
   onTestFinished(() => void socket.destroy());
   let text = '';
   socket.on('data', (chunk: Buffer) => void (text += chunk.toString()));
   socket.on('error', () => undefined);
-  socket.write(`POST ${target} HTTP/1.1\r\nHost: a\r\nAuthorization: ${token}\r\nContent-Length: ${event.length}\r\n\r\n${event.slice(0, 5)}`);
+  socket.write(
+    `POST ${target} HTTP/1.1\r\nHost: a\r\nAuthorization: ${token}\r\nContent-Length: ${event.length}\r\n\r\n${event.slice(0, 5)}`,
+  );
   return {
     socket,
     finish: async () => {
@@ -100,7 +113,17 @@ function openRequest(url: string, target: string, token: string): { readonly soc
   };
 }
 
-const figures = { rounds: 0, kills: 0, refusedTheWaysTimesPlaces: 0, acceptedAfterASecond: 0, cameBack: 0, openRequestsTaken: 0, othersRefused: 0, slowestMs: 0, eventsMissing: 0 };
+const figures = {
+  rounds: 0,
+  kills: 0,
+  refusedTheWaysTimesPlaces: 0,
+  acceptedAfterASecond: 0,
+  cameBack: 0,
+  openRequestsTaken: 0,
+  othersRefused: 0,
+  slowestMs: 0,
+  eventsMissing: 0,
+};
 /** What was answered neither 200 nor 403 while nothing was killed. */
 const notRefused: string[] = [];
 const ledger = { acknowledged: 0, unknown: 0 };
@@ -123,7 +146,9 @@ interface Scene {
 async function ownLink(service: TestService, user: Credentials, report: string): Promise<string> {
   let link = '';
   await waitFor('the user gets a link', async () => {
-    const data = await createExportClient(service, user).find(report).catch(() => undefined);
+    const data = await createExportClient(service, user)
+      .find(report)
+      .catch(() => undefined);
     link = targetOf(data?.files?.[0]?.link ?? '');
     return link !== '';
   });
@@ -134,29 +159,55 @@ async function ownLink(service: TestService, user: Credentials, report: string):
 async function playRound(scene: Scene, round: number): Promise<void> {
   const { service, random, colleague, report } = scene;
   const [rotated, removed] = [1000 + 2 * round, 1001 + 2 * round];
-  const add = async (idApp: number): Promise<string> => String((await service.command('app', 'add', String(idApp), '--platform', 'web'))['token']);
-  const addUser = async (name: string): Promise<Credentials> => (await service.command('user', 'add', `${name} ${round}`, '--account', '1')) as unknown as Credentials;
-  const [old, gone, leaver, leaked] = [await add(rotated), await add(removed), await addUser('leaver'), await addUser('leaked')];
+  const add = async (idApp: number): Promise<string> =>
+    String((await service.command('app', 'add', String(idApp), '--platform', 'web'))['token']);
+  const addUser = async (name: string): Promise<Credentials> =>
+    (await service.command('user', 'add', `${name} ${round}`, '--account', '1')) as unknown as Credentials;
+  const [old, gone, leaver, leaked] = [
+    await add(rotated),
+    await add(removed),
+    await addUser('leaver'),
+    await addUser('leaked'),
+  ];
   const kept = String((await service.command('app', 'token', String(rotated)))['token']);
 
   const importers = await connectWorkers(service);
   const [area, downloads] = [keepConnection(service.api), keepConnection(service.api)];
-  const signed = (user: Credentials): Record<string, string> => ({ authorization: authHmac(user, 'GET', `${service.api}${list}`) });
-  const links = [await ownLink(service, leaver, report), await ownLink(service, leaked, report), await ownLink(service, colleague, report)] as const;
+  const signed = (user: Credentials): Record<string, string> => ({
+    authorization: authHmac(user, 'GET', `${service.api}${list}`),
+  });
+  const links = [
+    await ownLink(service, leaver, report),
+    await ownLink(service, leaked, report),
+    await ownLink(service, colleague, report),
+  ] as const;
   const probes: Probe[] = [
     ...importers.flatMap((importer): Probe[] => [
       { way: 'revoked token', where: 'import worker', ask: () => post(importer, rotated, old) },
       { way: 'removed app', where: 'import worker', ask: () => post(importer, removed, gone) },
     ]),
-    ...([['removed user', leaver, links[0]], ['new secret', leaked, links[1]]] as const).flatMap(([way, user, link]): Probe[] => [
+    ...(
+      [
+        ['removed user', leaver, links[0]],
+        ['new secret', leaked, links[1]],
+      ] as const
+    ).flatMap(([way, user, link]): Probe[] => [
       { way, where: 'export area', ask: () => area.ask('GET', list, { authorization: basic(user) }) },
       { way, where: 'export area', ask: () => area.ask('GET', list, signed(user)) },
       { way, where: 'download', ask: () => downloads.ask('GET', link) },
     ]),
   ];
-  const others = [...importers.map((importer) => () => post(importer, rotated, kept)), () => area.ask('GET', list, { authorization: basic(colleague) }), () => downloads.ask('GET', links[2])];
-  for (const ask of [...probes.map((probe) => probe.ask), ...others]) await waitFor('all of it works', async () => (await ask()) === 200);
-  const open = [openRequest(service.s2s, `/v1/login/?idApp=${removed}`, gone), openRequest(service.s2s, `/v1/login/?idApp=${rotated}`, old)];
+  const others = [
+    ...importers.map((importer) => () => post(importer, rotated, kept)),
+    () => area.ask('GET', list, { authorization: basic(colleague) }),
+    () => downloads.ask('GET', links[2]),
+  ];
+  for (const ask of [...probes.map((probe) => probe.ask), ...others])
+    await waitFor('all of it works', async () => (await ask()) === 200);
+  const open = [
+    openRequest(service.s2s, `/v1/login/?idApp=${removed}`, gone),
+    openRequest(service.s2s, `/v1/login/?idApp=${rotated}`, old),
+  ];
 
   const stalls = monitorEventLoopDelay();
   stalls.enable();
@@ -175,7 +226,9 @@ async function playRound(scene: Scene, round: number): Promise<void> {
   // A worker that restarts reads what is there then.
   const kills = round % 2 === 1 ? [service.kill9(random.pick(['ingest', 'export']), random)] : [];
   const seen = probes.map((probe) => ({ probe, lastAccepted: 0, refused: false, cameBack: false }));
-  const isOver = (): boolean => Object.keys(endedAt).length === 4 && performance.now() > Math.max(...Object.values(endedAt)) + promisedMs + afterwardsMs;
+  const isOver = (): boolean =>
+    Object.keys(endedAt).length === 4 &&
+    performance.now() > Math.max(...Object.values(endedAt)) + promisedMs + afterwardsMs;
   const watch = async (state: (typeof seen)[number]): Promise<void> => {
     while (!isOver()) {
       const begun = performance.now();
@@ -211,42 +264,75 @@ async function playRound(scene: Scene, round: number): Promise<void> {
     socket.destroy();
   }
   const renewed = (await commands)[3] as unknown as Credentials;
-  await waitFor('the new secret works', async () => (await area.ask('GET', list, { authorization: basic(renewed) })) === 200);
+  await waitFor(
+    'the new secret works',
+    async () => (await area.ask('GET', list, { authorization: basic(renewed) })) === 200,
+  );
   figures.kills += kills.length;
   figures.rounds += 1;
 }
 
-it(`a removed user, a removed app, a revoked token and an old secret are refused within a second by every process, ${rounds} times`, { timeout: 60_000 + rounds * 30_000 }, async () => {
-  const random = createRandom(seed);
-  const dataDir = path.join(testFolder(), 'data');
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const colleague = (await runCommand(['user', 'add', 'colleague', '--account', '1', '--data', dataDir])) as unknown as Credentials;
-  const settings = { TRIBUTARY_INGEST_WORKERS: String(workers), TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_QUOTA_IP: 'off', TRIBUTARY_LOG_LEVEL: 'warn' };
-  const service = await startTestService({ dataDir, settings });
-  onTestFinished(() => service.destroy());
-  await waitFor('an event is taken', async () => (await post(keepConnection(service.s2s), 1, String(token))) === 200);
-  const client = createExportClient(service, colleague);
-  const today = new Date().toISOString().slice(0, 10);
-  const report = (await client.create(`event=customEvents&selectors=eventId&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`)) ?? '';
-  expect((await client.waitForEnd(report)).status).toBe('Success!');
-  for (let round = 0; round < rounds; round += 1) await playRound({ service, random, colleague, report }, round);
+it(
+  `a removed user, a removed app, a revoked token and an old secret are refused within a second by every process, ${rounds} times`,
+  { timeout: 60_000 + rounds * 30_000 },
+  async () => {
+    const random = createRandom(seed);
+    const dataDir = path.join(testFolder(), 'data');
+    const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+    const colleague = (await runCommand([
+      'user',
+      'add',
+      'colleague',
+      '--account',
+      '1',
+      '--data',
+      dataDir,
+    ])) as unknown as Credentials;
+    const settings = {
+      TRIBUTARY_INGEST_WORKERS: String(workers),
+      TRIBUTARY_QUOTA_USER: 'off',
+      TRIBUTARY_QUOTA_IP: 'off',
+      TRIBUTARY_LOG_LEVEL: 'warn',
+    };
+    const service = await startTestService({ dataDir, settings });
+    onTestFinished(() => service.destroy());
+    await waitFor('an event is taken', async () => (await post(keepConnection(service.s2s), 1, String(token))) === 200);
+    const client = createExportClient(service, colleague);
+    const today = new Date().toISOString().slice(0, 10);
+    const report =
+      (await client.create(`event=customEvents&selectors=eventId&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`)) ??
+      '';
+    expect((await client.waitForEnd(report)).status).toBe('Success!');
+    for (let round = 0; round < rounds; round += 1) await playRound({ service, random, colleague, report }, round);
 
-  // What was acknowledged stays, whatever became of its app.
-  await waitUntilWorkedOff(service);
-  await service.stop();
-  const stored = (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored ?? 0;
-  figures.eventsMissing = Math.max(0, ledger.acknowledged - stored);
-  expect(notRefused).toEqual([]);
-  const wrong = figures.acceptedAfterASecond + figures.cameBack + figures.openRequestsTaken + figures.othersRefused + figures.eventsMissing;
-  recordFinding({
-    promise: 'P19',
-    what: 'every way of taking back by every process',
-    wanted: 'a removed user, token, app, a new secret: refused within 1 s by every process',
-    figures: { ...figures, acknowledgedEvents: ledger.acknowledged },
-    reached: wrong === 0 && figures.rounds === rounds,
-    seed,
-    again: `make chaos PART=taken-back SEED=${seed}`,
-  });
-  expect(figures).toMatchObject({ acceptedAfterASecond: 0, cameBack: 0, openRequestsTaken: 0, othersRefused: 0, eventsMissing: 0 });
-  expect(stored).toBeLessThanOrEqual(ledger.acknowledged + ledger.unknown);
-});
+    // What was acknowledged stays, whatever became of its app.
+    await waitUntilWorkedOff(service);
+    await service.stop();
+    const stored = (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored ?? 0;
+    figures.eventsMissing = Math.max(0, ledger.acknowledged - stored);
+    expect(notRefused).toEqual([]);
+    const wrong =
+      figures.acceptedAfterASecond +
+      figures.cameBack +
+      figures.openRequestsTaken +
+      figures.othersRefused +
+      figures.eventsMissing;
+    recordFinding({
+      promise: 'P19',
+      what: 'every way of taking back by every process',
+      wanted: 'a removed user, token, app, a new secret: refused within 1 s by every process',
+      figures: { ...figures, acknowledgedEvents: ledger.acknowledged },
+      reached: wrong === 0 && figures.rounds === rounds,
+      seed,
+      again: `make chaos PART=taken-back SEED=${seed}`,
+    });
+    expect(figures).toMatchObject({
+      acceptedAfterASecond: 0,
+      cameBack: 0,
+      openRequestsTaken: 0,
+      othersRefused: 0,
+      eventsMissing: 0,
+    });
+    expect(stored).toBeLessThanOrEqual(ledger.acknowledged + ledger.unknown);
+  },
+);

@@ -20,38 +20,65 @@ const eventBytes = 9500;
 const memoryMb = isLongRun ? 2048 : 256;
 const forMs = isLongRun ? 1_200_000 : 60_000;
 
-const request: ExportSpec = { event: 'customEvents', selectors: ['eventName', 'params.name', 'params.value'], timezone: 'UTC', eventTime: {}, availableAt: {}, eventNameInvert: false, unknowable: {} };
+const request: ExportSpec = {
+  event: 'customEvents',
+  selectors: ['eventName', 'params.name', 'params.value'],
+  timezone: 'UTC',
+  eventTime: {},
+  availableAt: {},
+  eventNameInvert: false,
+  unknowable: {},
+};
 
-test('the widest events, of any number and due at once, are sealed and exported within the memory that was set', { timeout: 2 * forMs }, async () => {
-  const folder = testFolder();
-  const { table } = lakePaths(path.join(folder, 'lake'));
-  const stream = createMemoryStream();
-  let aheadMs = 0;
-  const compact = await startTestCompact(folder, stream, { duckdbMemoryMb: memoryMb, flushMaxBytes: 128 * 1024 * 1024, clock: { nowMs: () => Date.now() + aheadMs } });
-  onTestFinished(() => compact.stop());
-  for (let published = 0; published < rows; ) {
-    const more = Math.min(publishAtOnce, rows - published);
-    publishWideEvents(stream, { rows: more, bytes: eventBytes });
-    published += more;
-    await waitFor('the events are stored', () => compact.facts()['stored'] === published, forMs);
-  }
-  const files = async () => (await readSnapshot(table)).files;
-  expect((await files()).every((file) => file.young)).toBe(true);
-  // All of it is due at once.
-  aheadMs = 2 * 3_600_000;
-  await waitFor('all is sealed', async () => (await files()).every((file) => !file.young), forMs);
-  const list = (await files()).map((file) => `'${file.absolutePath}'`).join(', ');
-  const [found] = await query(`SELECT count(DISTINCT event_id) AS ids, count(*) AS n, count(*) FILTER (WHERE here < before) AS wrong FROM
+test(
+  'the widest events, of any number and due at once, are sealed and exported within the memory that was set',
+  { timeout: 2 * forMs },
+  async () => {
+    const folder = testFolder();
+    const { table } = lakePaths(path.join(folder, 'lake'));
+    const stream = createMemoryStream();
+    let aheadMs = 0;
+    const compact = await startTestCompact(folder, stream, {
+      duckdbMemoryMb: memoryMb,
+      flushMaxBytes: 128 * 1024 * 1024,
+      clock: { nowMs: () => Date.now() + aheadMs },
+    });
+    onTestFinished(() => compact.stop());
+    for (let published = 0; published < rows;) {
+      const more = Math.min(publishAtOnce, rows - published);
+      publishWideEvents(stream, { rows: more, bytes: eventBytes });
+      published += more;
+      await waitFor('the events are stored', () => compact.facts()['stored'] === published, forMs);
+    }
+    const files = async () => (await readSnapshot(table)).files;
+    expect((await files()).every((file) => file.young)).toBe(true);
+    // All of it is due at once.
+    aheadMs = 2 * 3_600_000;
+    await waitFor('all is sealed', async () => (await files()).every((file) => !file.young), forMs);
+    const list = (await files()).map((file) => `'${file.absolutePath}'`).join(', ');
+    const [found] =
+      await query(`SELECT count(DISTINCT event_id) AS ids, count(*) AS n, count(*) FILTER (WHERE here < before) AS wrong FROM
     (SELECT event_id, (id_app, event_time) AS here, lag((id_app, event_time)) OVER (PARTITION BY filename ORDER BY file_row_number) AS before
      FROM read_parquet([${list}], filename = true, file_row_number = true, hive_partitioning = false))`);
-  expect(found).toEqual({ ids: BigInt(rows), n: BigInt(rows), wrong: 0n });
-  expect(compact.facts()['problems']).toEqual([]);
+    expect(found).toEqual({ ids: BigInt(rows), n: BigInt(rows), wrong: 0n });
+    expect(compact.facts()['problems']).toEqual([]);
 
-  // Of more apps than are compared one by one, so that the rows are sorted as long as there is memory for it.
-  const apps = Array.from({ length: 70 }, (_, index) => ({ idApp: index + 1, sdkKey: '', title: '', platform: 'web', idAccount: 1, idProject: undefined }));
-  const limits = { maxRows: 1e9, maxBytes: 1e12, singleFileMaxBytes: 1e12, partMaxBytes: 1e9, memoryMb, threads: 2 };
-  const report = path.join(folder, 'report');
-  mkdirSync(report);
-  const outcome = await runExport({ request, apps, tableDir: table, folder: report, stem: 'wide', limits }, () => undefined);
-  expect(outcome).toMatchObject({ kind: 'done', files: [{ rows }] });
-});
+    // Of more apps than are compared one by one, so that the rows are sorted as long as there is memory for it.
+    const apps = Array.from({ length: 70 }, (_, index) => ({
+      idApp: index + 1,
+      sdkKey: '',
+      title: '',
+      platform: 'web',
+      idAccount: 1,
+      idProject: undefined,
+    }));
+    const limits = { maxRows: 1e9, maxBytes: 1e12, singleFileMaxBytes: 1e12, partMaxBytes: 1e9, memoryMb, threads: 2 };
+    const report = path.join(folder, 'report');
+    mkdirSync(report);
+    const outcome = await runExport(
+      { request, apps, tableDir: table, folder: report, stem: 'wide', limits },
+      () => undefined,
+    );
+    expect(outcome).toMatchObject({ kind: 'done', files: [{ rows }] });
+  },
+);

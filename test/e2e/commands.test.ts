@@ -28,7 +28,12 @@ async function tributary(cwd: string, words: readonly string[]): Promise<Outcome
   );
 }
 
-const linesOf = (text: string): unknown[] => text.trimEnd().split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as unknown);
+const linesOf = (text: string): unknown[] =>
+  text
+    .trimEnd()
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as unknown);
 const everything = (folder: string): string[] => readdirSync(folder, { recursive: true }).map(String).toSorted();
 
 describe('every command', () => {
@@ -36,15 +41,27 @@ describe('every command', () => {
     const cwd = testFolder();
     const { out, code } = await tributary(cwd, ['help']);
     expect(code).toBe(0);
-    const names = [...out.matchAll(/^ {2}([a-z]+) +\S/gm)].map(([, name]) => name ?? '').filter((name) => name !== 'tributary');
+    const names = [...out.matchAll(/^ {2}([a-z]+) +\S/gm)]
+      .map(([, name]) => name ?? '')
+      .filter((name) => name !== 'tributary');
     expect(names.length).toBeGreaterThanOrEqual(10);
     for (const name of [...names, 'role']) {
       const asked = await tributary(cwd, [name, '--help']);
       expect(asked, name).toMatchObject({ code: 0, err: '' });
       expect(asked.out).toMatch(new RegExp(`^tributary ${name}\\b[^]*\n  tributary ${name}\\b`));
     }
-    for (const words of [['help', 'app'], ['app', 'add', '--help'], ['app', '-h'], ['app', 'add', '1', '--platform', 'web', '--help']]) expect((await tributary(cwd, words)).out, words.join(' ')).toContain('tributary app remove ID');
-    expect(await tributary(cwd, ['help', 'nothing'])).toMatchObject({ code: 1, out: '', err: expect.stringContaining("there is no command 'nothing'") });
+    for (const words of [
+      ['help', 'app'],
+      ['app', 'add', '--help'],
+      ['app', '-h'],
+      ['app', 'add', '1', '--platform', 'web', '--help'],
+    ])
+      expect((await tributary(cwd, words)).out, words.join(' ')).toContain('tributary app remove ID');
+    expect(await tributary(cwd, ['help', 'nothing'])).toMatchObject({
+      code: 1,
+      out: '',
+      err: expect.stringContaining("there is no command 'nothing'"),
+    });
     expect(everything(cwd)).toEqual([]);
   }, 120_000);
 });
@@ -54,7 +71,11 @@ describe('a command in the wrong folder', () => {
     const cwd = testFolder();
     for (const words of [['status'], ['lake', 'check'], ['app', 'add', '1', '--platform', 'web']]) {
       const refused = await tributary(cwd, words);
-      expect(refused, words.join(' ')).toMatchObject({ code: 1, out: '', err: expect.stringContaining(`there is no data folder ${path.join(cwd, 'data')}`) });
+      expect(refused, words.join(' ')).toMatchObject({
+        code: 1,
+        out: '',
+        err: expect.stringContaining(`there is no data folder ${path.join(cwd, 'data')}`),
+      });
       expect(refused.err.trim().split('\n')).toHaveLength(1);
     }
     expect(everything(cwd)).toEqual([]);
@@ -66,14 +87,37 @@ describe('access commands', () => {
     const cwd = testFolder();
     mkdirSync(path.join(cwd, 'data'));
     const ask = async (...words: readonly string[]): Promise<unknown[]> => linesOf((await tributary(cwd, words)).out);
-    const [app] = (await ask('app', 'add', '7', '--platform', 'game', '--title', 'Seven', '--account', '3', '--project', '5')) as { token: string }[];
+    const [app] = (await ask(
+      'app',
+      'add',
+      '7',
+      '--platform',
+      'game',
+      '--title',
+      'Seven',
+      '--account',
+      '3',
+      '--project',
+      '5',
+    )) as { token: string }[];
     await ask('app', 'add', '8', '--platform', 'web', '--sdk-key', 'eight');
-    const [user] = (await ask('user', 'add', 'ann', '--account', '3', '--no-export', '--max-exports', '2')) as { secret: string }[];
+    const [user] = (await ask('user', 'add', 'ann', '--account', '3', '--no-export', '--max-exports', '2')) as {
+      secret: string;
+    }[];
     expect(await ask('app', 'list')).toMatchObject([
-      { idApp: '7', platform: 'game', title: 'Seven', idAccount: '3', idProject: '5', tokens: [{ prefix: app?.token.slice(0, 8) }] },
+      {
+        idApp: '7',
+        platform: 'game',
+        title: 'Seven',
+        idAccount: '3',
+        idProject: '5',
+        tokens: [{ prefix: app?.token.slice(0, 8) }],
+      },
       { idApp: '8', platform: 'web', title: 'App 8', idAccount: '1', sdkKey: 'eight' },
     ]);
-    expect(await ask('user', 'list')).toEqual([{ idUser: '1', name: 'ann', idAccount: '3', canExport: false, maxExports: 2 }]);
+    expect(await ask('user', 'list')).toEqual([
+      { idUser: '1', name: 'ann', idAccount: '3', canExport: false, maxExports: 2 },
+    ]);
 
     const [renewed] = (await ask('user', 'secret', '1')) as { secret: string }[];
     expect(renewed).toEqual({ idUser: '1', secret: expect.stringMatching(/^[\w-]{43}$/) as string });
@@ -83,23 +127,47 @@ describe('access commands', () => {
 
     const [, eight] = (await ask('app', 'list')) as { tokens: { prefix: string }[] }[];
     const revoked = await tributary(cwd, ['app', 'token', '8', '--revoke', eight?.tokens[0]?.prefix ?? '']);
-    expect(revoked).toMatchObject({ code: 0, err: expect.stringContaining("app 8 has no token left: every import for it is answered 403 until 'tributary app token 8'") });
+    expect(revoked).toMatchObject({
+      code: 0,
+      err: expect.stringContaining(
+        "app 8 has no token left: every import for it is answered 403 until 'tributary app token 8'",
+      ),
+    });
     const removed = await tributary(cwd, ['app', 'remove', '7']);
-    expect(removed).toMatchObject({ code: 0, err: expect.stringContaining("its rows stay in the lake until 'tributary erase --app 7'") });
-    expect(await tributary(cwd, ['app', 'remove', '7'])).toMatchObject({ code: 1, out: '', err: expect.stringContaining('app 7 was removed at') });
-    expect([(await ask('app', 'list')).length, await ask('app', 'list', '--removed')]).toMatchObject([1, [{ idApp: '7', tokens: [] }]]);
+    expect(removed).toMatchObject({
+      code: 0,
+      err: expect.stringContaining("its rows stay in the lake until 'tributary erase --app 7'"),
+    });
+    expect(await tributary(cwd, ['app', 'remove', '7'])).toMatchObject({
+      code: 1,
+      out: '',
+      err: expect.stringContaining('app 7 was removed at'),
+    });
+    expect([(await ask('app', 'list')).length, await ask('app', 'list', '--removed')]).toMatchObject([
+      1,
+      [{ idApp: '7', tokens: [] }],
+    ]);
     expect(await ask('app', 'restore', '7')).toMatchObject([{ idApp: '7', token: expect.any(String) as string }]);
   }, 120_000);
 
   it('say of an SDK key that an earlier version has taken that no filter can name it, and take none', async () => {
     const cwd = testFolder();
-    expect(await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--sdk-key', 'a,b', '--data', 'data'])).toMatchObject({ code: 1, err: expect.stringContaining('1 to 255 characters and no comma') });
+    expect(
+      await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--sdk-key', 'a,b', '--data', 'data']),
+    ).toMatchObject({ code: 1, err: expect.stringContaining('1 to 255 characters and no comma') });
     expect(everything(cwd)).toEqual([]);
     await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--data', 'data']);
     const file = path.join(cwd, 'data', 'access.json');
-    const { sha256: _, ...access } = JSON.parse(readFileSync(file, 'utf8')) as { sha256: string; apps: { sdkKey: string }[] };
+    const { sha256: _, ...access } = JSON.parse(readFileSync(file, 'utf8')) as {
+      sha256: string;
+      apps: { sdkKey: string }[];
+    };
     if (access.apps[0] !== undefined) access.apps[0].sdkKey = 'a,b';
     writeFileSync(file, renderChecked({ ...access }));
-    expect(await tributary(cwd, ['app', 'list'])).toMatchObject({ code: 0, out: expect.stringContaining('"sdkKey":"a,b"'), err: expect.stringContaining('app 7: no SDKKey filter can name its SDK key') });
+    expect(await tributary(cwd, ['app', 'list'])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('"sdkKey":"a,b"'),
+      err: expect.stringContaining('app 7: no SDKKey filter can name its SDK key'),
+    });
   });
 });

@@ -11,7 +11,8 @@ import { waitFor, within } from '../helpers/wait.ts';
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'] ?? '';
 const hasSample = existsSync(sample);
-if (!hasSample) process.stderr.write('demo.test.ts: TRIBUTARY_SAMPLE_EVENTS names no file; the demo is not run on it\n');
+if (!hasSample)
+  process.stderr.write('demo.test.ts: TRIBUTARY_SAMPLE_EVENTS names no file; the demo is not run on it\n');
 
 interface DemoRun {
   readonly code: number | null;
@@ -25,10 +26,16 @@ interface DemoRun {
 const demoMs = 55_000;
 
 /** Runs the demo with its own folder for temporary files; `onLine` is told each line and the demo's process id. */
-async function runDemo(words: readonly string[], onLine: (line: string, pid: number) => void = () => undefined): Promise<DemoRun> {
+async function runDemo(
+  words: readonly string[],
+  onLine: (line: string, pid: number) => void = () => undefined,
+): Promise<DemoRun> {
   const temporary = path.join(testFolder(), 'tmp');
   mkdirSync(temporary);
-  const demo = spawn(process.execPath, [entry, 'demo', ...words], { env: { ...process.env, TMPDIR: temporary }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const demo = spawn(process.execPath, [entry, 'demo', ...words], {
+    env: { ...process.env, TMPDIR: temporary },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let [output, errors] = ['', ''];
   demo.stdout.setEncoding('utf8').on('data', (text: string) => {
     output += text;
@@ -52,7 +59,9 @@ function countNames(lines: readonly string[]): Map<string, number> {
 /** The rows of the demo's table: name, then the counts in the lake, of what was sent, and in the file. */
 function tableOf(output: string): Map<string, number[]> {
   const rows = output.matchAll(/^ {2}(\S.*?) +([\d,]+) +[\d,]+ +([\d,]+) +([\d,]+)$/gm);
-  return new Map([...rows].map(([, name = '', ...numbers]) => [name, numbers.map((text) => Number(text.replaceAll(',', '')))]));
+  return new Map(
+    [...rows].map(([, name = '', ...numbers]) => [name, numbers.map((text) => Number(text.replaceAll(',', '')))]),
+  );
 }
 
 describe('the demo', () => {
@@ -61,7 +70,11 @@ describe('the demo', () => {
     expect(output).toContain('In progress, ');
     expect(output).toContain('Success!');
     expect(output).toContain('eventId,eventName,tsEvent,customUserId,params.name,params.value');
-    for (const what of ['events sent and acknowledged', 'distinct event ids in the lake', 'rows in the exported file']) {
+    for (const what of [
+      'events sent and acknowledged',
+      'distinct event ids in the lake',
+      'rows in the exported file',
+    ]) {
       expect(output).toMatch(new RegExp(`^${what} +2,000 `, 'm'));
     }
     expect(code).toBe(0);
@@ -70,7 +83,13 @@ describe('the demo', () => {
 
   it('counts a file’s event names as the file has them, however they are spelled', async () => {
     const names = ['plain', 'with "quotes"', 'with, comma', "it's", 'naïve ☃', '= 1+1', 'plain'];
-    const lines = names.map((name, index) => JSON.stringify({ customEventName: name, customUserId: `u${index}`, customEventParams: { 'a\nb': 'c"d', n: String(index) } }));
+    const lines = names.map((name, index) =>
+      JSON.stringify({
+        customEventName: name,
+        customUserId: `u${index}`,
+        customEventParams: { 'a\nb': 'c"d', n: String(index) },
+      }),
+    );
     const file = path.join(testFolder(), 'events.ndjson');
     writeFileSync(file, `${lines.join('\n')}\n`);
     const { code, output } = await runDemo(['--events', file]);
@@ -79,14 +98,19 @@ describe('the demo', () => {
     expect(code).toBe(0);
   });
 
-  it.runIf(hasSample)('imports every event of the sample, and finds each name as often as the file has it', async () => {
-    const lines = gunzipSync(readFileSync(sample)).toString('utf8').trim().split('\n');
-    const { code, output } = await runDemo(['--events', sample]);
-    expect(tableOf(output)).toEqual(new Map([...countNames(lines)].map(([name, count]) => [name, [count, count, count]])));
-    expect(output).toMatch(/^distinct event ids in the lake +10,000 /m);
-    expect(output).toMatch(/^distinct event ids in the file +10,000 /m);
-    expect(code).toBe(0);
-  });
+  it.runIf(hasSample)(
+    'imports every event of the sample, and finds each name as often as the file has it',
+    async () => {
+      const lines = gunzipSync(readFileSync(sample)).toString('utf8').trim().split('\n');
+      const { code, output } = await runDemo(['--events', sample]);
+      expect(tableOf(output)).toEqual(
+        new Map([...countNames(lines)].map(([name, count]) => [name, [count, count, count]])),
+      );
+      expect(output).toMatch(/^distinct event ids in the lake +10,000 /m);
+      expect(output).toMatch(/^distinct event ids in the file +10,000 /m);
+      expect(code).toBe(0);
+    },
+  );
 
   it('says which event the service refuses, exits 1 and leaves nothing behind', async () => {
     const file = path.join(testFolder(), 'events.ndjson');

@@ -4,7 +4,12 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { createOperationsMachine, readOperationsPage, type Block, type OperationsMachine } from '../helpers/operating-page.ts';
+import {
+  createOperationsMachine,
+  readOperationsPage,
+  type Block,
+  type OperationsMachine,
+} from '../helpers/operating-page.ts';
 import { isAlive, listTree } from '../helpers/processes.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -17,10 +22,12 @@ function findProgram(name: string): string | undefined {
 const [nginx, openssl, curl, systemdAnalyze] = ['nginx', 'openssl', 'curl', 'systemd-analyze'].map(findProgram);
 const hasNginx = nginx !== undefined && openssl !== undefined && curl !== undefined;
 const notHere = `${['nginx', 'openssl'].filter((name) => findProgram(name) === undefined).join(' and ')} missing on this machine`;
-if (curl === undefined) process.stderr.write('operating-page.test.ts: docs/operating.md is not run: curl is not here\n');
+if (curl === undefined)
+  process.stderr.write('operating-page.test.ts: docs/operating.md is not run: curl is not here\n');
 
 const blocks = readOperationsPage();
-const commandsOf = (section: string): Block[] => blocks.filter((block) => block.section === section && block.language === 'sh' && block.file === undefined);
+const commandsOf = (section: string): Block[] =>
+  blocks.filter((block) => block.section === section && block.language === 'sh' && block.file === undefined);
 /** Makes a user and installs a package from the registry: nothing that a test does to a machine. */
 const byHand = commandsOf('Install');
 const ran = new Set<Block>();
@@ -45,7 +52,10 @@ async function runBlocks(section: string, ...indexes: readonly number[]): Promis
 }
 
 /** Asks nginx; answers with the body and, behind a space, the status. */
-const ask = (words: string): Promise<string> => machine.sh(`curl --silent --cacert /etc/nginx/tributary.crt --connect-to ::127.0.0.1: --write-out ' %{http_code}' ${words}`);
+const ask = (words: string): Promise<string> =>
+  machine.sh(
+    `curl --silent --cacert /etc/nginx/tributary.crt --connect-to ::127.0.0.1: --write-out ' %{http_code}' ${words}`,
+  );
 
 interface Status {
   readonly running: boolean;
@@ -70,14 +80,23 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     const status = statusOf(await runBlocks('Run under systemd', 0));
     expect(status).toMatchObject({ running: true, problems: [] });
     const app = JSON.parse(await machine.sh('tributary app add 9 --platform web')) as { token: string };
-    const body = JSON.stringify([1, 2, 3].map((level) => ({ customUserId: `u-${level}`, customEventName: 'level_up' })));
-    const send = (): Promise<Response> => fetch(`${machine.address(8080)}/v1/customEventBatch/?idApp=9`, { method: 'POST', headers: { authorization: app.token }, body });
+    const body = JSON.stringify(
+      [1, 2, 3].map((level) => ({ customUserId: `u-${level}`, customEventName: 'level_up' })),
+    );
+    const send = (): Promise<Response> =>
+      fetch(`${machine.address(8080)}/v1/customEventBatch/?idApp=9`, {
+        method: 'POST',
+        headers: { authorization: app.token },
+        body,
+      });
     await waitFor('the app is known', async () => (await send()).status === 200);
   });
 
   it('has units that the service manager reads without a complaint', (ctx) => {
     ctx.skip(systemdAnalyze === undefined, 'systemd-analyze is not on this machine');
-    const units = ['tributary.service', 'tributary-backup.service', 'tributary-backup.timer'].map((name) => machine.place(`/etc/systemd/system/${name}`));
+    const units = ['tributary.service', 'tributary-backup.service', 'tributary-backup.timer'].map((name) =>
+      machine.place(`/etc/systemd/system/${name}`),
+    );
     const verified = spawnSync(systemdAnalyze ?? '', ['verify', '--man=no', ...units], { encoding: 'utf8' });
     const about = verified.stderr.split('\n').filter((line) => line.includes('tributary'));
     expect(about).toEqual([]);
@@ -99,8 +118,12 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
 
   it('has an nginx whose own answers have the form that clients know', async (ctx) => {
     ctx.skip(!hasNginx, notHere);
-    expect(await ask('--data "$(head -c 100000 /dev/zero | tr "\\0" a)" https://s2s.example.com/v1/login/')).toBe('{"error":"Bad Request"} 400');
-    expect(await ask('https://api.example.com/?$(head -c 70000 /dev/zero | tr "\\0" a)')).toMatch(/^\{"code":400,"message":"Bad Request",.* 400$/);
+    expect(await ask('--data "$(head -c 100000 /dev/zero | tr "\\0" a)" https://s2s.example.com/v1/login/')).toBe(
+      '{"error":"Bad Request"} 400',
+    );
+    expect(await ask('https://api.example.com/?$(head -c 70000 /dev/zero | tr "\\0" a)')).toMatch(
+      /^\{"code":400,"message":"Bad Request",.* 400$/,
+    );
     expect(await ask('https://api.example.com/metrics')).toMatch(/^\{"code":404,.* 404$/);
   });
 
@@ -110,7 +133,10 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
       return rows === (hasNginx ? 4 : 3);
     });
     const output = await runBlocks('Back up', 0, 1);
-    expect(JSON.parse(output.split('\n')[0] ?? '')).toMatchObject({ version: expect.any(Number) as number, files: expect.any(Number) as number });
+    expect(JSON.parse(output.split('\n')[0] ?? '')).toMatchObject({
+      version: expect.any(Number) as number,
+      files: expect.any(Number) as number,
+    });
   });
 
   it('has a way to try a backup beside the service', async (ctx) => {
@@ -130,9 +156,12 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     for (const name of named) expect(metrics, name).toContain(`# TYPE ${name} `);
     const page = readFileSync(path.join(packageRoot, 'docs/operating.md'), 'utf8');
     const [tables = ''] = page.slice(page.indexOf('What `problems` may say')).split('\n### ');
-    const words = [...tables.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = '']) => [...cell.matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
+    const words = [...tables.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = '']) =>
+      [...cell.matchAll(/`([^`]+)`/g)].map(([, text = '']) => text),
+    );
     expect(words.length).toBeGreaterThan(15);
-    for (const text of words) expect(spawnSync('grep', ['-rqF', text, path.join(packageRoot, 'src')]).status, text).toBe(0);
+    for (const text of words)
+      expect(spawnSync('grep', ['-rqF', text, path.join(packageRoot, 'src')]).status, text).toBe(0);
   });
 
   it('has a restore that brings every event back', async () => {
@@ -142,14 +171,20 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
 
   it('has an upgrade that loses nothing', async () => {
     const status = statusOf(await runBlocks('Upgrade', 0));
-    expect(execFileSync('readlink', [machine.place('/opt/tributary')], { encoding: 'utf8' }).trim()).toBe('tributary-0.4.0');
+    expect(execFileSync('readlink', [machine.place('/opt/tributary')], { encoding: 'utf8' }).trim()).toBe(
+      'tributary-0.4.0',
+    );
     expect(status).toMatchObject({ running: true, problems: [], lake: { rows } });
   });
 
   it('has a way back from an upgrade that loses nothing', async (ctx) => {
     ctx.skip(!isEveryBlockRun, notNow);
     await runBlocks('Upgrade', 1);
-    expect(statusOf(await machine.sh('tributary status'))).toMatchObject({ running: true, problems: [], lake: { rows } });
+    expect(statusOf(await machine.sh('tributary status'))).toMatchObject({
+      running: true,
+      problems: [],
+      lake: { rows },
+    });
   });
 
   it('has a move to another path that loses nothing', async (ctx) => {
@@ -169,7 +204,9 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     ctx.skip(!isEveryBlockRun || !hasNginx, hasNginx ? notNow : notHere);
     expect(await ask('--request POST https://s2s.example.com/v1/login/')).toBe('{"error":"Internal Server Error"} 500');
     expect(await ask('--head https://s2s.example.com/v1/login/')).toMatch(/^Retry-After: 5\r$/m);
-    expect(await ask('https://api.example.com/api/report/v1/file/get.json')).toBe('{"code":500,"message":"Internal Server Error","data":null} 500');
+    expect(await ask('https://api.example.com/api/report/v1/file/get.json')).toBe(
+      '{"code":500,"message":"Internal Server Error","data":null} 500',
+    );
   });
 
   it('has a move to another machine that loses nothing', async (ctx) => {
@@ -180,7 +217,17 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
   });
 
   it('has no block of commands that was not run', () => {
-    const left = [...byHand, ...(hasNginx ? [] : commandsOf('Behind nginx with TLS')), ...(isEveryBlockRun ? [] : [...commandsOf('Back up').slice(2, 3), ...commandsOf('Upgrade').slice(1, 2), ...commandsOf('Move').slice(0, 3)])];
+    const left = [
+      ...byHand,
+      ...(hasNginx ? [] : commandsOf('Behind nginx with TLS')),
+      ...(isEveryBlockRun
+        ? []
+        : [
+            ...commandsOf('Back up').slice(2, 3),
+            ...commandsOf('Upgrade').slice(1, 2),
+            ...commandsOf('Move').slice(0, 3),
+          ]),
+    ];
     const all = blocks.filter(({ language, file }) => language === 'sh' && file === undefined);
     expect(all.filter((block) => !ran.has(block) && !left.includes(block))).toEqual([]);
   });

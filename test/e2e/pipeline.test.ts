@@ -17,7 +17,14 @@ beforeAll(async () => {
   token = String((await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]))['token']);
   const user = await runCommand(['user', 'add', 'ann', '--account', '1', '--data', dataDir]);
   basic = `Basic ${Buffer.from(`${String(user['idUser'])}:${String(user['secret'])}`).toString('base64')}`;
-  service = await startTestService({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LINK_TTL_SECONDS: String(linkTtlSeconds), TRIBUTARY_QUOTA_USER: 'off' } });
+  service = await startTestService({
+    dataDir,
+    settings: {
+      TRIBUTARY_INGEST_WORKERS: '2',
+      TRIBUTARY_LINK_TTL_SECONDS: String(linkTtlSeconds),
+      TRIBUTARY_QUOTA_USER: 'off',
+    },
+  });
 });
 
 afterAll(async () => {
@@ -30,7 +37,11 @@ function post(method: string, body: string): Promise<Response> {
 
 interface Envelope {
   readonly code: number;
-  readonly data: { readonly idRawExport?: string; readonly status?: string; readonly files?: readonly { readonly link: string; readonly timestampExpires: string }[] };
+  readonly data: {
+    readonly idRawExport?: string;
+    readonly status?: string;
+    readonly files?: readonly { readonly link: string; readonly timestampExpires: string }[];
+  };
 }
 
 async function call(target: string): Promise<Envelope> {
@@ -40,24 +51,37 @@ async function call(target: string): Promise<Envelope> {
 
 describe('the pipeline', () => {
   it('takes an event, shows it in the lake within ten seconds, exports it, and ends its link on time', async () => {
-    const answer = await post('customEvent', JSON.stringify({ customUserId: 'u-1', customEventName: 'level "up", at last', customEventParams: { level: '3', note: "it's\nhere" } }));
+    const answer = await post(
+      'customEvent',
+      JSON.stringify({
+        customUserId: 'u-1',
+        customEventName: 'level "up", at last',
+        customEventParams: { level: '3', note: "it's\nhere" },
+      }),
+    );
     expect(answer.status).toBe(200);
     expect(await answer.json()).toEqual({ message: expect.any(String) });
 
     // The lake, by plain DuckDB through snapshot.sql.
-    await waitFor('the row is in the lake', async () => {
-      const lake = await openLakeReader(service.dataDir);
-      try {
-        const rows = await lake.query("SELECT custom_user_id AS user, custom_event_name AS name FROM custom_event");
-        return rows.length === 1 && rows[0]?.['name'] === 'level "up", at last';
-      } finally {
-        lake.close();
-      }
-    }, 10_000);
+    await waitFor(
+      'the row is in the lake',
+      async () => {
+        const lake = await openLakeReader(service.dataDir);
+        try {
+          const rows = await lake.query('SELECT custom_user_id AS user, custom_event_name AS name FROM custom_event');
+          return rows.length === 1 && rows[0]?.['name'] === 'level "up", at last';
+        } finally {
+          lake.close();
+        }
+      },
+      10_000,
+    );
 
     // The export, through the API.
     const today = new Date().toISOString().slice(0, 10);
-    const created = await call(`/api/raw/v1/export/create.json?event=customEvents&selectors=customUserId,eventName,params.name,params.value&dateFrom=${today}&dateTo=${today}&timezone=UTC`);
+    const created = await call(
+      `/api/raw/v1/export/create.json?event=customEvents&selectors=customUserId,eventName,params.name,params.value&dateFrom=${today}&dateTo=${today}&timezone=UTC`,
+    );
     expect(created.code).toBe(200);
     let report: Envelope | undefined;
     await waitFor('the export is ready', async () => {
@@ -71,10 +95,17 @@ describe('the pipeline', () => {
     // The download, by the link alone.
     const download = await fetch(link);
     expect(download.status).toBe(200);
-    expect(await download.text()).toBe(`customUserId,eventName,params.name,params.value\nu-1,"level ""up"", at last","['level','note']","['3','it\\'s\\nhere']"\n`);
+    expect(await download.text()).toBe(
+      `customUserId,eventName,params.name,params.value\nu-1,"level ""up"", at last","['level','note']","['3','it\\'s\\nhere']"\n`,
+    );
 
     // One character changed, in each part of the link that carries meaning.
-    for (const [from, to] of [[/signature=./, 'signature=x'], [/\.csv/, '.csx'], [/expires=./, 'expires=2'], [/kid=./, 'kid=z']] as const) {
+    for (const [from, to] of [
+      [/signature=./, 'signature=x'],
+      [/\.csv/, '.csx'],
+      [/expires=./, 'expires=2'],
+      [/kid=./, 'kid=z'],
+    ] as const) {
       expect((await fetch(link.replace(from, to))).status, String(from)).toBe(403);
     }
 
@@ -82,17 +113,25 @@ describe('the pipeline', () => {
     const expiresMs = Number(file?.timestampExpires) * 1000;
     await waitFor('the link has expired', () => Date.now() >= expiresMs + 1000);
     expect((await fetch(link)).status).toBe(403);
-    await waitFor('the request is gone', async () => (await call(`/api/report/v1/file/get.json?idReportFile=${created.data.idRawExport}`)).code === 404);
+    await waitFor(
+      'the request is gone',
+      async () => (await call(`/api/report/v1/file/get.json?idReportFile=${created.data.idRawExport}`)).code === 404,
+    );
   });
 
   it('says that it is alive and ready, and shows its metrics', async () => {
     for (const area of [service.s2s, service.api, service.ops]) {
       expect((await fetch(`${area}/healthz`)).status).toBe(200);
-      await waitFor(`${area} says that the service is ready`, async () => (await fetch(`${area}/readyz`)).status === 200);
+      await waitFor(
+        `${area} says that the service is ready`,
+        async () => (await fetch(`${area}/readyz`)).status === 200,
+      );
     }
     await waitFor('the metrics of ingest and export are there', async () => {
       const text = await (await fetch(`${service.ops}/metrics`)).text();
-      return text.includes('tributary_ingest_') && text.includes('tributary_export_') && text.includes('tributary_compact_');
+      return (
+        text.includes('tributary_ingest_') && text.includes('tributary_export_') && text.includes('tributary_compact_')
+      );
     });
     // they name apps and volumes: nothing of it on a public port
     expect((await fetch(`${service.s2s}/metrics`)).status).toBe(404);
@@ -103,7 +142,12 @@ describe('the pipeline', () => {
 describe('access', () => {
   it('added while the service runs is known to every process within a second or so', async () => {
     const added = await service.command('app', 'add', '2', '--platform', 'web');
-    const ask = (): Promise<Response> => fetch(`${service.s2s}/v1/test-app-access/?idApp=2`, { method: 'POST', headers: { authorization: String(added['token']), connection: 'close' }, body: 'true' });
+    const ask = (): Promise<Response> =>
+      fetch(`${service.s2s}/v1/test-app-access/?idApp=2`, {
+        method: 'POST',
+        headers: { authorization: String(added['token']), connection: 'close' },
+        body: 'true',
+      });
     // Both workers share the port: many answers in a row come from both.
     await waitFor('ten answers in a row are 200', async () => {
       for (let turn = 0; turn < 10; turn += 1) if ((await ask()).status !== 200) return false;

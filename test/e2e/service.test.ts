@@ -33,7 +33,12 @@ describe('the service, while it runs,', () => {
   afterAll(() => service.destroy());
 
   it('has a process for each role', () => {
-    expect(service.processes().map(({ role }) => role).toSorted()).toEqual(['compact', 'export', 'ingest', 'ingest', 'nats-server', 'supervisor']);
+    expect(
+      service
+        .processes()
+        .map(({ role }) => role)
+        .toSorted(),
+    ).toEqual(['compact', 'export', 'ingest', 'ingest', 'nats-server', 'supervisor']);
   });
 
   it('refuses a second one on the same data folder, naming the first', async () => {
@@ -51,15 +56,20 @@ describe('the service, while it runs,', () => {
     expect(open).toEqual([]);
   });
 
-  it.each(['nats-server', 'ingest', 'compact', 'export'] as const)('starts %s again when it is killed', async (role) => {
-    const killed = await service.kill9(role, createRandom(1));
-    expect(killed).toBeDefined();
-    await waitFor(`another ${role} runs`, () => {
-      const now = service.processes();
-      return now.length === 6 && !now.some(({ pid }) => pid === killed);
-    });
-    await expect.poll(async () => (await fetch(`${service.api}/readyz`).catch(() => undefined))?.status, { timeout: 20_000 }).toBe(200);
-  });
+  it.each(['nats-server', 'ingest', 'compact', 'export'] as const)(
+    'starts %s again when it is killed',
+    async (role) => {
+      const killed = await service.kill9(role, createRandom(1));
+      expect(killed).toBeDefined();
+      await waitFor(`another ${role} runs`, () => {
+        const now = service.processes();
+        return now.length === 6 && !now.some(({ pid }) => pid === killed);
+      });
+      await expect
+        .poll(async () => (await fetch(`${service.api}/readyz`).catch(() => undefined))?.status, { timeout: 20_000 })
+        .toBe(200);
+    },
+  );
 });
 
 describe('the service', () => {
@@ -84,15 +94,22 @@ describe('the service', () => {
     await expect.poll(() => tree.filter(isAlive), { timeout: 20_000 }).toEqual([]);
   });
 
-  it.each(['nats', 'lake'])('ends by SIGTERM while it starts (as soon as %s/ is there), with exit code 0 and no process left', async (folder) => {
-    const dataDir = path.join(root, `starting-${folder}`);
-    const child = spawn(process.execPath, [program, 'start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0'], { stdio: ['ignore', 'pipe', 'ignore'] });
-    await waitFor('the service starts', () => existsSync(path.join(dataDir, folder)));
-    const tree = listTree(child.pid ?? 0);
-    child.kill('SIGTERM');
-    expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
-    await waitFor('every process is gone', () => !tree.some(isAlive));
-  });
+  it.each(['nats', 'lake'])(
+    'ends by SIGTERM while it starts (as soon as %s/ is there), with exit code 0 and no process left',
+    async (folder) => {
+      const dataDir = path.join(root, `starting-${folder}`);
+      const child = spawn(
+        process.execPath,
+        [program, 'start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0'],
+        { stdio: ['ignore', 'pipe', 'ignore'] },
+      );
+      await waitFor('the service starts', () => existsSync(path.join(dataDir, folder)));
+      const tree = listTree(child.pid ?? 0);
+      child.kill('SIGTERM');
+      expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
+      await waitFor('every process is gone', () => !tree.some(isAlive));
+    },
+  );
 
   it('stops as quietly when the signal reaches all its processes at once, as from systemd', async () => {
     const service = await startOwn();
@@ -124,10 +141,18 @@ describe('a command', () => {
     [['app', 'add', '1', '--platform', 'web', '--colour', 'red'], /--colour/],
     [['app', 'add', '1', '--platform', 'web', '--data', ''], /--data has an empty value/],
     [['role', 'ingest'], /tributary start --role/],
-    [['start', '--s2s-port', '40017', '--api-port', '40017'], /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/],
+    [
+      ['start', '--s2s-port', '40017', '--api-port', '40017'],
+      /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
+    ],
     [['nothing'], /there is no command 'nothing'/],
   ])('%j fails with one clear sentence', async (words, sentence) => {
-    const failed = await runCommand([...words, ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data') ? [] : ['--data', path.join(root, 'unused')])]).then(
+    const failed = await runCommand([
+      ...words,
+      ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data')
+        ? []
+        : ['--data', path.join(root, 'unused')]),
+    ]).then(
       () => undefined,
       (error: unknown) => error as { code: number; stderr: string },
     );

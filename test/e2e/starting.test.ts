@@ -28,9 +28,14 @@ afterEach(async () => {
   for (const service of services.splice(0)) await service.destroy();
 });
 
-/** Runs the program and returns what it wrote on standard error, once it has failed. One that does not end is killed. */
+/**
+ * Runs the program and returns what it wrote on standard error, once it has failed. One that does not end is killed.
+ */
 async function fail(...words: readonly string[]): Promise<string> {
-  return await promisify(execFile)(process.execPath, [program, ...words], { timeout: 50_000, killSignal: 'SIGKILL' }).then(
+  return await promisify(execFile)(process.execPath, [program, ...words], {
+    timeout: 50_000,
+    killSignal: 'SIGKILL',
+  }).then(
     () => 'it did not fail',
     ({ killed, stderr }: { killed: boolean; stderr: string }) => (killed ? `it did not end: ${stderr}` : stderr),
   );
@@ -38,21 +43,31 @@ async function fail(...words: readonly string[]): Promise<string> {
 
 describe('a start', () => {
   it('on a data folder that cannot be made ends with one sentence', async () => {
-    expect(await fail('start', '--data', '/proc/tributary', '--s2s-port', '0', '--api-port', '0')).toMatch(/^tributary: the data folder \/proc\/tributary cannot be used .*Name another by --data.*\n$/);
-    expect(await fail('app', 'add', '1', '--platform', 'web', '--data', '/proc/tributary')).toMatch(/^tributary: the data folder \/proc\/tributary cannot be used .*\n$/);
+    expect(await fail('start', '--data', '/proc/tributary', '--s2s-port', '0', '--api-port', '0')).toMatch(
+      /^tributary: the data folder \/proc\/tributary cannot be used .*Name another by --data.*\n$/,
+    );
+    expect(await fail('app', 'add', '1', '--platform', 'web', '--data', '/proc/tributary')).toMatch(
+      /^tributary: the data folder \/proc\/tributary cannot be used .*\n$/,
+    );
   });
 
   it('on a data folder in which a named pipe stands for a file ends with one sentence', async () => {
     const dataDir = testFolder();
     execFileSync('mkfifo', [path.join(dataDir, 'access.json')]);
-    expect(await fail('start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0')).toMatch(/^tributary: .*access\.json is a named pipe.*\n$/);
+    expect(await fail('start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0')).toMatch(
+      /^tributary: .*access\.json is a named pipe.*\n$/,
+    );
   });
 
   it('takes events before the other roles are ready, and is ready when all are', async () => {
     const dataDir = path.join(root, 'side-by-side');
     mkdirSync(dataDir);
     const [port] = await settlePorts('127.0.0.1', [{ port: 0, what: 'import port' }]);
-    const child = spawn(process.execPath, [program, 'start', '--data', dataDir, '--s2s-port', String(port), '--api-port', '0'], { stdio: ['ignore', 'pipe', 'ignore'] });
+    const child = spawn(
+      process.execPath,
+      [program, 'start', '--data', dataDir, '--s2s-port', String(port), '--api-port', '0'],
+      { stdio: ['ignore', 'pipe', 'ignore'] },
+    );
     const pid = child.pid ?? 0;
     onTestFinished(() => listTree(pid).forEach((each) => void signalProcess(each, 'SIGKILL')));
     let isReady = false;
@@ -60,10 +75,20 @@ describe('a start', () => {
     // Held as if it had much to read.
     const stopped = new Map<string, number>();
     await waitFor('the export and the compact role run', () => {
-      for (const { role, pid: found } of listServiceProcesses(pid)) if (['export', 'compact'].includes(role) && !stopped.has(role) && signalProcess(found, 'SIGSTOP')) stopped.set(role, found);
+      for (const { role, pid: found } of listServiceProcesses(pid))
+        if (['export', 'compact'].includes(role) && !stopped.has(role) && signalProcess(found, 'SIGSTOP'))
+          stopped.set(role, found);
       return stopped.size === 2;
     });
-    await waitFor('import answers', () => fetch(`http://127.0.0.1:${port}/v1/login/`, { method: 'POST' }).then(({ status }) => status === 403, () => false), 40_000);
+    await waitFor(
+      'import answers',
+      () =>
+        fetch(`http://127.0.0.1:${port}/v1/login/`, { method: 'POST' }).then(
+          ({ status }) => status === 403,
+          () => false,
+        ),
+      40_000,
+    );
     expect(isReady).toBe(false);
     for (const held of stopped.values()) signalProcess(held, 'SIGCONT');
     await within('the service is ready', ready);
@@ -78,13 +103,26 @@ describe('roles apart', () => {
   it('export runs alone without a broker, and beside a service of the other roles on the same folder', async () => {
     const dataDir = path.join(root, 'apart');
     const exporter = await start(dataDir, '--role', 'export');
-    expect(exporter.processes().map(({ role }) => role).toSorted()).toEqual(['export', 'supervisor']);
+    expect(
+      exporter
+        .processes()
+        .map(({ role }) => role)
+        .toSorted(),
+    ).toEqual(['export', 'supervisor']);
     expect(existsSync(path.join(dataDir, 'nats'))).toBe(false);
     const others = await start(dataDir, '--role', 'ingest,compact');
     const { token } = await others.command('app', 'add', '1', '--platform', 'web');
-    const post = () => fetch(`${others.s2s}/v1/login/?idApp=1`, { method: 'POST', headers: { authorization: String(token) }, body: '{"customUserId":"u"}' });
+    const post = () =>
+      fetch(`${others.s2s}/v1/login/?idApp=1`, {
+        method: 'POST',
+        headers: { authorization: String(token) },
+        body: '{"customUserId":"u"}',
+      });
     await waitFor('the app is known', async () => (await post()).status === 200);
-    await waitFor('the event is in the lake', async () => (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored === 1);
+    await waitFor(
+      'the event is in the lake',
+      async () => (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored === 1,
+    );
     expect(await others.command('status')).toMatchObject({ running: true, stream: { lagMessages: 0 }, problems: [] });
     expect((await fetch(`${exporter.api}/readyz`)).status).toBe(200);
     const backup = (): Promise<Record<string, unknown>> => exporter.command('backup', path.join(root, 'backup'));
@@ -98,7 +136,11 @@ describe('roles apart', () => {
     const dataDir = path.join(root, 'split');
     const first = await start(dataDir, '--role', 'compact');
     const said = await fail('start', '--role', 'ingest', '--data', dataDir, '--s2s-port', '0');
-    expect(said).toMatch(new RegExp(`^tributary: ${dataDir} is in use by the tributary service \\(pid ${first.pid}\\)\\. .*name to each the same NATS server by TRIBUTARY_NATS_URL.*\\n$`));
+    expect(said).toMatch(
+      new RegExp(
+        `^tributary: ${dataDir} is in use by the tributary service \\(pid ${first.pid}\\)\\. .*name to each the same NATS server by TRIBUTARY_NATS_URL.*\\n$`,
+      ),
+    );
     await first.stop();
   });
 });

@@ -32,9 +32,10 @@ export async function waitUntilWorkedOff(service: TestService, forMs = 120_000):
 }
 
 /**
- * Balances the books, with the stream worked off: every acknowledged event is in the lake exactly once, whole, and nothing
- * else is but unknown ones; every event that was in the stream has a place by the log's own totals; the log's rows are those
- * that a reader counts; and `tributary lake check` finds every file as it was written. Throws where they do not balance.
+ * Balances the books, with the stream worked off: every acknowledged event is in the lake exactly once, whole, and
+ * nothing else is but unknown ones; every event that was in the stream has a place by the log's own totals; the log's
+ * rows are those that a reader counts; and `tributary lake check` finds every file as it was written. Throws where they
+ * do not balance.
  */
 export async function balanceAccounts(dataDir: string, ledgers: readonly Ledger[]): Promise<Accounts> {
   const results = await reconcileLake(dataDir, ledgers);

@@ -23,15 +23,32 @@ export interface Backlog {
 
 function renderMessage(first: number, count: number): Buffer {
   const receivedAtMs = Date.now();
-  const context = { kind: 'custom_event', idApp: 1, platform: 'web', receivedAtMs, ids: plainEventIds(receivedAtMs) } as const;
+  const context = {
+    kind: 'custom_event',
+    idApp: 1,
+    platform: 'web',
+    receivedAtMs,
+    ids: plainEventIds(receivedAtMs),
+  } as const;
   const lines = Array.from({ length: count }, (_, index) => {
     const id = `backlog-${first + index}`;
-    return renderLine(context, { customUserId: `player-${(first + index) % 5000}`, customEventName: id, customEventParams: { [idParam]: id, text: filler } }, index);
+    return renderLine(
+      context,
+      {
+        customUserId: `player-${(first + index) % 5000}`,
+        customEventName: id,
+        customEventParams: { [idParam]: id, text: filler },
+      },
+      index,
+    );
   });
   return Buffer.from(lines.join(''));
 }
 
-/** Opens the way into the stream of the service that runs on a data folder, with lines and messages as ingest makes them. */
+/**
+ * Opens the way into the stream of the service that runs on a data folder, with lines and messages as ingest makes
+ * them.
+ */
 export async function openBacklog(dataDir: string): Promise<Backlog> {
   const publisher = await openServicePublisher(dataDir, 'backlog');
   let [events, bytes, next] = [0, 0, 0];
@@ -90,7 +107,9 @@ export async function countBacklog(dataDir: string, ledger: Ledger): Promise<Bac
     const [whole] = await lake.query(`
       SELECT count(*)::DOUBLE AS rows, count(DISTINCT event_id)::DOUBLE AS event_ids, count(DISTINCT custom_event_name)::DOUBLE AS names
       FROM events WHERE custom_event_name LIKE 'backlog-%'`);
-    const [others] = await lake.query(`SELECT count(*)::DOUBLE AS n FROM events WHERE custom_event_name NOT LIKE 'backlog-%' AND custom_event_name NOT LIKE '${ledger.name}-%'`);
+    const [others] = await lake.query(
+      `SELECT count(*)::DOUBLE AS n FROM events WHERE custom_event_name NOT LIKE 'backlog-%' AND custom_event_name NOT LIKE '${ledger.name}-%'`,
+    );
     const rows = await lake.query(`
       SELECT custom_event_name AS id, count(*)::DOUBLE AS rows, count(DISTINCT event_id)::DOUBLE AS ids, bool_and(custom_event_params['${idParam}'] = custom_event_name) AS whole
       FROM events WHERE custom_event_name LIKE '${ledger.name}-%' GROUP BY custom_event_name`);
@@ -99,7 +118,12 @@ export async function countBacklog(dataDir: string, ledger: Ledger): Promise<Bac
       eventIds: Number(whole?.['event_ids']),
       names: Number(whole?.['names']),
       strangers: Number(others?.['n']),
-      ledger: rows.map((row) => ({ id: String(row['id']), rows: Number(row['rows']), eventIds: Number(row['ids']), whole: row['whole'] === true })),
+      ledger: rows.map((row) => ({
+        id: String(row['id']),
+        rows: Number(row['rows']),
+        eventIds: Number(row['ids']),
+        whole: row['whole'] === true,
+      })),
     };
   } finally {
     lake.close();

@@ -16,22 +16,43 @@ const { signal } = new AbortController();
 const mebibyte = 1024 * 1024;
 
 /** The data folder in `folder` as the source of a backup, whose stream is given, or opened when it is wanted. */
-export function sourceOf(folder: string, stream: StreamReader | undefined | (() => Promise<StreamReader>)): BackupSource {
-  return { dataDir: folder, paths: dataPaths(folder), withStream: async (work) => work(typeof stream === 'function' ? await stream() : stream) };
+export function sourceOf(
+  folder: string,
+  stream: StreamReader | undefined | (() => Promise<StreamReader>),
+): BackupSource {
+  return {
+    dataDir: folder,
+    paths: dataPaths(folder),
+    withStream: async (work) => work(typeof stream === 'function' ? await stream() : stream),
+  };
 }
 
 /** Backs a folder up as the command does. */
-export function backUp(folder: string, dir: string, stream: StreamReader | undefined | (() => Promise<StreamReader>), { link = false } = {}): Promise<BackupAnswer> {
+export function backUp(
+  folder: string,
+  dir: string,
+  stream: StreamReader | undefined | (() => Promise<StreamReader>),
+  { link = false } = {},
+): Promise<BackupAnswer> {
   return makeBackup(sourceOf(folder, stream), dir, { clock, link, signal, logger: silentLogger });
 }
 
 /** Restores a backup as the command does. */
 export function restore(dir: string, folder: string): Promise<BackupAnswer> {
   const paths = dataPaths(folder);
-  const options = { lakeDir: paths.lake, spoolDir: path.join(paths.spool, 'restore'), flushMaxBytes: 8 * mebibyte, flushMaxRows: 250_000, sealMaxBytes: 128 * mebibyte, retentionMs: 86_400_000, duckdbMemoryMb: 512 };
+  const options = {
+    lakeDir: paths.lake,
+    spoolDir: path.join(paths.spool, 'restore'),
+    flushMaxBytes: 8 * mebibyte,
+    flushMaxRows: 250_000,
+    sealMaxBytes: 128 * mebibyte,
+    retentionMs: 86_400_000,
+    duckdbMemoryMb: 512,
+  };
   return restoreBackup(dir, folder, {
     completeLake: async ({ lakeVersion, madeAt }, tail) => {
-      if (lakeVersion >= 0 || tail !== undefined) await completeRestore({ clock, logger: silentLogger, signal }, tail, madeAt, options);
+      if (lakeVersion >= 0 || tail !== undefined)
+        await completeRestore({ clock, logger: silentLogger, signal }, tail, madeAt, options);
     },
     signal,
     logger: silentLogger,

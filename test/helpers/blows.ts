@@ -22,18 +22,28 @@ function* roleOrder(random: Random): Generator<ProcessRole, never, void> {
   }
 }
 
-/** Plans blows without end: most hit one process, some several at once, some one that has stood still, some one that is only coming back. */
+/**
+ * Plans blows without end: most hit one process, some several at once, some one that has stood still, some one that is
+ * only coming back.
+ */
 export function* planBlows(random: Random): Generator<Blow, never, void> {
   const order = roleOrder(random);
   for (;;) {
     const role = order.next().value;
     // a broker whose supervisor goes with it has nobody left who would start it, and nobody who would end it
-    const others: ProcessRole[] = role === 'supervisor' && random.chance(0.4) ? ['nats-server'] : random.chance(0.1) ? [random.pick(processRoles)] : [];
+    const others: ProcessRole[] =
+      role === 'supervisor' && random.chance(0.4)
+        ? ['nats-server']
+        : random.chance(0.1)
+          ? [random.pick(processRoles)]
+          : [];
     yield {
       roles: [...new Set([role, ...others])],
       stoppedMs: random.chance(0.1) ? random.integer(50, 1500) : 0,
       nextAfterMs: random.chance(0.3) ? random.integer(0, 400) : undefined,
-      whileStarting: random.chance(0.3) ? { role: random.pick(processRoles), afterMs: random.integer(0, 1200) } : undefined,
+      whileStarting: random.chance(0.3)
+        ? { role: random.pick(processRoles), afterMs: random.integer(0, 1200) }
+        : undefined,
     };
   }
 }
@@ -50,14 +60,20 @@ async function bringBack(service: TestService, random: Random, blow: Blow): Prom
     if ((await service.kill9(role, random)) !== undefined) killed.push(role);
   }
   // a start that was hit says why it failed, and another one must succeed
-  await starting.then(() => undefined, () => service.startAgain());
-  if (killed.includes('supervisor') && !service.processes().some(({ role }) => role === 'supervisor')) await service.startAgain();
+  await starting.then(
+    () => undefined,
+    () => service.startAgain(),
+  );
+  if (killed.includes('supervisor') && !service.processes().some(({ role }) => role === 'supervisor'))
+    await service.startAgain();
   return killed;
 }
 
 /** Strikes once, and brings back what does not come back by itself. Returns the roles of which a process was killed. */
 export async function strike(service: TestService, random: Random, blow: Blow): Promise<ProcessRole[]> {
-  const hits = await Promise.all(blow.roles.map(async (role) => ((await service.kill9(role, random, blow.stoppedMs)) === undefined ? [] : [role])));
+  const hits = await Promise.all(
+    blow.roles.map(async (role) => ((await service.kill9(role, random, blow.stoppedMs)) === undefined ? [] : [role])),
+  );
   const killed = hits.flat();
   return killed.includes('supervisor') ? [...killed, ...(await bringBack(service, random, blow))] : killed;
 }

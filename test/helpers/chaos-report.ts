@@ -6,8 +6,8 @@ import { isLongRun } from './chaos.ts';
 /**
  * The report of the chaos tests: what was promised, what was reached, and the command that repeats it.
  *
- * In: a finding of each test that breaks something. Out: its line on standard error; in the long form also a file of its
- * own in `data/chaos/`, and report.md and report.json over all of them, so that the long form can be run in parts.
+ * In: a finding of each test that breaks something. Out: its line on standard error; in the long form also a file of
+ * its own in `data/chaos/`, and report.md and report.json over all of them, so that the long form can be run in parts.
  */
 
 export const promises = {
@@ -58,7 +58,9 @@ function inWords(name: string): string {
 }
 
 function figuresInWords(figures: Finding['figures']): string {
-  return Object.entries(figures).map(([name, value]) => `${inWords(name)} ${typeof value === 'number' ? value.toLocaleString('en-US') : value}`).join(', ');
+  return Object.entries(figures)
+    .map(([name, value]) => `${inWords(name)} ${typeof value === 'number' ? value.toLocaleString('en-US') : value}`)
+    .join(', ');
 }
 
 function renderReport(findings: readonly Kept[]): string {
@@ -76,11 +78,16 @@ function renderReport(findings: readonly Kept[]): string {
 /** Tells what a test has found, and keeps it for the report when the run is a long one. */
 export function recordFinding(finding: Finding): void {
   const seed = finding.seed === undefined ? '' : `, seed ${finding.seed}`;
-  process.stderr.write(`${finding.promise} ${finding.what}: ${finding.reached ? 'reached' : 'NOT reached'}; ${figuresInWords(finding.figures)}${seed}; again: ${finding.again}\n`);
+  process.stderr.write(
+    `${finding.promise} ${finding.what}: ${finding.reached ? 'reached' : 'NOT reached'}; ${figuresInWords(finding.figures)}${seed}; again: ${finding.again}\n`,
+  );
   if (!isLongRun) return;
   mkdirSync(folder, { recursive: true });
   const kept: Kept = { ...finding, at: new Date().toISOString(), node: process.version, cores: availableParallelism() };
-  writeFileSync(path.join(folder, `${finding.promise} ${finding.what.replaceAll(/[^a-z0-9]+/gi, '-')}.json`), `${JSON.stringify(kept, null, 2)}\n`);
+  writeFileSync(
+    path.join(folder, `${finding.promise} ${finding.what.replaceAll(/[^a-z0-9]+/gi, '-')}.json`),
+    `${JSON.stringify(kept, null, 2)}\n`,
+  );
   // several tests may get here at once: each renders all that is there, so that the last one is right
   const findings = readdirSync(folder)
     .filter((name) => /^P\d+ .*\.json$/.test(name))

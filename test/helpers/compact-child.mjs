@@ -2,9 +2,9 @@ import path from 'node:path';
 import process from 'node:process';
 
 /**
- * A process that runs the compactor, one erasure, or one replay, on `folder`/lake until it is killed, stopped by SIGTERM, or done: for
- * tests that kill it at a named step. Arguments: the compiled sources, and a JSON of { folder, url, crashAt, spool, erase,
- * replay, options }. Prints `ready`; exits 3 when it is fenced.
+ * A process that runs the compactor, one erasure, or one replay, on `folder`/lake until it is killed, stopped by
+ * SIGTERM, or done: for tests that kill it at a named step. Arguments: the compiled sources, and a JSON of { folder,
+ * url, crashAt, spool, erase, replay, options }. Prints `ready`; exits 3 when it is fenced.
  */
 const [dist, json] = process.argv.slice(2);
 const { folder, url, crashAt, spool, erase, replay, options } = JSON.parse(json);
@@ -28,7 +28,19 @@ async function runErase() {
   const { openPublisher } = await load('stream/publisher.js');
   const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-  await eraseEvents({ table, lakeDir, duckdb, publisher: openPublisher(connection), clock, crashPoint, signal: new AbortController().signal }, { users: [erase] }, { retentionMs: 6000 });
+  await eraseEvents(
+    {
+      table,
+      lakeDir,
+      duckdb,
+      publisher: openPublisher(connection),
+      clock,
+      crashPoint,
+      signal: new AbortController().signal,
+    },
+    { users: [erase] },
+    { retentionMs: 6000 },
+  );
 }
 
 async function runReplay() {
@@ -44,8 +56,20 @@ async function runCompact() {
   const { startCompact } = await load('compact/compact.js');
   const { openReader } = await load('stream/reader.js');
   const reader = await openReader(connection);
-  const settings = { flushAgeMs: 40, flushMaxBytes: 1 << 26, flushMaxRows: 250_000, sealAgeMs: 300, sealMaxBytes: 1 << 27, retentionMs: 6000, duckdbMemoryMb: 256, checkpointEvery: 10 };
-  const compact = await startCompact({ reader, clock, metrics: createMetrics(), logger, crashPoint }, { lakeDir, spoolDir: path.join(folder, spool ?? 'spool'), ...settings, ...options });
+  const settings = {
+    flushAgeMs: 40,
+    flushMaxBytes: 1 << 26,
+    flushMaxRows: 250_000,
+    sealAgeMs: 300,
+    sealMaxBytes: 1 << 27,
+    retentionMs: 6000,
+    duckdbMemoryMb: 256,
+    checkpointEvery: 10,
+  };
+  const compact = await startCompact(
+    { reader, clock, metrics: createMetrics(), logger, crashPoint },
+    { lakeDir, spoolDir: path.join(folder, spool ?? 'spool'), ...settings, ...options },
+  );
   process.stdout.write('ready\n');
   process.once('SIGTERM', () => void compact.stop());
   await compact.failed.catch((error) => {

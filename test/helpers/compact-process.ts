@@ -38,7 +38,10 @@ export interface CompactProcess {
   readonly child: ChildProcess;
   /** Settles when it is at work; never, when it ends before. */
   readonly ready: Promise<void>;
-  /** The signal that ended it, or its exit code: 3 when it was fenced. Fails when it has not ended five minutes after it was asked for. */
+  /**
+   * The signal that ended it, or its exit code: 3 when it was fenced. Fails when it has not ended five minutes after it
+   * was asked for.
+   */
   readonly exited: Promise<string>;
   readonly isGone: () => boolean;
 }
@@ -63,13 +66,19 @@ export function prepareCompactProcesses() {
       const nats = await startTestNats();
       onTestFinished(() => nats.stop());
       const { url, address } = nats.current();
-      return { folder: path.join(compiled, name), url: url.replace('nats://', `nats://${address.user}:${address.password}@`), publisher: openPublisher(await nats.connect()) };
+      return {
+        folder: path.join(compiled, name),
+        url: url.replace('nats://', `nats://${address.user}:${address.password}@`),
+        publisher: openPublisher(await nats.connect()),
+      };
     },
 
     /** Starts a compactor, an erasure or a replay. */
     start({ folder, url }: Place, settings: ProcessSettings = {}): CompactProcess {
       const script = path.join(import.meta.dirname, 'compact-child.mjs');
-      const child = spawn(process.execPath, [script, dist, JSON.stringify({ folder, url, ...settings })], { stdio: ['ignore', 'pipe', 'inherit'] });
+      const child = spawn(process.execPath, [script, dist, JSON.stringify({ folder, url, ...settings })], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
       children.add(child);
       const ended = once(child, 'exit').then(([code, signal]) => {
         children.delete(child);
@@ -92,7 +101,11 @@ export function prepareCompactProcesses() {
 }
 
 /** Publishes a message of five events of two dates, and remembers their ids. */
-export async function publishEvents(publisher: StreamPublisher, ids: Set<string>, members: Readonly<Record<string, unknown>>): Promise<void> {
+export async function publishEvents(
+  publisher: StreamPublisher,
+  ids: Set<string>,
+  members: Readonly<Record<string, unknown>>,
+): Promise<void> {
   const lines = Array.from({ length: 5 }, (_, n) => eventLine({ event_time: 1_700_000_000 + n * 40_000, ...members }));
   for (const line of lines) ids.add(String(line['event_id']));
   await publisher.publish(Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join('')), 5000);
@@ -116,8 +129,14 @@ export async function waitForAll(folder: string, ids: ReadonlySet<string>): Prom
   expect(rows.length).toBe(ids.size);
 }
 
-/** Asserts that one more start, whose sweep `sweeper` ends with, leaves no staged work, no temporary, and no file that the log does not know. */
-export async function expectNothingLeftOver({ folder }: Place, startSweeper: (crashAt: string) => CompactProcess): Promise<void> {
+/**
+ * Asserts that one more start, whose sweep `sweeper` ends with, leaves no staged work, no temporary, and no file that
+ * the log does not know.
+ */
+export async function expectNothingLeftOver(
+  { folder }: Place,
+  startSweeper: (crashAt: string) => CompactProcess,
+): Promise<void> {
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);
   const { version } = await readSnapshot(paths.table);

@@ -6,7 +6,10 @@ import { recordFinding } from './chaos-report.ts';
 export const damages = ['truncate', 'flip', 'zero'] as const;
 export type Damage = (typeof damages)[number];
 
-/** What became of the questions that were put to damaged data: `silent` is what must not be, a wrong answer without a word. */
+/**
+ * What became of the questions that were put to damaged data: `silent` is what must not be, a wrong answer without a
+ * word.
+ */
 export type Verdict = 'right' | 'loud' | { readonly silent: string };
 
 /** Damages a file at a random place so that its bytes differ; returns what was done, in words. */
@@ -55,7 +58,14 @@ export interface DamageRun {
 }
 
 /** Damages copies of a folder, one file and one place at a time, and judges each. */
-export async function runDamages({ original, copy, listFiles, random, offsets, judge }: DamageRun): Promise<DamageTally> {
+export async function runDamages({
+  original,
+  copy,
+  listFiles,
+  random,
+  offsets,
+  judge,
+}: DamageRun): Promise<DamageTally> {
   let [cases, rightAnswers, loudErrors] = [0, 0, 0];
   const silentWrong: string[] = [];
   for (let n = 0; n < offsets; n += 1) {
@@ -76,9 +86,22 @@ export async function runDamages({ original, copy, listFiles, random, offsets, j
 }
 
 /** Records a tally as a finding of P3. */
-export function recordDamage(what: string, { cases, rightAnswers, loudErrors, silentWrong }: DamageTally, { seed, part }: { readonly seed: number; readonly part: string }): void {
+export function recordDamage(
+  what: string,
+  { cases, rightAnswers, loudErrors, silentWrong }: DamageTally,
+  { seed, part }: { readonly seed: number; readonly part: string },
+): void {
   const figures = { damages: cases, rightAnswers, loudErrors, silentlyWrong: silentWrong.length };
   const wanted = 'a right answer or a loud error, each time';
   const again = `make chaos PART=${part} SEED=${seed}`;
-  recordFinding({ promise: 'P3', what, wanted, figures, reached: silentWrong.length === 0, ...(silentWrong[0] === undefined ? {} : { shortfall: silentWrong[0] }), seed, again });
+  recordFinding({
+    promise: 'P3',
+    what,
+    wanted,
+    figures,
+    reached: silentWrong.length === 0,
+    ...(silentWrong[0] === undefined ? {} : { shortfall: silentWrong[0] }),
+    seed,
+    again,
+  });
 }

@@ -71,7 +71,12 @@ export async function startDamagedBroker(): Promise<DamagedBroker> {
   const totals = async () => (await readSnapshot(path.join(lakeDir, 'events'))).lake?.totals;
   const again = async (): Promise<void> => {
     await server.restart();
-    await waitFor('the broker is back', () => publisher.ping(1000).then(() => true, () => false));
+    await waitFor('the broker is back', () =>
+      publisher.ping(1000).then(
+        () => true,
+        () => false,
+      ),
+    );
   };
   const stop = async (): Promise<void> => {
     await compact?.stop();
@@ -110,7 +115,14 @@ export async function startDamagedBroker(): Promise<DamagedBroker> {
       const ids = (await readRows(folder, 'event_id')).map((row) => String(row['event_id']));
       const epochs = (await readHistory(lakeDir, 1000)).filter(({ cause }) => cause === 'epoch').length;
       const missing = [...published].filter((id) => !ids.includes(id));
-      return { alarms, notices, epochs, missing, doubled: ids.length - new Set(ids).size, problems: (await checkLake(lakeDir)).problems };
+      return {
+        alarms,
+        notices,
+        epochs,
+        missing,
+        doubled: ids.length - new Set(ids).size,
+        problems: (await checkLake(lakeDir)).problems,
+      };
     },
   };
 }

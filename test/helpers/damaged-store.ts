@@ -46,15 +46,24 @@ interface Broker {
 
 async function startBroker(folder: string, lines: string[]): Promise<Broker> {
   const refused = new AbortController();
-  const logger = pino({ level: 'warn' }, {
-    write(text: string) {
-      const { line = '' } = JSON.parse(text) as { line?: string };
-      lines.push(line);
-      // It never gets ready then: waiting for that would show nothing more.
-      if (line.includes('Stream metafile')) refused.abort();
+  const logger = pino(
+    { level: 'warn' },
+    {
+      write(text: string) {
+        const { line = '' } = JSON.parse(text) as { line?: string };
+        lines.push(line);
+        // It never gets ready then: waiting for that would show nothing more.
+        if (line.includes('Stream metafile')) refused.abort();
+      },
     },
+  );
+  const server = await startNatsServer({
+    binary: await natsBinary(),
+    folder: natsFolder(folder),
+    maxStoreBytes,
+    signal: refused.signal,
+    logger,
   });
-  const server = await startNatsServer({ binary: await natsBinary(), folder: natsFolder(folder), maxStoreBytes, signal: refused.signal, logger });
   const { user, password } = server.address;
   const connection = await openConnection({ url: server.url, user, password, name: 'test', logger: silentLogger });
   const stop = async (how: 'stopped' | 'killed'): Promise<void> => {
@@ -92,16 +101,26 @@ async function compactAll(folder: string, reader: StreamReader): Promise<readonl
     const failure = compact.failed.catch((error: unknown) => describeError(error));
     let failed: string | undefined;
     void failure.then((error) => (failed = error));
-    // A damaged stream may end before the lake's position: what was published last must have come all the same, or an alarm.
-    await waitFor('the compactor has read something, or told of a fault', () => failed !== undefined || faults().length > 0 || Number(compact.facts()['streamed']) > before);
-    await waitFor('the compactor has what the stream has', () => failed !== undefined || Number(compact.facts()['position']) >= lastSequence);
+    // A damaged stream may end before the lake's position: what was published last must have come all the same, or an
+    // alarm.
+    await waitFor(
+      'the compactor has read something, or told of a fault',
+      () => failed !== undefined || faults().length > 0 || Number(compact.facts()['streamed']) > before,
+    );
+    await waitFor(
+      'the compactor has what the stream has',
+      () => failed !== undefined || Number(compact.facts()['position']) >= lastSequence,
+    );
     return [...faults(), ...(failed === undefined ? [] : [failed])];
   } finally {
     await compact.stop();
   }
 }
 
-/** Makes a data folder: a lake that has the first messages, and a broker that has the anchor and the others; returns the ids of all events. */
+/**
+ * Makes a data folder: a lake that has the first messages, and a broker that has the anchor and the others; returns the
+ * ids of all events.
+ */
 export async function makeStore(folder: string, how: 'stopped' | 'killed'): Promise<string[]> {
   const broker = await startBroker(folder, []);
   const ids = await publish(broker.publisher, 30);
@@ -110,13 +129,20 @@ export async function makeStore(folder: string, how: 'stopped' | 'killed'): Prom
   // A compactor that has not got round to the rest has seen it all the same.
   const { lastSequence } = await broker.reader.state();
   const compact = await startTestCompact(folder, broker.reader, { flushAgeMs: 600_000 });
-  await waitFor('the end of the stream is remembered', async () => (await readFile(lakePaths(path.join(folder, 'lake')).streamEnd, 'utf8')).includes(`"lastSequence":${lastSequence},`));
+  await waitFor('the end of the stream is remembered', async () =>
+    (await readFile(lakePaths(path.join(folder, 'lake')).streamEnd, 'utf8')).includes(
+      `"lastSequence":${lastSequence},`,
+    ),
+  );
   await compact.stop();
   await broker.stop(how);
   return ids;
 }
 
-/** Starts broker and compactor on a damaged data folder, publishes once more, and compares the lake with the acknowledged ids. */
+/**
+ * Starts broker and compactor on a damaged data folder, publishes once more, and compares the lake with the
+ * acknowledged ids.
+ */
 export async function lookAtStore(folder: string, ids: readonly string[]): Promise<StoreLook> {
   const brokerLines: string[] = [];
   const expected = [...ids];
@@ -134,5 +160,10 @@ export async function lookAtStore(folder: string, ids: readonly string[]): Promi
   }
   const rows = (await readRows(folder, 'event_id')).map((row) => String(row['event_id']));
   const stored = new Set(rows);
-  return { alarms, brokerLines, missing: expected.filter((id) => !stored.has(id)).length, doubled: rows.length - stored.size };
+  return {
+    alarms,
+    brokerLines,
+    missing: expected.filter((id) => !stored.has(id)).length,
+    doubled: rows.length - stored.size,
+  };
 }

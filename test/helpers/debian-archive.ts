@@ -11,14 +11,15 @@ const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).d
 const dayMs = 86_400_000;
 
 /**
- * Makes a Debian archive in a folder, with one suite that holds one package: a nats-server that is the given lines of shell.
- * Its index is good for a week, and made `ageDays` ago. Returns the archive's URI.
+ * Makes a Debian archive in a folder, with one suite that holds one package: a nats-server that is the given lines of
+ * shell. Its index is good for a week, and made `ageDays` ago. Returns the archive's URI.
  */
 export async function makeDebianArchive(folder: string, suite: string, script: string, ageDays = 0): Promise<string> {
   const architecture = execFileSync('dpkg', ['--print-architecture'], { encoding: 'utf8' }).trim();
   const tree = path.join(folder, 'tree');
   const index = path.join(folder, 'archive', 'dists', suite, 'main', `binary-${architecture}`);
-  for (const needed of [path.join(tree, 'DEBIAN'), path.join(tree, 'usr/sbin'), index]) await mkdir(needed, { recursive: true });
+  for (const needed of [path.join(tree, 'DEBIAN'), path.join(tree, 'usr/sbin'), index])
+    await mkdir(needed, { recursive: true });
   const control = `Package: nats-server\nVersion: 2.15.1-1\nArchitecture: ${architecture}\nMaintainer: A Test <test@example.com>\nDescription: a server\n`;
   await writeFile(path.join(tree, 'DEBIAN/control'), control);
   await writeFile(path.join(tree, 'usr/sbin/nats-server'), `#!/bin/sh\n${script}\n`);
@@ -48,4 +49,5 @@ export async function makeEtc(folder: string, sources: string, osRelease = 'ID=d
 }
 
 /** One entry of a machine's package sources, for an archive that it trusts. */
-export const aptStanza = (uri: string): string => `Types: deb\nURIs: ${uri}\nSuites: bookworm\nComponents: main\nTrusted: yes\n`;
+export const aptStanza = (uri: string): string =>
+  `Types: deb\nURIs: ${uri}\nSuites: bookworm\nComponents: main\nTrusted: yes\n`;

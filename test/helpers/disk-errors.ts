@@ -30,7 +30,22 @@ const publishing = 'fsync,fdatasync,link,linkat,rename,renameat,renameat2';
 
 /** Lets system calls of a running process, and of those it starts, fail from now on. The trace is written to `file`. */
 export async function injectErrors(pid: number, { calls, error, when }: DiskError, file: string): Promise<Injection> {
-  const words = ['-f', '-y', '-s', '0', '-p', String(pid), '-e', `trace=${publishing},${calls}`, '-e', 'signal=none', '-e', `inject=${calls}:error=${error}:when=${when}`, '-o', file];
+  const words = [
+    '-f',
+    '-y',
+    '-s',
+    '0',
+    '-p',
+    String(pid),
+    '-e',
+    `trace=${publishing},${calls}`,
+    '-e',
+    'signal=none',
+    '-e',
+    `inject=${calls}:error=${error}:when=${when}`,
+    '-o',
+    file,
+  ];
   // A process that ends before strace is there has an empty trace.
   writeFileSync(file, '');
   const tracer = spawn('strace', words, { stdio: ['ignore', 'ignore', 'pipe'] });

@@ -45,7 +45,18 @@ const clockOffsets = [0, 1, 60, 3600, 5 * 3600, 11 * 3600, 20 * 3600] as const;
 const commandTries = 20;
 
 /** Creates the actions of a run with everything at once; which comes when is the seed's. */
-export function createEverything({ service, client, random, token, reused, exportQuery, disks, stopMs, fullMs, recovered }: EverythingDependencies): Everything {
+export function createEverything({
+  service,
+  client,
+  random,
+  token,
+  reused,
+  exportQuery,
+  disks,
+  stopMs,
+  fullMs,
+  recovered,
+}: EverythingDependencies): Everything {
   const counts: Record<string, number> = {};
   const requests: string[] = [];
   const mayBeCanceled = new Set<string>();
@@ -102,12 +113,17 @@ export function createEverything({ service, client, random, token, reused, expor
       const name = reused.nextId();
       await importEvent(service, token, { key: name, name, user: 'steady' });
       reused.record([name], 'acknowledged');
-      await importEvent(service, token, { key: name, name: random.chance(0.5) ? name : `another body of ${name}`, user: random.chance(0.5) ? 'steady' : 'another' });
+      await importEvent(service, token, {
+        key: name,
+        name: random.chance(0.5) ? name : `another body of ${name}`,
+        user: random.chance(0.5) ? 'steady' : 'another',
+      });
     },
     async forget() {
       users += 1;
       const user = `forgotten-${users}`;
-      for (let n = 0; n < 3; n += 1) await importEvent(service, token, { key: `${user}-${n}`, name: `${user}-${n}`, user });
+      for (let n = 0; n < 3; n += 1)
+        await importEvent(service, token, { key: `${user}-${n}`, name: `${user}-${n}`, user });
       forgotten.push(user);
     },
     async erase() {
@@ -137,7 +153,23 @@ export function createEverything({ service, client, random, token, reused, expor
       await client.cancel(id);
     },
   };
-  const weights: readonly (keyof typeof actions)[] = ['kill', 'kill', 'kill', 'kill', 'stop', 'fillDisk', 'stepClock', 'reuseKey', 'reuseKey', 'forget', 'erase', 'replay', 'export', 'export', 'cancel'];
+  const weights: readonly (keyof typeof actions)[] = [
+    'kill',
+    'kill',
+    'kill',
+    'kill',
+    'stop',
+    'fillDisk',
+    'stepClock',
+    'reuseKey',
+    'reuseKey',
+    'forget',
+    'erase',
+    'replay',
+    'export',
+    'export',
+    'cancel',
+  ];
   /** Every action in random order, again and again, so that a short run has each of them. */
   let round: (keyof typeof actions)[] = [];
 
@@ -146,11 +178,18 @@ export function createEverything({ service, client, random, token, reused, expor
     requests,
     mayBeCanceled,
     async act() {
-      if (round.length === 0) round = weights.map((name) => ({ name, at: random.next() })).toSorted((a, b) => a.at - b.at).map(({ name }) => name);
+      if (round.length === 0)
+        round = weights
+          .map((name) => ({ name, at: random.next() }))
+          .toSorted((a, b) => a.at - b.at)
+          .map(({ name }) => name);
       const name = round.pop() ?? 'kill';
       process.stderr.write(`everything: ${name}\n`);
       // What needs an answer may run beside a blow; what changes the processes waits for its end.
-      const beside = random.chance(0.3) && ['reuseKey', 'erase', 'replay', 'cancel'].includes(name) ? strike(service, random, blows.next().value).then((killed) => count('kills', killed.length)) : undefined;
+      const beside =
+        random.chance(0.3) && ['reuseKey', 'erase', 'replay', 'cancel'].includes(name)
+          ? strike(service, random, blows.next().value).then((killed) => count('kills', killed.length))
+          : undefined;
       await Promise.all([actions[name](), beside]);
       if (random.chance(0.7)) await recovered();
     },
@@ -162,12 +201,14 @@ export function createEverything({ service, client, random, token, reused, expor
 
 /** Processes that still name a folder in their command line. */
 export function findProcessesOf(folder: string): string[] {
-  return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid).flatMap((name) => {
-    try {
-      const words = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
-      return words.includes(folder) ? [`${name} ${words}`] : [];
-    } catch {
-      return [];
-    }
-  });
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
+    .flatMap((name) => {
+      try {
+        const words = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+        return words.includes(folder) ? [`${name} ${words}`] : [];
+      } catch {
+        return [];
+      }
+    });
 }

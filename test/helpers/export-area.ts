@@ -21,10 +21,19 @@ export interface AnswerData {
   readonly errorMessage?: string;
   readonly isCancellable?: boolean;
   readonly info?: string;
-  readonly files?: readonly { readonly link: string; readonly timestampExpires: string; readonly rows: number; readonly bytes: number; readonly sha256: string }[];
+  readonly files?: readonly {
+    readonly link: string;
+    readonly timestampExpires: string;
+    readonly rows: number;
+    readonly bytes: number;
+    readonly sha256: string;
+  }[];
   readonly archive?: { readonly link: string; readonly timestampExpires: string };
   readonly reports?: readonly Readonly<Record<string, unknown>>[];
-  readonly error?: { readonly detail: string; readonly info?: { readonly exports: readonly { readonly idRawExport: string }[] } };
+  readonly error?: {
+    readonly detail: string;
+    readonly info?: { readonly exports: readonly { readonly idRawExport: string }[] };
+  };
 }
 
 /** An answer of the export area. `json` is undefined when the body is not JSON. */
@@ -49,23 +58,29 @@ export function send(port: number, target: string, call: Call = {}): Promise<Ans
   return new Promise((resolve, reject) => {
     const body = call.body === undefined ? undefined : Buffer.from(call.body as string);
     const headers = { ...(body === undefined ? {} : { 'content-length': String(body.length) }), ...call.headers };
-    const outgoing = httpRequest({ host: '127.0.0.1', port, method: call.method ?? 'GET', path: target, headers, agent: false }, (response) => {
-      const chunks: Buffer[] = [];
-      response.on('data', (chunk: Buffer) => chunks.push(chunk));
-      response.once('error', reject);
-      response.once('end', () => {
-        const bytes = Buffer.concat(chunks);
-        let json: Answer['json'];
-        try {
-          json = JSON.parse(bytes.toString('utf8')) as Answer['json'];
-        } catch {
-          json = undefined;
-        }
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: bytes, json });
-      });
-    });
+    const outgoing = httpRequest(
+      { host: '127.0.0.1', port, method: call.method ?? 'GET', path: target, headers, agent: false },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.once('error', reject);
+        response.once('end', () => {
+          const bytes = Buffer.concat(chunks);
+          let json: Answer['json'];
+          try {
+            json = JSON.parse(bytes.toString('utf8')) as Answer['json'];
+          } catch {
+            json = undefined;
+          }
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, body: bytes, json });
+        });
+      },
+    );
     outgoing.once('error', reject);
-    const timer = setTimeout(() => outgoing.destroy(new Error(`timed out waiting until ${target} is answered`)), answerMs);
+    const timer = setTimeout(
+      () => outgoing.destroy(new Error(`timed out waiting until ${target} is answered`)),
+      answerMs,
+    );
     outgoing.once('close', () => clearTimeout(timer));
     outgoing.end(body);
   });
@@ -83,12 +98,17 @@ export function basic({ idUser, secret }: Credentials): string {
 }
 
 function percentEncode(text: string): string {
-  return encodeURIComponent(text).replaceAll(/[!'()*]/g, (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`);
+  return encodeURIComponent(text).replaceAll(
+    /[!'()*]/g,
+    (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
 }
 
 /** The Authorization header of AuthHMAC, by a client's own code rather than the service's. */
 export function authHmac({ idUser, secret }: Credentials, method: string, url: string, body = ''): string {
-  return `AuthHMAC ${idUser}:${createHmac('sha1', secret).update(`${method}&${percentEncode(url)}&${percentEncode(body)}`).digest('base64')}`;
+  return `AuthHMAC ${idUser}:${createHmac('sha1', secret)
+    .update(`${method}&${percentEncode(url)}&${percentEncode(body)}`)
+    .digest('base64')}`;
 }
 
 /** A data folder with its apps and users, on which an export stage can be started, killed and started again. */
@@ -99,7 +119,9 @@ export interface ExportArea {
   readonly keysDir: string;
   addApp(app: NewApp): Promise<void>;
   addUser(user: Partial<NewUser>): Promise<Credentials>;
-  start(options?: Partial<ExportOptions> & { readonly clockOffsetSeconds?: number; readonly logger?: Logger }): Promise<RunningArea>;
+  start(
+    options?: Partial<ExportOptions> & { readonly clockOffsetSeconds?: number; readonly logger?: Logger },
+  ): Promise<RunningArea>;
   /** Starts the stage in a process of its own, from `dist`. */
   startProcess(options?: Partial<ExportOptions>): Promise<ProcessArea>;
 }
@@ -140,7 +162,8 @@ export function targetOf(link: string): string {
 }
 
 function createClient(port: number): Client {
-  const call: Client['call'] = (user, target, options = {}) => send(port, target, { ...options, headers: { authorization: basic(user), ...options.headers } });
+  const call: Client['call'] = (user, target, options = {}) =>
+    send(port, target, { ...options, headers: { authorization: basic(user), ...options.headers } });
   const area: Client = {
     port,
     call,
@@ -151,11 +174,15 @@ function createClient(port: number): Client {
     },
     async waitForEnd(user, id) {
       let data: AnswerData = {};
-      await waitFor(`export ${id} ends`, async () => {
-        const answer = await call(user, `/api/report/v1/file/get.json?idReportFile=${id}`);
-        data = answer.json?.data ?? {};
-        return answer.status === 200 && data.status !== 'In progress';
-      }, 120_000);
+      await waitFor(
+        `export ${id} ends`,
+        async () => {
+          const answer = await call(user, `/api/report/v1/file/get.json?idReportFile=${id}`);
+          data = answer.json?.data ?? {};
+          return answer.status === 200 && data.status !== 'In progress';
+        },
+        120_000,
+      );
       return data;
     },
     export: async (user, query) => area.download(user, await area.create(user, query)),
@@ -220,9 +247,14 @@ export function createExportArea(dataDir: string): ExportArea {
       return { ...createClient(stage.port), stage, stop };
     },
     async startProcess(options = {}) {
-      const child = fork(processEntry, [JSON.stringify({ dataDir, options: { ...defaults, ...options } })], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+      const child = fork(processEntry, [JSON.stringify({ dataDir, options: { ...defaults, ...options } })], {
+        stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+      });
       const exited = once(child, 'exit');
-      const ready = Promise.race([once(child, 'message'), exited.then(() => Promise.reject(new Error('the export process ended')))]);
+      const ready = Promise.race([
+        once(child, 'message'),
+        exited.then(() => Promise.reject(new Error('the export process ended'))),
+      ]);
       const [message] = (await within('the export process is ready', ready)) as [{ port: number }];
       const kill = async (): Promise<void> => {
         child.kill('SIGKILL');

@@ -23,7 +23,10 @@ export interface ExportClient {
   waitForEnd(id: string): Promise<AnswerData>;
   /** Asks for an end without a result; what came of it shows in the request's own end. */
   cancel(id: string): Promise<void>;
-  /** The rows of a finished request as they are downloaded, with the header; the bytes are checked against the SHA-256 given. */
+  /**
+   * The rows of a finished request as they are downloaded, with the header; the bytes are checked against the SHA-256
+   * given.
+   */
   download(data: AnswerData): Promise<string[]>;
 }
 
@@ -42,7 +45,8 @@ export function createExportClient(service: TestService, user: Credentials): Exp
   const client: ExportClient = {
     async create(query) {
       const answer = await ask('/api/raw/v1/export/create.json', { method: 'POST', body: query });
-      if (answer !== undefined && answer.status !== 200) throw new Error(`create answered ${answer.status}: ${answer.body.toString()}`);
+      if (answer !== undefined && answer.status !== 200)
+        throw new Error(`create answered ${answer.status}: ${answer.body.toString()}`);
       return answer?.json?.data?.idRawExport;
     },
     async list() {
@@ -51,12 +55,17 @@ export function createExportClient(service: TestService, user: Credentials): Exp
     },
     async find(id) {
       const answer = await answered(`export ${id} is answered`, `/api/report/v1/file/get.json?idReportFile=${id}`);
-      if (answer.status !== 200 && answer.status !== 404) throw new Error(`export ${id} answered ${answer.status}: ${answer.body.toString()}`);
+      if (answer.status !== 200 && answer.status !== 404)
+        throw new Error(`export ${id} answered ${answer.status}: ${answer.body.toString()}`);
       return answer.status === 404 ? undefined : (answer.json?.data ?? {});
     },
     async waitForEnd(id) {
       let data: AnswerData | undefined;
-      await waitFor(`export ${id} ends`, async () => (data = await client.find(id))?.status !== 'In progress', answerMs);
+      await waitFor(
+        `export ${id} ends`,
+        async () => (data = await client.find(id))?.status !== 'In progress',
+        answerMs,
+      );
       if (data === undefined) throw new Error(`there is no export ${id}`);
       return data;
     },
@@ -67,7 +76,8 @@ export function createExportClient(service: TestService, user: Credentials): Exp
       const rows: string[] = [];
       for (const file of data.files ?? []) {
         const { status, body } = await answered('a file is downloaded', targetOf(file.link));
-        if (status !== 200 || createHash('sha256').update(body).digest('hex') !== file.sha256) throw new Error(`${file.link} answered ${status}, or other bytes than were told`);
+        if (status !== 200 || createHash('sha256').update(body).digest('hex') !== file.sha256)
+          throw new Error(`${file.link} answered ${status}, or other bytes than were told`);
         const text = (file.link.includes('.csv.gz?') ? gunzipSync(body) : body).toString('utf8');
         for (const row of text.trimEnd().split('\n')) rows.push(row);
       }
@@ -85,11 +95,17 @@ export interface ExportAccount {
 }
 
 /**
- * Waits for the end of every request there is, and checks it: those that were answered with a 200 are there, and each has
- * ended in one result with the right rows, in whatever order, in an error after as many attempts or interruptions as are allowed, or, where it
- * was asked for, by being canceled.
+ * Waits for the end of every request there is, and checks it: those that were answered with a 200 are there, and each
+ * has ended in one result with the right rows, in whatever order, in an error after as many attempts or interruptions
+ * as are allowed, or, where it was asked for, by being canceled.
  */
-export async function accountForExports(service: TestService, client: ExportClient, acknowledged: readonly string[], rightRows: readonly string[], mayBeCanceled: ReadonlySet<string> = new Set()): Promise<ExportAccount> {
+export async function accountForExports(
+  service: TestService,
+  client: ExportClient,
+  acknowledged: readonly string[],
+  rightRows: readonly string[],
+  mayBeCanceled: ReadonlySet<string> = new Set(),
+): Promise<ExportAccount> {
   const expected = rightRows.toSorted().join('\n');
   const all = await client.list();
   const lost = acknowledged.filter((id) => !all.includes(id));
@@ -99,15 +115,27 @@ export async function accountForExports(service: TestService, client: ExportClie
     const data = await client.waitForEnd(id);
     if (data.status === 'Success!') {
       const rows = await client.download(data);
-      if (rows.toSorted().join('\n') !== expected) throw new Error(`export ${id} has ${rows.length} rows that are not the ${rightRows.length} expected`);
+      if (rows.toSorted().join('\n') !== expected)
+        throw new Error(`export ${id} has ${rows.length} rows that are not the ${rightRows.length} expected`);
       account.finished += 1;
     } else {
-      const { state, attempts, interruptions = 0 } = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as { state: string; attempts: number; interruptions?: number };
+      const {
+        state,
+        attempts,
+        interruptions = 0,
+      } = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as {
+        state: string;
+        attempts: number;
+        interruptions?: number;
+      };
       if (state === 'canceled' && mayBeCanceled.has(id)) {
         account.canceled += 1;
         continue;
       }
-      if (state !== 'failed' || (attempts !== mostAttempts && interruptions !== mostInterruptions)) throw new Error(`export ${id} ended as ${state} after ${attempts} attempts and ${interruptions} interruptions: ${data.errorMessage ?? data.status}`);
+      if (state !== 'failed' || (attempts !== mostAttempts && interruptions !== mostInterruptions))
+        throw new Error(
+          `export ${id} ended as ${state} after ${attempts} attempts and ${interruptions} interruptions: ${data.errorMessage ?? data.status}`,
+        );
       account.failed += 1;
     }
   }

@@ -30,7 +30,10 @@ export const oracleApps: readonly OracleApp[] = [
   { idApp: 91, platform: 'web', idAccount: 2, title: 'Foreign', sdkKey: 'sdk-foreign', idProject: 3 },
 ];
 
-/** Text that has broken a CSV writer, an SQL statement, a log or a path somewhere. All of it must come back byte for byte. */
+/**
+ * Text that has broken a CSV writer, an SQL statement, a log or a path somewhere. All of it must come back byte for
+ * byte.
+ */
 export const hostileTexts: readonly string[] = [
   "'; DROP TABLE events; --",
   "' OR '1'='1",
@@ -111,15 +114,23 @@ export function createRandom(seed: number): (below: number) => number {
   };
 }
 
-const hex = (random: (below: number) => number, length: number): string => Array.from({ length }, () => random(16).toString(16)).join('');
-const uuid = (random: (below: number) => number): string => `${hex(random, 8)}-${hex(random, 4)}-${hex(random, 4)}-${hex(random, 4)}-${hex(random, 12)}`;
+const hex = (random: (below: number) => number, length: number): string =>
+  Array.from({ length }, () => random(16).toString(16)).join('');
+const uuid = (random: (below: number) => number): string =>
+  `${hex(random, 8)}-${hex(random, 4)}-${hex(random, 4)}-${hex(random, 4)}-${hex(random, 12)}`;
 
 function platformFields(app: OracleApp, random: (below: number) => number): Record<string, unknown> {
   switch (app.platform) {
     case 'mobile-a':
       return { instanceId: uuid(random), idfa: uuid(random), iosVendorId: uuid(random), adTrackingEnabled: random(2) };
     case 'mobile-b':
-      return { instanceId: uuid(random), gaid: uuid(random), appSetId: uuid(random), androidId: hex(random, 16), adTrackingEnabled: 1 };
+      return {
+        instanceId: uuid(random),
+        gaid: uuid(random),
+        appSetId: uuid(random),
+        androidId: hex(random, 16),
+        adTrackingEnabled: 1,
+      };
     case 'web':
       return { lvid: hex(random, 32), adBlocker: random(2), userAgent: 'Mozilla/5.0 (X11; "Linux", x86_64)' };
     case 'game':
@@ -139,8 +150,11 @@ function mixedEvents(): ImportedEvent[] {
   return Array.from({ length: 600 }, (_, index) => {
     const app = oracleApps[random(oracleApps.length)] ?? oracleApps[0];
     if (app === undefined) throw new Error('no apps');
-    const kind = (['custom_event', 'custom_event', 'custom_event', 'registration', 'login'] as const)[random(5)] ?? 'login';
-    const params = Object.fromEntries(Array.from({ length: random(4) }, (_unused, key) => [`p${key}`, `v${random(1000)}`]));
+    const kind =
+      (['custom_event', 'custom_event', 'custom_event', 'registration', 'login'] as const)[random(5)] ?? 'login';
+    const params = Object.fromEntries(
+      Array.from({ length: random(4) }, (_unused, key) => [`p${key}`, `v${random(1000)}`]),
+    );
     const eventTimestamp = start + random(10 * 86_400);
     return {
       eventId: `mixed-${index}`,
@@ -152,9 +166,13 @@ function mixedEvents(): ImportedEvent[] {
         connectionType: random(3),
         bluetoothEnabled: random(3),
         ...(random(3) > 0 || kind !== 'custom_event' ? { customUserId: `user-${random(50)}` } : {}),
-        ...(random(2) === 0 ? { age: random(129), idGender: random(3), ipv4: `10.0.0.${random(256)}`, ipv6: '2001:db8::1' } : {}),
+        ...(random(2) === 0
+          ? { age: random(129), idGender: random(3), ipv4: `10.0.0.${random(256)}`, ipv6: '2001:db8::1' }
+          : {}),
         ...(random(4) > 0 ? platformFields(app, random) : {}),
-        ...(kind === 'custom_event' ? { customEventName: names[random(names.length)], ...(random(2) === 0 ? { customEventParams: params } : {}) } : {}),
+        ...(kind === 'custom_event'
+          ? { customEventName: names[random(names.length)], ...(random(2) === 0 ? { customEventParams: params } : {}) }
+          : {}),
       },
     };
   });
@@ -168,7 +186,12 @@ function hostileEvents(): ImportedEvent[] {
     idApp: 13,
     eventTimestamp: start + index,
     available: start + index + 3,
-    fields: { customUserId: text, customEventName: text, userAgent: text, customEventParams: { [text]: text, plain: `${text}${text}`.slice(0, 255) } },
+    fields: {
+      customUserId: text,
+      customEventName: text,
+      userAgent: text,
+      customEventParams: { [text]: text, plain: `${text}${text}`.slice(0, 255) },
+    },
   }));
 }
 
@@ -177,7 +200,14 @@ function daylightEvents(): ImportedEvent[] {
     const noon = Date.parse(`${date}T12:00:00Z`) / 1000;
     return Array.from({ length: 4 * 84 }, (_, index) => {
       const eventTimestamp = noon - 42 * 3600 + index * 900 + (index % 3) - 1;
-      return { eventId: `${zone}-${day}-${index}`, kind: 'login' as const, idApp: 11, eventTimestamp, available: eventTimestamp + 5, fields: { customUserId: zone } };
+      return {
+        eventId: `${zone}-${day}-${index}`,
+        kind: 'login' as const,
+        idApp: 11,
+        eventTimestamp,
+        available: eventTimestamp + 5,
+        fields: { customUserId: zone },
+      };
     });
   });
 }
@@ -185,16 +215,36 @@ function daylightEvents(): ImportedEvent[] {
 /** An event as versions before this one stored it: of a device, and of a user whose id is empty. */
 function eventOfNobody(): ImportedEvent {
   const eventTimestamp = Date.parse('2025-05-20T10:00:00Z') / 1000;
-  return { eventId: 'of-nobody', kind: 'custom_event', idApp: 13, eventTimestamp, available: eventTimestamp + 5, fields: { customUserId: '', lvid: 'l'.repeat(32), customEventName: 'level_up' } };
+  return {
+    eventId: 'of-nobody',
+    kind: 'custom_event',
+    idApp: 13,
+    eventTimestamp,
+    available: eventTimestamp + 5,
+    fields: { customUserId: '', lvid: 'l'.repeat(32), customEventName: 'level_up' },
+  };
 }
 
 /** Every event of the export tests, in the order of the lake. */
-export const importedEvents: readonly ImportedEvent[] = [...mixedEvents(), ...hostileEvents(), ...daylightEvents(), eventOfNobody()];
+export const importedEvents: readonly ImportedEvent[] = [
+  ...mixedEvents(),
+  ...hostileEvents(),
+  ...daylightEvents(),
+  eventOfNobody(),
+];
 
 const columnName = (field: string): string => field.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /** An imported event as a row of the lake. */
 export function toFixtureEvent(event: ImportedEvent): FixtureEvent {
   const columns = Object.fromEntries(Object.entries(event.fields).map(([field, value]) => [columnName(field), value]));
-  return { event_id: event.eventId, kind: event.kind, id_app: event.idApp, event_time: event.eventTimestamp, received_at: event.eventTimestamp, available_at: event.available, ...columns };
+  return {
+    event_id: event.eventId,
+    kind: event.kind,
+    id_app: event.idApp,
+    event_time: event.eventTimestamp,
+    received_at: event.eventTimestamp,
+    available_at: event.available,
+    ...columns,
+  };
 }

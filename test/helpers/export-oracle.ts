@@ -22,7 +22,9 @@ const formats = new Map<string, Intl.DateTimeFormat>();
 
 /** The date in a zone at a moment, by the engine of JavaScript rather than that of the lake. */
 export function dateInZone(zone: string, seconds: number): string {
-  const format = formats.get(zone) ?? new Intl.DateTimeFormat('en-US', { timeZone: zone, year: 'numeric', month: '2-digit', day: '2-digit' });
+  const format =
+    formats.get(zone) ??
+    new Intl.DateTimeFormat('en-US', { timeZone: zone, year: 'numeric', month: '2-digit', day: '2-digit' });
   formats.set(zone, format);
   const parts = Object.fromEntries(format.formatToParts(seconds * 1000).map((part) => [part.type, part.value]));
   return `${parts['year']}-${parts['month']}-${parts['day']}`;
@@ -46,9 +48,34 @@ function arrayLiteral(values: readonly string[]): string {
 }
 
 /** Selectors that read an imported field, where the names differ. */
-const fieldOf: Readonly<Record<string, string>> = { advertisingId: 'gaid', idConnectionType: 'connectionType', eventName: 'customEventName' };
+const fieldOf: Readonly<Record<string, string>> = {
+  advertisingId: 'gaid',
+  idConnectionType: 'connectionType',
+  eventName: 'customEventName',
+};
 /** Selectors that read the imported field of their own name. */
-const sameName = ['adTrackingEnabled', 'androidId', 'bluetoothEnabled', 'customUserId', 'idfa', 'instanceId', 'iosVendorId', 'appSetId', 'gaid', 'lvid', 'ipv4', 'ipv6', 'idGender', 'age', 'adBlocker', 'userAgent', 'customPlatformUserId', 'xPlatform', 'sezamUserId', 'hwid'];
+const sameName = [
+  'adTrackingEnabled',
+  'androidId',
+  'bluetoothEnabled',
+  'customUserId',
+  'idfa',
+  'instanceId',
+  'iosVendorId',
+  'appSetId',
+  'gaid',
+  'lvid',
+  'ipv4',
+  'ipv6',
+  'idGender',
+  'age',
+  'adBlocker',
+  'userAgent',
+  'customPlatformUserId',
+  'xPlatform',
+  'sezamUserId',
+  'hwid',
+];
 const connectionTitles = ['unknown', 'mobile', 'wi-fi'];
 
 function cell(selector: string, event: ImportedEvent, app: OracleApp, zone: string): string | number | undefined {
@@ -84,19 +111,27 @@ function cell(selector: string, event: ImportedEvent, app: OracleApp, zone: stri
     case 'idConnectionTypeTitle':
       return connectionTitles[event.fields['connectionType'] as number];
     default:
-      return sameName.includes(selector) || selector in fieldOf ? (event.fields[fieldOf[selector] ?? selector] as string | number | undefined) : '';
+      return sameName.includes(selector) || selector in fieldOf
+        ? (event.fields[fieldOf[selector] ?? selector] as string | number | undefined)
+        : '';
   }
 }
 
 function passesFilters(request: OracleRequest, event: ImportedEvent, app: OracleApp): boolean {
   const set = (name: string): readonly string[] | undefined => request[name] as readonly string[] | undefined;
   const one = (name: string): string | undefined => request[name] as string | undefined;
-  const byApp = set('idApp') === undefined && set('SDKKey') === undefined ? true : set('idApp')?.includes(String(app.idApp)) === true || set('SDKKey')?.includes(app.sdkKey) === true;
+  const byApp =
+    set('idApp') === undefined && set('SDKKey') === undefined
+      ? true
+      : set('idApp')?.includes(String(app.idApp)) === true || set('SDKKey')?.includes(app.sdkKey) === true;
   const account = set('idAccount')?.includes(String(app.idAccount)) ?? true;
   const project = set('idProject')?.includes(String(app.idProject)) ?? true;
   const named = set('eventName');
-  const name = named === undefined || named.includes(String(event.fields['customEventName'])) !== (one('eventNameInvert') === '1');
-  const unknowable = ['idAd', 'idCampaign', 'idCountry', 'idPartner'].every((parameter) => set(parameter) === undefined);
+  const name =
+    named === undefined || named.includes(String(event.fields['customEventName'])) !== (one('eventNameInvert') === '1');
+  const unknowable = ['idAd', 'idCampaign', 'idCountry', 'idPartner'].every(
+    (parameter) => set(parameter) === undefined,
+  );
   const rooted = one('rooted') === undefined || one('rooted') === '0';
   return byApp && account && project && name && unknowable && rooted;
 }
@@ -119,9 +154,11 @@ export function expectedRows(request: OracleRequest, events: readonly ImportedEv
     const app = oracleApps.find((candidate) => candidate.idApp === event.idApp && candidate.idAccount === 1);
     if (app === undefined || event.kind !== kinds[request.event]) continue;
     if (request.event === 'userCustomEvents' && (event.fields['customUserId'] ?? '') === '') continue;
-    if (request.event.startsWith('device') && !deviceFields.some((field) => event.fields[field] !== undefined)) continue;
+    if (request.event.startsWith('device') && !deviceFields.some((field) => event.fields[field] !== undefined))
+      continue;
     const available = Math.floor(event.available);
-    if (!isInTime(request, zone, event.eventTimestamp) || available < availableFrom || available > availableTo) continue;
+    if (!isInTime(request, zone, event.eventTimestamp) || available < availableFrom || available > availableTo)
+      continue;
     if (!passesFilters(request, event, app)) continue;
     rows.push(request.selectors.map((selector) => String(cell(selector, event, app, zone) ?? '')));
   }

@@ -9,6 +9,9 @@ import { createMetrics } from '../../dist/runtime/metrics.js';
 
 const { dataDir, options } = JSON.parse(process.argv[2] ?? '');
 const logger = createLogger('silent');
-const access = openAccessReader({ access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') }, logger);
+const access = openAccessReader(
+  { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') },
+  logger,
+);
 const stage = await startExport({ access, clock: createClock(0), metrics: createMetrics(), logger }, options);
 process.send?.({ port: stage.port });

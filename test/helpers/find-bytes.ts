@@ -6,8 +6,9 @@ import { isSystemError } from '../../src/runtime/errors.ts';
 import { openDuckdb, sqlList, sqlText, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 
 /**
- * Finds which of some texts stand in a file: in its bytes, or in what they are compressed from. The file is read once, and
- * DuckDB reads a copy: another file may take its place meanwhile. One that is still being written is searched as plain bytes.
+ * Finds which of some texts stand in a file: in its bytes, or in what they are compressed from. The file is read once,
+ * and DuckDB reads a copy: another file may take its place meanwhile. One that is still being written is searched as
+ * plain bytes.
  */
 async function findInFile(duckdb: Duckdb, file: string, copy: string, texts: readonly string[]): Promise<string[]> {
   const bytes = readFileSync(file);
@@ -17,12 +18,17 @@ async function findInFile(duckdb: Duckdb, file: string, copy: string, texts: rea
   const plain = isGzip ? gunzipSync(bytes) : bytes;
   if (isParquet) writeFileSync(copy, bytes);
   const rows = isParquet
-    ? await duckdb.rows(`SELECT DISTINCT text FROM read_parquet(${sqlText(copy)}, hive_partitioning = false) AS t, unnest(${sqlList(texts)}) AS x(text) WHERE contains(t::VARCHAR, text)`)
+    ? await duckdb.rows(
+        `SELECT DISTINCT text FROM read_parquet(${sqlText(copy)}, hive_partitioning = false) AS t, unnest(${sqlList(texts)}) AS x(text) WHERE contains(t::VARCHAR, text)`,
+      )
     : [];
   return [...texts.filter((text) => plain.includes(text)), ...rows.map((row) => String(row['text']))];
 }
 
-/** Lists every file below a folder that has one of the texts, relative to it: plain, gzipped, or in a page of a Parquet file. */
+/**
+ * Lists every file below a folder that has one of the texts, relative to it: plain, gzipped, or in a page of a Parquet
+ * file.
+ */
 export async function findFilesWith(folder: string, ...texts: readonly string[]): Promise<string[]> {
   const found: string[] = [];
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -31,11 +37,13 @@ export async function findFilesWith(folder: string, ...texts: readonly string[])
     for (const [index, entry] of readdirSync(folder, { recursive: true, withFileTypes: true }).entries()) {
       if (!entry.isFile()) continue;
       const file = path.join(entry.parentPath, entry.name);
-      const inFile = await findInFile(duckdb, file, path.join(scratch, `${index}.parquet`), texts).catch((error: unknown) => {
-        // Removed since it was listed.
-        if (isSystemError(error, 'ENOENT')) return [];
-        throw error;
-      });
+      const inFile = await findInFile(duckdb, file, path.join(scratch, `${index}.parquet`), texts).catch(
+        (error: unknown) => {
+          // Removed since it was listed.
+          if (isSystemError(error, 'ENOENT')) return [];
+          throw error;
+        },
+      );
       if (inFile.length > 0) found.push(path.relative(folder, file));
     }
   } finally {

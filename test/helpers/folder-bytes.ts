@@ -12,7 +12,14 @@ export function listFiles(folder: string): string[] {
 
 /** The hash of every file below a folder, by its name: two that are equal have the same files with the same bytes. */
 export function hashFiles(folder: string): Readonly<Record<string, string>> {
-  return Object.fromEntries(listFiles(folder).map((name) => [name, createHash('sha256').update(readFileSync(path.join(folder, name))).digest('hex')]));
+  return Object.fromEntries(
+    listFiles(folder).map((name) => [
+      name,
+      createHash('sha256')
+        .update(readFileSync(path.join(folder, name)))
+        .digest('hex'),
+    ]),
+  );
 }
 
 /** The files below a folder that have a text among their bytes. */

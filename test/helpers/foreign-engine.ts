@@ -6,8 +6,8 @@ import type { TableState } from '../../src/lake/log/table-state.ts';
 import { query } from './lake.ts';
 
 /**
- * Another engine at the lake's table, one that does not look at the table's protocol: it writes its commits as delta-rs 1.6
- * and Spark do (the actions are theirs, field for field), to the next number.
+ * Another engine at the lake's table, one that does not look at the table's protocol: it writes its commits as delta-rs
+ * 1.6 and Spark do (the actions are theirs, field for field), to the next number.
  */
 export interface ForeignEngine {
   /** Commits these actions after a commitInfo; returns the version. */
@@ -16,11 +16,23 @@ export interface ForeignEngine {
   vacuum(): Promise<void>;
   /** A file of rows of its own. */
   append(rows: string): Promise<void>;
-  /** Writes the rows of every live file that match into one file of its own, in place of those. `dataChange`: false for an OPTIMIZE. */
+  /**
+   * Writes the rows of every live file that match into one file of its own, in place of those. `dataChange`: false for
+   * an OPTIMIZE.
+   */
   rewrite(operation: string, dataChange: boolean, where?: string): Promise<void>;
 }
 
-const remove = (file: string, dataChange: boolean): object => ({ remove: { path: file, dataChange, deletionTimestamp: Date.now(), extendedFileMetadata: true, partitionValues: {}, size: 1 } });
+const remove = (file: string, dataChange: boolean): object => ({
+  remove: {
+    path: file,
+    dataChange,
+    deletionTimestamp: Date.now(),
+    extendedFileMetadata: true,
+    partitionValues: {},
+    size: 1,
+  },
+});
 
 /** Opens the engine on a table. */
 export function openForeignEngine(tableDir: string): ForeignEngine {
@@ -28,8 +40,18 @@ export function openForeignEngine(tableDir: string): ForeignEngine {
 
   async function commit(operation: string, actions: readonly object[]): Promise<number> {
     const version = await nextVersion();
-    const commitInfo = { timestamp: 1_795_303_709_131, operation, operationParameters: {}, engineInfo: 'delta-rs:py-1.6.6', clientVersion: 'delta-rs.py-1.6.6' };
-    writeFileSync(path.join(logFolder(tableDir), commitName(version)), [{ commitInfo }, ...actions].map((action) => JSON.stringify(action)).join('\n'), { flag: 'wx' });
+    const commitInfo = {
+      timestamp: 1_795_303_709_131,
+      operation,
+      operationParameters: {},
+      engineInfo: 'delta-rs:py-1.6.6',
+      clientVersion: 'delta-rs.py-1.6.6',
+    };
+    writeFileSync(
+      path.join(logFolder(tableDir), commitName(version)),
+      [{ commitInfo }, ...actions].map((action) => JSON.stringify(action)).join('\n'),
+      { flag: 'wx' },
+    );
     return version;
   }
 
@@ -37,7 +59,18 @@ export function openForeignEngine(tableDir: string): ForeignEngine {
     const name = `part-00000-${readdirSync(tableDir).length}-${Date.now()}-c000.snappy.parquet`;
     const [row] = await query(`COPY (${sql}) TO '${path.join(tableDir, name)}' (FORMAT parquet, RETURN_STATS true)`);
     const stats = JSON.stringify({ numRecords: Number(row?.['count']) });
-    return { add: { path: name, partitionValues: {}, size: Number(row?.['file_size_bytes']), modificationTime: Date.now(), dataChange, stats, tags: null, baseRowId: null } };
+    return {
+      add: {
+        path: name,
+        partitionValues: {},
+        size: Number(row?.['file_size_bytes']),
+        modificationTime: Date.now(),
+        dataChange,
+        stats,
+        tags: null,
+        baseRowId: null,
+      },
+    };
   }
 
   return {
@@ -51,19 +84,40 @@ export function openForeignEngine(tableDir: string): ForeignEngine {
     },
     async rewrite(operation, dataChange, where = 'true') {
       const files = [...(await loadTableState(tableDir)).files.keys()];
-      const list = [emptyFilePath(tableDir), ...files.map((file) => path.join(tableDir, decodeURIComponent(file)))].map((file) => `'${file}'`);
-      const add = await writeFile(`SELECT * FROM read_parquet([${list.join(', ')}], union_by_name = true, hive_partitioning = false) WHERE ${where}`, dataChange);
+      const list = [emptyFilePath(tableDir), ...files.map((file) => path.join(tableDir, decodeURIComponent(file)))].map(
+        (file) => `'${file}'`,
+      );
+      const add = await writeFile(
+        `SELECT * FROM read_parquet([${list.join(', ')}], union_by_name = true, hive_partitioning = false) WHERE ${where}`,
+        dataChange,
+      );
       await commit(operation, [...files.map((file) => remove(file, dataChange)), add]);
     },
   };
 }
 
-/** The actions by which Spark marks rows of the first live file as deleted: a vector of them, and the protocol that it needs. */
+/**
+ * The actions by which Spark marks rows of the first live file as deleted: a vector of them, and the protocol that it
+ * needs.
+ */
 export function deletionVectorActions(state: TableState): object[] {
   const [add] = state.files.values();
-  const deletionVector = { storageType: 'u', pathOrInlineDv: 'ab^-aqEH.-t@S}K{vb[*k^', offset: 4, sizeInBytes: 40, cardinality: 1 };
+  const deletionVector = {
+    storageType: 'u',
+    pathOrInlineDv: 'ab^-aqEH.-t@S}K{vb[*k^',
+    offset: 4,
+    sizeInBytes: 40,
+    cardinality: 1,
+  };
   return [
-    { protocol: { minReaderVersion: 3, minWriterVersion: 7, readerFeatures: ['deletionVectors'], writerFeatures: ['deletionVectors', 'tributary-writer'] } },
+    {
+      protocol: {
+        minReaderVersion: 3,
+        minWriterVersion: 7,
+        readerFeatures: ['deletionVectors'],
+        writerFeatures: ['deletionVectors', 'tributary-writer'],
+      },
+    },
     { metaData: { ...state.metaData, configuration: { 'delta.enableDeletionVectors': 'true' } } },
     { remove: { ...add, deletionTimestamp: Date.now(), dataChange: true } },
     { add: { ...add, dataChange: true, deletionVector } },
@@ -74,20 +128,46 @@ export function deletionVectorActions(state: TableState): object[] {
 export function columnMappingActions(state: TableState): object[] {
   const { schemaString = '{}' } = state.metaData ?? {};
   const { fields } = JSON.parse(schemaString) as { fields: { name: string; metadata: object }[] };
-  const mapped = fields.map((field, index) => ({ ...field, name: field.name === 'age' ? 'years' : field.name, metadata: { ...field.metadata, 'delta.columnMapping.id': index + 1, 'delta.columnMapping.physicalName': field.name } }));
+  const mapped = fields.map((field, index) => ({
+    ...field,
+    name: field.name === 'age' ? 'years' : field.name,
+    metadata: {
+      ...field.metadata,
+      'delta.columnMapping.id': index + 1,
+      'delta.columnMapping.physicalName': field.name,
+    },
+  }));
   return [
     { protocol: { minReaderVersion: 2, minWriterVersion: 5 } },
-    { metaData: { ...state.metaData, schemaString: JSON.stringify({ type: 'struct', fields: mapped }), configuration: { 'delta.columnMapping.mode': 'name', 'delta.columnMapping.maxColumnId': String(fields.length) } } },
+    {
+      metaData: {
+        ...state.metaData,
+        schemaString: JSON.stringify({ type: 'struct', fields: mapped }),
+        configuration: { 'delta.columnMapping.mode': 'name', 'delta.columnMapping.maxColumnId': String(fields.length) },
+      },
+    },
   ];
 }
 
-/** Leaves the checksums that Hadoop's file system writes beside the newest commit, and other leftovers. Returns their names. */
+/**
+ * Leaves the checksums that Hadoop's file system writes beside the newest commit, and other leftovers. Returns their
+ * names.
+ */
 export async function leaveChecksums(tableDir: string): Promise<string[]> {
   const version = (await listLog(tableDir)).commits.at(-1) ?? 0;
   const log = logFolder(tableDir);
-  const names = [`.${commitName(version)}.crc`, commitName(version).replace('.json', '.crc'), '._last_checkpoint.crc', '_commit_1b4e28ba-2fa1-11d2-883f-0016d3cca427.json.tmp'];
+  const names = [
+    `.${commitName(version)}.crc`,
+    commitName(version).replace('.json', '.crc'),
+    '._last_checkpoint.crc',
+    '_commit_1b4e28ba-2fa1-11d2-883f-0016d3cca427.json.tmp',
+  ];
   for (const name of names) copyFileSync(path.join(log, commitName(version)), path.join(log, name));
   writeFileSync(path.join(tableDir, '.part-00000.snappy.parquet.crc'), 'crc');
   writeFileSync(path.join(tableDir, 'deletion_vector_1b4e28ba-2fa1-11d2-883f-0016d3cca427.bin'), 'dv');
-  return [...names.map((name) => path.join('_delta_log', name)), '.part-00000.snappy.parquet.crc', 'deletion_vector_1b4e28ba-2fa1-11d2-883f-0016d3cca427.bin'].toSorted();
+  return [
+    ...names.map((name) => path.join('_delta_log', name)),
+    '.part-00000.snappy.parquet.crc',
+    'deletion_vector_1b4e28ba-2fa1-11d2-883f-0016d3cca427.bin',
+  ].toSorted();
 }

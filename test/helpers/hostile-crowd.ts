@@ -29,7 +29,8 @@ const event = '{"customUserId":"hostile"}';
 /** What one sort of client does on its connection; `drip` writes the next byte of a text from time to time. */
 type Behaviour = (socket: Socket, targets: CrowdTargets, drip: (text: string) => void) => void;
 
-const post = ({ importPath, token }: CrowdTargets, headers: string): string => `POST ${importPath} HTTP/1.1\r\nHost: a\r\nAuthorization: ${token}\r\n${headers}\r\n`;
+const post = ({ importPath, token }: CrowdTargets, headers: string): string =>
+  `POST ${importPath} HTTP/1.1\r\nHost: a\r\nAuthorization: ${token}\r\n${headers}\r\n`;
 const wrongPost = (targets: CrowdTargets, headers: string): string => post({ ...targets, token: 'wrong' }, headers);
 
 /** None of them stores an event: heads are cut short, tokens are wrong, bodies are too large. */
@@ -55,7 +56,8 @@ const behaviours: Readonly<Record<string, Behaviour>> = {
     socket.pause();
     socket.write(`GET ${targets.link} HTTP/1.1\r\nHost: a\r\n\r\n`);
   },
-  // In pieces as large as the drip is slow: one that poured as fast as it could would be a test of the machine's loopback.
+  // In pieces as large as the drip is slow: one that poured as fast as it could would be a test of the machine's
+  // loopback.
   largeBody(socket, targets) {
     socket.write(post(targets, 'Content-Length: 10000000\r\n'));
     const pour = setInterval(() => void (socket.writable && socket.write('x'.repeat(16_384))), dripMs);
@@ -94,7 +96,8 @@ export function startHostileCrowd(targets: CrowdTargets, each: number, random: R
     }
   }, dripMs);
   for (const behave of Object.values(behaviours)) {
-    for (let index = 0; index < each; index += 1) for (const port of [targets.s2sPort, targets.apiPort]) come(port, behave);
+    for (let index = 0; index < each; index += 1)
+      for (const port of [targets.s2sPort, targets.apiPort]) come(port, behave);
   }
   return {
     connections: () => counts.connections,

@@ -26,17 +26,33 @@ const answerMs = 40_000;
 export function sendRaw(port: number, raw: RawRequest): Promise<RawAnswer> {
   return new Promise((resolve, reject) => {
     const length = raw.chunked === true ? {} : { 'content-length': String(raw.body.length) };
-    const sent = request({ host: '127.0.0.1', port, method: raw.verb, path: raw.path, headers: { ...length, ...raw.headers }, ...(raw.agent === undefined ? {} : { agent: raw.agent }) }, (answer) => {
-      const chunks: Buffer[] = [];
-      answer.on('data', (chunk: Buffer) => chunks.push(chunk));
-      answer.once('end', () => resolve({ status: answer.statusCode ?? 0, headers: answer.headers, body: Buffer.concat(chunks).toString() }));
-      answer.once('error', reject);
-    });
+    const sent = request(
+      {
+        host: '127.0.0.1',
+        port,
+        method: raw.verb,
+        path: raw.path,
+        headers: { ...length, ...raw.headers },
+        ...(raw.agent === undefined ? {} : { agent: raw.agent }),
+      },
+      (answer) => {
+        const chunks: Buffer[] = [];
+        answer.on('data', (chunk: Buffer) => chunks.push(chunk));
+        answer.once('end', () =>
+          resolve({ status: answer.statusCode ?? 0, headers: answer.headers, body: Buffer.concat(chunks).toString() }),
+        );
+        answer.once('error', reject);
+      },
+    );
     sent.once('error', reject);
-    const timer = setTimeout(() => sent.destroy(new Error(`timed out waiting until ${raw.verb} ${raw.path} is answered`)), answerMs);
+    const timer = setTimeout(
+      () => sent.destroy(new Error(`timed out waiting until ${raw.verb} ${raw.path} is answered`)),
+      answerMs,
+    );
     sent.once('close', () => clearTimeout(timer));
     if (raw.chunked === true) {
-      for (let start = 0; start < raw.body.length; start += pieceBytes) sent.write(raw.body.subarray(start, start + pieceBytes));
+      for (let start = 0; start < raw.body.length; start += pieceBytes)
+        sent.write(raw.body.subarray(start, start + pieceBytes));
       sent.end();
     } else {
       sent.end(raw.body);

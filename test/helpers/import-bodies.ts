@@ -1,5 +1,11 @@
 import * as fc from 'fast-check';
-import { getMethod, importMethods, platforms, type ImportMethod, type Platform } from '../../src/datasets/event-kinds.ts';
+import {
+  getMethod,
+  importMethods,
+  platforms,
+  type ImportMethod,
+  type Platform,
+} from '../../src/datasets/event-kinds.ts';
 
 /** A request body made by chance. */
 export interface GeneratedBody {
@@ -12,11 +18,17 @@ export interface GeneratedBody {
 
 type Fields = Record<string, unknown>;
 
-const text = (minLength: number, maxLength: number): fc.Arbitrary<string> => fc.string({ unit: 'binary', minLength, maxLength });
-const exact = (length: number): fc.Arbitrary<string> => fc.oneof(fc.string({ unit: 'grapheme-ascii', minLength: length, maxLength: length }), text(length, length));
+const text = (minLength: number, maxLength: number): fc.Arbitrary<string> =>
+  fc.string({ unit: 'binary', minLength, maxLength });
+const exact = (length: number): fc.Arbitrary<string> =>
+  fc.oneof(fc.string({ unit: 'grapheme-ascii', minLength: length, maxLength: length }), text(length, length));
 /** A number, or a string that writes it in one of JSON's ways. */
 const numeric = (min: number, max: number): fc.Arbitrary<number | string> =>
-  fc.integer({ min, max }).chain((value) => fc.constantFrom<number | string>(value, String(value), `${value}.0`, `${value}e0`, `${value * 10}E-1`));
+  fc
+    .integer({ min, max })
+    .chain((value) =>
+      fc.constantFrom<number | string>(value, String(value), `${value}.0`, `${value}e0`, `${value * 10}E-1`),
+    );
 
 /** Valid values of every field: the rules of service.md 2.1, written down a second time. */
 const fieldValues: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
@@ -39,13 +51,25 @@ const fieldValues: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
   adBlocker: numeric(0, 1),
   userAgent: text(0, 60),
   customPlatformUserId: text(1, 40),
-  xPlatform: fc.constantFrom('desktop_web', 'mobile_web', 'mobile_android', 'mobile_android_messenger', 'mobile_ipad', 'mobile_iphone', 'mobile_iphone_messenger'),
+  xPlatform: fc.constantFrom(
+    'desktop_web',
+    'mobile_web',
+    'mobile_android',
+    'mobile_android_messenger',
+    'mobile_ipad',
+    'mobile_iphone',
+    'mobile_iphone_messenger',
+  ),
   sezamUserId: fc.oneof(fc.maxSafeInteger(), fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }).map(String)),
   hwid: fc.bigInt({ min: 1n, max: 2n ** 64n - 1n }).map(String),
 };
 const customEventValues = {
   customEventName: text(1, 30),
-  customEventParams: fc.dictionary(fc.oneof(text(1, 12), fc.constantFrom('__proto__', 'constructor', 'level')), text(1, 20), { maxKeys: 5 }),
+  customEventParams: fc.dictionary(
+    fc.oneof(text(1, 12), fc.constantFrom('__proto__', 'constructor', 'level')),
+    text(1, 20),
+    { maxKeys: 5 },
+  ),
 };
 
 function requiredFields(method: ImportMethod, platform: Platform): string[] {
@@ -56,7 +80,9 @@ function requiredFields(method: ImportMethod, platform: Platform): string[] {
 
 function validEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<Fields> {
   const isCustom = getMethod(method).kind === 'custom_event';
-  const values: Readonly<Record<string, fc.Arbitrary<unknown>>> = isCustom ? { ...fieldValues, ...customEventValues } : fieldValues;
+  const values: Readonly<Record<string, fc.Arbitrary<unknown>>> = isCustom
+    ? { ...fieldValues, ...customEventValues }
+    : fieldValues;
   const required = [...requiredFields(method, platform), ...(isCustom ? ['customEventName'] : [])];
   // Few fields beside the required ones, so that a batch stays below the limit on size.
   return fc.subarray(Object.keys(values), { maxLength: 5 }).chain((chosen) => {
@@ -66,14 +92,43 @@ function validEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<Fiel
 }
 
 const anyJson = fc.oneof(
-  fc.constantFrom<unknown>(null, true, false, '', ' 1', '1e2x', '0x10', '1e999', -1, 0.5, 2 ** 53, -0, [], {}, [[]], 'x'.repeat(300), { length: 1 }),
+  fc.constantFrom<unknown>(
+    null,
+    true,
+    false,
+    '',
+    ' 1',
+    '1e2x',
+    '0x10',
+    '1e999',
+    -1,
+    0.5,
+    2 ** 53,
+    -0,
+    [],
+    {},
+    [[]],
+    'x'.repeat(300),
+    { length: 1 },
+  ),
   fc.jsonValue({ maxDepth: 2 }),
 );
 
 /** A valid event with one thing changed, which may leave it valid. */
 function mutatedEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<unknown> {
-  const names = [...Object.keys(fieldValues), ...Object.keys(customEventValues), 'unknown', '__proto__', 'idApp', 'event_id'];
-  const change = fc.record({ name: fc.constantFrom(...names), value: anyJson, how: fc.constantFrom('set', 'remove', 'replace', 'nest') });
+  const names = [
+    ...Object.keys(fieldValues),
+    ...Object.keys(customEventValues),
+    'unknown',
+    '__proto__',
+    'idApp',
+    'event_id',
+  ];
+  const change = fc.record({
+    name: fc.constantFrom(...names),
+    value: anyJson,
+    how: fc.constantFrom('set', 'remove', 'replace', 'nest'),
+  });
   return fc.tuple(validEvent(method, platform), change).map(([event, { name, value, how }]) => {
     switch (how) {
       case 'set':
@@ -92,10 +147,36 @@ const place = (bytes: Buffer, where: number): number => Math.floor(bytes.length 
 
 /** Texts and bytes that no serialiser makes. */
 function hostileBytes(valid: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> {
-  const pieces = fc.constantFrom('\\ud800', '\\udc00', '\\u0000', '\u0000', '"', '}', ']', ',,', '1e999', '9007199254740993', '{"__proto__":1}', '\\', '\u2028', '[[[[', 'null', '\ufeff', ' ');
+  const pieces = fc.constantFrom(
+    '\\ud800',
+    '\\udc00',
+    '\\u0000',
+    '\u0000',
+    '"',
+    '}',
+    ']',
+    ',,',
+    '1e999',
+    '9007199254740993',
+    '{"__proto__":1}',
+    '\\',
+    '\u2028',
+    '[[[[',
+    'null',
+    '\ufeff',
+    ' ',
+  );
   const at = fc.double({ min: 0, max: 1, noNaN: true });
   return fc.oneof(
-    fc.tuple(valid, pieces, at).map(([bytes, piece, where]) => Buffer.concat([bytes.subarray(0, place(bytes, where)), Buffer.from(piece), bytes.subarray(place(bytes, where))])),
+    fc
+      .tuple(valid, pieces, at)
+      .map(([bytes, piece, where]) =>
+        Buffer.concat([
+          bytes.subarray(0, place(bytes, where)),
+          Buffer.from(piece),
+          bytes.subarray(place(bytes, where)),
+        ]),
+      ),
     fc.tuple(valid, at).map(([bytes, where]) => bytes.subarray(0, place(bytes, where))),
     fc.tuple(valid, at, fc.integer({ min: 0, max: 255 })).map(([bytes, where, byte]) => {
       const changed = Buffer.from(bytes);
@@ -103,20 +184,31 @@ function hostileBytes(valid: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> {
       return changed;
     }),
     fc.uint8Array({ maxLength: 60 }).map((bytes) => Buffer.from(bytes)),
-    fc.tuple(fc.constantFrom('[', '{"a":', '[{"x":'), fc.integer({ min: 1, max: 3000 })).map(([open, depth]) => Buffer.from(open.repeat(depth).slice(0, 10_240))),
-    fc.integer({ min: 10_000, max: 10_500 }).map((length) => Buffer.from(`{"customUserId":"u","x":"${'a'.repeat(length)}"}`)),
+    fc
+      .tuple(fc.constantFrom('[', '{"a":', '[{"x":'), fc.integer({ min: 1, max: 3000 }))
+      .map(([open, depth]) => Buffer.from(open.repeat(depth).slice(0, 10_240))),
+    fc
+      .integer({ min: 10_000, max: 10_500 })
+      .map((length) => Buffer.from(`{"customUserId":"u","x":"${'a'.repeat(length)}"}`)),
   );
 }
 
 const methods = [...importMethods.keys()];
 
 /** Bodies of all three sorts: valid, mutated, hostile. */
-export const generatedBody: fc.Arbitrary<GeneratedBody> = fc.tuple(fc.constantFrom(...platforms), fc.constantFrom(...methods), fc.constantFrom('valid', 'mutated', 'hostile')).chain(([platform, method, sort]) => {
-  const { batch } = getMethod(method);
-  const of = (event: fc.Arbitrary<unknown>, maxLength: number): fc.Arbitrary<Buffer> =>
-    (batch ? fc.array(event, { minLength: 1, maxLength }) : event).map((value) => Buffer.from(JSON.stringify(value) ?? ''));
-  const valid = of(validEvent(method, platform), 4);
-  if (sort === 'valid') return valid.map((bytes) => ({ platform, method, bytes, mustPass: bytes.length <= 10_240 }));
-  const bytes = sort === 'hostile' ? hostileBytes(valid) : of(fc.oneof(mutatedEvent(method, platform), validEvent(method, platform)), 22);
-  return bytes.map((made) => ({ platform, method, bytes: made, mustPass: false }));
-});
+export const generatedBody: fc.Arbitrary<GeneratedBody> = fc
+  .tuple(fc.constantFrom(...platforms), fc.constantFrom(...methods), fc.constantFrom('valid', 'mutated', 'hostile'))
+  .chain(([platform, method, sort]) => {
+    const { batch } = getMethod(method);
+    const of = (event: fc.Arbitrary<unknown>, maxLength: number): fc.Arbitrary<Buffer> =>
+      (batch ? fc.array(event, { minLength: 1, maxLength }) : event).map((value) =>
+        Buffer.from(JSON.stringify(value) ?? ''),
+      );
+    const valid = of(validEvent(method, platform), 4);
+    if (sort === 'valid') return valid.map((bytes) => ({ platform, method, bytes, mustPass: bytes.length <= 10_240 }));
+    const bytes =
+      sort === 'hostile'
+        ? hostileBytes(valid)
+        : of(fc.oneof(mutatedEvent(method, platform), validEvent(method, platform)), 22);
+    return bytes.map((made) => ({ platform, method, bytes: made, mustPass: false }));
+  });

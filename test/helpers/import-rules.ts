@@ -1,6 +1,6 @@
 /**
- * The rules of the house that can be read off the source text: who may import whom, where each library lives, what files
- * and folders may be called, how long a file may be. docs/ARCHITECTURE.md says why.
+ * The rules of the house that can be read off the source text: who may import whom, where each library lives, what
+ * files and folders may be called, how long a file may be. docs/ARCHITECTURE.md says why.
  */
 
 /** A source file by its path below `src`, with forward slashes. */
@@ -23,12 +23,17 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   setup: ['runtime', 'config'],
   ...Object.fromEntries(stores.map((store) => [store, foundation])),
   ...Object.fromEntries(stages.map((stage) => [stage, [...foundation, ...stores]])),
-  ...Object.fromEntries(composition.map((room) => [room, [...foundation, ...stores, ...stages, 'setup', ...composition.filter((other) => other !== 'main')]])),
+  ...Object.fromEntries(
+    composition.map((room) => [
+      room,
+      [...foundation, ...stores, ...stages, 'setup', ...composition.filter((other) => other !== 'main')],
+    ]),
+  ),
 };
 
 /**
- * The walls inside rooms: the sub-rooms that a sub-room may import from; `.` is the room's own floor. A sub-room that is not
- * named has no walls.
+ * The walls inside rooms: the sub-rooms that a sub-room may import from; `.` is the room's own floor. A sub-room that
+ * is not named has no walls.
  */
 const walls: Readonly<Record<string, readonly string[]>> = {
   // The log is a Delta table like any other: it knows no dataset and nothing of what its files hold.
@@ -49,7 +54,10 @@ const walls: Readonly<Record<string, readonly string[]>> = {
 const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@nats-io\//, home: /^stream\// },
   { library: /^@duckdb\//, home: /^(lake\/sql\/duckdb|export\/worker\/query-engine)\.ts$/ },
-  { library: /^fastify$|^@fastify\//, home: /^(ingest|export\/api|reports|health|console)\/([a-z-]+-)?(routes|server)\.ts$/ },
+  {
+    library: /^fastify$|^@fastify\//,
+    home: /^(ingest|export\/api|reports|health|console)\/([a-z-]+-)?(routes|server)\.ts$/,
+  },
   { library: /^ajv/, home: /^datasets\/schema-registry\.ts$/ },
   { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
   { library: /^prom-client$/, home: /^runtime\/metrics\.ts$/ },
@@ -74,11 +82,18 @@ export function readImports(text: string): Import[] {
   const code = withoutComments(text);
   const found: Import[] = [];
   for (const match of code.matchAll(/^\s*(?:import|export)\s+(type\s+)?(?:([^'"`;]*?)\s*from\s*)?['"]([^'"]+)['"]/gm)) {
-    const names = /^\{(.*)\}$/s.exec(match[2]?.trim() ?? '')?.[1]?.split(',').map((name) => name.trim()).filter((name) => name !== '');
-    const typeOnly = match[1] !== undefined || (names !== undefined && names.length > 0 && names.every((name) => name.startsWith('type ')));
+    const names = /^\{(.*)\}$/s
+      .exec(match[2]?.trim() ?? '')?.[1]
+      ?.split(',')
+      .map((name) => name.trim())
+      .filter((name) => name !== '');
+    const typeOnly =
+      match[1] !== undefined ||
+      (names !== undefined && names.length > 0 && names.every((name) => name.startsWith('type ')));
     found.push({ from: match[3] ?? '', typeOnly });
   }
-  for (const match of code.matchAll(/\bimport\(\s*['"]([^'"]+)['"]\s*\)/g)) found.push({ from: match[1] ?? '', typeOnly: false });
+  for (const match of code.matchAll(/\bimport\(\s*['"]([^'"]+)['"]\s*\)/g))
+    found.push({ from: match[1] ?? '', typeOnly: false });
   return found;
 }
 
@@ -98,7 +113,10 @@ function checkWall(file: string, target: string, from: string): string | undefin
   const [here, there] = [subRoomOf(file), subRoomOf(target)];
   if (here === there) return undefined;
   const allowed = walls[here];
-  if (roomOf(file) === roomOf(target)) return allowed === undefined || allowed.includes(there) ? undefined : `imports ${from}: ${here} must not import ${there}`;
+  if (roomOf(file) === roomOf(target))
+    return allowed === undefined || allowed.includes(there)
+      ? undefined
+      : `imports ${from}: ${here} must not import ${there}`;
   if (here === 'lake/log' && roomOf(target) !== 'runtime') return `imports ${from}: ${here} knows runtime only`;
   return undefined;
 }
@@ -118,7 +136,9 @@ function checkImport(file: string, { from, typeOnly }: Import): string | undefin
   if (!from.startsWith('.')) {
     const home = homes.find(({ library }) => library.test(from));
     // a type says nothing about which library does the work, but it ties the file to it all the same
-    return home === undefined || home.home.test(file) ? undefined : `imports ${from}, whose home is ${home.home.source}`;
+    return home === undefined || home.home.test(file)
+      ? undefined
+      : `imports ${from}, whose home is ${home.home.source}`;
   }
   if (!from.endsWith('.ts')) return `imports ${from} without .ts at its end`;
   const target = resolveImport(file, from);
@@ -130,7 +150,8 @@ function checkImport(file: string, { from, typeOnly }: Import): string | undefin
   const allowed = mayImport[room];
   if (allowed === undefined) return `is in ${room}, a room the import rules do not know`;
   if (!allowed.includes(other)) return `imports ${from}: ${room} must not import ${other}`;
-  if (other === 'config' && !typeOnly && !composition.includes(room)) return `imports ${from}: ${room} may import config's types only`;
+  if (other === 'config' && !typeOnly && !composition.includes(room))
+    return `imports ${from}: ${room} may import config's types only`;
   return undefined;
 }
 
@@ -138,7 +159,9 @@ function checkName(path: string): string[] {
   const [name = '', ...folders] = path.split('/').toReversed();
   const base = name.replace(/(\.d)?\.ts$/, '');
   return [
-    ...folders.filter((folder) => bannedFolders.includes(folder)).map((folder) => `lies in a folder called ${folder}, which says nothing`),
+    ...folders
+      .filter((folder) => bannedFolders.includes(folder))
+      .map((folder) => `lies in a folder called ${folder}, which says nothing`),
     ...(bannedFiles.includes(base) ? [`is called ${name}, which says nothing`] : []),
     ...(/^[a-z0-9]+(-[a-z0-9]+)*$/.test(base) ? [] : [`is called ${name}: names are kebab-case`]),
   ];
@@ -152,8 +175,13 @@ function checkText(path: string, text: string): string[] {
     ...(/^\s*export\s+default\b/m.test(code) ? ['has a default export'] : []),
     ...(/^\s*export\s+\*/m.test(code) ? ['re-exports everything of another file'] : []),
     ...(/^\s*(export\s+)?(const\s+)?enum\s/m.test(code) ? ['has an enum'] : []),
-    ...(/\bmkdir(Sync)?\([^;]*\brecursive:/.test(code) ? ['makes folders by the recursion of mkdir, which never ends below /proc: runtime/files/make-folder.ts does'] : []),
-    ...(!['main.ts', 'runtime/processes/role-process.ts'].includes(path) && /\bprocess\.(argv|exit|exitCode|env|stdout|stderr|stdin|cwd|chdir)\b/.test(code) ? ['touches the process, which only main.ts and a role’s entry do'] : []),
+    ...(/\bmkdir(Sync)?\([^;]*\brecursive:/.test(code)
+      ? ['makes folders by the recursion of mkdir, which never ends below /proc: runtime/files/make-folder.ts does']
+      : []),
+    ...(!['main.ts', 'runtime/processes/role-process.ts'].includes(path) &&
+    /\bprocess\.(argv|exit|exitCode|env|stdout|stderr|stdin|cwd|chdir)\b/.test(code)
+      ? ['touches the process, which only main.ts and a role’s entry do']
+      : []),
   ];
 }
 
@@ -161,6 +189,8 @@ function checkText(path: string, text: string): string[] {
 export function findBreaches(files: readonly SourceFile[]): string[] {
   return files.flatMap(({ path, text }) => {
     const imports = readImports(text).map((line) => checkImport(path, line));
-    return [...imports.filter((breach) => breach !== undefined), ...checkName(path), ...checkText(path, text)].map((breach) => `${path}: ${breach}`);
+    return [...imports.filter((breach) => breach !== undefined), ...checkName(path), ...checkText(path, text)].map(
+      (breach) => `${path}: ${breach}`,
+    );
   });
 }

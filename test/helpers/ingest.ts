@@ -14,7 +14,13 @@ import type { StreamReader } from '../../src/stream/stream.ts';
 import { silentLogger, startTestNats, type TestNats, type TestNatsOptions } from './nats.ts';
 
 /** The app of each platform that a test service has, by number. */
-export const testApps: Readonly<Record<Platform, number>> = { 'mobile-a': 1, 'mobile-b': 2, web: 3, 'mini-app': 4, game: 5 };
+export const testApps: Readonly<Record<Platform, number>> = {
+  'mobile-a': 1,
+  'mobile-b': 2,
+  web: 3,
+  'mini-app': 4,
+  game: 5,
+};
 
 /** An answer as a test looks at it. */
 export interface ImportAnswer {
@@ -31,8 +37,15 @@ export interface TestIngest {
   readonly connection: StreamConnection;
   readonly metrics: Metrics;
   readonly tokens: Readonly<Record<Platform, string>>;
-  /** Posts a body to a method as an app of the platform; headers add to or, when undefined, take away the usual ones. */
-  post(platform: Platform, method: string, body: string | Uint8Array | object, headers?: Record<string, string>): Promise<ImportAnswer>;
+  /**
+   * Posts a body to a method as an app of the platform; headers add to or, when undefined, take away the usual ones.
+   */
+  post(
+    platform: Platform,
+    method: string,
+    body: string | Uint8Array | object,
+    headers?: Record<string, string>,
+  ): Promise<ImportAnswer>;
   /** The lines that came into the stream since the last call, parsed. */
   newLines(): Promise<Record<string, unknown>[]>;
   /** One metric's value, by the text of its line up to the value. */
@@ -47,7 +60,11 @@ export async function ask(url: string, init: RequestInit): Promise<ImportAnswer>
 }
 
 /** Starts everything that import needs in `folder`. */
-export async function startTestIngest(folder: string, options: Partial<IngestOptions> & TestNatsOptions & { readonly logger?: Logger; readonly isDiskLow?: () => boolean } = {}): Promise<TestIngest> {
+export async function startTestIngest(
+  folder: string,
+  options: Partial<IngestOptions> &
+    TestNatsOptions & { readonly logger?: Logger; readonly isDiskLow?: () => boolean } = {},
+): Promise<TestIngest> {
   const nats = await startTestNats(options);
   const paths: AccessPaths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
   const tokens: Partial<Record<Platform, string>> = {};
@@ -60,7 +77,14 @@ export async function startTestIngest(folder: string, options: Partial<IngestOpt
   const connection = await nats.connect();
   const reader: StreamReader = await openReader(connection);
   const ingest = await startIngest(
-    { access, publisher: openPublisher(connection), clock: createClock(0), metrics, logger: options.logger ?? silentLogger, isDiskLow: options.isDiskLow ?? (() => false) },
+    {
+      access,
+      publisher: openPublisher(connection),
+      clock: createClock(0),
+      metrics,
+      logger: options.logger ?? silentLogger,
+      isDiskLow: options.isDiskLow ?? (() => false),
+    },
     { host: '127.0.0.1', port: 0, ...options },
   );
   const url = `http://127.0.0.1:${ingest.port}`;
@@ -76,7 +100,11 @@ export async function startTestIngest(folder: string, options: Partial<IngestOpt
     tokens: live,
     post(platform, method, body, headers = {}) {
       const payload = typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body);
-      return ask(`${url}/v1/${method}/?idApp=${testApps[platform]}`, { method: 'POST', headers: { authorization: live[platform], ...headers }, body: payload });
+      return ask(`${url}/v1/${method}/?idApp=${testApps[platform]}`, {
+        method: 'POST',
+        headers: { authorization: live[platform], ...headers },
+        body: payload,
+      });
     },
     async newLines() {
       const lines: Record<string, unknown>[] = [];
@@ -84,7 +112,12 @@ export async function startTestIngest(folder: string, options: Partial<IngestOpt
       for (; seen < lastSequence; seen += 1) {
         const message = await reader.findMessage(seen + 1);
         const text = Buffer.from(message?.payload ?? []).toString();
-        lines.push(...text.trimEnd().split('\n').map((line) => JSON.parse(line) as Record<string, unknown>));
+        lines.push(
+          ...text
+            .trimEnd()
+            .split('\n')
+            .map((line) => JSON.parse(line) as Record<string, unknown>),
+        );
       }
       return lines;
     },

@@ -24,5 +24,7 @@ export function idsOf({ key, names, method = 'customEventBatch' }: TestRequest):
 export function linesOf(request: TestRequest): Record<string, unknown>[] {
   const { names, method = 'customEventBatch', receivedMs = Date.now(), members = {} } = request;
   const { kind } = getMethod(method);
-  return idsOf(request).map((id, index) => eventLine({ event_id: id, kind, received_at: receivedMs, custom_event_name: names[index], ...members }));
+  return idsOf(request).map((id, index) =>
+    eventLine({ event_id: id, kind, received_at: receivedMs, custom_event_name: names[index], ...members }),
+  );
 }

@@ -20,17 +20,26 @@ export interface FixtureEvent {
   readonly [column: string]: unknown;
 }
 
-const jsonTypes: Readonly<Record<string, string>> = { TIMESTAMPTZ: 'DOUBLE', DATE: 'VARCHAR', 'DECIMAL(20,0)': 'VARCHAR' };
+const jsonTypes: Readonly<Record<string, string>> = {
+  TIMESTAMPTZ: 'DOUBLE',
+  DATE: 'VARCHAR',
+  'DECIMAL(20,0)': 'VARCHAR',
+};
 
 function selectColumn(name: string, type: string): string {
   if (type === 'TIMESTAMPTZ') return `make_timestamptz(CAST(round(${name} * 1000000) AS BIGINT)) AS ${name}`;
-  return name === 'date' ? `CAST(timezone('UTC', make_timestamptz(CAST(event_time * 1000000 AS BIGINT))) AS DATE) AS date` : `CAST(${name} AS ${type}) AS ${name}`;
+  return name === 'date'
+    ? `CAST(timezone('UTC', make_timestamptz(CAST(event_time * 1000000 AS BIGINT))) AS DATE) AS date`
+    : `CAST(${name} AS ${type}) AS ${name}`;
 }
 
 const iso = (seconds: number): string => new Date(Math.floor(seconds * 1000)).toISOString();
 
 function statsOf(events: readonly FixtureEvent[]): string {
-  const bounds = (pick: (event: FixtureEvent) => number): [number, number] => [Math.min(...events.map(pick)), Math.max(...events.map(pick))];
+  const bounds = (pick: (event: FixtureEvent) => number): [number, number] => [
+    Math.min(...events.map(pick)),
+    Math.max(...events.map(pick)),
+  ];
   const kinds = events.map((event) => event.kind).toSorted();
   const [firstApp, lastApp] = bounds((event) => event.id_app);
   const [firstTime, lastTime] = bounds((event) => event.event_time);
@@ -43,8 +52,8 @@ function statsOf(events: readonly FixtureEvent[]): string {
 }
 
 /**
- * Writes a lake as the compactor would: real Parquet files, one for each batch, and a Delta log of one commit that lists
- * them. The order of the rows is that of the batches and of the events in each.
+ * Writes a lake as the compactor would: real Parquet files, one for each batch, and a Delta log of one commit that
+ * lists them. The order of the rows is that of the batches and of the events in each.
  */
 export async function writeLake(tableDir: string, batches: readonly (readonly FixtureEvent[])[]): Promise<void> {
   mkdirSync(path.join(tableDir, youngFolder), { recursive: true });
@@ -62,15 +71,35 @@ export async function writeLake(tableDir: string, batches: readonly (readonly Fi
     await write([], emptyFilePath(tableDir));
     const actions: unknown[] = [
       { protocol: { minReaderVersion: 1, minWriterVersion: 2 } },
-      { metaData: { id: 'a4c9f9be-7d0c-4d1b-9f0a-0d8f7f7d3a10', format: { provider: 'parquet', options: {} }, schemaString: toSchemaString(eventColumns), partitionColumns: [], configuration: {} } },
+      {
+        metaData: {
+          id: 'a4c9f9be-7d0c-4d1b-9f0a-0d8f7f7d3a10',
+          format: { provider: 'parquet', options: {} },
+          schemaString: toSchemaString(eventColumns),
+          partitionColumns: [],
+          configuration: {},
+        },
+      },
     ];
     for (const [index, events] of batches.entries()) {
       const relative = `${youngFolder}/${String(index).padStart(6, '0')}.parquet`;
       const file = path.join(tableDir, relative);
       await write(events, file);
-      actions.push({ add: { path: relative, partitionValues: {}, size: statSync(file).size, modificationTime: 0, dataChange: true, stats: statsOf(events) } });
+      actions.push({
+        add: {
+          path: relative,
+          partitionValues: {},
+          size: statSync(file).size,
+          modificationTime: 0,
+          dataChange: true,
+          stats: statsOf(events),
+        },
+      });
     }
-    writeFileSync(path.join(tableDir, '_delta_log', `${'0'.repeat(20)}.json`), actions.map((action) => `${JSON.stringify(action)}\n`).join(''));
+    writeFileSync(
+      path.join(tableDir, '_delta_log', `${'0'.repeat(20)}.json`),
+      actions.map((action) => `${JSON.stringify(action)}\n`).join(''),
+    );
   } finally {
     duckdb.close();
   }

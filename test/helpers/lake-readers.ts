@@ -21,13 +21,16 @@ interface Count {
 }
 
 async function count(duckdb: Duckdb, source: string, kept: string): Promise<Count> {
-  const [row] = await duckdb.rows(`SELECT count(*)::INT AS rows, count(DISTINCT event_id)::INT AS ids, (count(*) FILTER (WHERE ${kept}))::INT AS kept FROM ${source}`);
+  const [row] = await duckdb.rows(
+    `SELECT count(*)::INT AS rows, count(DISTINCT event_id)::INT AS ids, (count(*) FILTER (WHERE ${kept}))::INT AS kept FROM ${source}`,
+  );
   return row as unknown as Count;
 }
 
 /**
- * Reads the lake over and over through the snapshot and through the glob, and checks each time that no file is missing, no
- * row is doubled, and none has gone since the time before. `kept`: SQL that is true for the rows that no erasure takes.
+ * Reads the lake over and over through the snapshot and through the glob, and checks each time that no file is missing,
+ * no row is doubled, and none has gone since the time before. `kept`: SQL that is true for the rows that no erasure
+ * takes.
  */
 export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
   const aborter = new AbortController();
@@ -39,11 +42,16 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
     const snapshot = await readSnapshot(lakePaths(path.join(folder, 'lake')).table);
     if (snapshot.version < 0) return;
     const list = sqlList([snapshot.emptyFile, ...snapshot.files.map((file) => file.absolutePath)]);
-    const sources = { snapshot: `read_parquet(${list}, union_by_name = true, hive_partitioning = false)`, glob: `read_parquet('${glob}')` };
+    const sources = {
+      snapshot: `read_parquet(${list}, union_by_name = true, hive_partitioning = false)`,
+      glob: `read_parquet('${glob}')`,
+    };
     for (const name of ['snapshot', 'glob'] as const) {
       const found = await count(duckdb, sources[name], kept).catch(async (error: unknown) => {
-        // DuckDB opens a file of the glob again for each thread: between two of them it may have given its place to its rewrite.
-        if (name === 'glob' && /Thrift|Invalid|TProtocol|corrupt/i.test(String(error))) return count(duckdb, sources[name], kept);
+        // DuckDB opens a file of the glob again for each thread: between two of them it may have given its place to its
+        // rewrite.
+        if (name === 'glob' && /Thrift|Invalid|TProtocol|corrupt/i.test(String(error)))
+          return count(duckdb, sources[name], kept);
         // Before the first seal the glob matches nothing, which DuckDB calls an error.
         if (name === 'glob' && last.glob === 0 && String(error).includes('No files found')) return undefined;
         throw error;

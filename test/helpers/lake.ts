@@ -23,7 +23,15 @@ export function newEventId(): string {
 /** An event line as ingest publishes it; members given replace the defaults. */
 export function eventLine(members: Readonly<Record<string, unknown>> = {}): Record<string, unknown> {
   const nowMs = Date.now();
-  return { event_id: newEventId(), kind: 'login', id_app: 1, event_time: Math.floor(nowMs / 1000), received_at: nowMs, custom_user_id: 'u1', ...members };
+  return {
+    event_id: newEventId(),
+    kind: 'login',
+    id_app: 1,
+    event_time: Math.floor(nowMs / 1000),
+    received_at: nowMs,
+    custom_user_id: 'u1',
+    ...members,
+  };
 }
 
 export interface TestCompactOptions extends Partial<CompactOptions> {
@@ -32,10 +40,20 @@ export interface TestCompactOptions extends Partial<CompactOptions> {
 }
 
 /** Starts a compactor on `folder/lake` with short ages and no sealing unless asked. */
-export function startTestCompact(folder: string, reader: StreamReader, options: TestCompactOptions = {}): Promise<Compact> {
+export function startTestCompact(
+  folder: string,
+  reader: StreamReader,
+  options: TestCompactOptions = {},
+): Promise<Compact> {
   const { clock, crashPoint, ...rest } = options;
   return startCompact(
-    { reader, clock: clock ?? createClock(0), metrics: createMetrics(), logger: pino({ level: process.env['TEST_LOG'] ?? 'silent' }), ...(crashPoint === undefined ? {} : { crashPoint }) },
+    {
+      reader,
+      clock: clock ?? createClock(0),
+      metrics: createMetrics(),
+      logger: pino({ level: process.env['TEST_LOG'] ?? 'silent' }),
+      ...(crashPoint === undefined ? {} : { crashPoint }),
+    },
     {
       lakeDir: path.join(folder, 'lake'),
       spoolDir: path.join(folder, 'spool'),
@@ -53,7 +71,10 @@ export function startTestCompact(folder: string, reader: StreamReader, options: 
 
 let engine: Promise<Duckdb> | undefined;
 
-/** One engine for all queries of a test file: its start takes longer than most of them. What it has read it does not keep, since tests change files in their place. */
+/**
+ * One engine for all queries of a test file: its start takes longer than most of them. What it has read it does not
+ * keep, since tests change files in their place.
+ */
 async function openEngine(): Promise<Duckdb> {
   const opened = await openDuckdb({ memoryMb: 512, threads: 1 });
   await opened.run('SET enable_external_file_cache = false');
@@ -65,7 +86,10 @@ export async function query(sql: string): Promise<SqlRow[]> {
   return (await (engine ??= openEngine())).rows(sql);
 }
 
-/** The totals of the newest commit of a lake: one small file, for those who ask again and again. Undefined while there is no lake, or when the commit is another engine's. */
+/**
+ * The totals of the newest commit of a lake: one small file, for those who ask again and again. Undefined while there
+ * is no lake, or when the commit is another engine's.
+ */
 export async function readTotals(lakeDir: string): Promise<Totals | undefined> {
   const { table } = lakePaths(lakeDir);
   const newest = (await listLog(table)).commits.at(-1);
@@ -77,5 +101,7 @@ export async function readTotals(lakeDir: string): Promise<Totals | undefined> {
 export async function readRows(folder: string, columns = '*'): Promise<SqlRow[]> {
   const { emptyFile, files } = await readSnapshot(path.join(folder, 'lake', 'events'));
   const list = sqlList([emptyFile, ...files.map((file) => file.absolutePath)]);
-  return query(`SELECT ${columns} FROM read_parquet(${list}, union_by_name = true, hive_partitioning = false) ORDER BY event_id`);
+  return query(
+    `SELECT ${columns} FROM read_parquet(${list}, union_by_name = true, hive_partitioning = false) ORDER BY event_id`,
+  );
 }

@@ -5,9 +5,9 @@ import { DuckDBInstance } from '@duckdb/node-api';
 /**
  * A client's own book of what it sent and what it was told, and its comparison with the lake.
  *
- * Each event has an id that only this ledger gives out; it travels as customEventName and again in customEventParams, so
- * that a stored row shows whether it is whole. An event is sent once: its row may be there if the answer is unknown, must
- * be there once if it was acknowledged, and must not be there if it was refused.
+ * Each event has an id that only this ledger gives out; it travels as customEventName and again in customEventParams,
+ * so that a stored row shows whether it is whole. An event is sent once: its row may be there if the answer is unknown,
+ * must be there once if it was acknowledged, and must not be there if it was refused.
  */
 export type Outcome = 'acknowledged' | 'refused' | 'unknown';
 
@@ -39,7 +39,8 @@ export function createLedger(name: string): Ledger {
   let codes = new Uint8Array(1024);
   const totals = { sent: 0, acknowledged: 0, refused: 0, unknown: 0 };
   const indexOf = (id: string): number => {
-    const index = id.startsWith(`${name}-`) && /^\d{1,9}$/.test(id.slice(name.length + 1)) ? Number(id.slice(name.length + 1)) : -1;
+    const index =
+      id.startsWith(`${name}-`) && /^\d{1,9}$/.test(id.slice(name.length + 1)) ? Number(id.slice(name.length + 1)) : -1;
     return index < totals.sent ? index : -1;
   };
   const outcomeAt = (index: number): Outcome => outcomesByCode[codes[index] ?? 0] ?? 'unknown';
@@ -67,7 +68,10 @@ export function createLedger(name: string): Ledger {
     totals: () => ({ ...totals }),
     indexOf,
     outcomeOf: (id) => (indexOf(id) < 0 ? undefined : outcomeAt(indexOf(id))),
-    ids: (outcome) => Array.from({ length: totals.sent }, (_, index) => index).flatMap((index) => (outcomeAt(index) === outcome ? [`${name}-${index}`] : [])),
+    ids: (outcome) =>
+      Array.from({ length: totals.sent }, (_, index) => index).flatMap((index) =>
+        outcomeAt(index) === outcome ? [`${name}-${index}`] : [],
+      ),
   };
 }
 
@@ -86,15 +90,27 @@ const countSql = `
     coalesce(bool_and(custom_event_params['${idParam}'] = custom_event_name), false)
   FROM events GROUP BY custom_event_name`;
 
-/** Counts every row of the lake by client id, with plain DuckDB through `lake/snapshot.sql`, statement by statement. Gives them in pieces. */
+/**
+ * Counts every row of the lake by client id, with plain DuckDB through `lake/snapshot.sql`, statement by statement.
+ * Gives them in pieces.
+ */
 export async function* readLake(dataDir: string): AsyncGenerator<StoredEvent[]> {
-  const instance = await DuckDBInstance.create(':memory:', { memory_limit: '2GB', threads: '2', autoinstall_known_extensions: 'false' });
+  const instance = await DuckDBInstance.create(':memory:', {
+    memory_limit: '2GB',
+    threads: '2',
+    autoinstall_known_extensions: 'false',
+  });
   const connection = await instance.connect();
   try {
-    const statements = await connection.extractStatements(readFileSync(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8'));
+    const statements = await connection.extractStatements(
+      readFileSync(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8'),
+    );
     for (let index = 0; index < statements.count; index += 1) await (await statements.prepare(index)).run();
-    const pieces = (await connection.stream(countSql)).yieldRowsJs() as AsyncIterable<[string, number, number, boolean][]>;
-    for await (const rows of pieces) yield rows.map(([id, count, eventIds, whole]) => ({ id, rows: count, eventIds, whole }));
+    const pieces = (await connection.stream(countSql)).yieldRowsJs() as AsyncIterable<
+      [string, number, number, boolean][]
+    >;
+    for await (const rows of pieces)
+      yield rows.map(([id, count, eventIds, whole]) => ({ id, rows: count, eventIds, whole }));
   } finally {
     connection.closeSync();
     instance.closeSync();
@@ -131,7 +147,13 @@ export interface Reconciliation {
 /** Begins to compare a ledger with rows, which are handed in one by one; keeps one byte an event, and what is wrong. */
 function createTally(ledger: Ledger): { take(row: StoredEvent): void; result(): Reconciliation } {
   const stored = new Uint8Array(ledger.totals().sent);
-  const found = { stored: 0, unknownStored: 0, doubled: [] as string[], invented: [] as string[], damaged: [] as string[] };
+  const found = {
+    stored: 0,
+    unknownStored: 0,
+    doubled: [] as string[],
+    invented: [] as string[],
+    damaged: [] as string[],
+  };
   return {
     take(row) {
       const outcome = ledger.outcomeOf(row.id);
@@ -143,7 +165,11 @@ function createTally(ledger: Ledger): { take(row: StoredEvent): void; result(): 
       if (outcome === 'unknown') found.unknownStored += 1;
       if (!row.whole) found.damaged.push(row.id);
     },
-    result: () => ({ ...ledger.totals(), ...found, lost: ledger.ids('acknowledged').filter((id) => stored[ledger.indexOf(id)] !== 1) }),
+    result: () => ({
+      ...ledger.totals(),
+      ...found,
+      lost: ledger.ids('acknowledged').filter((id) => stored[ledger.indexOf(id)] !== 1),
+    }),
   };
 }
 
@@ -154,7 +180,10 @@ export function reconcile(ledger: Ledger, rows: readonly StoredEvent[]): Reconci
   return tally.result();
 }
 
-/** Compares several ledgers with a full count of the lake, which must hold their events only: what is of none of them is invented. */
+/**
+ * Compares several ledgers with a full count of the lake, which must hold their events only: what is of none of them is
+ * invented.
+ */
 export async function reconcileLake(dataDir: string, ledgers: readonly Ledger[]): Promise<Reconciliation[]> {
   const tallies = ledgers.map(createTally);
   for await (const rows of readLake(dataDir)) {
@@ -170,10 +199,15 @@ export async function reconcileLake(dataDir: string, ledgers: readonly Ledger[])
 export function describeReconciliation(result: Reconciliation): string {
   const { lost, doubled, invented, damaged, ...counts } = result;
   const lists = { lost: lost.length, doubled: doubled.length, invented: invented.length, damaged: damaged.length };
-  return Object.entries({ ...counts, ...lists }).map(([name, count]) => `${name} ${count}`).join(', ');
+  return Object.entries({ ...counts, ...lists })
+    .map(([name, count]) => `${name} ${count}`)
+    .join(', ');
 }
 
-/** Throws unless every acknowledged event is in the lake exactly once, whole, and nothing else is there but unknown ones. */
+/**
+ * Throws unless every acknowledged event is in the lake exactly once, whole, and nothing else is there but unknown
+ * ones.
+ */
 export function assertExactlyOnce(result: Reconciliation): void {
   const wrong = (['lost', 'doubled', 'invented', 'damaged'] as const).filter((kind) => result[kind].length > 0);
   if (wrong.length === 0) return;

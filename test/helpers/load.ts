@@ -21,7 +21,10 @@ export interface LoadOptions {
    * Idempotency-Key and is sent again, unchanged, until it is answered with 200 or 4xx.
    */
   readonly idempotencyKeys?: boolean;
-  /** With keys: share of acknowledged requests that are sent once more all the same, as by a client that lost the answer. Default none. */
+  /**
+   * With keys: share of acknowledged requests that are sent once more all the same, as by a client that lost the
+   * answer. Default none.
+   */
   readonly repeatShare?: number;
   /** Further parameters of every event. */
   readonly params?: Readonly<Record<string, string>>;
@@ -60,7 +63,12 @@ export function startLoad(ledger: Ledger, options: LoadOptions): Load {
   const agent = new Agent({ keepAlive: true, maxSockets: options.clients });
   const send = async (): Promise<void> => {
     while (!stopping.signal.aborted) {
-      const answer = await sendNext(ledger, options, agent, options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, options.batchMost ?? 20) : 1);
+      const answer = await sendNext(
+        ledger,
+        options,
+        agent,
+        options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, options.batchMost ?? 20) : 1,
+      );
       const pauseMs = answer.away ? awayPauseMs : (options.pauseMs ?? 0);
       if (pauseMs > 0) await sleep(pauseMs);
     }
@@ -81,7 +89,10 @@ export async function sendLoad(ledger: Ledger, events: number, options: LoadOpti
   let left = events;
   const send = async (): Promise<void> => {
     while (left > 0) {
-      const count = Math.min(left, options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, options.batchMost ?? 20) : 1);
+      const count = Math.min(
+        left,
+        options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, options.batchMost ?? 20) : 1,
+      );
       left -= count;
       const answer = await sendNext(ledger, options, agent, count);
       if (answer.away) await sleep(awayPauseMs);
@@ -96,7 +107,10 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
   const events = ids.map((id) => eventOf(id, options));
   const body = JSON.stringify(count === 1 ? events[0] : events);
   const method = count === 1 ? 'customEvent' : 'customEventBatch';
-  const headers = { authorization: options.token, ...(options.idempotencyKeys === true ? { 'idempotency-key': ids[0] ?? '' } : {}) };
+  const headers = {
+    authorization: options.token,
+    ...(options.idempotencyKeys === true ? { 'idempotency-key': ids[0] ?? '' } : {}),
+  };
   const started = performance.now();
   let repeats = options.idempotencyKeys === true && options.random.chance(options.repeatShare ?? 0) ? 1 : 0;
   for (;;) {
@@ -123,25 +137,46 @@ function eventOf(id: string, { random, params }: LoadOptions): Record<string, un
     customEventName: id,
     customUserId: `player-${random.integer(1, 500)}`,
     lvid: random.hex(32),
-    customEventParams: { ...params, [idParam]: id, level: String(random.integer(1, gameLevels)), text: `naïve "quoted", ${random.hex(8)}` },
+    customEventParams: {
+      ...params,
+      [idParam]: id,
+      level: String(random.integer(1, gameLevels)),
+      text: `naïve "quoted", ${random.hex(8)}`,
+    },
   };
 }
 
-/** Posts once. 200: acknowledged. 4xx, or no connection at all: refused. Anything else may be stored or not: unknown. */
+/**
+ * Posts once. 200: acknowledged. 4xx, or no connection at all: refused. Anything else may be stored or not: unknown.
+ */
 function post(url: string, headers: Record<string, string>, body: string, agent: Agent): Promise<Answer> {
   return new Promise((resolve) => {
     const failed = (error: NodeJS.ErrnoException): void =>
-      resolve({ outcome: error.code === 'ECONNREFUSED' ? 'refused' : 'unknown', away: true, status: 0, text: error.code ?? error.message });
-    const call = request(url, { method: 'POST', headers: { ...headers, 'content-length': Buffer.byteLength(body) }, agent, timeout: requestTimeoutMs }, (response) => {
-      let text = '';
-      response.setEncoding('utf8').on('data', (chunk: string) => void (text += chunk));
-      response.once('error', failed);
-      response.once('end', () => {
-        const status = response.statusCode ?? 0;
-        const outcome = status === 200 ? 'acknowledged' : status >= 400 && status < 500 ? 'refused' : 'unknown';
-        resolve({ outcome, away: status >= 500, status, text });
+      resolve({
+        outcome: error.code === 'ECONNREFUSED' ? 'refused' : 'unknown',
+        away: true,
+        status: 0,
+        text: error.code ?? error.message,
       });
-    });
+    const call = request(
+      url,
+      {
+        method: 'POST',
+        headers: { ...headers, 'content-length': Buffer.byteLength(body) },
+        agent,
+        timeout: requestTimeoutMs,
+      },
+      (response) => {
+        let text = '';
+        response.setEncoding('utf8').on('data', (chunk: string) => void (text += chunk));
+        response.once('error', failed);
+        response.once('end', () => {
+          const status = response.statusCode ?? 0;
+          const outcome = status === 200 ? 'acknowledged' : status >= 400 && status < 500 ? 'refused' : 'unknown';
+          resolve({ outcome, away: status >= 500, status, text });
+        });
+      },
+    );
     call.once('timeout', () => call.destroy(new Error('no answer in time')));
     call.once('error', failed);
     call.end(body);

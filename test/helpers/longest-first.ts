@@ -3,28 +3,75 @@ import path from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 import { isLongRun } from './chaos.ts';
 
-/** The files that take longest, longest first, in the short form and in the long one. By hand: a fresh clone has measured nothing yet, and goes by size. */
+/**
+ * The files that take longest, longest first, in the short form and in the long one. By hand: a fresh clone has
+ * measured nothing yet, and goes by size.
+ */
 const longest = {
   short: [
-    'chaos/kills', 'chaos/commit-crash', 'chaos/folder-owners', 'chaos/simulator', 'e2e/service', 'chaos/backup', 'chaos/stream-owners', 'e2e/demo', 'chaos/clock-steps', 'chaos/power-cut',
-    'integration/compact-history', 'chaos/keys-reused', 'integration/export/fixtures', 'integration/export/files', 'chaos/refusing', 'chaos/replay', 'chaos/erasure', 'chaos/export-kills', 'chaos/taken-back',
-    'chaos/damage-lake', 'chaos/planted-defects', 'chaos/timed/stalled-broker', 'integration/compact-nats', 'chaos/compactor-kills', 'unit/lake/foreign-commit', 'unit/operate/replay-keys',
+    'chaos/kills',
+    'chaos/commit-crash',
+    'chaos/folder-owners',
+    'chaos/simulator',
+    'e2e/service',
+    'chaos/backup',
+    'chaos/stream-owners',
+    'e2e/demo',
+    'chaos/clock-steps',
+    'chaos/power-cut',
+    'integration/compact-history',
+    'chaos/keys-reused',
+    'integration/export/fixtures',
+    'integration/export/files',
+    'chaos/refusing',
+    'chaos/replay',
+    'chaos/erasure',
+    'chaos/export-kills',
+    'chaos/taken-back',
+    'chaos/damage-lake',
+    'chaos/planted-defects',
+    'chaos/timed/stalled-broker',
+    'integration/compact-nats',
+    'chaos/compactor-kills',
+    'unit/lake/foreign-commit',
+    'unit/operate/replay-keys',
   ],
   long: [
-    'chaos/everything', 'chaos/kills', 'chaos/backup', 'chaos/taken-back', 'chaos/simulator', 'chaos/keys-reused', 'chaos/power-cut', 'chaos/erasure', 'chaos/stream-owners', 'chaos/disk-errors',
-    'chaos/commit-crash', 'chaos/planted-defects', 'chaos/clock-steps', 'chaos/folder-owners', 'chaos/export-kills', 'chaos/compactor-kills', 'chaos/replay', 'chaos/foreign-engines', 'chaos/hostile-clients',
+    'chaos/everything',
+    'chaos/kills',
+    'chaos/backup',
+    'chaos/taken-back',
+    'chaos/simulator',
+    'chaos/keys-reused',
+    'chaos/power-cut',
+    'chaos/erasure',
+    'chaos/stream-owners',
+    'chaos/disk-errors',
+    'chaos/commit-crash',
+    'chaos/planted-defects',
+    'chaos/clock-steps',
+    'chaos/folder-owners',
+    'chaos/export-kills',
+    'chaos/compactor-kills',
+    'chaos/replay',
+    'chaos/foreign-engines',
+    'chaos/hostile-clients',
   ],
 } as const satisfies Record<string, readonly string[]>;
 
 const root = path.resolve(import.meta.dirname, '..');
 
-/** Begins with the files that take longest, so that none of them is left to run alone at the end; the others follow in vitest's own order. */
+/**
+ * Begins with the files that take longest, so that none of them is left to run alone at the end; the others follow in
+ * vitest's own order.
+ */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const order = longest[isLongRun ? 'long' : 'short'].map((name) => path.join(root, `${name}.test.ts`));
     const gone = order.find((file) => !existsSync(file));
     if (gone !== undefined) throw new Error(`${gone} is gone: take it out of longest-first.ts`);
-    const rankOf = ({ moduleId }: TestSpecification): number => (order.includes(moduleId) ? order.indexOf(moduleId) : order.length);
+    const rankOf = ({ moduleId }: TestSpecification): number =>
+      order.includes(moduleId) ? order.indexOf(moduleId) : order.length;
     // oxlint-disable-next-line unicorn/no-array-sort -- it is the sequencer's
     const others = await super.sort(files);
     return others.toSorted((a, b) => rankOf(a) - rankOf(b));

@@ -1,8 +1,8 @@
 import type { StreamMessage, StreamPublisher, StreamReader } from '../../src/stream/stream.ts';
 
 /**
- * A stream in memory that follows the rules of StreamReader, and can be damaged as a broker's store can: for tests of the
- * compactor's own logic. Tests of the whole path use a real server.
+ * A stream in memory that follows the rules of StreamReader, and can be damaged as a broker's store can: for tests of
+ * the compactor's own logic. Tests of the whole path use a real server.
  */
 export interface MemoryStream extends StreamReader {
   /** Stores a message of these lines and returns its sequence. */

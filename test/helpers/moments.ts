@@ -12,7 +12,10 @@ import { waitFor } from './wait.ts';
 /** A moment at which the power is cut: right after somebody was told something, or in the midst of work. */
 export interface Moment {
   readonly name: string;
-  /** Brings the moment about; returns the check, for after the cut, that what was told still holds. `cut` is the number of the cut. */
+  /**
+   * Brings the moment about; returns the check, for after the cut, that what was told still holds. `cut` is the number
+   * of the cut.
+   */
   reach(cut: number): Promise<() => Promise<void>>;
 }
 
@@ -43,18 +46,28 @@ function filesOf(data: AnswerData | undefined): unknown {
 }
 
 /** The moments of a service under load. */
-export function createMoments({ service, client, random, acknowledged, requests }: MomentDependencies): readonly [Moment, ...Moment[]] {
+export function createMoments({
+  service,
+  client,
+  random,
+  acknowledged,
+  requests,
+}: MomentDependencies): readonly [Moment, ...Moment[]] {
   const today = new Date().toISOString().slice(0, 10);
   const createExport = async (): Promise<string> => {
-    const id = await client.create(`event=customEvents&selectors=eventId,eventName&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`);
+    const id = await client.create(
+      `event=customEvents&selectors=eventId,eventName&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`,
+    );
     if (id === undefined) throw new Error('the export area did not answer');
     requests.push(id);
     return id;
   };
-  const duringChangesOf = (...folders: readonly string[]) => async () => {
-    await waitForChange(path.join(service.dataDir, 'lake', ...folders));
-    return nothingMore;
-  };
+  const duringChangesOf =
+    (...folders: readonly string[]) =>
+    async () => {
+      await waitForChange(path.join(service.dataDir, 'lake', ...folders));
+      return nothingMore;
+    };
   return [
     {
       name: 'any time',
@@ -81,7 +94,12 @@ export function createMoments({ service, client, random, acknowledged, requests 
         const { token } = await service.command('app', 'add', String(idApp), '--platform', 'web');
         return async () => {
           // an empty body is refused with 400, a token that is not known with 403
-          const answer = await sendRaw(Number(new URL(service.s2s).port), { verb: 'POST', path: `/v1/login/?idApp=${idApp}`, headers: { authorization: String(token) }, body: Buffer.from('') });
+          const answer = await sendRaw(Number(new URL(service.s2s).port), {
+            verb: 'POST',
+            path: `/v1/login/?idApp=${idApp}`,
+            headers: { authorization: String(token) },
+            body: Buffer.from(''),
+          });
           expect(answer.status, `app ${idApp} is known`).toBe(400);
         };
       },

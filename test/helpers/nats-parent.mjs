@@ -9,6 +9,12 @@ const { acquireLock } = await import(`${dist}/runtime/lock.js`);
 const { createLogger } = await import(`${dist}/runtime/logger.js`);
 const { startNatsServer } = await import(`${dist}/stream/nats-server.js`);
 const lock = acquireLock(folder, 'the parent');
-const server = await startNatsServer({ binary, folder, maxStoreBytes: 1 << 26, lockFds: [lock.fd], logger: createLogger('silent') });
+const server = await startNatsServer({
+  binary,
+  folder,
+  maxStoreBytes: 1 << 26,
+  lockFds: [lock.fd],
+  logger: createLogger('silent'),
+});
 process.stdout.write(`${server.pid}\n`);
 setInterval(() => undefined, 60_000);

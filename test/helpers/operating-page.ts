@@ -28,13 +28,18 @@ export function readOperationsPage(): readonly Block[] {
   let section = '';
   return [...page.matchAll(/^## ([^\n]+)$|^```(\w+)\n(.*?)^```$/gms)].flatMap(([, title, language = '', text = '']) => {
     if (title !== undefined) section = title;
-    return title === undefined ? [{ section, language, text, file: /^(?:#![^\n]*\n)?# (\/\S+)\n/.exec(text)?.[1] }] : [];
+    return title === undefined
+      ? [{ section, language, text, file: /^(?:#![^\n]*\n)?# (\/\S+)\n/.exec(text)?.[1] }]
+      : [];
   });
 }
 
 /** A machine as the page assumes it, below a folder of a test. */
 export interface OperationsMachine {
-  /** Runs a block of commands as it is written, but for the places of the machine. Returns what it printed; throws with it. */
+  /**
+   * Runs a block of commands as it is written, but for the places of the machine. Returns what it printed; throws with
+   * it.
+   */
   run(block: Block): Promise<string>;
   /** Runs commands that are no block. */
   sh(commands: string): Promise<string>;
@@ -47,7 +52,8 @@ export interface OperationsMachine {
   destroy(): Promise<void>;
 }
 
-const places = /(?<![\w.-])(?=\/(?:var\/lib\/tributary|var\/log\/nginx|mnt\/backup|opt\/tributary|etc\/tributary\.env|etc\/nginx|etc\/systemd|usr\/local\/bin\/tributary)(?![\w]))/g;
+const places =
+  /(?<![\w.-])(?=\/(?:var\/lib\/tributary|var\/log\/nginx|mnt\/backup|opt\/tributary|etc\/tributary\.env|etc\/nginx|etc\/systemd|usr\/local\/bin\/tributary)(?![\w]))/g;
 
 function writeProgram(file: string, text: string): void {
   writeFileSync(file, text);
@@ -55,26 +61,62 @@ function writeProgram(file: string, text: string): void {
 }
 
 /**
- * Sets a machine up: every file that the page has the content of, the program under /opt, and on PATH what an ordinary user lacks:
- * systemctl (test/helpers/service-manager.mjs), runuser, and an npm that installs the program that was built. `nginx` is the
- * executable, where there is one.
+ * Sets a machine up: every file that the page has the content of, the program under /opt, and on PATH what an ordinary
+ * user lacks: systemctl (test/helpers/service-manager.mjs), runuser, and an npm that installs the program that was
+ * built. `nginx` is the executable, where there is one.
  */
-export async function createOperationsMachine(root: string, blocks: readonly Block[], nginx: string | undefined): Promise<OperationsMachine> {
+export async function createOperationsMachine(
+  root: string,
+  blocks: readonly Block[],
+  nginx: string | undefined,
+): Promise<OperationsMachine> {
   const wanted = [8080, 8081, 8082, 443] as const;
-  const free = await settlePorts('127.0.0.1', wanted.map((port) => ({ port: 0, what: `port ${port}` })));
+  const free = await settlePorts(
+    '127.0.0.1',
+    wanted.map((port) => ({ port: 0, what: `port ${port}` })),
+  );
   const ports = new Map(wanted.map((port, index) => [port, free[index] ?? 0]));
   const place = (text: string): string =>
     text
       .replaceAll(places, root)
-      .replaceAll(/127\.0\.0\.1:(808[012])\b/g, (_match, port: string) => `127.0.0.1:${ports.get(Number(port) as 8080)}`)
+      .replaceAll(
+        /127\.0\.0\.1:(808[012])\b/g,
+        (_match, port: string) => `127.0.0.1:${ports.get(Number(port) as 8080)}`,
+      )
       .replaceAll('listen 443 ssl', `listen 127.0.0.1:${ports.get(443)} ssl`)
       .replaceAll('::127.0.0.1: ', `::127.0.0.1:${ports.get(443)} `);
-  const folders = ['bin', 'work', 'state', 'var/lib/tributary', 'var/log/nginx', 'mnt/backup/tributary', 'opt', 'etc/nginx/conf.d', 'etc/systemd/system', 'etc/prometheus/rules', 'usr/local/bin'];
+  const folders = [
+    'bin',
+    'work',
+    'state',
+    'var/lib/tributary',
+    'var/log/nginx',
+    'mnt/backup/tributary',
+    'opt',
+    'etc/nginx/conf.d',
+    'etc/systemd/system',
+    'etc/prometheus/rules',
+    'usr/local/bin',
+  ];
   for (const folder of folders) mkdirSync(path.join(root, folder), { recursive: true });
-  for (const { file, text } of blocks) if (file !== undefined) writeFileSync(file.startsWith('/etc/prometheus') ? path.join(root, file) : place(file), place(text));
-  const own = { S2S_PORT: ports.get(8080), API_PORT: ports.get(8081), OPS_PORT: ports.get(8082), INGEST_WORKERS: 1, FLUSH_AGE_MS: 200, CACHE_DIR: cacheFolder(process.env) };
+  for (const { file, text } of blocks)
+    if (file !== undefined)
+      writeFileSync(file.startsWith('/etc/prometheus') ? path.join(root, file) : place(file), place(text));
+  const own = {
+    S2S_PORT: ports.get(8080),
+    API_PORT: ports.get(8081),
+    OPS_PORT: ports.get(8082),
+    INGEST_WORKERS: 1,
+    FLUSH_AGE_MS: 200,
+    CACHE_DIR: cacheFolder(process.env),
+  };
   const settings = place('/etc/tributary.env');
-  writeFileSync(settings, `${readFileSync(settings, 'utf8')}${Object.entries(own).map(([name, value]) => `TRIBUTARY_${name}=${value}\n`).join('')}`);
+  writeFileSync(
+    settings,
+    `${readFileSync(settings, 'utf8')}${Object.entries(own)
+      .map(([name, value]) => `TRIBUTARY_${name}=${value}\n`)
+      .join('')}`,
+  );
 
   const bin = (name: string): string => path.join(root, 'bin', name);
   const program = path.join(packageRoot, 'dist/main.js');
@@ -82,17 +124,32 @@ export async function createOperationsMachine(root: string, blocks: readonly Blo
   writeProgram(bin('installed'), `#!/bin/sh\nexec ${process.execPath} ${program} "$@"\n`);
   writeProgram(bin('npm'), `#!/bin/sh\n# install --global --prefix FOLDER PACKAGE\nshift 3\n${install}\n`);
   writeProgram(bin('runuser'), '#!/bin/sh\n# -u USER -- COMMAND\nshift 3\nexec "$@"\n');
-  writeProgram(bin('systemctl'), `#!/bin/sh\nexec ${process.execPath} ${path.join(packageRoot, 'test/helpers/service-manager.mjs')} "$@"\n`);
+  writeProgram(
+    bin('systemctl'),
+    `#!/bin/sh\nexec ${process.execPath} ${path.join(packageRoot, 'test/helpers/service-manager.mjs')} "$@"\n`,
+  );
   chmodSync(place('/usr/local/bin/tributary'), 0o755);
   symlinkSync(place('/usr/local/bin/tributary'), bin('tributary'));
   const nginxConf = path.join(root, 'etc/nginx/nginx.conf');
-  const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((kind) => `${kind}_temp_path ${root}/state/${kind};`).join(' ');
-  writeFileSync(nginxConf, `${process.getuid?.() === 0 ? 'user root;' : ''} worker_processes 1; pid ${root}/state/nginx.pid; error_log ${root}/state/nginx.log;\nevents {}\nhttp { ${temporary} access_log off; include ${root}/etc/nginx/conf.d/*.conf; }\n`);
+  const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    .map((kind) => `${kind}_temp_path ${root}/state/${kind};`)
+    .join(' ');
+  writeFileSync(
+    nginxConf,
+    `${process.getuid?.() === 0 ? 'user root;' : ''} worker_processes 1; pid ${root}/state/nginx.pid; error_log ${root}/state/nginx.log;\nevents {}\nhttp { ${temporary} access_log off; include ${root}/etc/nginx/conf.d/*.conf; }\n`,
+  );
   const nginxCommand = `${nginx ?? 'nginx'} -c ${nginxConf} -e ${root}/state/nginx.log`;
   writeProgram(bin('nginx'), `#!/bin/sh\nexec ${nginxCommand} "$@"\n`);
 
   const machine = Object.entries(process.env).filter(([name]) => !name.startsWith('TRIBUTARY_'));
-  const env = { ...Object.fromEntries(machine), PATH: `${root}/bin:${process.env['PATH']}`, HOME: place('/var/lib/tributary'), TEST_UNITS: `${root}/etc/systemd/system`, TEST_STATE: `${root}/state`, TEST_NGINX: nginxCommand };
+  const env = {
+    ...Object.fromEntries(machine),
+    PATH: `${root}/bin:${process.env['PATH']}`,
+    HOME: place('/var/lib/tributary'),
+    TEST_UNITS: `${root}/etc/systemd/system`,
+    TEST_STATE: `${root}/state`,
+    TEST_NGINX: nginxCommand,
+  };
   const pidOf = (name: string): number | undefined => {
     const file = path.join(root, 'state', `${name}.pid`);
     const text = existsSync(file) ? readFileSync(file, 'utf8').trim() : '';
@@ -100,7 +157,12 @@ export async function createOperationsMachine(root: string, blocks: readonly Blo
     return /^[1-9]\d+$/.test(text) ? Number(text) : undefined;
   };
   const sh = async (commands: string): Promise<string> => {
-    const { stdout } = await run('sh', ['-euc', commands], { cwd: path.join(root, 'work'), env, timeout: commandMs, killSignal: 'SIGKILL' }).catch((error: unknown) => {
+    const { stdout } = await run('sh', ['-euc', commands], {
+      cwd: path.join(root, 'work'),
+      env,
+      timeout: commandMs,
+      killSignal: 'SIGKILL',
+    }).catch((error: unknown) => {
       const { stdout: out = '', stderr = '', message } = error as { stdout?: string; stderr?: string; message: string };
       throw new Error(`${message}\n${out}\n${stderr}`);
     });

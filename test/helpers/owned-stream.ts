@@ -19,7 +19,11 @@ export interface OwnedStream {
 }
 
 /** Claims the stream for the data folder, as the start of a service does. */
-export async function claimFor(nats: TestNats, folder: string, options: Partial<OwnerOptions> = {}): Promise<StreamOwner> {
+export async function claimFor(
+  nats: TestNats,
+  folder: string,
+  options: Partial<OwnerOptions> = {},
+): Promise<StreamOwner> {
   mkdirSync(folder, { recursive: true });
   const connection = await nats.connect();
   const owner = await ownStream(connection, {
@@ -39,9 +43,17 @@ export async function claimFor(nats: TestNats, folder: string, options: Partial<
 }
 
 /** Opens the way into the stream for the data folder, as an import worker does. */
-export async function enterFor(nats: TestNats, folder: string, streamName = 'SHARED'): Promise<Pick<OwnedStream, 'guard' | 'publisher'>> {
+export async function enterFor(
+  nats: TestNats,
+  folder: string,
+  streamName = 'SHARED',
+): Promise<Pick<OwnedStream, 'guard' | 'publisher'>> {
   const connection = await nats.connect();
-  const guard = await openGuard(connection, { streamName, claimFile: path.join(folder, 'stream-claim.json'), logger: silentLogger });
+  const guard = await openGuard(connection, {
+    streamName,
+    claimFile: path.join(folder, 'stream-claim.json'),
+    logger: silentLogger,
+  });
   onTestFinished(() => guard.stop());
   return { guard, publisher: openPublisher(connection, guard) };
 }
@@ -69,7 +81,9 @@ export function prepareOperatedBroker(use: (nats: TestNats, operator: JetStreamM
   afterAll(() => nats.stop());
 }
 
-/** A few clients that publish without end: what was acknowledged, by its sequence, and the code of the newest refusal. */
+/**
+ * A few clients that publish without end: what was acknowledged, by its sequence, and the code of the newest refusal.
+ */
 export interface Publishing {
   readonly acknowledged: ReadonlyMap<number, string>;
   /** The code of the error that the newest publish ended with; undefined when it was acknowledged. */
@@ -110,7 +124,12 @@ export function startPublishing(publisher: StreamPublisher, stream: string): Pub
 }
 
 /** The texts of acknowledged messages above a sequence that the stream does not have. */
-export async function findLost(manager: JetStreamManager, stream: string, { acknowledged }: Publishing, above = 0): Promise<string[]> {
+export async function findLost(
+  manager: JetStreamManager,
+  stream: string,
+  { acknowledged }: Publishing,
+  above = 0,
+): Promise<string[]> {
   const lost: string[] = [];
   for (const [sequence, text] of acknowledged) {
     if (sequence <= above) continue;

@@ -2,8 +2,9 @@ import process from 'node:process';
 import { startVitest } from 'vitest/node';
 
 /**
- * Runs tests on sources with a defect in them, which stands in no file: it is planted as the source is loaded. Argument: a JSON of
- * { file, from, to, test, name? }: the pattern of a text of a source file, what stands in its place, the test file, and which of its tests. Exit code: that of the tests.
+ * Runs tests on sources with a defect in them, which stands in no file: it is planted as the source is loaded.
+ * Argument: a JSON of { file, from, to, test, name? }: the pattern of a text of a source file, what stands in its
+ * place, the test file, and which of its tests. Exit code: that of the tests.
  */
 const { file, from, to, test, name } = JSON.parse(process.argv[2]);
 
@@ -18,6 +19,13 @@ const plant = {
   },
 };
 
-const options = { run: true, watch: false, config: 'test/vitest.config.ts', bail: 1, reporters: ['default'], ...(name === undefined ? {} : { testNamePattern: name }) };
+const options = {
+  run: true,
+  watch: false,
+  config: 'test/vitest.config.ts',
+  bail: 1,
+  reporters: ['default'],
+  ...(name === undefined ? {} : { testNamePattern: name }),
+};
 const vitest = await startVitest('test', [test], options, { plugins: [plant] });
 await vitest.close();

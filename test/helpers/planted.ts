@@ -22,7 +22,10 @@ export interface PlantedRun {
   readonly about?: 'copies';
 }
 
-/** A pattern of a piece of code, however it is laid out: white space, and the comma before a closing bracket, are the formatter's. */
+/**
+ * A pattern of a piece of code, however it is laid out: white space, and the comma before a closing bracket, are the
+ * formatter's.
+ */
 export function patternOf(code: string): RegExp {
   const tokens = code.match(/\w+|'[^']*'|`[^`]*`|\S/g) ?? [];
   const parts = tokens.map((token, index) => {
@@ -33,20 +36,38 @@ export function patternOf(code: string): RegExp {
 }
 
 /** How often a piece of code stands in a text. */
-export function countCode(text: string, code: string): number {
-  return text.match(patternOf(code))?.length ?? 0;
+export function countCode(source: string, code: string): number {
+  return source.match(patternOf(code))?.length ?? 0;
 }
 
-/** Played until one tells: a seed that told at once may not any more when the sources change, as then other chances fall to each step. */
+/**
+ * Played until one tells: a seed that told at once may not any more when the sources change, as then other chances fall
+ * to each step.
+ */
 const mostScenarios = 64;
 
 /** Runs tests on the planted sources in a process of their own; returns its exit code and what it printed. */
 export async function runPlanted(run: PlantedRun): Promise<{ readonly code: unknown; readonly output: string }> {
-  const child = spawn(process.execPath, [path.join(root, 'test', 'helpers', 'planted-run.mjs'), JSON.stringify({ ...run, from: patternOf(run.from).source })], {
-    cwd: root,
-    env: { ...process.env, TRIBUTARY_CHAOS: '', TRIBUTARY_TEST_SEED: run.seed === undefined ? '' : String(run.seed), TRIBUTARY_TEST_SIMULATOR_SEEDS: String(mostScenarios), TRIBUTARY_TEST_SIMULATOR_ABOUT: run.about ?? '', TRIBUTARY_TEST_SCENARIO: '', NO_COLOR: '1' },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
+  const child = spawn(
+    process.execPath,
+    [
+      path.join(root, 'test', 'helpers', 'planted-run.mjs'),
+      JSON.stringify({ ...run, from: patternOf(run.from).source }),
+    ],
+    {
+      cwd: root,
+      env: {
+        ...process.env,
+        TRIBUTARY_CHAOS: '',
+        TRIBUTARY_TEST_SEED: run.seed === undefined ? '' : String(run.seed),
+        TRIBUTARY_TEST_SIMULATOR_SEEDS: String(mostScenarios),
+        TRIBUTARY_TEST_SIMULATOR_ABOUT: run.about ?? '',
+        TRIBUTARY_TEST_SCENARIO: '',
+        NO_COLOR: '1',
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    },
+  );
   const [stdout, stderr, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')]);
   return { code, output: `${stdout}${stderr}` };
 }

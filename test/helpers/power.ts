@@ -51,7 +51,10 @@ export function missingForPowerCuts(): string | undefined {
 
 /** Number of writes a block device has done, and of those on their way. */
 function readWrites(device: string): { done: number; underWay: number } {
-  const figures = readFileSync(`/sys/block/${path.basename(device)}/stat`, 'utf8').trim().split(/\s+/).map(Number);
+  const figures = readFileSync(`/sys/block/${path.basename(device)}/stat`, 'utf8')
+    .trim()
+    .split(/\s+/)
+    .map(Number);
   return { done: figures[4] ?? 0, underWay: figures[8] ?? 0 };
 }
 
@@ -73,7 +76,12 @@ export async function openDisk(folder: string, sizeMb: number): Promise<Disk> {
   const detach = async (): Promise<void> => {
     if (device === undefined) return;
     // a process that was just killed may still be putting its files away
-    await waitFor('the disk can be unmounted', () => run('umount', [mountPoint]).then(() => true, () => false));
+    await waitFor('the disk can be unmounted', () =>
+      run('umount', [mountPoint]).then(
+        () => true,
+        () => false,
+      ),
+    );
     await run('losetup', ['--detach', device]);
     device = undefined;
   };

@@ -22,10 +22,13 @@ const betweenMs = 20;
 const patienceMs = 10_000;
 
 /**
- * Starts the client. What it is told decides the ledger's outcome: 200 acknowledged; 500 with "not stored" refused, so that
- * it must not be in the lake; 500 with "unknown" unknown.
+ * Starts the client. What it is told decides the ledger's outcome: 200 acknowledged; 500 with "not stored" refused, so
+ * that it must not be in the lake; 500 with "unknown" unknown.
  */
-export function startProbe(ledger: Ledger, options: { readonly s2s: () => string; readonly idApp: number; readonly token: string }): Probe {
+export function startProbe(
+  ledger: Ledger,
+  options: { readonly s2s: () => string; readonly idApp: number; readonly token: string },
+): Probe {
   const answers: ProbeAnswer[] = [];
   const stopping = new AbortController();
   async function ask(): Promise<void> {
@@ -40,7 +43,13 @@ export function startProbe(ledger: Ledger, options: { readonly s2s: () => string
     await response?.arrayBuffer().catch(() => undefined);
     const detail = response?.headers.get('x-error-detail') ?? null;
     const status = response?.status ?? 0;
-    answers.push({ status, tookMs: performance.now() - startedMs, atMs: performance.now(), retryAfter: response?.headers.get('retry-after') ?? null, detail });
+    answers.push({
+      status,
+      tookMs: performance.now() - startedMs,
+      atMs: performance.now(),
+      retryAfter: response?.headers.get('retry-after') ?? null,
+      detail,
+    });
     if (status === 200) ledger.record([id], 'acknowledged');
     else if (detail?.startsWith('not stored') === true) ledger.record([id], 'refused');
   }

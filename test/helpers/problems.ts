@@ -3,10 +3,14 @@ import type { Problem } from '../../src/runtime/conditions/problem.ts';
 import type { TestService } from './service.ts';
 
 /** What the operator's `/readyz` tells; undefined when it does not answer. */
-export async function readReadiness(service: TestService): Promise<{ readonly status: number; readonly problems: readonly Problem[] } | undefined> {
+export async function readReadiness(
+  service: TestService,
+): Promise<{ readonly status: number; readonly problems: readonly Problem[] } | undefined> {
   const response = await fetch(`${service.ops}/readyz`).catch(() => undefined);
   const body = (await response?.json().catch(() => undefined)) as { problems: Problem[] } | undefined;
-  return response === undefined || body === undefined ? undefined : { status: response.status, problems: body.problems };
+  return response === undefined || body === undefined
+    ? undefined
+    : { status: response.status, problems: body.problems };
 }
 
 /** The problems that `tributary status` tells. */
@@ -16,11 +20,13 @@ export async function readStatusProblems(service: TestService): Promise<readonly
 
 /** The lines of the service's log, parsed; what is no JSON, such as the last words of a killed process, is left out. */
 export function readLog(service: TestService): Record<string, unknown>[] {
-  return readFileSync(`${service.dataDir}.log`, 'utf8').split('\n').flatMap((line) => {
-    try {
-      return [JSON.parse(line) as Record<string, unknown>];
-    } catch {
-      return [];
-    }
-  });
+  return readFileSync(`${service.dataDir}.log`, 'utf8')
+    .split('\n')
+    .flatMap((line) => {
+      try {
+        return [JSON.parse(line) as Record<string, unknown>];
+      } catch {
+        return [];
+      }
+    });
 }

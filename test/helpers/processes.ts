@@ -21,7 +21,12 @@ function readProcess(pid: number): ProcessEntry | undefined {
   try {
     const [, state, parent] = /\) (\S) (\d+)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? [];
     if (state === undefined || 'ZX'.includes(state)) return undefined;
-    return { pid, stopped: state === 'T', parent: Number(parent), words: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0') };
+    return {
+      pid,
+      stopped: state === 'T',
+      parent: Number(parent),
+      words: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0'),
+    };
   } catch {
     return undefined;
   }
@@ -32,7 +37,10 @@ function readProcesses(): ProcessEntry[] {
   return pids.map((pid) => readProcess(Number(pid))).filter((entry) => entry !== undefined);
 }
 
-/** Recognises a role by the words of its command line; undefined for processes that come and go, such as a lock's helper. */
+/**
+ * Recognises a role by the words of its command line; undefined for processes that come and go, such as a lock's
+ * helper.
+ */
 function roleOf(words: readonly string[]): ProcessRole | undefined {
   if (words[0]?.endsWith('nats-server') === true) return 'nats-server';
   if (words.includes('role')) return processRoles.find((known) => known === words[words.indexOf('role') + 1]);
@@ -45,7 +53,7 @@ export function listTree(root: number): number[] {
   const entries = readProcesses();
   const tree = new Set([root]);
   // a parent may stand after its child in the list
-  for (let before = 0; before < tree.size; ) {
+  for (let before = 0; before < tree.size;) {
     before = tree.size;
     for (const { pid, parent } of entries) if (tree.has(parent)) tree.add(pid);
   }
@@ -65,7 +73,10 @@ export function listServiceProcesses(supervisor: number): ServiceProcess[] {
   });
 }
 
-/** Sends a signal; false when the process was gone before it came. Throws for an id that would reach the tests' own process group. */
+/**
+ * Sends a signal; false when the process was gone before it came. Throws for an id that would reach the tests' own
+ * process group.
+ */
 export function signalProcess(pid: number, signal: NodeJS.Signals): boolean {
   if (!(pid > 1)) throw new Error(`${pid} is the id of no process of a test`);
   try {

@@ -14,12 +14,18 @@ function mount(...words: readonly string[]): void {
 }
 
 function listFolders(folder: string): string[] {
-  return [folder, ...readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isDirectory()).flatMap(({ name }) => listFolders(path.join(folder, name)))];
+  return [
+    folder,
+    ...readdirSync(folder, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .flatMap(({ name }) => listFolders(path.join(folder, name))),
+  ];
 }
 
 /**
- * Makes a folder read-only with all below it, under whoever works in it: as root, whom no permission stops, by a mount of the folder
- * on itself, and otherwise by its permissions. It stays the same folder. Undefined where root may not mount.
+ * Makes a folder read-only with all below it, under whoever works in it: as root, whom no permission stops, by a mount
+ * of the folder on itself, and otherwise by its permissions. It stays the same folder. Undefined where root may not
+ * mount.
  */
 export function makeReadOnly(folder: string): ReadOnlyFolder | undefined {
   let isOver = false;

@@ -31,7 +31,10 @@ const values = (rows: number, people: number): Readonly<Record<string, string>> 
   };
 };
 
-/** Adds a sealed file to a lake, made by DuckDB itself: a million rows in some seconds. Its people are `user-0` to `user-<people - 1>`. */
+/**
+ * Adds a sealed file to a lake, made by DuckDB itself: a million rows in some seconds. Its people are `user-0` to
+ * `user-<people - 1>`.
+ */
 export async function addSealedFile(lakeDir: string, rows: number, people: number): Promise<DataFile | undefined> {
   const clock = createClock(0);
   await ensureLake(lakeDir, { clock, retentionMs: 86_400_000 });
@@ -42,8 +45,16 @@ export async function addSealedFile(lakeDir: string, rows: number, people: numbe
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
   try {
     await ensureFolder(path.dirname(path.join(table.dir, relative)));
-    const written = await writeDataFile(duckdb, `SELECT ${columns} FROM range(${rows}) AS r(i)`, path.join(table.dir, relative));
-    await table.commit(() => ({ cause: 'seal', actions: [{ add: toAdd(relative, written, clock.nowMs(), true) }], totals: { streamed: rows, stored: rows } }));
+    const written = await writeDataFile(
+      duckdb,
+      `SELECT ${columns} FROM range(${rows}) AS r(i)`,
+      path.join(table.dir, relative),
+    );
+    await table.commit(() => ({
+      cause: 'seal',
+      actions: [{ add: toAdd(relative, written, clock.nowMs(), true) }],
+      totals: { streamed: rows, stored: rows },
+    }));
   } finally {
     duckdb.close();
   }

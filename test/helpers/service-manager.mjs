@@ -1,6 +1,8 @@
 #!/usr/bin/env node
-// Stands in for systemctl on a machine of the tests: runs the lines of the unit files as the service manager would, without its
-// users and its sandbox. Settings: TEST_UNITS (folder of the units), TEST_STATE (a folder for what runs), TEST_NGINX (how nginx is run).
+// Stands in for systemctl on a machine of the tests: runs the lines of the unit files as the service manager would,
+// without its
+// users and its sandbox. Settings: TEST_UNITS (folder of the units), TEST_STATE (a folder for what runs), TEST_NGINX
+// (how nginx is run).
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -23,7 +25,12 @@ function readUnit() {
   const text = readFileSync(path.join(units, `${name}.service`), 'utf8');
   const value = (key) => new RegExp(`^${key}=(.*)$`, 'm').exec(text)?.[1];
   const file = readFileSync(value('EnvironmentFile') ?? '', 'utf8');
-  const settings = Object.fromEntries(file.split('\n').filter((line) => /^\w+=/.test(line)).map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]));
+  const settings = Object.fromEntries(
+    file
+      .split('\n')
+      .filter((line) => /^\w+=/.test(line))
+      .map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]),
+  );
   return { value, environment: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...settings } };
 }
 
@@ -31,10 +38,19 @@ function start() {
   const { value, environment } = readUnit();
   const log = openSync(path.join(state, `${name}.log`), 'a');
   // As sh reads it: no line of these units has what the service manager would read in another way.
-  const child = spawn('/bin/sh', ['-c', `exec ${value('ExecStart')}`], { cwd: '/', env: environment, detached: true, stdio: ['ignore', log, log] });
+  const child = spawn('/bin/sh', ['-c', `exec ${value('ExecStart')}`], {
+    cwd: '/',
+    env: environment,
+    detached: true,
+    stdio: ['ignore', log, log],
+  });
   writeFileSync(pidFile, String(child.pid));
   const post = value('ExecStartPost');
-  if (post !== undefined) execFileSync('/bin/sh', ['-c', post.replace(/^-/, '')], { env: { ...environment, MAINPID: String(child.pid) }, stdio: ['ignore', log, log] });
+  if (post !== undefined)
+    execFileSync('/bin/sh', ['-c', post.replace(/^-/, '')], {
+      env: { ...environment, MAINPID: String(child.pid) },
+      stdio: ['ignore', log, log],
+    });
   child.unref();
 }
 
@@ -55,7 +71,12 @@ async function stop() {
 if (verb === 'daemon-reload') process.exit();
 if (name.endsWith('.timer')) process.exit(existsSync(path.join(units, name)) ? 0 : 5);
 // nginx -t leaves an empty file.
-if (name === 'nginx') execFileSync('/bin/sh', ['-c', existsSync(pidFile) && readFileSync(pidFile, 'utf8') !== '' ? `${nginx} -s reload` : nginx], { stdio: 'inherit' });
+if (name === 'nginx')
+  execFileSync(
+    '/bin/sh',
+    ['-c', existsSync(pidFile) && readFileSync(pidFile, 'utf8') !== '' ? `${nginx} -s reload` : nginx],
+    { stdio: 'inherit' },
+  );
 else if (verb === 'start' || (verb === 'enable' && words.includes('--now'))) start();
 else if (verb === 'stop' || (verb === 'disable' && words.includes('--now'))) await stop();
 else throw new Error(`systemctl ${words.join(' ')} is not known here`);

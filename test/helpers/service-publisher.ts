@@ -6,7 +6,10 @@ import { openPublisher } from '../../src/stream/publisher.ts';
 import { streamName, type StreamPublisher } from '../../src/stream/stream.ts';
 import { silentLogger } from './nats.ts';
 
-/** Opens the stream of the service that runs on a data folder, to publish to it as its import does. `close` ends the connection. */
+/**
+ * Opens the stream of the service that runs on a data folder, to publish to it as its import does. `close` ends the
+ * connection.
+ */
 export async function openServicePublisher(dataDir: string, name: string): Promise<StreamPublisher> {
   const [state] = readServiceStates(dataPaths(dataDir).run);
   if (state?.natsUrl === undefined) throw new Error(`no service with a broker runs on ${dataDir}`);

@@ -8,13 +8,24 @@ import { promisify } from 'node:util';
 import type { Random } from '../../src/demo/random.ts';
 import { statusCommand } from '../../src/cli/status.ts';
 import { isLongRun } from './chaos.ts';
-import { isAlive, isStopped, listServiceProcesses, listTree, signalProcess, type ProcessRole, type ServiceProcess } from './processes.ts';
+import {
+  isAlive,
+  isStopped,
+  listServiceProcesses,
+  listTree,
+  signalProcess,
+  type ProcessRole,
+  type ServiceProcess,
+} from './processes.ts';
 import { waitFor, within } from './wait.ts';
 
 const run = promisify(execFile);
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const goneMs = 40_000;
-/** How long a start, a stop and a command may take on a loaded machine; a start with the long form's large stores takes longer. */
+/**
+ * How long a start, a stop and a command may take on a loaded machine; a start with the long form's large stores takes
+ * longer.
+ */
 const startMs = isLongRun ? 300_000 : 120_000;
 const stopMs = 180_000;
 const commandMs = isLongRun ? 600_000 : 120_000;
@@ -22,7 +33,9 @@ const commandMs = isLongRun ? 600_000 : 120_000;
 export interface TestServiceOptions {
   /** Created when missing. */
   readonly dataDir: string;
-  /** Settings (`TRIBUTARY_...`) beside the harness's own; nothing else of the machine's settings reaches the service. */
+  /**
+   * Settings (`TRIBUTARY_...`) beside the harness's own; nothing else of the machine's settings reaches the service.
+   */
   readonly settings?: Readonly<Record<string, string>>;
   /** Further words of `tributary start`. */
   readonly words?: readonly string[];
@@ -42,19 +55,28 @@ export interface TestService {
   readonly ops: string;
   /** The supervisor's process id. */
   readonly pid: number;
-  /** Runs a command of the program on the same data folder; returns its JSON answer. A failed one throws with its sentence. */
+  /**
+   * Runs a command of the program on the same data folder; returns its JSON answer. A failed one throws with its
+   * sentence.
+   */
   command(...words: readonly string[]): Promise<Record<string, unknown>>;
-  /** The answer of `tributary status`, whatever it finds wrong. Asked in the tests' own process, for those who ask again and again: a program that starts for each look takes the processor from what is waited for. */
+  /**
+   * The answer of `tributary status`, whatever it finds wrong. Asked in the tests' own process, for those who ask again
+   * and again: a program that starts for each look takes the processor from what is waited for.
+   */
   status(): Promise<Record<string, unknown>>;
   /** The service's processes that run now. */
   processes(): ServiceProcess[];
   /**
-   * Kills a process of a role with SIGKILL, a random one where there are several, and waits until it is gone. `stoppedMs`
-   * lets it stand still for a while before. Returns its id, or undefined when none runs. After the supervisor, `startAgain`
-   * brings the service back.
+   * Kills a process of a role with SIGKILL, a random one where there are several, and waits until it is gone.
+   * `stoppedMs` lets it stand still for a while before. Returns its id, or undefined when none runs. After the
+   * supervisor, `startAgain` brings the service back.
    */
   kill9(role: ProcessRole, random: Random, stoppedMs?: number): Promise<number | undefined>;
-  /** Starts a service that has ended on the same data folder; its processes can be killed before it is ready. Settings given replace those of before, for good. */
+  /**
+   * Starts a service that has ended on the same data folder; its processes can be killed before it is ready. Settings
+   * given replace those of before, for good.
+   */
   startAgain(settings?: Readonly<Record<string, string>>): Promise<void>;
   /** Stops every process where it stands, with SIGSTOP; what the kernel does for them already is not stopped. */
   freeze(): Promise<void>;
@@ -73,15 +95,34 @@ interface Supervisor {
   readonly exited: Promise<[number | null, NodeJS.Signals | null]>;
 }
 
-/** The environment in which the harness runs `tributary`. One import process, unless a test is about several: each takes its time to start. */
+/**
+ * The environment in which the harness runs `tributary`. One import process, unless a test is about several: each takes
+ * its time to start.
+ */
 function environmentOf(settings: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
-  const machine = Object.entries(process.env).filter(([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR');
-  return { ...Object.fromEntries(machine), TRIBUTARY_FLUSH_AGE_MS: '500', TRIBUTARY_INGEST_WORKERS: '1', TRIBUTARY_LOG_LEVEL: 'info', ...settings };
+  const machine = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR',
+  );
+  return {
+    ...Object.fromEntries(machine),
+    TRIBUTARY_FLUSH_AGE_MS: '500',
+    TRIBUTARY_INGEST_WORKERS: '1',
+    TRIBUTARY_LOG_LEVEL: 'info',
+    ...settings,
+  };
 }
 
 /** Runs one command of the program and returns its JSON answer. Throws with what it wrote on standard error. */
-export async function runCommand(words: readonly string[], settings: Readonly<Record<string, string>> = {}, program = entry): Promise<Record<string, unknown>> {
-  const { stdout } = await run(process.execPath, [program, ...words], { env: environmentOf(settings), timeout: commandMs, killSignal: 'SIGKILL' });
+export async function runCommand(
+  words: readonly string[],
+  settings: Readonly<Record<string, string>> = {},
+  program = entry,
+): Promise<Record<string, unknown>> {
+  const { stdout } = await run(process.execPath, [program, ...words], {
+    env: environmentOf(settings),
+    timeout: commandMs,
+    killSignal: 'SIGKILL',
+  });
   return JSON.parse(stdout) as Record<string, unknown>;
 }
 
@@ -89,7 +130,15 @@ async function askStatus(dataDir: string, environment: NodeJS.ProcessEnv): Promi
   const { signal } = new AbortController();
   let answered: unknown;
   const answer = (value: unknown): void => void (answered = value);
-  await statusCommand.run(['--data', dataDir], { environment, entry, answer, print: () => undefined, note: () => undefined, stop: signal, force: signal });
+  await statusCommand.run(['--data', dataDir], {
+    environment,
+    entry,
+    answer,
+    print: () => undefined,
+    note: () => undefined,
+    stop: signal,
+    force: signal,
+  });
   // as a reader of its standard output gets it
   return JSON.parse(JSON.stringify(answered)) as Record<string, unknown>;
 }
@@ -117,7 +166,10 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     const log = openSync(logFile, 'a');
     const words = ['start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0', ...(options.words ?? [])];
     const [command, ...before] = [...under, process.execPath];
-    const child = spawn(command, [...before, program, ...words], { env: environmentOf(settings), stdio: ['ignore', 'pipe', log] });
+    const child = spawn(command, [...before, program, ...words], {
+      env: environmentOf(settings),
+      stdio: ['ignore', 'pipe', log],
+    });
     closeSync(log);
     const exited = once(child, 'exit') as Supervisor['exited'];
     // known before it is ready, so that a test can break it while it starts
@@ -177,7 +229,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     async freeze() {
       // the supervisor is the first: from then on nothing new starts but what was starting
       const stopped = new Set<number>();
-      for (let before = -1; stopped.size > before; ) {
+      for (let before = -1; stopped.size > before;) {
         before = stopped.size;
         for (const pid of listTree(pidOf())) if (!stopped.has(pid) && signalProcess(pid, 'SIGSTOP')) stopped.add(pid);
         await waitFor('every process stands still', () => [...stopped].every(isStopped));
@@ -191,10 +243,15 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     async stop() {
       const tree = listTree(pidOf());
       supervisor.child.kill('SIGTERM');
-      const [code, signal] = await within('the service has stopped', supervisor.exited, stopMs).catch((error: unknown) => {
-        throw new Error(`${String(error)}; these processes are left: ${JSON.stringify(listServiceProcesses(pidOf()))}; its log ends:\n${lastLog()}`);
-      });
-      if (code !== 0) throw new Error(`the service ended with ${signal ?? `exit code ${code}`}; its log ends:\n${lastLog()}`);
+      const [code, signal] = await within('the service has stopped', supervisor.exited, stopMs).catch(
+        (error: unknown) => {
+          throw new Error(
+            `${String(error)}; these processes are left: ${JSON.stringify(listServiceProcesses(pidOf()))}; its log ends:\n${lastLog()}`,
+          );
+        },
+      );
+      if (code !== 0)
+        throw new Error(`the service ended with ${signal ?? `exit code ${code}`}; its log ends:\n${lastLog()}`);
       await waitUntilGone(tree, 'every process of the service');
     },
     destroy() {

@@ -14,7 +14,10 @@ export interface SmallDisk {
 
 const ballastPieceBytes = 1024 * 1024;
 
-/** Mounts a small file system on a folder, which is made; undefined where that needs rights which we do not have. Unmounted when the test is over. */
+/**
+ * Mounts a small file system on a folder, which is made; undefined where that needs rights which we do not have.
+ * Unmounted when the test is over.
+ */
 export function mountSmallDisk(folder: string, sizeBytes: number): SmallDisk | undefined {
   mkdirSync(folder, { recursive: true });
   try {

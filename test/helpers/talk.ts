@@ -12,7 +12,7 @@ export interface TalkAnswer {
 /** Reads the answers in what came over a connection; each must tell its length. */
 export function readAnswers(text: string): TalkAnswer[] {
   const answers: TalkAnswer[] = [];
-  for (let rest = text; rest !== ''; ) {
+  for (let rest = text; rest !== '';) {
     const end = rest.indexOf('\r\n\r\n');
     const status = Number(/^HTTP\/1\.1 (\d{3})/.exec(rest)?.[1]);
     if (end === -1 || Number.isNaN(status)) throw new Error(`no answer: ${rest.slice(0, 200)}`);
@@ -24,7 +24,10 @@ export function readAnswers(text: string): TalkAnswer[] {
   return answers;
 }
 
-/** Sends bytes on a connection of its own, ends the sending half as `nc -N` does, and returns all that came back until the server closed. */
+/**
+ * Sends bytes on a connection of its own, ends the sending half as `nc -N` does, and returns all that came back until
+ * the server closed.
+ */
 export function talk(port: number, text: string): Promise<string> {
   let received = '';
   const socket: Socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
@@ -32,5 +35,8 @@ export function talk(port: number, text: string): Promise<string> {
   socket.on('error', () => undefined);
   socket.once('end', () => socket.destroy());
   socket.end(text, 'latin1');
-  return within(`the server has closed after ${text.slice(0, 100)}`, new Promise((resolve) => socket.once('close', () => resolve(received))));
+  return within(
+    `the server has closed after ${text.slice(0, 100)}`,
+    new Promise((resolve) => socket.once('close', () => resolve(received))),
+  );
 }

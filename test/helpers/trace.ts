@@ -12,11 +12,29 @@ export interface Step {
   readonly done: number;
 }
 
-const calls = 'fsync,fdatasync,write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,link,linkat,rename,renameat,renameat2';
+const calls =
+  'fsync,fdatasync,write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,link,linkat,rename,renameat,renameat2';
 
-/** The command that runs another and writes what it and its children ask of the kernel to a file; they keep their process ids. */
+/**
+ * The command that runs another and writes what it and its children ask of the kernel to a file; they keep their
+ * process ids.
+ */
 export function traceCommand(file: string): string[] {
-  return ['strace', '-D', '-f', '-y', '-s', '200', '--seccomp-bpf', '-e', `trace=${calls}`, '-e', 'signal=none', '-o', file];
+  return [
+    'strace',
+    '-D',
+    '-f',
+    '-y',
+    '-s',
+    '200',
+    '--seccomp-bpf',
+    '-e',
+    `trace=${calls}`,
+    '-e',
+    'signal=none',
+    '-o',
+    file,
+  ];
 }
 
 /** Says what this machine lacks for a trace; undefined when it lacks nothing. */
@@ -56,7 +74,10 @@ export function findSteps(steps: readonly Step[], pattern: RegExp): Step[] {
   return steps.filter(({ text }) => pattern.test(text));
 }
 
-/** Says whether a call that matches was made after one step had returned, and had itself returned before another was made. */
+/**
+ * Says whether a call that matches was made after one step had returned, and had itself returned before another was
+ * made.
+ */
 export function happenedBetween(steps: readonly Step[], after: Step, pattern: RegExp, before: Step): boolean {
   return findSteps(steps, pattern).some((step) => step.begun > after.done && step.done < before.begun);
 }

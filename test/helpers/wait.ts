@@ -3,8 +3,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const firstPauseMs = 10;
 const longestPauseMs = 50;
 
-/** Waits until a condition holds, looking every few milliseconds, less often the longer it takes: the processor belongs to what is waited for. Fails with `what` after `forMs`. */
-export async function waitFor(what: string, condition: () => boolean | Promise<boolean>, forMs = 20_000): Promise<void> {
+/**
+ * Waits until a condition holds, looking every few milliseconds, less often the longer it takes: the processor belongs
+ * to what is waited for. Fails with `what` after `forMs`.
+ */
+export async function waitFor(
+  what: string,
+  condition: () => boolean | Promise<boolean>,
+  forMs = 20_000,
+): Promise<void> {
   const deadline = performance.now() + forMs;
   for (let pauseMs = firstPauseMs; !(await condition()); pauseMs = Math.min(pauseMs * 1.2, longestPauseMs)) {
     if (performance.now() >= deadline) throw new Error(`timed out waiting until ${what}`);
@@ -12,7 +19,10 @@ export async function waitFor(what: string, condition: () => boolean | Promise<b
   }
 }
 
-/** Settles as a promise does; fails with `what` when that takes longer than `forMs`, so that a wait for another process has an end and a name. */
+/**
+ * Settles as a promise does; fails with `what` when that takes longer than `forMs`, so that a wait for another process
+ * has an end and a name.
+ */
 export async function within<T>(what: string, promise: Promise<T>, forMs = 40_000): Promise<T> {
   const waited = new AbortController();
   const late = async (): Promise<never> => {

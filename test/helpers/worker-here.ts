@@ -3,9 +3,9 @@ import type { WorkerPlan } from '../../src/export/jobs/worker-messages.ts';
 import type { AttemptOutcome, WorkerOptions } from '../../src/export/jobs/worker-process.ts';
 
 /**
- * Runs an attempt as `runInWorker` does, in this process: the same query on the same engine into the same files. For tests of
- * hundreds of requests, whose time would go into starting a process for each; what the process is for (limits, kills, orphans)
- * is tested elsewhere. An attempt cannot be aborted here, and has no limit of time.
+ * Runs an attempt as `runInWorker` does, in this process: the same query on the same engine into the same files. For
+ * tests of hundreds of requests, whose time would go into starting a process for each; what the process is for (limits,
+ * kills, orphans) is tested elsewhere. An attempt cannot be aborted here, and has no limit of time.
  */
 export async function runHere(plan: WorkerPlan, options: WorkerOptions): Promise<AttemptOutcome> {
   return await runExport(plan, options.onPercent);

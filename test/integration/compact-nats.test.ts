@@ -35,7 +35,12 @@ test('what a broker acknowledged is in the lake once, through a kill of the brok
   await waitFor('the first events are stored', async () => (await stored()) === 2000);
   await nats.kill();
   await nats.restart();
-  await waitFor('the publisher is back', () => publisher.publish(payload(100), 1000).then(() => true, () => false));
+  await waitFor('the publisher is back', () =>
+    publisher.publish(payload(100), 1000).then(
+      () => true,
+      () => false,
+    ),
+  );
   await waitFor('what came after the kill is stored', async () => (await stored()) >= 2100);
   await first.stop();
 
@@ -57,25 +62,28 @@ function idsOf(lines: readonly Readonly<Record<string, unknown>>[]): unknown[] {
   return lines.map((line) => line['event_id']);
 }
 
-test.for(['while the compactor is stopped', 'while it runs'])('a stream that is deleted and created anew %s is read from its start, with an alarm', async (when) => {
-  const broker = await startDamagedBroker();
-  await broker.start();
-  const first = await broker.publish();
-  await broker.waitForStored(1);
-  await broker.publish();
-  await broker.waitForStored(2);
-  await broker.waitForPurge();
-  if (when === 'while the compactor is stopped') await broker.stop();
-  await broker.manager.streams.delete(streamName);
-  await ensureStream(await broker.nats.connect(), { maxBytes: 2 ** 27 });
-  // The sender of the first event never got its acknowledgement, and sends it again.
-  await broker.publish(first);
-  await broker.publish();
-  await broker.publish();
-  await broker.start();
-  await broker.waitForStored(4);
-  expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: ['recreated'] });
-});
+test.for(['while the compactor is stopped', 'while it runs'])(
+  'a stream that is deleted and created anew %s is read from its start, with an alarm',
+  async (when) => {
+    const broker = await startDamagedBroker();
+    await broker.start();
+    const first = await broker.publish();
+    await broker.waitForStored(1);
+    await broker.publish();
+    await broker.waitForStored(2);
+    await broker.waitForPurge();
+    if (when === 'while the compactor is stopped') await broker.stop();
+    await broker.manager.streams.delete(streamName);
+    await ensureStream(await broker.nats.connect(), { maxBytes: 2 ** 27 });
+    // The sender of the first event never got its acknowledgement, and sends it again.
+    await broker.publish(first);
+    await broker.publish();
+    await broker.publish();
+    await broker.start();
+    await broker.waitForStored(4);
+    expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: ['recreated'] });
+  },
+);
 
 test('messages that something else has deleted are missed, with an alarm, and those around them are stored', async () => {
   const broker = await startDamagedBroker();
@@ -106,24 +114,30 @@ test('a stream that something else has purged past the position is followed from
   expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: ['gap'], missing: idsOf(lines.slice(0, 3)) });
 });
 
-test.for(['while the compactor is stopped', 'while it runs'])('a broker whose store lost its tail %s uses numbers again: what they now stand for is stored, with an alarm', async (when) => {
-  const broker = await startDamagedBroker();
-  await broker.start();
-  await broker.publish();
-  await broker.waitForStored(1);
-  await broker.waitForPurge();
-  await broker.keepStore();
-  for (let stored = 2; stored <= 4; stored += 1) {
+test.for(['while the compactor is stopped', 'while it runs'])(
+  'a broker whose store lost its tail %s uses numbers again: what they now stand for is stored, with an alarm',
+  async (when) => {
+    const broker = await startDamagedBroker();
+    await broker.start();
     await broker.publish();
-    await broker.waitForStored(stored);
-  }
-  await broker.waitForPurge();
-  if (when === 'while the compactor is stopped') await broker.stop();
-  await broker.restoreStore();
-  if (when === 'while it runs') await broker.waitForAlarms(1);
-  // Numbers 2 to 5: the lake's position is 4.
-  for (let n = 0; n < 4; n += 1) await broker.publish();
-  await broker.start();
-  await broker.waitForStored(8);
-  expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: [when === 'while it runs' ? 'shortened' : 'replaced'] });
-});
+    await broker.waitForStored(1);
+    await broker.waitForPurge();
+    await broker.keepStore();
+    for (let stored = 2; stored <= 4; stored += 1) {
+      await broker.publish();
+      await broker.waitForStored(stored);
+    }
+    await broker.waitForPurge();
+    if (when === 'while the compactor is stopped') await broker.stop();
+    await broker.restoreStore();
+    if (when === 'while it runs') await broker.waitForAlarms(1);
+    // Numbers 2 to 5: the lake's position is 4.
+    for (let n = 0; n < 4; n += 1) await broker.publish();
+    await broker.start();
+    await broker.waitForStored(8);
+    expect(await broker.stopAndLook()).toEqual({
+      ...asItShould,
+      alarms: [when === 'while it runs' ? 'shortened' : 'replaced'],
+    });
+  },
+);

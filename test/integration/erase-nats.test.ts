@@ -16,31 +16,46 @@ import { waitFor } from '../helpers/wait.ts';
 
 const mebibyte = 1024 * 1024;
 
-test.for([1, 128])('the bytes of an erased person leave the files of nats-server, with a stream of %i MiB and events behind theirs', async (streamMiB) => {
-  const folder = testFolder();
-  const lakeDir = path.join(folder, 'lake');
-  const nats = await startTestNats({ streamMaxBytes: streamMiB * mebibyte });
-  onTestFinished(() => nats.stop());
-  const publisher = openPublisher(await nats.connect());
-  const compact = await startTestCompact(folder, await openReader(await nats.connect()));
-  const publish = (user: string) => publisher.publish(Buffer.from(`${JSON.stringify(eventLine({ custom_user_id: user }))}\n`), 5000);
-  for (const user of ['planted', 'somebody', 'planted', 'else']) await publish(user);
-  await waitFor('all are stored', async () => (await readRows(folder, 'event_id').catch(() => [])).length === 4);
-  // What the lake has is purged from the stream, and still there in the broker's file.
-  expect(await findFilesWith(nats.folder, 'planted')).not.toEqual([]);
+test.for([1, 128])(
+  'the bytes of an erased person leave the files of nats-server, with a stream of %i MiB and events behind theirs',
+  async (streamMiB) => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const nats = await startTestNats({ streamMaxBytes: streamMiB * mebibyte });
+    onTestFinished(() => nats.stop());
+    const publisher = openPublisher(await nats.connect());
+    const compact = await startTestCompact(folder, await openReader(await nats.connect()));
+    const publish = (user: string) =>
+      publisher.publish(Buffer.from(`${JSON.stringify(eventLine({ custom_user_id: user }))}\n`), 5000);
+    for (const user of ['planted', 'somebody', 'planted', 'else']) await publish(user);
+    await waitFor('all are stored', async () => (await readRows(folder, 'event_id').catch(() => [])).length === 4);
+    // What the lake has is purged from the stream, and still there in the broker's file.
+    expect(await findFilesWith(nats.folder, 'planted')).not.toEqual([]);
 
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-  const clock = createClock(0);
-  const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
-  const dependencies = { table, lakeDir, duckdb, publisher, storeDir: path.join(nats.folder, 'store'), clock, crashPoint: noCrashPoint, signal: new AbortController().signal };
-  expect(await eraseEvents(dependencies, { users: ['planted'] }, { retentionMs: 60_000, now: true })).toMatchObject({ rows: 2 });
-  duckdb.close();
-  expect(await findFilesWith(nats.folder, 'planted')).toEqual([]);
-  expect(await findFilesWith(folder, 'planted')).toEqual([]);
-  await publish('somebody else');
-  await waitFor('the import goes on', async () => (await readRows(folder, 'event_id')).length === 3);
-  await compact.stop();
-  await nats.kill();
-  await nats.restart();
-  expect(await findFilesWith(nats.folder, 'planted')).toEqual([]);
-});
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    const clock = createClock(0);
+    const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
+    const dependencies = {
+      table,
+      lakeDir,
+      duckdb,
+      publisher,
+      storeDir: path.join(nats.folder, 'store'),
+      clock,
+      crashPoint: noCrashPoint,
+      signal: new AbortController().signal,
+    };
+    expect(await eraseEvents(dependencies, { users: ['planted'] }, { retentionMs: 60_000, now: true })).toMatchObject({
+      rows: 2,
+    });
+    duckdb.close();
+    expect(await findFilesWith(nats.folder, 'planted')).toEqual([]);
+    expect(await findFilesWith(folder, 'planted')).toEqual([]);
+    await publish('somebody else');
+    await waitFor('the import goes on', async () => (await readRows(folder, 'event_id')).length === 3);
+    await compact.stop();
+    await nats.kill();
+    await nats.restart();
+    expect(await findFilesWith(nats.folder, 'planted')).toEqual([]);
+  },
+);

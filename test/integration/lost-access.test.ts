@@ -22,12 +22,30 @@ describe('import without its access data', () => {
     renameSync(paths.access, `${paths.access}.away`);
     const access = openAccessReader(paths, silentLogger);
     onTestFinished(() => access.close());
-    const ingest = await startIngest({ access, publisher: openPublisher(service.connection), clock: createClock(0), metrics: createMetrics(), logger: silentLogger }, { host: '127.0.0.1', port: 0 });
+    const ingest = await startIngest(
+      {
+        access,
+        publisher: openPublisher(service.connection),
+        clock: createClock(0),
+        metrics: createMetrics(),
+        logger: silentLogger,
+      },
+      { host: '127.0.0.1', port: 0 },
+    );
     onTestFinished(() => ingest.stop());
-    const post = () => ask(`http://127.0.0.1:${ingest.port}/v1/login/?idApp=${testApps.web}`, { method: 'POST', headers: { authorization: service.tokens.web }, body: '{"customUserId":"u"}' });
+    const post = () =>
+      ask(`http://127.0.0.1:${ingest.port}/v1/login/?idApp=${testApps.web}`, {
+        method: 'POST',
+        headers: { authorization: service.tokens.web },
+        body: '{"customUserId":"u"}',
+      });
 
     const refused = await post();
-    expect([refused.status, refused.body, refused.headers.get('retry-after')]).toEqual([500, '{"error":"Internal Server Error"}', '1']);
+    expect([refused.status, refused.body, refused.headers.get('retry-after')]).toEqual([
+      500,
+      '{"error":"Internal Server Error"}',
+      '1',
+    ]);
     expect(await service.newLines()).toEqual([]);
     renameSync(`${paths.access}.away`, paths.access);
     await waitFor('events are taken', async () => (await post()).status === 200);
@@ -37,7 +55,8 @@ describe('import without its access data', () => {
     const folder = testFolder();
     const service = await startTestIngest(folder);
     onTestFinished(() => service.stop());
-    const stranger = () => service.post('web', 'login', { customUserId: 'u' }, { authorization: 'a token that is not known' });
+    const stranger = () =>
+      service.post('web', 'login', { customUserId: 'u' }, { authorization: 'a token that is not known' });
     expect((await stranger()).status).toBe(403);
     rmSync(path.join(folder, 'access.json'));
     await waitFor('it is noticed', async () => (await stranger()).status === 500);
@@ -46,31 +65,46 @@ describe('import without its access data', () => {
 });
 
 describe('the export area', () => {
-  it.each(['access.json', 'keys/secrets.key'])('without %s answers 500 in its envelope, and asks to come again', async (name) => {
-    const area = createExportArea(testFolder());
-    await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
-    const user = await area.addUser({ idAccount: 1 });
-    await writeLake(area.tableDir, []);
-    renameSync(path.join(area.dataDir, name), path.join(area.dataDir, 'away'));
-    const running = await area.start();
-    onTestFinished(() => running.stop());
-    const target = '/api/report/v1/file/list.json';
-    const answer = await running.call(user, target);
-    expect([answer.status, answer.json, answer.headers['retry-after']]).toEqual([500, { code: 500, message: 'Internal Server Error', data: null }, '5']);
-    renameSync(path.join(area.dataDir, 'away'), path.join(area.dataDir, name));
-    await waitFor('users are let in again', async () => (await running.call(user, target)).status === 200);
-    expect((await send(running.port, target)).status).toBe(403);
-  });
+  it.each(['access.json', 'keys/secrets.key'])(
+    'without %s answers 500 in its envelope, and asks to come again',
+    async (name) => {
+      const area = createExportArea(testFolder());
+      await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
+      const user = await area.addUser({ idAccount: 1 });
+      await writeLake(area.tableDir, []);
+      renameSync(path.join(area.dataDir, name), path.join(area.dataDir, 'away'));
+      const running = await area.start();
+      onTestFinished(() => running.stop());
+      const target = '/api/report/v1/file/list.json';
+      const answer = await running.call(user, target);
+      expect([answer.status, answer.json, answer.headers['retry-after']]).toEqual([
+        500,
+        { code: 500, message: 'Internal Server Error', data: null },
+        '5',
+      ]);
+      renameSync(path.join(area.dataDir, 'away'), path.join(area.dataDir, name));
+      await waitFor('users are let in again', async () => (await running.call(user, target)).status === 200);
+      expect((await send(running.port, target)).status).toBe(403);
+    },
+  );
 
   it('does not start without the keys of links that it has given out: new ones would call them forged', async () => {
     const area = createExportArea(testFolder());
     await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
     const user = await area.addUser({ idAccount: 1 });
-    await writeLake(area.tableDir, [[{ event_id: 'a', kind: 'login', id_app: 1, event_time: 1_746_100_000, available_at: 1_746_100_000 }]]);
+    await writeLake(area.tableDir, [
+      [{ event_id: 'a', kind: 'login', id_app: 1, event_time: 1_746_100_000, available_at: 1_746_100_000 }],
+    ]);
     const running = await area.start();
-    await running.waitForEnd(user, await running.create(user, 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31'));
+    await running.waitForEnd(
+      user,
+      await running.create(user, 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31'),
+    );
     await running.stop();
     rmSync(path.join(area.keysDir, 'links.json'));
-    await expect(area.start()).rejects.toMatchObject({ code: 'link_keys_damaged', hint: expect.stringContaining('key rotate') });
+    await expect(area.start()).rejects.toMatchObject({
+      code: 'link_keys_damaged',
+      hint: expect.stringContaining('key rotate'),
+    });
   });
 });

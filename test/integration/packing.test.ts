@@ -1,5 +1,16 @@
 import { execFile, execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -25,16 +36,24 @@ function listFiles(folder: string): string[] {
   return entries.map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name))).toSorted();
 }
 
-/** The nightly run packs every file of the packages and installs the result; otherwise only what says which they are, and what the build reads of them. */
+/**
+ * The nightly run packs every file of the packages and installs the result; otherwise only what says which they are,
+ * and what the build reads of them.
+ */
 const isNightly = process.env['TRIBUTARY_TEST_INSTALL'] !== undefined;
 const isDescription = (file: string): boolean => /(^|\/)package\.json$|\.d\.[cm]?ts$/.test(file);
 
 /** Copies the packages that npm packs, as it follows no links; those that only the build needs are linked. */
 function copyPackages(): void {
   const modules = path.join(checkout, 'node_modules');
-  const packed = [...lock].filter(([place, { dev }]) => dev !== true && !place.startsWith('node_modules/@duckdb/')).map(([place]) => place);
+  const packed = [...lock]
+    .filter(([place, { dev }]) => dev !== true && !place.startsWith('node_modules/@duckdb/'))
+    .map(([place]) => place);
   for (const place of packed.filter((each) => each.lastIndexOf('node_modules/') === 0)) {
-    cpSync(path.join(checkout, place), path.join(copy, place), { recursive: true, filter: (from) => isNightly || isDescription(from) || statSync(from).isDirectory() });
+    cpSync(path.join(checkout, place), path.join(copy, place), {
+      recursive: true,
+      filter: (from) => isNightly || isDescription(from) || statSync(from).isDirectory(),
+    });
   }
   for (const name of readdirSync(modules)) {
     const target = path.join(copy, 'node_modules', name);
@@ -45,7 +64,10 @@ function copyPackages(): void {
 let tarball = '';
 
 beforeAll(async () => {
-  cpSync(checkout, copy, { recursive: true, filter: (from) => !['node_modules', 'dist', 'dist.next', '.git', 'data'].includes(path.relative(checkout, from)) });
+  cpSync(checkout, copy, {
+    recursive: true,
+    filter: (from) => !['node_modules', 'dist', 'dist.next', '.git', 'data'].includes(path.relative(checkout, from)),
+  });
   mkdirSync(path.join(copy, 'data'));
   writeFileSync(path.join(copy, 'data/events.ndjson'), 'of the operator');
   copyPackages();
@@ -62,13 +84,23 @@ afterAll(() => rmSync(root, { recursive: true, force: true }), slowMs);
 describe('the packed program', () => {
   it('holds what it reads when it runs, its licence and its documentation, and nothing else of the checkout', () => {
     const modules = listFiles(path.join(checkout, 'src')).filter((file) => !file.endsWith('.d.ts'));
-    const wanted = ['package.json', 'README.md', 'LICENSE', 'CHANGELOG.md', ...modules.map((file) => `dist/${file.replace(/\.ts$/, '.js')}`)];
-    for (const folder of ['schemas', 'pipelines', 'docs']) if (existsSync(path.join(checkout, folder))) wanted.push(...listFiles(path.join(checkout, folder)).map((file) => `${folder}/${file}`));
+    const wanted = [
+      'package.json',
+      'README.md',
+      'LICENSE',
+      'CHANGELOG.md',
+      ...modules.map((file) => `dist/${file.replace(/\.ts$/, '.js')}`),
+    ];
+    for (const folder of ['schemas', 'pipelines', 'docs'])
+      if (existsSync(path.join(checkout, folder)))
+        wanted.push(...listFiles(path.join(checkout, folder)).map((file) => `${folder}/${file}`));
     expect(listFiles(installed).filter((file) => !file.startsWith('node_modules/'))).toEqual(wanted.toSorted());
   });
 
   it('brings along the packages of the lock file, in the same places and versions', () => {
-    const wanted = [...lock].filter(([place, { dev }]) => dev !== true && !place.startsWith('node_modules/@duckdb/')).map(([place, { version }]) => [place, version] as const);
+    const wanted = [...lock]
+      .filter(([place, { dev }]) => dev !== true && !place.startsWith('node_modules/@duckdb/'))
+      .map(([place, { version }]) => [place, version] as const);
     expect(readInstalled(installed)).toEqual(new Map(wanted));
   });
 
@@ -91,7 +123,9 @@ describe('npm install --global of the packed program', () => {
     await run('npm', ['install', '--global', '--prefix', there, tarball], { timeout: 300_000 });
     const versions = [...readInstalled(path.join(there, 'lib/node_modules/tributary'))];
     expect(versions.filter(([place, version]) => lock.get(place)?.version !== version)).toEqual([]);
-    const missing = [...lock].filter(([place, { dev, optional }]) => dev !== true && optional !== true && !versions.some(([found]) => found === place));
+    const missing = [...lock].filter(
+      ([place, { dev, optional }]) => dev !== true && optional !== true && !versions.some(([found]) => found === place),
+    );
     expect(missing.map(([place]) => place)).toEqual([]);
     const { stdout } = await run(path.join(there, 'bin/tributary'), ['demo'], { timeout: 300_000 });
     expect(stdout).toMatch(/stopped {3}everything/);

@@ -15,8 +15,11 @@ import { waitFor } from '../helpers/wait.ts';
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 const page = read('docs/lake.md');
 /** The first block of SQL below a heading, or of a whole page. */
-const blockBelow = (text: string, heading = ''): string => /```sql\n([\s\S]*?)```/.exec(text.slice(text.indexOf(heading)))?.[1] ?? '';
-const queries = blockBelow(page, '\n## Ten questions').split(/\n(?=-- \d+\. )/).map((text) => text.trim());
+const blockBelow = (text: string, heading = ''): string =>
+  /```sql\n([\s\S]*?)```/.exec(text.slice(text.indexOf(heading)))?.[1] ?? '';
+const queries = blockBelow(page, '\n## Ten questions')
+  .split(/\n(?=-- \d+\. )/)
+  .map((text) => text.trim());
 /** Blocks for DuckDB's shell: `.read`, which is a command of the shell, then statements. */
 const shellBlocks = [
   ['README.md', blockBelow(read('README.md'))],
@@ -35,11 +38,22 @@ beforeAll(async () => {
     eventLine({ kind: 'registration' }),
     eventLine({ kind: 'login' }),
     ...sessions.map((event) =>
-      eventLine({ kind: 'custom_event', event_time: event.eventTimestamp, custom_user_id: event.customUserId, custom_event_name: event.customEventName, custom_event_params: event.customEventParams }),
+      eventLine({
+        kind: 'custom_event',
+        event_time: event.eventTimestamp,
+        custom_user_id: event.customUserId,
+        custom_event_name: event.customEventName,
+        custom_event_params: event.customEventParams,
+      }),
     ),
   ]);
-  await waitFor('the lake has the events', async () => (await readRows(folder, 'event_id')).length === sessions.length + 2);
-  await waitFor('some are sealed', async () => (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).files.some((file) => !file.young));
+  await waitFor(
+    'the lake has the events',
+    async () => (await readRows(folder, 'event_id')).length === sessions.length + 2,
+  );
+  await waitFor('some are sealed', async () =>
+    (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).files.some((file) => !file.young),
+  );
   await compact.stop();
   duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   await duckdb.run(readFileSync(path.join(folder, 'lake', 'snapshot.sql'), 'utf8'));
@@ -49,7 +63,11 @@ afterAll(() => duckdb.close());
 
 describe.each(shellBlocks)('the block for the shell of DuckDB in %s', (_file, block) => {
   const [first, ...rest] = block.split('\n');
-  const statements = rest.join('\n').split(';').map((text) => text.trim()).filter((text) => text !== '');
+  const statements = rest
+    .join('\n')
+    .split(';')
+    .map((text) => text.trim())
+    .filter((text) => text !== '');
 
   it('begins with the views', () => {
     expect(first).toBe('.read data/lake/snapshot.sql');
@@ -74,9 +92,15 @@ describe('docs/lake.md', () => {
   });
 
   it('lists every column with its type and its field', () => {
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(([, name, type, unit, field, description]) => ({
-      name, type, description, ...(unit?.trim() ? { unit: unit.trim() } : {}), ...(field === undefined ? {} : { field }),
-    }));
+    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(
+      ([, name, type, unit, field, description]) => ({
+        name,
+        type,
+        description,
+        ...(unit?.trim() ? { unit: unit.trim() } : {}),
+        ...(field === undefined ? {} : { field }),
+      }),
+    );
     expect(listed).toEqual(eventColumns);
   });
 });

@@ -15,7 +15,12 @@ function sign(folder: string, suite: string): string {
   const home = path.join(folder, 'gpg');
   const key = path.join(folder, 'key.gpg');
   const release = path.join(folder, 'archive/dists', suite, 'Release');
-  const gpg = (...words: readonly string[]): unknown => execFileSync('gpg', ['--homedir', home, '--batch', '--quiet', '--passphrase', '', '--pinentry-mode', 'loopback', ...words], { stdio: 'ignore' });
+  const gpg = (...words: readonly string[]): unknown =>
+    execFileSync(
+      'gpg',
+      ['--homedir', home, '--batch', '--quiet', '--passphrase', '', '--pinentry-mode', 'loopback', ...words],
+      { stdio: 'ignore' },
+    );
   mkdirSync(home, { mode: 0o700 });
   // gpg starts an agent, which would stay
   onTestFinished(() => void spawnSync('gpgconf', ['--homedir', home, '--kill', 'all']));
@@ -44,7 +49,11 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     const binary = path.join(folder, 'cache/nats-server/2.15.1/nats-server');
     expect(first).toEqual({ how: 'fetched', binary, version: '2.15.1' });
     expect(notes).toHaveLength(1);
-    expect(await ensureNatsServer(emptyPath(folder), { etc, onFetch })).toEqual({ how: 'found', binary, version: '2.15.1' });
+    expect(await ensureNatsServer(emptyPath(folder), { etc, onFetch })).toEqual({
+      how: 'found',
+      binary,
+      version: '2.15.1',
+    });
     expect(notes).toHaveLength(1);
     expect(await readdir(path.join(folder, 'cache/nats-server'))).toEqual(['2.15.1']);
   });
@@ -55,19 +64,29 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     const broken = path.join(folder, 'cache/nats-server/2.15.1');
     await mkdir(broken, { recursive: true });
     await writeFile(path.join(broken, 'nats-server'), 'half a file', { mode: 0o755 });
-    expect(await ensureNatsServer(emptyPath(folder), { etc: await makeEtc(folder, aptStanza(uri)) })).toMatchObject({ how: 'fetched', version: '2.15.1' });
+    expect(await ensureNatsServer(emptyPath(folder), { etc: await makeEtc(folder, aptStanza(uri)) })).toMatchObject({
+      how: 'fetched',
+      version: '2.15.1',
+    });
   });
 
   it('lets several set-ups at once end with one good server', async () => {
     const folder = testFolder();
     const etc = await makeEtc(folder, aptStanza(await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1')));
     const results = await Promise.all([1, 2, 3].map(() => ensureNatsServer(emptyPath(folder), { etc })));
-    expect(results.map((result) => (result.how === 'external' ? '' : result.version))).toEqual(['2.15.1', '2.15.1', '2.15.1']);
+    expect(results.map((result) => (result.how === 'external' ? '' : result.version))).toEqual([
+      '2.15.1',
+      '2.15.1',
+      '2.15.1',
+    ]);
     expect(await readdir(path.join(folder, 'cache/nats-server'))).toEqual(['2.15.1']);
   });
 
   it('refuses a package whose server does not run or is too old, keeps nothing, and says what to run', async () => {
-    for (const [output, reason] of [['exit 1', 'does not run'], ['echo nats-server: v2.10.4', 'too old']] as const) {
+    for (const [output, reason] of [
+      ['exit 1', 'does not run'],
+      ['echo nats-server: v2.10.4', 'too old'],
+    ] as const) {
       const folder = testFolder();
       const etc = await makeEtc(folder, aptStanza(await makeDebianArchive(folder, 'sid', output)));
       await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toMatchObject({
@@ -87,28 +106,44 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     await writeFile(settings, `Dir::Etc::Parts "${testFolder()}";\n`);
     vi.stubEnv('APT_CONFIG', settings);
     onTestFinished(() => void vi.unstubAllEnvs());
-    for (const [ageDays, outcome] of [[30, '2.15.1'], [120, 'Release file .* is expired']] as const) {
+    for (const [ageDays, outcome] of [
+      [30, '2.15.1'],
+      [120, 'Release file .* is expired'],
+    ] as const) {
       const folder = testFolder();
       const uri = await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1', ageDays);
       const etc = await makeEtc(folder, aptStanza(uri).replace('Trusted: yes', `Signed-By: ${sign(folder, 'sid')}`));
-      const done = await ensureNatsServer(emptyPath(folder), { etc }).then((result) => (result.how === 'external' ? '' : result.version), String);
+      const done = await ensureNatsServer(emptyPath(folder), { etc }).then(
+        (result) => (result.how === 'external' ? '' : result.version),
+        String,
+      );
       expect(done).toMatch(new RegExp(outcome));
     }
   });
 
-  it.each([['an open', 0o022], ['a strict', 0o077]])('says what apt said when no source has the package, under %s umask', async (_, umask) => {
+  it.each([
+    ['an open', 0o022],
+    ['a strict', 0o077],
+  ])('says what apt said when no source has the package, under %s umask', async (_, umask) => {
     const folder = testFolder();
-    const etc = await makeEtc(folder, aptStanza(await makeDebianArchive(folder, 'bookworm', 'echo nats-server: v2.9.10')));
+    const etc = await makeEtc(
+      folder,
+      aptStanza(await makeDebianArchive(folder, 'bookworm', 'echo nats-server: v2.9.10')),
+    );
     const before = process.umask(umask);
     onTestFinished(() => void process.umask(before));
-    await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toThrow(/fetching one failed: apt did not bring nats-server: (?!.*unsandboxed).*dists.sid/);
+    await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toThrow(
+      /fetching one failed: apt did not bring nats-server: (?!.*unsandboxed).*dists.sid/,
+    );
   });
 });
 
 describe('setting up nats-server elsewhere', () => {
   it('needs nothing when the operator names a cluster', async () => {
     const folder = testFolder();
-    expect(await ensureNatsServer({ ...emptyPath(folder), TRIBUTARY_NATS_URL: 'nats://nats.test:4222' })).toEqual({ how: 'external' });
+    expect(await ensureNatsServer({ ...emptyPath(folder), TRIBUTARY_NATS_URL: 'nats://nats.test:4222' })).toEqual({
+      how: 'external',
+    });
   });
 
   it('says in one sentence which command gets it, where apt cannot', async () => {

@@ -14,7 +14,10 @@ import { testFolder } from '../helpers/folder.ts';
 import { natsBinary } from '../helpers/nats.ts';
 import { within } from '../helpers/wait.ts';
 
-/** A start on a machine without a nats-server, as after an installation of the packed program: it fetches one, or says what to do. */
+/**
+ * A start on a machine without a nats-server, as after an installation of the packed program: it fetches one, or says
+ * what to do.
+ */
 
 const dist = path.resolve(import.meta.dirname, '../../dist');
 const entry = path.join(dist, 'main.js');
@@ -25,20 +28,46 @@ async function builtService(): Promise<typeof ServiceModule> {
 }
 
 /** Settings of a service in `folder`, whose PATH leads to no nats-server. */
-const settingsIn = (folder: string) => ({ PATH: path.join(folder, 'bin'), TRIBUTARY_CACHE_DIR: path.join(folder, 'cache'), TRIBUTARY_DATA_DIR: path.join(folder, 'data') });
+const settingsIn = (folder: string) => ({
+  PATH: path.join(folder, 'bin'),
+  TRIBUTARY_CACHE_DIR: path.join(folder, 'cache'),
+  TRIBUTARY_DATA_DIR: path.join(folder, 'data'),
+});
 
-/** Starts the broker of a service in `folder`, and nothing else, on the machine that `etc` describes; its log lines are added to `log`. */
-async function startBroker(folder: string, etc: string, log: string[], signal = new AbortController().signal): Promise<ServiceModule.Service> {
+/**
+ * Starts the broker of a service in `folder`, and nothing else, on the machine that `etc` describes; its log lines are
+ * added to `log`.
+ */
+async function startBroker(
+  folder: string,
+  etc: string,
+  log: string[],
+  signal = new AbortController().signal,
+): Promise<ServiceModule.Service> {
   const { startService } = await builtService();
   const environment = settingsIn(folder);
-  const logger = pino({ base: null, timestamp: false }, { write: (line: string) => void log.push((JSON.parse(line) as { msg: string }).msg) });
+  const logger = pino(
+    { base: null, timestamp: false },
+    { write: (line: string) => void log.push((JSON.parse(line) as { msg: string }).msg) },
+  );
   return startService({ config: parseConfig(environment), roles: [], entry, environment, logger, signal, etc });
 }
 
 /** The last line of a start that fails. */
 async function failToStart(folder: string, settings: Readonly<Record<string, string>>): Promise<string> {
-  const environment = { ...settingsIn(folder), HOME: folder, TRIBUTARY_S2S_PORT: '0', TRIBUTARY_API_PORT: '0', TRIBUTARY_OPS_PORT: '0', ...settings };
-  return promisify(execFile)(process.execPath, [entry, 'start'], { env: environment, timeout: 50_000, killSignal: 'SIGKILL' }).then(
+  const environment = {
+    ...settingsIn(folder),
+    HOME: folder,
+    TRIBUTARY_S2S_PORT: '0',
+    TRIBUTARY_API_PORT: '0',
+    TRIBUTARY_OPS_PORT: '0',
+    ...settings,
+  };
+  return promisify(execFile)(process.execPath, [entry, 'start'], {
+    env: environment,
+    timeout: 50_000,
+    killSignal: 'SIGKILL',
+  }).then(
     () => 'it did not fail',
     ({ stderr }: { stderr: string }) => stderr.trim().split('\n').at(-1) ?? '',
   );
@@ -75,7 +104,10 @@ describe.runIf(hasApt)('a start without a nats-server, on Debian', () => {
     await once(server, 'listening');
     const etc = await makeEtc(folder, aptStanza(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
     const stop = new AbortController();
-    const outcome = startBroker(folder, etc, [], stop.signal).then(() => 'it started', (error: unknown) => error);
+    const outcome = startBroker(folder, etc, [], stop.signal).then(
+      () => 'it started',
+      (error: unknown) => error,
+    );
     const [{ socket }] = await within('apt asks the archive', once(server, 'request') as Promise<[IncomingMessage]>);
     stop.abort();
     expect(await within('the start has ended', outcome)).toMatchObject({ code: 'stopping' });
@@ -87,10 +119,14 @@ describe.runIf(hasApt)('a start without a nats-server, on Debian', () => {
 
 describe('a start without a nats-server, where none can be fetched', () => {
   it('ends with one sentence that says what to run', async () => {
-    expect(await failToStart(testFolder(), {})).toMatch(/^tributary: no nats-server of version 2\.14 or newer on PATH.*\. Run .+, or set TRIBUTARY_NATS_URL to the address of a NATS server that has JetStream\.$/);
+    expect(await failToStart(testFolder(), {})).toMatch(
+      /^tributary: no nats-server of version 2\.14 or newer on PATH.*\. Run .+, or set TRIBUTARY_NATS_URL to the address of a NATS server that has JetStream\.$/,
+    );
   });
 
   it.runIf(hasApt)('for want of a folder to keep it in ends with one sentence that names the setting', async () => {
-    expect(await failToStart(testFolder(), { TRIBUTARY_CACHE_DIR: '/proc/cache' })).toMatch(/^tributary: no nats-server .* on PATH, and the folder to fetch one into cannot be written: .*\/proc\/cache.*\. Set TRIBUTARY_CACHE_DIR to a folder that this user may write to\.$/);
+    expect(await failToStart(testFolder(), { TRIBUTARY_CACHE_DIR: '/proc/cache' })).toMatch(
+      /^tributary: no nats-server .* on PATH, and the folder to fetch one into cannot be written: .*\/proc\/cache.*\. Set TRIBUTARY_CACHE_DIR to a folder that this user may write to\.$/,
+    );
   });
 });

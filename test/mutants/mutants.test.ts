@@ -19,23 +19,34 @@ function placesOf(text: string): string[] {
   return sources.flatMap(({ file, code }) => Array.from({ length: countCode(code, text) }, () => file));
 }
 
-test.for(Object.entries(mutants))('%s: the text still stands in the sources, once, and the test is there', ([, mutant]) => {
-  expect(placesOf(mutant.find), 'the source has moved on: plant the mutant anew').toHaveLength(1);
-  expect(existsSync(path.join(root, 'test', mutant.test))).toBe(true);
-});
+test.for(Object.entries(mutants))(
+  '%s: the text still stands in the sources, once, and the test is there',
+  ([, mutant]) => {
+    expect(placesOf(mutant.find), 'the source has moved on: plant the mutant anew').toHaveLength(1);
+    expect(existsSync(path.join(root, 'test', mutant.test))).toBe(true);
+  },
+);
 
-test.runIf(isAsked).for([...new Set(Object.values(mutants).map((mutant) => mutant.test))])('%s passes as long as nothing is planted', { timeout: 4 * wantedMs }, async (file) => {
-  const { code, output } = await runPlanted({ file: 'none.ts', from: '', to: '', test: file });
-  expect(code, output).toBe(0);
-});
+test.runIf(isAsked).for([...new Set(Object.values(mutants).map((mutant) => mutant.test))])(
+  '%s passes as long as nothing is planted',
+  { timeout: 4 * wantedMs },
+  async (file) => {
+    const { code, output } = await runPlanted({ file: 'none.ts', from: '', to: '', test: file });
+    expect(code, output).toBe(0);
+  },
+);
 
-test.runIf(isAsked).for(Object.entries(mutants))('%s: a test notices', { timeout: 4 * wantedMs }, async ([what, { find, replace, test: file }]) => {
-  const begunMs = performance.now();
-  const { code, output } = await runPlanted({ file: placesOf(find)[0] ?? '', from: find, to: replace, test: file });
-  const tookMs = performance.now() - begunMs;
-  expect(code, output).not.toBe(0);
-  const failed = [...output.matchAll(/^.*FAIL\s+(.*)$/gm)].map(([, title = '']) => title);
-  process.stderr.write(`mutant: ${what}: ${Math.round(tookMs / 100) / 10} s, ${failed.join('; ')}\n`);
-  expect(failed.length, output).toBeGreaterThan(0);
-  expect(tookMs).toBeLessThan(wantedMs);
-});
+test.runIf(isAsked).for(Object.entries(mutants))(
+  '%s: a test notices',
+  { timeout: 4 * wantedMs },
+  async ([what, { find, replace, test: file }]) => {
+    const begunMs = performance.now();
+    const { code, output } = await runPlanted({ file: placesOf(find)[0] ?? '', from: find, to: replace, test: file });
+    const tookMs = performance.now() - begunMs;
+    expect(code, output).not.toBe(0);
+    const failed = [...output.matchAll(/^.*FAIL\s+(.*)$/gm)].map(([, title = '']) => title);
+    process.stderr.write(`mutant: ${what}: ${Math.round(tookMs / 100) / 10} s, ${failed.join('; ')}\n`);
+    expect(failed.length, output).toBeGreaterThan(0);
+    expect(tookMs).toBeLessThan(wantedMs);
+  },
+);

@@ -1,6 +1,7 @@
 /**
- * Checks that no test noticed when they were taken out, and the test that notices now. Each is short enough to run often.
- * A mutant names a text of the sources, wherever it stands, so that it survives a move of the file; it has to stand there once.
+ * Checks that no test noticed when they were taken out, and the test that notices now. Each is short enough to run
+ * often. A mutant names a text of the sources, wherever it stands, so that it survives a move of the file; it has to
+ * stand there once.
  */
 export interface Mutant {
   readonly find: string;

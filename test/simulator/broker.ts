@@ -6,9 +6,9 @@ import type { World } from './world.ts';
 export type PublishOutcome = 'acknowledged' | 'unknown';
 
 /**
- * The broker's double: a stream that keeps what it has acknowledged, unless it is told to lose it, and that otherwise does
- * what a real broker has been seen to do: no answer to a publish that it stores (or stores later), purges that are undone by a
- * restart, answers that fail after the work was done, times in which nothing is answered at all.
+ * The broker's double: a stream that keeps what it has acknowledged, unless it is told to lose it, and that otherwise
+ * does what a real broker has been seen to do: no answer to a publish that it stores (or stores later), purges that are
+ * undone by a restart, answers that fail after the work was done, times in which nothing is answered at all.
  */
 export interface Broker {
   readonly reader: StreamReader;
@@ -42,7 +42,10 @@ interface Store {
   readonly history: readonly string[];
 }
 
-/** Creates a broker; `flakyShare`: the share of calls that fail or answer too late, 0 to 1; `from`: the store it begins with. */
+/**
+ * Creates a broker; `flakyShare`: the share of calls that fail or answer too late, 0 to 1; `from`: the store it begins
+ * with.
+ */
 export function createBroker(world: World, flakyShare: number, from?: Store): Broker {
   const { random } = world;
   let messages: StreamMessage[] = [...(from?.messages ?? [])];
@@ -78,14 +81,24 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
   }
 
   function readState(): StreamState {
-    return { id: `SIMULATED@${life}`, firstSequence: messages[0]?.sequence ?? last + 1, lastSequence: last, messages: messages.length, bytes: 0 };
+    return {
+      id: `SIMULATED@${life}`,
+      firstSequence: messages[0]?.sequence ?? last + 1,
+      lastSequence: last,
+      messages: messages.length,
+      bytes: 0,
+    };
   }
 
   function take(after: number, maxBytes: number): StreamMessage[] {
     const taken: StreamMessage[] = [];
     let bytes = 0;
     for (const message of messages.filter(({ sequence }) => sequence > after)) {
-      if (message.sequence !== after + taken.length + 1) throw new AppError('stream_gap', `the stream has message ${message.sequence} where ${after + taken.length + 1} should be`);
+      if (message.sequence !== after + taken.length + 1)
+        throw new AppError(
+          'stream_gap',
+          `the stream has message ${message.sequence} where ${after + taken.length + 1} should be`,
+        );
       if (taken.length > 0 && bytes + message.payload.length > maxBytes) break;
       taken.push(message);
       bytes += message.payload.length;
@@ -94,7 +107,10 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
     return taken.slice(0, random.integer(Math.min(1, taken.length), taken.length));
   }
 
-  async function pull(after: number, { maxBytes, waitMs, signal }: Parameters<StreamReader['pull']>[1]): Promise<StreamMessage[]> {
+  async function pull(
+    after: number,
+    { maxBytes, waitMs, signal }: Parameters<StreamReader['pull']>[1],
+  ): Promise<StreamMessage[]> {
     const deadline = world.nowMs() + waitMs;
     for (;;) {
       const taken = await call(`pull after ${after}`, () => take(after, maxBytes));
@@ -113,7 +129,8 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
   return {
     reader: {
       state: () => call('state', readState),
-      findMessage: (sequence) => call(`message ${sequence}`, () => messages.find((message) => message.sequence === sequence)),
+      findMessage: (sequence) =>
+        call(`message ${sequence}`, () => messages.find((message) => message.sequence === sequence)),
       pull,
       purgeBelow: (sequence) =>
         call(`purge below ${sequence}`, () => {
@@ -126,7 +143,10 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
       const fate = random.next();
       if (fate >= flaky) {
         // The answer itself takes its time; what matters is whether the message was stored.
-        const done = await call('publish', () => store(payload)).then(() => true, () => false);
+        const done = await call('publish', () => store(payload)).then(
+          () => true,
+          () => false,
+        );
         return done ? 'acknowledged' : 'unknown';
       }
       if (fate < flaky / 2) await world.sleep(random.integer(1, 2000));
@@ -152,7 +172,9 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
     restart() {
       const back = purged.slice(random.integer(0, purged.length));
       // Only a tail without a hole comes back: purges go from the front.
-      const whole = back.filter((message, index) => message.sequence === (messages[0]?.sequence ?? last + 1) - (back.length - index));
+      const whole = back.filter(
+        (message, index) => message.sequence === (messages[0]?.sequence ?? last + 1) - (back.length - index),
+      );
       messages = [...whole, ...messages];
       purged = [];
       awayUntilMs = Math.max(awayUntilMs, world.nowMs() + 20);

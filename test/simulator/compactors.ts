@@ -41,7 +41,7 @@ export interface Play {
 /** An end that is nobody's fault: fenced by a rival, or given an error by the simulator. Any other end is a finding. */
 function isDue(play: Play, { process }: Compactor, error: unknown): boolean {
   // A checkpoint that cannot be read for a moment is told as loudly as one that is damaged.
-  if ((isDamage(error) || isAppError(error, 'stream_gap'))) return String(error.cause).includes('simulated');
+  if (isDamage(error) || isAppError(error, 'stream_gap')) return String(error.cause).includes('simulated');
   // Want of memory is met by smaller batches and slices, whatever else goes wrong.
   if (isAppError(error, 'lake_protocol') || isAppError(error, 'memory')) return false;
   if (!isAppError(error) && !(error instanceof Error && 'code' in error)) return false;
@@ -54,20 +54,28 @@ export function startCompactor(play: Play, withoutLock = false): Compactor {
   play.started += 1;
   const name = `${path.basename(home)} compactor ${play.started}`;
   const spoolDir = path.join(home, withoutLock ? `spool-${play.started}` : 'spool');
-  const destination = { write: (line: string) => {
-    const { msg, fault, level } = JSON.parse(line) as { msg: string; fault?: string; level: number };
-    world.note(`${name}: ${msg}${fault === undefined ? '' : ` (${fault})`}`);
-    if (level >= 50 && fault !== undefined) play.alarms += 1;
-  } };
+  const destination = {
+    write: (line: string) => {
+      const { msg, fault, level } = JSON.parse(line) as { msg: string; fault?: string; level: number };
+      world.note(`${name}: ${msg}${fault === undefined ? '' : ` (${fault})`}`);
+      if (level >= 50 && fault !== undefined) play.alarms += 1;
+    },
+  };
   const logger = pino({ level: 'info', base: null }, destination);
   const main = async (): Promise<void> => {
     try {
-      compactor.compact = await startCompact({ reader: broker.reader, clock: world.clock, metrics: createMetrics(), logger }, { ...options, spoolDir, withoutLock });
+      compactor.compact = await startCompact(
+        { reader: broker.reader, clock: world.clock, metrics: createMetrics(), logger },
+        { ...options, spoolDir, withoutLock },
+      );
       await compactor.compact.failed;
     } catch (error) {
       if (compactor.process.dead) return;
       world.note(`${name} ends: ${describeError(error)}`);
-      if (!compactor.isStopping && !isDue(play, compactor, error)) play.violation ??= new Violation(`${name} ended without a cause: ${describeError(error)}\n${String((error as Error).stack)}`);
+      if (!compactor.isStopping && !isDue(play, compactor, error))
+        play.violation ??= new Violation(
+          `${name} ended without a cause: ${describeError(error)}\n${String((error as Error).stack)}`,
+        );
       if (!compactor.isStopping) endCompactor(play, compactor);
     }
   };
@@ -88,7 +96,12 @@ export function stopCompactor(play: Play, compactor: Compactor): void {
   if (compact === undefined || compactor.isStopping) return;
   compactor.isStopping = true;
   play.world.note(`${process.name} is told to stop`);
-  play.world.signal(process, () => compact.stop().then(() => endCompactor(play, compactor), (error: unknown) => {
-    play.violation ??= new Violation(`a stop failed: ${describeError(error)}`);
-  }));
+  play.world.signal(process, () =>
+    compact.stop().then(
+      () => endCompactor(play, compactor),
+      (error: unknown) => {
+        play.violation ??= new Violation(`a stop failed: ${describeError(error)}`);
+      },
+    ),
+  );
 }

@@ -17,8 +17,9 @@ function syncAll(disk: Disk, folder: string): void {
 }
 
 /**
- * Copies the data folder as it is at this instant, with its broker's store, whatever is half done in it. The copy is a service of
- * its own from then on, with clients of its own: it has everything that was acknowledged before, and neither touches the other's files.
+ * Copies the data folder as it is at this instant, with its broker's store, whatever is half done in it. The copy is a
+ * service of its own from then on, with clients of its own: it has everything that was acknowledged before, and neither
+ * touches the other's files.
  */
 export function copyFolder(play: Play, number: number): Play {
   const { world } = play;
@@ -32,5 +33,19 @@ export function copyFolder(play: Play, number: number): Play {
   const ledger = createLedger(world, broker, play.ledger.sent);
   const lakeDir = path.join(home, 'lake');
   const judge = createLakeJudge({ world, ledger, broker, lakeDir }, play.judge.losses());
-  return { ...play, broker, ledger, judge, home, lakeDir, options: { ...play.options, lakeDir }, compactors: new Set(), repairs: new Set(), downUntil: 0, stepBeforeStartMs: 0, violation: undefined, started: 0 };
+  return {
+    ...play,
+    broker,
+    ledger,
+    judge,
+    home,
+    lakeDir,
+    options: { ...play.options, lakeDir },
+    compactors: new Set(),
+    repairs: new Set(),
+    downUntil: 0,
+    stepBeforeStartMs: 0,
+    violation: undefined,
+    started: 0,
+  };
 }

@@ -5,10 +5,11 @@ import type { Random } from '../../src/demo/random.ts';
 /**
  * What a disk still has after a power cut.
  *
- * A real folder plays the kernel's view: what every process sees. Beside it stands what is durable: the bytes of a file as
- * they were at its last fsync, the entries of a folder as they were at its last fsync. A cut puts the folder back to what
- * is durable plus whatever else the seed lets through of the rest: POSIX promises neither order nor completeness. Files
- * that the SQL engine writes by itself are found when somebody looks, and nothing of them is durable until our code syncs.
+ * A real folder plays the kernel's view: what every process sees. Beside it stands what is durable: the bytes of a file
+ * as they were at its last fsync, the entries of a folder as they were at its last fsync. A cut puts the folder back to
+ * what is durable plus whatever else the seed lets through of the rest: POSIX promises neither order nor completeness.
+ * Files that the SQL engine writes by itself are found when somebody looks, and nothing of them is durable until our
+ * code syncs.
  */
 export interface Disk {
   readonly root: string;
@@ -22,7 +23,10 @@ export interface Disk {
   inodeOf(file: string): Inode;
   /** An fsync of a file has succeeded. */
   synced(inode: Inode, bytes: Buffer): void;
-  /** An fsync has failed: the kernel forgets the bytes, and the next fsync of the file succeeds without having written them. */
+  /**
+   * An fsync has failed: the kernel forgets the bytes, and the next fsync of the file succeeds without having written
+   * them.
+   */
   syncFailed(inode: Inode): void;
   syncedFolder(folder: string): void;
   /** The power fails; every process must be gone already. */
@@ -48,7 +52,14 @@ type Renaming = readonly { readonly folder: Inode; readonly name: string; readon
 const nothing = Buffer.alloc(0);
 
 function createInode(isFolder: boolean): Inode {
-  return { isFolder, entries: new Map(), durableEntries: new Map(), durableBytes: nothing, lastBytes: undefined, isForgotten: false };
+  return {
+    isFolder,
+    entries: new Map(),
+    durableEntries: new Map(),
+    durableBytes: nothing,
+    lastBytes: undefined,
+    isForgotten: false,
+  };
 }
 
 function apply(renaming: Renaming, to: 'entries' | 'durableEntries'): void {
@@ -58,7 +69,9 @@ function apply(renaming: Renaming, to: 'entries' | 'durableEntries'): void {
   }
 }
 
-/** Bytes that were not fsynced: kept, lost, cut short, or zeros from somewhere on. What was fsynced before them stays. */
+/**
+ * Bytes that were not fsynced: kept, lost, cut short, or zeros from somewhere on. What was fsynced before them stays.
+ */
 function surviving(durable: Buffer, bytes: Buffer, random: Random): Buffer {
   if (bytes.equals(durable)) return bytes;
   const fate = random.pick(['kept', 'lost', 'cut', 'zeros'] as const);
@@ -66,7 +79,9 @@ function surviving(durable: Buffer, bytes: Buffer, random: Random): Buffer {
   if (fate === 'lost') return durable;
   const start = bytes.subarray(0, durable.length).equals(durable) ? durable.length : 0;
   const to = random.integer(start, bytes.length);
-  return fate === 'cut' ? bytes.subarray(0, to) : Buffer.concat([bytes.subarray(0, to), Buffer.alloc(bytes.length - to)]);
+  return fate === 'cut'
+    ? bytes.subarray(0, to)
+    : Buffer.concat([bytes.subarray(0, to), Buffer.alloc(bytes.length - to)]);
 }
 
 /** Writes what is durable of a folder, and what the seed lets through of the bytes that are not. */
@@ -113,7 +128,10 @@ export function createDisk(root: string): Disk {
     let [inode, at] = [top, root];
     // What lies above is another disk's.
     if (!`${file}${path.sep}`.startsWith(`${root}${path.sep}`)) return createInode(true);
-    for (const name of path.relative(root, file).split(path.sep).filter((part) => part !== '')) {
+    for (const name of path
+      .relative(root, file)
+      .split(path.sep)
+      .filter((part) => part !== '')) {
       at = path.join(at, name);
       inode = adopt(inode, name, at);
     }
@@ -133,20 +151,27 @@ export function createDisk(root: string): Disk {
     }
   }
 
-  const place = (file: string): { folder: Inode; name: string } => ({ folder: inodeOf(path.dirname(file)), name: path.basename(file) });
+  const place = (file: string): { folder: Inode; name: string } => ({
+    folder: inodeOf(path.dirname(file)),
+    name: path.basename(file),
+  });
 
   /** Makes renamings durable, and those before them that concern the same names. */
   function settle(isDue: (renaming: Renaming) => boolean): void {
     const due = new Set<Renaming>();
     for (const renaming of pending.toReversed()) {
-      const isBefore = [...due].some((later) => later.some((a) => renaming.some((b) => a.folder === b.folder && a.name === b.name)));
+      const isBefore = [...due].some((later) =>
+        later.some((a) => renaming.some((b) => a.folder === b.folder && a.name === b.name)),
+      );
       if (isDue(renaming) || isBefore) due.add(renaming);
     }
     for (const renaming of pending) if (due.has(renaming)) apply(renaming, 'durableEntries');
     pending = pending.filter((renaming) => !due.has(renaming));
   }
 
-  /** Which of the renamings that nobody made durable are so all the same: as a journal keeps them, or as POSIX allows. */
+  /**
+   * Which of the renamings that nobody made durable are so all the same: as a journal keeps them, or as POSIX allows.
+   */
   function letThrough(random: Random): void {
     const share = random.pick([0, 0.5, 0.9, 1]);
     const upTo = random.integer(0, pending.length);
@@ -166,7 +191,10 @@ export function createDisk(root: string): Disk {
       const target = place(to);
       const replaced = target.folder.entries.get(target.name);
       if (replaced?.isFolder === false) replaced.lastBytes = readFileSync(to);
-      record([{ ...place(from), inode: undefined }, { ...target, inode }]);
+      record([
+        { ...place(from), inode: undefined },
+        { ...target, inode },
+      ]);
     },
     linked: (from, to) => record([{ ...place(to), inode: inodeOf(from) }]),
     removing(file) {
@@ -195,7 +223,11 @@ export function createDisk(root: string): Disk {
     durableFiles(folder) {
       let inode: Inode | undefined = top;
       for (const name of path.relative(root, folder).split(path.sep)) inode = inode?.durableEntries.get(name);
-      return new Map([...(inode?.durableEntries ?? [])].flatMap(([name, file]) => (file.isFolder ? [] : [[name, file.durableBytes] as const])));
+      return new Map(
+        [...(inode?.durableEntries ?? [])].flatMap(([name, file]) =>
+          file.isFolder ? [] : [[name, file.durableBytes] as const],
+        ),
+      );
     },
   };
 }

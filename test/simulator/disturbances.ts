@@ -39,7 +39,27 @@ export interface Rates {
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
-export const quiet: Rates = { send: 0, kill: 0, stop: 0, pause: 0, rival: 0, unlock: 0, stale: 0, cut: 0, faults: 0, memory: 0, away: 0, restart: 0, loss: 0, clock: 0, leap: 0, backlog: 0, foreign: 0, repair: 0, look: 0.02 };
+export const quiet: Rates = {
+  send: 0,
+  kill: 0,
+  stop: 0,
+  pause: 0,
+  rival: 0,
+  unlock: 0,
+  stale: 0,
+  cut: 0,
+  faults: 0,
+  memory: 0,
+  away: 0,
+  restart: 0,
+  loss: 0,
+  clock: 0,
+  leap: 0,
+  backlog: 0,
+  foreign: 0,
+  repair: 0,
+  look: 0.02,
+};
 
 /** Chooses what a scenario is about. */
 export function chooseRates(random: Random): Rates {
@@ -89,13 +109,21 @@ export async function loseMessages({ world, broker, judge, lakeDir }: Play): Pro
   const { messages, lastSequence } = broker;
   const kind = random.pick(['truncate', 'truncate', 'lose', 'recreate'] as const);
   // Behind the position of the lake half the time: what comes next then has numbers that the lake has seen.
-  const end = random.chance(0.5) ? Math.min(lastSequence, newestCommit(lakeDir)?.lake.epoch?.position ?? lastSequence) : lastSequence;
-  const from = kind === 'truncate' ? Math.max(0, end - random.integer(1, 4)) : kind === 'lose' ? random.pick([...messages, { sequence: lastSequence }]).sequence : 0;
+  const end = random.chance(0.5)
+    ? Math.min(lastSequence, newestCommit(lakeDir)?.lake.epoch?.position ?? lastSequence)
+    : lastSequence;
+  const from =
+    kind === 'truncate'
+      ? Math.max(0, end - random.integer(1, 4))
+      : kind === 'lose'
+        ? random.pick([...messages, { sequence: lastSequence }]).sequence
+        : 0;
   const lost = messages.filter(({ sequence }) => (kind === 'lose' ? sequence === from : sequence > from));
   await judge.beforeLoss(lost.map(({ payload }) => payload));
   const { isDurable } = await judge.look();
   const epoch = newestCommit(lakeDir)?.lake.epoch;
-  const isAlarmDue = isDurable && epoch !== undefined && (kind === 'recreate' || (kind === 'truncate' && from < epoch.position));
+  const isAlarmDue =
+    isDurable && epoch !== undefined && (kind === 'recreate' || (kind === 'truncate' && from < epoch.position));
   world.count(isAlarmDue ? 'lossesBehindThePosition' : 'otherLosses');
   if (kind === 'truncate') broker.truncate(from);
   else if (kind === 'lose') broker.lose(from);
@@ -108,7 +136,9 @@ function changeMemory({ world }: Play): void {
   memory.rewriteRows = random.chance(0.4) ? Infinity : random.integer(1, 12);
   memory.flushRows = random.chance(0.7) ? Infinity : random.integer(2, 20);
   memory.checkpointRows = random.chance(0.7) ? Infinity : random.integer(10, 30);
-  world.note(`the engine's memory takes ${memory.rewriteRows} rows of a rewrite, ${memory.flushRows} of a flush, ${memory.checkpointRows} of a checkpoint`);
+  world.note(
+    `the engine's memory takes ${memory.rewriteRows} rows of a rewrite, ${memory.flushRows} of a flush, ${memory.checkpointRows} of a checkpoint`,
+  );
 }
 
 /** A lock that is lost while its holder stands still, and a compactor that takes over. */

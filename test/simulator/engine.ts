@@ -5,15 +5,21 @@ import { AppError, type ErrorCode } from '../../src/runtime/errors.ts';
 import { activeWorld, type Hazards, type World } from './world.ts';
 
 /**
- * The SQL engine stays real: what the flush drops, sorts and counts is in its statements, and half a millisecond for one
- * is little. All simulated processes share one instance, each `openDuckdb` is a connection of it, whose temporary tables
- * end with it. A statement is one operation; it may fail, and a COPY that is killed or fails leaves half a file.
+ * The SQL engine stays real: what the flush drops, sorts and counts is in its statements, and half a millisecond for
+ * one is little. All simulated processes share one instance, each `openDuckdb` is a connection of it, whose temporary
+ * tables end with it. A statement is one operation; it may fail, and a COPY that is killed or fails leaves half a file.
  */
 
 let shared: Promise<DuckDBInstance> | undefined;
 
 async function openShared(): Promise<DuckDBInstance> {
-  const instance = await DuckDBInstance.create(':memory:', { threads: '1', memory_limit: '512MiB', enable_external_file_cache: 'false', autoinstall_known_extensions: 'false', autoload_known_extensions: 'false' });
+  const instance = await DuckDBInstance.create(':memory:', {
+    threads: '1',
+    memory_limit: '512MiB',
+    enable_external_file_cache: 'false',
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+  });
   const connection = await instance.connect();
   await connection.run("SET GLOBAL TimeZone = 'UTC'");
   connection.closeSync();
@@ -31,7 +37,13 @@ function hazardsOf(sql: string, isInterrupted: () => boolean): Hazards {
     fault() {
       half();
       const full = target !== undefined && world?.random.chance(0.3) === true;
-      return { error: new AppError(full ? 'disk' : 'sql', `duckdb: simulated ${full ? 'No space left on device' : isInterrupted() ? 'INTERRUPT' : 'IO Error'}`), done: false };
+      return {
+        error: new AppError(
+          full ? 'disk' : 'sql',
+          `duckdb: simulated ${full ? 'No space left on device' : isInterrupted() ? 'INTERRUPT' : 'IO Error'}`,
+        ),
+        done: false,
+      };
     },
   };
 }
@@ -62,7 +74,8 @@ function codeOf(message: string): ErrorCode {
 
 /** Tells the world of the files that a statement names. */
 function touchFiles(world: World, sql: string): void {
-  for (const [, text = ''] of sql.matchAll(/'((?:[^']|'')*)'/g)) if (text.startsWith(world.disk.root)) world.touch(text);
+  for (const [, text = ''] of sql.matchAll(/'((?:[^']|'')*)'/g))
+    if (text.startsWith(world.disk.root)) world.touch(text);
 }
 
 /** The first words of a statement, without names that a path or a uuid makes. */
@@ -97,13 +110,23 @@ export async function openSimulatedDuckdb(options: DuckdbOptions): Promise<Duckd
       }
     };
     if (world !== undefined) touchFiles(world, sql);
-    return world === undefined ? run() : world.operate(`sql ${gist(sql)}`, run, hazardsOf(sql, () => isInterrupted));
+    return world === undefined
+      ? run()
+      : world.operate(
+          `sql ${gist(sql)}`,
+          run,
+          hazardsOf(sql, () => isInterrupted),
+        );
   }
 
   return {
     memoryMb: options.memoryMb,
-    run: (sql: string, values?: readonly SqlValue[]) => statement(sql, async () => void (await connection.run(sql, values as DuckDBValue[] | undefined))),
-    rows: (sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]> => statement(sql, async () => (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS()),
+    run: (sql: string, values?: readonly SqlValue[]) =>
+      statement(sql, async () => void (await connection.run(sql, values as DuckDBValue[] | undefined))),
+    rows: (sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]> =>
+      statement(sql, async () =>
+        (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS(),
+      ),
     interrupt() {
       isInterrupted = true;
     },

@@ -6,10 +6,10 @@ import type { Disk, Inode } from './disk.ts';
 import { activeWorld, type Hazards, type World } from './world.ts';
 
 /**
- * The double of `node:fs/promises` (and of the read streams of `node:fs`): the same calls on a real folder, each of them an
- * operation of the simulated world. A call may fail as a disk does, a kill may leave a write half done, and the disk
- * learns what was created, renamed and fsynced. Only what the code under test uses is here; anything else is missing,
- * which a test sees at once.
+ * The double of `node:fs/promises` (and of the read streams of `node:fs`): the same calls on a real folder, each of
+ * them an operation of the simulated world. A call may fail as a disk does, a kill may leave a write half done, and the
+ * disk learns what was created, renamed and fsynced. Only what the code under test uses is here; anything else is
+ * missing, which a test sees at once.
  */
 
 // The double stands in for node:fs too, so the real one cannot be imported.
@@ -27,11 +27,20 @@ function relativeName(disk: Disk, file: string): string {
 }
 
 /** An operation on a path; `codes`: how it may fail; `mayBeDone`: it may have happened although it failed. */
-function call<T>(name: string, file: string, codes: readonly string[], execute: (disk: Disk | undefined) => T, hazards: Hazards & { readonly mayBeDone?: boolean } = {}): Promise<T> {
+function call<T>(
+  name: string,
+  file: string,
+  codes: readonly string[],
+  execute: (disk: Disk | undefined) => T,
+  hazards: Hazards & { readonly mayBeDone?: boolean } = {},
+): Promise<T> {
   const world = activeWorld();
   if (world === undefined) return Promise.resolve().then(() => execute(undefined));
   world.touch(file);
-  const fault = (): { error: Error; done: boolean } => ({ error: systemError(world.random.pick(codes), name, relativeName(world.disk, file)), done: hazards.mayBeDone === true && world.random.chance(0.3) });
+  const fault = (): { error: Error; done: boolean } => ({
+    error: systemError(world.random.pick(codes), name, relativeName(world.disk, file)),
+    done: hazards.mayBeDone === true && world.random.chance(0.3),
+  });
   return world.operate(`${name} ${relativeName(world.disk, file)}`, () => execute(world.disk), { fault, ...hazards });
 }
 
@@ -45,10 +54,17 @@ function write(world: World | undefined, file: string, fd: number, data: string 
   const part = (): void => void fs.writeSync(fd, bytes.subarray(0, world?.random.integer(0, bytes.length) ?? 0));
   return call('write', file, writeErrors, () => void fs.writeSync(fd, bytes), {
     torn: part,
-    ...(world === undefined ? {} : { fault: () => {
-      part();
-      return { error: systemError(world.random.pick(writeErrors), 'write', relativeName(world.disk, file)), done: false };
-    } }),
+    ...(world === undefined
+      ? {}
+      : {
+          fault: () => {
+            part();
+            return {
+              error: systemError(world.random.pick(writeErrors), 'write', relativeName(world.disk, file)),
+              done: false,
+            };
+          },
+        }),
   });
 }
 
@@ -90,16 +106,24 @@ function createHandle(file: string, fd: number, inode: Inode | undefined): objec
 }
 
 async function open(file: string, flags: string | number, mode?: number): Promise<object> {
-  const [fd, inode] = await call('open', file, typeof flags === 'string' && flags !== 'r' ? [...readErrors, ...writeErrors] : readErrors, (disk) => {
-    // Readable too, so that an fsync can note the bytes.
-    const opened = fs.openSync(file, flags === 'w' || flags === 'wx' ? `${flags}+` : flags, mode);
-    return [opened, disk?.inodeOf(file)] as const;
-  });
+  const [fd, inode] = await call(
+    'open',
+    file,
+    typeof flags === 'string' && flags !== 'r' ? [...readErrors, ...writeErrors] : readErrors,
+    (disk) => {
+      // Readable too, so that an fsync can note the bytes.
+      const opened = fs.openSync(file, flags === 'w' || flags === 'wx' ? `${flags}+` : flags, mode);
+      return [opened, disk?.inodeOf(file)] as const;
+    },
+  );
   return createHandle(file, fd, inode);
 }
 
 async function writeFile(file: string, data: string | Uint8Array, options?: { mode?: number }): Promise<void> {
-  const handle = (await open(file, 'w', options?.mode)) as { writeFile(data: string | Uint8Array): Promise<void>; close(): Promise<void> };
+  const handle = (await open(file, 'w', options?.mode)) as {
+    writeFile(data: string | Uint8Array): Promise<void>;
+    close(): Promise<void>;
+  };
   try {
     await handle.writeFile(data);
   } finally {
@@ -117,20 +141,33 @@ async function readdir(folder: string, options?: { recursive?: boolean }): Promi
   return call('readdir', folder, readErrors, () => {
     const names = fs.readdirSync(folder, { recursive: options?.recursive === true, encoding: 'utf8' }).toSorted();
     const random = activeWorld()?.random;
-    return random === undefined ? names : names.map((name) => ({ name, at: random.next() })).toSorted((a, b) => a.at - b.at).map(({ name }) => name);
+    return random === undefined
+      ? names
+      : names
+          .map((name) => ({ name, at: random.next() }))
+          .toSorted((a, b) => a.at - b.at)
+          .map(({ name }) => name);
   });
 }
 
 async function unlink(file: string): Promise<void> {
-  await call('unlink', file, ['EIO'], (disk) => {
-    if (fs.existsSync(file)) disk?.removing(file);
-    fs.unlinkSync(file);
-  }, { mayBeDone: true });
+  await call(
+    'unlink',
+    file,
+    ['EIO'],
+    (disk) => {
+      if (fs.existsSync(file)) disk?.removing(file);
+      fs.unlinkSync(file);
+    },
+    { mayBeDone: true },
+  );
 }
 
 /** Each entry is an operation of its own: a kill may leave half a folder. */
 async function rm(file: string, options: { recursive?: boolean; force?: boolean } = {}): Promise<void> {
-  const isFolder = await call('stat', file, ['EIO'], () => fs.lstatSync(file, { throwIfNoEntry: false })?.isDirectory());
+  const isFolder = await call('stat', file, ['EIO'], () =>
+    fs.lstatSync(file, { throwIfNoEntry: false })?.isDirectory(),
+  );
   if (isFolder === undefined && options.force === true) return;
   if (isFolder !== true || options.recursive !== true) return unlink(file);
   for (const name of await readdir(file)) await rm(path.join(file, name), options);
@@ -147,7 +184,10 @@ async function rmdir(folder: string): Promise<void> {
   });
 }
 
-async function mkdir(folder: string, options: { recursive?: boolean; mode?: number } = {}): Promise<string | undefined> {
+async function mkdir(
+  folder: string,
+  options: { recursive?: boolean; mode?: number } = {},
+): Promise<string | undefined> {
   return call('mkdir', folder, writeErrors, (disk) => {
     const made = fs.mkdirSync(folder, options);
     disk?.made(folder);
@@ -159,19 +199,31 @@ const namePair = (name: string, to: string): string => `${name} to ${path.basena
 
 async function rename(from: string, to: string): Promise<void> {
   activeWorld()?.touch(to);
-  await call(namePair('rename', to), from, writeErrors, (disk) => {
-    fs.lstatSync(from);
-    disk?.renaming(from, to);
-    fs.renameSync(from, to);
-  }, { mayBeDone: true });
+  await call(
+    namePair('rename', to),
+    from,
+    writeErrors,
+    (disk) => {
+      fs.lstatSync(from);
+      disk?.renaming(from, to);
+      fs.renameSync(from, to);
+    },
+    { mayBeDone: true },
+  );
 }
 
 async function link(from: string, to: string): Promise<void> {
   activeWorld()?.touch(to);
-  await call(namePair('link', to), from, writeErrors, (disk) => {
-    fs.linkSync(from, to);
-    disk?.linked(from, to);
-  }, { mayBeDone: true });
+  await call(
+    namePair('link', to),
+    from,
+    writeErrors,
+    (disk) => {
+      fs.linkSync(from, to);
+      disk?.linked(from, to);
+    },
+    { mayBeDone: true },
+  );
 }
 
 /** The double of `node:fs/promises`. */

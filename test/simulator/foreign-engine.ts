@@ -22,7 +22,9 @@ function put({ world: { disk } }: Play, file: string, write: (file: string) => v
 function commit(play: Play, tableDir: string, version: number, operation: string, actions: readonly object[]): void {
   const info = { commitInfo: { timestamp: play.world.clock.nowMs(), operation, engineInfo: 'Other-Engine/1.0' } };
   const log = logFolder(tableDir);
-  put(play, path.join(log, commitName(version)), (file) => writeFileSync(file, [info, ...actions].map((action) => `${JSON.stringify(action)}\n`).join(''), { flag: 'wx' }));
+  put(play, path.join(log, commitName(version)), (file) =>
+    writeFileSync(file, [info, ...actions].map((action) => `${JSON.stringify(action)}\n`).join(''), { flag: 'wx' }),
+  );
   // Spark leaves a checksum beside each commit, for ever.
   put(play, path.join(log, `.${commitName(version)}.crc`), (file) => writeFileSync(file, 'crc'));
   play.world.count('foreignCommits');
@@ -38,8 +40,8 @@ function copyOf(play: Play, tableDir: string, add: AddAction, dataChange: boolea
 }
 
 /**
- * Another engine commits to the table: a clean-up that changes nothing, files rewritten, rows taken away or added. Rows that it adds are copies of
- * ours, so that one which is believed shows as doubled.
+ * Another engine commits to the table: a clean-up that changes nothing, files rewritten, rows taken away or added. Rows
+ * that it adds are copies of ours, so that one which is believed shows as doubled.
  */
 export async function commitForeign(play: Play): Promise<void> {
   const { table } = lakePaths(play.lakeDir);
@@ -68,16 +70,25 @@ export async function isForeign({ lakeDir }: Play): Promise<boolean> {
 
 /** An operator runs `tributary lake repair`. It may fail by what the simulator does to it, and is then run again. */
 export function startRepair({ world, lakeDir, home }: Play): Process {
-  const process = world.start(`${path.basename(home)} repair`, async () => {
-    try {
-      const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-      const { repaired, version } = await repairLake({ lakeDir, duckdb, clock: world.clock, crashPoint: noCrashPoint }).finally(() => duckdb.close());
-      if (repaired) world.count('repairs');
-      world.note(`repair: ${repaired ? 'mended' : 'nothing to mend'}, version ${version}`);
-    } catch (error) {
-      world.note(`repair fails: ${describeError(error)}`);
-    }
-    world.kill(process);
-  }, home);
+  const process = world.start(
+    `${path.basename(home)} repair`,
+    async () => {
+      try {
+        const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+        const { repaired, version } = await repairLake({
+          lakeDir,
+          duckdb,
+          clock: world.clock,
+          crashPoint: noCrashPoint,
+        }).finally(() => duckdb.close());
+        if (repaired) world.count('repairs');
+        world.note(`repair: ${repaired ? 'mended' : 'nothing to mend'}, version ${version}`);
+      } catch (error) {
+        world.note(`repair fails: ${describeError(error)}`);
+      }
+      world.kill(process);
+    },
+    home,
+  );
   return process;
 }

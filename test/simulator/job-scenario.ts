@@ -22,7 +22,10 @@ interface Play {
   readonly world: World;
   readonly reportsDir: string;
   /** Requests that were answered with their id, by it. */
-  readonly created: Map<number, { /** The earliest time of day since it was created. */ earliestMs: number; end?: ReportJob }>;
+  readonly created: Map<
+    number,
+    { /** The earliest time of day since it was created. */ earliestMs: number; end?: ReportJob }
+  >;
   /** The latest time of day that the clock has shown. */
   latestMs: number;
   current: ExportProcess | undefined;
@@ -47,8 +50,30 @@ function start(play: Play): void {
   const process = world.start(`export ${play.starts}`, async () => {
     try {
       const store = await openReportStore(world.clock, logger, { reportsDir, linkTtlSeconds, readFirst: 2 });
-      const access = { current: () => ({ appsOfAccount: () => [], findApp: () => undefined, findAppByToken: () => undefined, findUser: (idUser: string) => ({ idUser, name: idUser, idAccount: 1, secret: 's', canExport: true, maxExports: undefined }) }), mayLackApps: () => false, mayLackUsers: () => false, problems: () => [], onChange: () => () => undefined, close: () => undefined };
-      const runner = startJobRunner({ store, access, clock: world.clock, logger, onEnd: () => undefined, onDamage: () => undefined }, { workers: 2, timeoutMs: 600_000, tableDir: reportsDir, limits });
+      const access = {
+        current: () => ({
+          appsOfAccount: () => [],
+          findApp: () => undefined,
+          findAppByToken: () => undefined,
+          findUser: (idUser: string) => ({
+            idUser,
+            name: idUser,
+            idAccount: 1,
+            secret: 's',
+            canExport: true,
+            maxExports: undefined,
+          }),
+        }),
+        mayLackApps: () => false,
+        mayLackUsers: () => false,
+        problems: () => [],
+        onChange: () => () => undefined,
+        close: () => undefined,
+      };
+      const runner = startJobRunner(
+        { store, access, clock: world.clock, logger, onEnd: () => undefined, onDamage: () => undefined },
+        { workers: 2, timeoutMs: 600_000, tableDir: reportsDir, limits },
+      );
       startSweeper(store, world.clock, logger);
       opened.open = { store, runner };
       await store.load(new AbortController().signal, () => runner.wake());
@@ -76,7 +101,9 @@ function ask(play: Play): void {
   play.asked += 1;
   const text = `request ${play.asked}`;
   world.signal(current.process, async () => {
-    const created = await open.store.create({ idUser: '1', idAccount: 1, event: 'customEvents', request: { text, idApp: [] } }).catch(() => undefined);
+    const created = await open.store
+      .create({ idUser: '1', idAccount: 1, event: 'customEvents', request: { text, idApp: [] } })
+      .catch(() => undefined);
     if (created === undefined) return;
     if (play.created.has(created.id)) play.violation ??= new Violation(`id ${created.id} is given out again`);
     play.created.set(created.id, { earliestMs: created.createdMs });
@@ -90,24 +117,37 @@ async function look({ world, reportsDir, created, current, latestMs }: Play): Pr
   const { store } = current.open;
   const read = new Set(store.list().map(({ id }) => id));
   for (const [id, known] of created) {
-    // Asking makes it durable, as it does for a client. One that could not be read is left for later: it is there, and the log tells.
+    // Asking makes it durable, as it does for a client. One that could not be read is left for later: it is there, and
+    // the log tells.
     const job = read.has(id) ? await store.find(id) : undefined;
-    if (job === undefined && (!current.isRead || current.process.faults > 0) && existsSync(path.join(reportsDir, String(id), 'job.json'))) continue;
+    if (
+      job === undefined &&
+      (!current.isRead || current.process.faults > 0) &&
+      existsSync(path.join(reportsDir, String(id), 'job.json'))
+    )
+      continue;
     if (job === undefined) {
       // It may have ended and been deleted between two looks.
       assert(latestMs >= known.earliestMs + linkTtlSeconds * 1000 - 1000, `request ${id} was answered and is gone`);
       created.delete(id);
       continue;
     }
-    if (known.end !== undefined) assert(JSON.stringify(job) === JSON.stringify(known.end), `request ${id} has ended twice`);
+    if (known.end !== undefined)
+      assert(JSON.stringify(job) === JSON.stringify(known.end), `request ${id} has ended twice`);
     if (isInProgress(job)) continue;
     known.end = job;
     if (job.state !== 'success' || isExpired(job, world.clock.nowMs())) continue;
     const names = readdirSync(path.join(reportsDir, String(id), 'parts'));
-    assert(names.join() === (job.files ?? []).map(({ name }) => name).join(), `request ${id} has the files ${names.join()}`);
+    assert(
+      names.join() === (job.files ?? []).map(({ name }) => name).join(),
+      `request ${id} has the files ${names.join()}`,
+    );
     for (const { name, sha256 } of job.files ?? []) {
       const bytes = readFileSync(store.filePath(id, name));
-      assert(bytes.toString() === contentFor(job.request) && createHash('sha256').update(bytes).digest('hex') === sha256, `request ${id}: the result is not whole`);
+      assert(
+        bytes.toString() === contentFor(job.request) && createHash('sha256').update(bytes).digest('hex') === sha256,
+        `request ${id}: the result is not whole`,
+      );
     }
   }
 }
@@ -158,17 +198,30 @@ function assertTidy({ reportsDir, created }: Play): void {
 }
 
 /**
- * Plays a scenario of export requests: created, run by workers, killed, cancelled, ended, and deleted when their links have
- * ended. Returns how often what came about. Throws what did not hold.
+ * Plays a scenario of export requests: created, run by workers, killed, cancelled, ended, and deleted when their links
+ * have ended. Returns how often what came about. Throws what did not hold.
  */
 export async function playJobs(world: World, steps: number): Promise<Readonly<Record<string, number>>> {
   workers.clear();
-  const play: Play = { world, reportsDir: path.join(world.disk.root, 'reports'), created: new Map(), latestMs: 0, current: undefined, asked: 0, starts: 0, cuts: 0, violation: undefined };
+  const play: Play = {
+    world,
+    reportsDir: path.join(world.disk.root, 'reports'),
+    created: new Map(),
+    latestMs: 0,
+    current: undefined,
+    asked: 0,
+    starts: 0,
+    cuts: 0,
+    violation: undefined,
+  };
   await run(play, 0.5 + world.random.next(), () => false, steps);
   world.note('no more faults');
   world.faultRate = 0;
   end(play);
-  const isOver = (): boolean => play.current?.isRead === true && play.current.open?.store.list().every((job) => !isInProgress(job)) === true && workers.size === 0;
+  const isOver = (): boolean =>
+    play.current?.isRead === true &&
+    play.current.open?.store.list().every((job) => !isInProgress(job)) === true &&
+    workers.size === 0;
   assert(await run(play, 0, isOver, settleSteps), 'requests stay in progress');
   await look(play);
   // One more start: what ends of processes have left has to be gone then.

@@ -1,18 +1,28 @@
 import { isSameRequest, keyWindowMs, type Ledger, type SentMessage, type SentRequest } from './ledger.ts';
 
 /**
- * What a key promises, by the ledger alone: of the requests under one key, as far as they were received within 24 hours of
- * each other, the first in the stream is stored, once and whole; a repeat of it is dropped; every other is kept as failed, each of its
- * events, and never stored. Receipt decides, not when the lake took it in.
+ * What a key promises, by the ledger alone: of the requests under one key, as far as they were received within 24 hours
+ * of each other, the first in the stream is stored, once and whole; a repeat of it is dropped; every other is kept as
+ * failed, each of its events, and never stored. Receipt decides, not when the lake took it in.
  */
 export interface KeyJudge {
   /** What is wrong with the names that are stored, at any moment: doubled, torn, or of two requests at once. */
   findWrong(stored: readonly string[]): string | undefined;
-  /** What is wrong at the end. `kept`: how often an event is among the failed ones. `history`: what the broker has stored; undefined when it has lost some of it. */
-  findWrongAtEnd(stored: readonly string[], kept: (name: string) => number, history: readonly string[] | undefined): string | undefined;
+  /**
+   * What is wrong at the end. `kept`: how often an event is among the failed ones. `history`: what the broker has
+   * stored; undefined when it has lost some of it.
+   */
+  findWrongAtEnd(
+    stored: readonly string[],
+    kept: (name: string) => number,
+    history: readonly string[] | undefined,
+  ): string | undefined;
 }
 
-/** How often a request may be stored anew: once, and once more for each receipt a day after the one that was stored before. */
+/**
+ * How often a request may be stored anew: once, and once more for each receipt a day after the one that was stored
+ * before.
+ */
 function countWindows(requests: readonly SentRequest[]): number {
   let [windows, beginsMs] = [0, -Infinity];
   for (const { receivedAtMs } of requests.toSorted((a, b) => a.receivedAtMs - b.receivedAtMs)) {
@@ -32,7 +42,8 @@ function countNames(names: readonly string[]): Map<string, number> {
 /** The requests of each key, each one once: those that are sent again are left out. */
 function differentRequests(requests: readonly SentRequest[]): SentRequest[] {
   const different: SentRequest[] = [];
-  for (const request of requests) if (!different.some((other) => isSameRequest(request, other))) different.push(request);
+  for (const request of requests)
+    if (!different.some((other) => isSameRequest(request, other))) different.push(request);
   return different;
 }
 
@@ -45,14 +56,23 @@ function requestsByKey(messages: readonly SentMessage[]): Map<string, SentReques
 }
 
 /** The strict reading, for keys whose requests were all received within the window: who is first is known. */
-function findWrongOfWindow(key: string, requests: readonly SentRequest[], counts: ReadonlyMap<string, number>, kept: (name: string) => number): string | undefined {
+function findWrongOfWindow(
+  key: string,
+  requests: readonly SentRequest[],
+  counts: ReadonlyMap<string, number>,
+  kept: (name: string) => number,
+): string | undefined {
   const [first] = requests;
   for (const name of new Set(requests.flatMap(({ names }) => names))) {
     const times = counts.get(name) ?? 0;
     const wantedTimes = first?.names.includes(name) === true ? 1 : 0;
-    if (times !== wantedTimes) return `event ${name} of key ${key} is stored ${times} times, and has to be ${wantedTimes} times`;
-    const wantedKept = requests.filter((request) => first !== undefined && !isSameRequest(request, first) && request.names.includes(name)).length;
-    if (kept(name) !== wantedKept) return `event ${name} of key ${key}, used again for another request, is kept ${kept(name)} times, and has to be ${wantedKept} times`;
+    if (times !== wantedTimes)
+      return `event ${name} of key ${key} is stored ${times} times, and has to be ${wantedTimes} times`;
+    const wantedKept = requests.filter(
+      (request) => first !== undefined && !isSameRequest(request, first) && request.names.includes(name),
+    ).length;
+    if (kept(name) !== wantedKept)
+      return `event ${name} of key ${key}, used again for another request, is kept ${kept(name)} times, and has to be ${wantedKept} times`;
   }
   return undefined;
 }
@@ -67,8 +87,14 @@ export function createKeyJudge(ledger: Ledger): KeyJudge {
       const often = requests.flatMap(({ names }) => names).find((name) => (counts.get(name) ?? 0) > windows);
       if (often !== undefined) return `event ${often} of key ${key} is stored ${counts.get(often)} times`;
       // A request shows by an event that no other one of its key has.
-      const seen = different.filter(({ names }) => names.some((name) => counts.has(name) && different.every((other) => other.names === names || !other.names.includes(name))));
-      if (seen.length > windows) return `requests of key ${key} are stored that are not the same: ${seen.map(({ names }) => names.join()).join(' and ')}`;
+      const seen = different.filter(({ names }) =>
+        names.some(
+          (name) =>
+            counts.has(name) && different.every((other) => other.names === names || !other.names.includes(name)),
+        ),
+      );
+      if (seen.length > windows)
+        return `requests of key ${key} are stored that are not the same: ${seen.map(({ names }) => names.join()).join(' and ')}`;
       const torn = seen.find(({ names }) => names.some((name) => !counts.has(name)));
       if (torn !== undefined) return `a request of key ${key} is torn: ${torn.names.join()}`;
     }
@@ -79,15 +105,22 @@ export function createKeyJudge(ledger: Ledger): KeyJudge {
     findWrong,
     findWrongAtEnd(stored, kept, history) {
       const counts = countNames(stored);
-      const inStream = history === undefined ? undefined : requestsByKey(history.flatMap((payload) => ledger.find(Buffer.from(payload)).slice(0, 1)));
+      const inStream =
+        history === undefined
+          ? undefined
+          : requestsByKey(history.flatMap((payload) => ledger.find(Buffer.from(payload)).slice(0, 1)));
       for (const [key, requests] of inStream ?? []) {
         const wrong = countWindows(requests) === 1 ? findWrongOfWindow(key, requests, counts, kept) : undefined;
         if (wrong !== undefined) return wrong;
       }
       for (const { outcome, isLost, requests } of ledger.sent) {
         if (outcome !== 'acknowledged' || isLost) continue;
-        const gone = requests.find(({ key, names }) => key !== undefined && !names.every((name) => counts.has(name)) && !names.every((name) => kept(name) > 0));
-        if (gone !== undefined) return `a request of key ${gone.key} was acknowledged, and is neither stored nor kept: ${gone.names.join()}`;
+        const gone = requests.find(
+          ({ key, names }) =>
+            key !== undefined && !names.every((name) => counts.has(name)) && !names.every((name) => kept(name) > 0),
+        );
+        if (gone !== undefined)
+          return `a request of key ${gone.key} was acknowledged, and is neither stored nor kept: ${gone.names.join()}`;
       }
       return findWrong(stored);
     },

@@ -28,7 +28,10 @@ export interface LakeJudge {
   judgeEnd(alarms: number): Promise<void>;
   /** How often the broker has lost messages. */
   losses(): number;
-  /** A compactor has lost its lock while it stood still: it may rename a file that another has sealed too, which only the log then tells. */
+  /**
+   * A compactor has lost its lock while it stood still: it may rename a file that another has sealed too, which only
+   * the log then tells.
+   */
   leaseLost(): void;
   /** The broker is about to lose messages: those that the lake has not for good may be missing. */
   beforeLoss(lost: readonly Uint8Array[]): Promise<void>;
@@ -100,8 +103,12 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     const wrong = keys.findWrong(seen.snapshot);
     assert(wrong === undefined, wrong ?? '');
     const newest = newestCommit(lakeDir);
-    const { version, availableAtMs } = newest === undefined ? last : { version: newest.version, availableAtMs: newest.lake.availableAtMs };
-    assert(availableAtMs >= last.availableAtMs || isRestamped(lakeDir, last.version), `rows become available at ${availableAtMs}, before those that are there already: ${last.availableAtMs}`);
+    const { version, availableAtMs } =
+      newest === undefined ? last : { version: newest.version, availableAtMs: newest.lake.availableAtMs };
+    assert(
+      availableAtMs >= last.availableAtMs || isRestamped(lakeDir, last.version),
+      `rows become available at ${availableAtMs}, before those that are there already: ${last.availableAtMs}`,
+    );
     last = { snapshot, glob, availableAtMs, version };
     if (seen.isDurable) durable = last;
     return seen;
@@ -119,8 +126,13 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     for (const { outcome, isLost, requests } of ledger.sent) {
       if (outcome !== 'acknowledged' || isLost) continue;
       for (const { key, names, badNames } of requests) {
-        if (key === undefined) for (const name of names) assert(stored.has(name), `event ${name} was acknowledged and is lost`);
-        for (const name of badNames) assert(kept(name) === 1 || (kept(name) > 1 && brokerLosses > 0), `bad event ${name} is kept ${kept(name)} times among the failed ones`);
+        if (key === undefined)
+          for (const name of names) assert(stored.has(name), `event ${name} was acknowledged and is lost`);
+        for (const name of badNames)
+          assert(
+            kept(name) === 1 || (kept(name) > 1 && brokerLosses > 0),
+            `bad event ${name} is kept ${kept(name)} times among the failed ones`,
+          );
       }
     }
     const wrong = keys.findWrongAtEnd(snapshot, kept, brokerLosses === 0 ? broker.history : undefined);
@@ -128,18 +140,32 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     const totals = newestCommit(lakeDir)?.lake.totals;
     assert(totals !== undefined, 'there is no lake');
     assert(totals.stored === snapshot.length, `the log counts ${totals.stored} rows, and there are ${snapshot.length}`);
-    assert(totals.failed === failedLines.length, `the log counts ${totals.failed} failed events, and ${failedLines.length} are kept`);
-    assert(totals.streamed === totals.stored + totals.failed + totals.repeats + totals.erased, `the totals do not add up: ${JSON.stringify(totals)}`);
-    assert((await readLakeStats(lakeDir)).groups.reduce((sum, group) => sum + group.rows, 0) === totals.stored, 'the rows by kind and date do not add up');
+    assert(
+      totals.failed === failedLines.length,
+      `the log counts ${totals.failed} failed events, and ${failedLines.length} are kept`,
+    );
+    assert(
+      totals.streamed === totals.stored + totals.failed + totals.repeats + totals.erased,
+      `the totals do not add up: ${JSON.stringify(totals)}`,
+    );
+    assert(
+      (await readLakeStats(lakeDir)).groups.reduce((sum, group) => sum + group.rows, 0) === totals.stored,
+      'the rows by kind and date do not add up',
+    );
   }
 
   /** What a check of the lake finds, and what is left over. */
   async function findUntidy(): Promise<string[]> {
     const { problems } = await checkLake(lakeDir);
-    // Where the stream has lost messages, a file that no commit names may be all there is of them: it is put aside and told of.
-    const unexplained = problems.filter(({ path: at }) => !at.startsWith(brokerLosses === 0 ? 'orphans/foreign-' : 'orphans/'));
+    // Where the stream has lost messages, a file that no commit names may be all there is of them: it is put aside and
+    // told of.
+    const unexplained = problems.filter(
+      ({ path: at }) => !at.startsWith(brokerLosses === 0 ? 'orphans/foreign-' : 'orphans/'),
+    );
     const names = readdirSync(lakeDir, { recursive: true, encoding: 'utf8' });
-    const left = names.filter((name) => name.endsWith('.tmp') || name.includes('pending-') || name.startsWith('staging/'));
+    const left = names.filter(
+      (name) => name.endsWith('.tmp') || name.includes('pending-') || name.startsWith('staging/'),
+    );
     return [...unexplained.map((problem) => JSON.stringify(problem)), ...left.map((name) => `left over: ${name}`)];
   }
 
@@ -162,7 +188,12 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
       const there = new Set(isDurable ? snapshot : []);
       brokerLosses += 1;
       for (const message of payloads.flatMap((payload) => ledger.find(payload))) {
-        if (!message.requests.every(({ names, badNames }) => badNames.length === 0 && names.every((name) => there.has(name)))) message.isLost = true;
+        if (
+          !message.requests.every(
+            ({ names, badNames }) => badNames.length === 0 && names.every((name) => there.has(name)),
+          )
+        )
+          message.isLost = true;
       }
     },
   };
@@ -170,6 +201,7 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
 
 async function readFailedLines(folder: string, tableDir: string): Promise<string[]> {
   const lines: string[] = [];
-  for (const file of await listFailedFiles(folder, tableDir)) lines.push(...(await readFailedFile(file)).map(({ line }) => line));
+  for (const file of await listFailedFiles(folder, tableDir))
+    lines.push(...(await readFailedFile(file)).map(({ line }) => line));
   return lines;
 }

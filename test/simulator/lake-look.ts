@@ -27,7 +27,9 @@ async function readNames(file: string): Promise<readonly string[]> {
   if (names !== undefined) return names;
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
-    const rows = await duckdb.rows(`SELECT custom_user_id FROM read_parquet(${sqlText(file)}, hive_partitioning = false)`);
+    const rows = await duckdb.rows(
+      `SELECT custom_user_id FROM read_parquet(${sqlText(file)}, hive_partitioning = false)`,
+    );
     const found = rows.map((row) => String(row['custom_user_id']));
     known.set(hash, found);
     return found;
@@ -46,7 +48,12 @@ async function readAll(files: readonly string[]): Promise<string[]> {
 export async function lookAtLake(disk: Disk, lakeDir: string): Promise<LakeLook> {
   const { table } = lakePaths(lakeDir);
   const { version, files } = await readSnapshot(table);
-  const glob = version < 0 ? [] : readdirSync(table, { recursive: true, encoding: 'utf8' }).filter((name) => /^kind=[^/]*\/date=[^/]*\/[^/]*\.parquet$/.test(name));
+  const glob =
+    version < 0
+      ? []
+      : readdirSync(table, { recursive: true, encoding: 'utf8' }).filter((name) =>
+          /^kind=[^/]*\/date=[^/]*\/[^/]*\.parquet$/.test(name),
+        );
   return {
     version,
     snapshot: await readAll(files.map((file) => file.absolutePath)),
@@ -65,8 +72,16 @@ export interface OwnCommit {
 export function* ownCommits(lakeDir: string): Generator<OwnCommit> {
   const folder = logFolder(lakePaths(lakeDir).table);
   if (!existsSync(folder)) return;
-  for (const name of readdirSync(folder).filter((entry) => /^\d{20}\.json$/.test(entry)).toSorted().toReversed()) {
-    const actions = parseActions(readFileSync(path.join(folder, name), 'utf8').split('\n').filter((line) => line !== ''), name);
+  for (const name of readdirSync(folder)
+    .filter((entry) => /^\d{20}\.json$/.test(entry))
+    .toSorted()
+    .toReversed()) {
+    const actions = parseActions(
+      readFileSync(path.join(folder, name), 'utf8')
+        .split('\n')
+        .filter((line) => line !== ''),
+      name,
+    );
     const lake = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
     if (lake !== undefined) yield { version: Number(name.slice(0, 20)), lake };
   }

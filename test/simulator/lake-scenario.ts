@@ -4,7 +4,16 @@ import type { Random } from '../../src/demo/random.ts';
 import { createBroker } from './broker.ts';
 import { endCompactor, stopCompactor, type Play } from './compactors.ts';
 import { copyFolder } from './copied-folder.ts';
-import { chooseRates, cutPower, disturb, keepRunning, loseMessages, quiet, repair, type Rates } from './disturbances.ts';
+import {
+  chooseRates,
+  cutPower,
+  disturb,
+  keepRunning,
+  loseMessages,
+  quiet,
+  repair,
+  type Rates,
+} from './disturbances.ts';
 import { isForeign } from './foreign-engine.ts';
 import { createLakeJudge, Violation } from './lake-judge.ts';
 import { newestCommit } from './lake-look.ts';
@@ -34,7 +43,12 @@ const all = ({ original, copies }: Plays): Play[] => [original, ...copies];
 
 function isCopyTime({ original, copies, copied }: Plays, step: number): boolean {
   if (copied === undefined || copies.length > 0 || step < copied.from) return false;
-  return !copied.inRewrite || readdirSync(path.join(original.lakeDir), { recursive: true, encoding: 'utf8' }).some((name) => name.startsWith('staging/') && name.endsWith('intent.json'));
+  return (
+    !copied.inRewrite ||
+    readdirSync(path.join(original.lakeDir), { recursive: true, encoding: 'utf8' }).some(
+      (name) => name.startsWith('staging/') && name.endsWith('intent.json'),
+    )
+  );
 }
 
 async function run(plays: Plays, rates: Rates, isDone: () => boolean, steps: number): Promise<boolean> {
@@ -69,22 +83,33 @@ function hasFollowed({ broker, lakeDir, ledger }: Play): boolean {
   return epoch?.anchorHash !== undefined && epoch.position === last.sequence;
 }
 
-/** Nothing goes wrong any more; a process that stood still may wake up yet, and memory may stay short of what a seal needs. */
+/**
+ * Nothing goes wrong any more; a process that stood still may wake up yet, and memory may stay short of what a seal
+ * needs.
+ */
 function calm(plays: Plays): void {
   const { world } = plays.original;
   world.note('no more faults');
   world.faultRate = 0;
-  Object.assign(world.memory, { flushRows: Infinity, checkpointRows: Infinity, ...(world.random.chance(0.7) ? { rewriteRows: Infinity } : {}) });
+  Object.assign(world.memory, {
+    flushRows: Infinity,
+    checkpointRows: Infinity,
+    ...(world.random.chance(0.7) ? { rewriteRows: Infinity } : {}),
+  });
   for (const play of all(plays)) {
     play.broker.calm();
     play.downUntil = 0;
-    for (const compactor of play.compactors) if (compactor.process.stoppedUntilMs <= world.nowMs() || world.random.chance(0.5)) endCompactor(play, compactor);
+    for (const compactor of play.compactors)
+      if (compactor.process.stoppedUntilMs <= world.nowMs() || world.random.chance(0.5)) endCompactor(play, compactor);
   }
 }
 
 /** Says whether a compactor at work tells of another engine's commits. */
 function tellsOfForeign({ compactors }: Play): boolean {
-  return [...compactors].some(({ compact, isStopping }) => !isStopping && JSON.stringify(compact?.facts()['problems'] ?? []).includes('another engine'));
+  return [...compactors].some(
+    ({ compact, isStopping }) =>
+      !isStopping && JSON.stringify(compact?.facts()['problems'] ?? []).includes('another engine'),
+  );
 }
 
 /** Where another engine has changed a table, a compactor tells of it while it stands, and an operator repairs it. */
@@ -93,7 +118,8 @@ async function repairAll(plays: Plays): Promise<void> {
     for (const process of play.repairs) play.world.kill(process);
     play.repairs.clear();
     if (!(await isForeign(play))) continue;
-    if (!(await run(plays, quiet, () => tellsOfForeign(play), settleSteps))) throw new Violation("no compactor tells of another engine's commit");
+    if (!(await run(plays, quiet, () => tellsOfForeign(play), settleSteps)))
+      throw new Violation("no compactor tells of another engine's commit");
     repair(play);
     await run(plays, quiet, () => [...play.repairs].every(({ dead }) => dead), settleSteps);
     if (await isForeign(play)) throw new Violation("the table is still another engine's after a repair");
@@ -106,13 +132,17 @@ async function settle(plays: Plays): Promise<void> {
   await repairAll(plays);
   await go(() => all(plays).every(({ ledger }) => ledger.isQuiet()));
   for (const { ledger } of all(plays)) ledger.send();
-  if (!(await go(() => all(plays).every(hasFollowed)))) throw new Violation('the lake does not follow the stream to its end');
-  for (const play of all(plays)) for (let round = 0; round < tidyRounds && (await play.judge.findUntidy()).length > 0; round += 1) await go(() => false, 100);
+  if (!(await go(() => all(plays).every(hasFollowed))))
+    throw new Violation('the lake does not follow the stream to its end');
+  for (const play of all(plays))
+    for (let round = 0; round < tidyRounds && (await play.judge.findUntidy()).length > 0; round += 1)
+      await go(() => false, 100);
   for (const play of all(plays)) {
     play.downUntil = Infinity;
     for (const compactor of play.compactors) stopCompactor(play, compactor);
   }
-  if (!(await go(() => all(plays).every(({ compactors }) => compactors.size === 0)))) throw new Violation('a compactor does not stop');
+  if (!(await go(() => all(plays).every(({ compactors }) => compactors.size === 0))))
+    throw new Violation('a compactor does not stop');
   for (const { judge, alarms } of all(plays)) await judge.judgeEnd(alarms);
 }
 
@@ -130,13 +160,15 @@ function chooseOptions(random: Random): Omit<Play['options'], 'lakeDir'> {
 }
 
 function chooseCopy(random: Random, steps: number, about: About | undefined): Plays['copied'] {
-  const copied = random.chance(0.5) ? { from: random.integer(steps >> 3, steps >> 1), inRewrite: random.chance(0.8) } : undefined;
+  const copied = random.chance(0.5)
+    ? { from: random.integer(steps >> 3, steps >> 1), inRewrite: random.chance(0.8) }
+    : undefined;
   return about === 'copies' ? { from: copied?.from ?? steps >> 3, inRewrite: true } : copied;
 }
 
 /**
- * Plays a scenario of stream and lake: `steps` steps with whatever may go wrong, then quiet, until the lake has everything.
- * Returns how often what came about. Throws what did not hold.
+ * Plays a scenario of stream and lake: `steps` steps with whatever may go wrong, then quiet, until the lake has
+ * everything. Returns how often what came about. Throws what did not hold.
  */
 export async function playLake(world: World, steps: number, about?: About): Promise<Readonly<Record<string, number>>> {
   const { random } = world;
@@ -149,17 +181,35 @@ export async function playLake(world: World, steps: number, about?: About): Prom
   for (const folder of [world.disk.root, home]) world.disk.syncedFolder(folder);
   const judge = createLakeJudge({ world, ledger, broker, lakeDir });
   const original: Play = {
-    world, broker, ledger, judge, home, lakeDir, options: { lakeDir, ...chooseOptions(random) },
-    compactors: new Set(), repairs: new Set(), downUntil: 0, stepBeforeStartMs: 0, disturbances: 0, violation: undefined, started: 0, alarms: 0,
+    world,
+    broker,
+    ledger,
+    judge,
+    home,
+    lakeDir,
+    options: { lakeDir, ...chooseOptions(random) },
+    compactors: new Set(),
+    repairs: new Set(),
+    downUntil: 0,
+    stepBeforeStartMs: 0,
+    disturbances: 0,
+    violation: undefined,
+    started: 0,
+    alarms: 0,
   };
   const plays: Plays = { original, copies: [], copied: chooseCopy(random, steps, about), cuts: 0, isAlarmDue: false };
   await run(plays, chooseRates(random), () => false, steps);
   calm(plays);
   await settle(plays);
-  if (plays.isAlarmDue && original.alarms === 0) throw new Violation('the broker has lost messages at the position of the lake, and no alarm was raised');
+  if (plays.isAlarmDue && original.alarms === 0)
+    throw new Violation('the broker has lost messages at the position of the lake, and no alarm was raised');
   return {
     operations: world.operations(),
-    events: ledger.sent.reduce((sum, { requests }) => requests.reduce((count, { names, badNames }) => count + names.length + badNames.length, sum), 0),
+    events: ledger.sent.reduce(
+      (sum, { requests }) =>
+        requests.reduce((count, { names, badNames }) => count + names.length + badNames.length, sum),
+      0,
+    ),
     commits: newestCommit(lakeDir)?.version ?? 0,
     compactors: original.started,
     copiedFolders: plays.copies.length,

@@ -8,8 +8,9 @@ export interface SentRequest {
   /** The Idempotency-Key; undefined for a request without one. */
   readonly key: string | undefined;
   /**
-   * Names of the events that a row can be made of, in their order. Names are the ledger's own and travel in the events: two are
-   * equal exactly where events of one key are equal, so two requests under a key are the same one exactly when these lists are.
+   * Names of the events that a row can be made of, in their order. Names are the ledger's own and travel in the events:
+   * two are equal exactly where events of one key are equal, so two requests under a key are the same one exactly when
+   * these lists are.
    */
   readonly names: readonly string[];
   /** Names of events that must end among the failed ones. */
@@ -29,7 +30,10 @@ export interface SentMessage {
 /** What was sent to the stream: the truth that the lake is held against. */
 export interface Ledger {
   readonly sent: readonly SentMessage[];
-  /** Publishes a request of some events; one under a key is repeated, as clients repeat what they got no answer to, or the key is used again for another. */
+  /**
+   * Publishes a request of some events; one under a key is repeated, as clients repeat what they got no answer to, or
+   * the key is used again for another.
+   */
   send(): void;
   /** Every client has had its last answer. */
   isQuiet(): boolean;
@@ -46,7 +50,10 @@ export function isSameRequest(a: SentRequest, b: SentRequest): boolean {
 
 const daySeconds = 86_400;
 
-const methods = { login: { one: 'login', many: 'loginBatch' }, custom_event: { one: 'customEvent', many: 'customEventBatch' } } as const;
+const methods = {
+  login: { one: 'login', many: 'loginBatch' },
+  custom_event: { one: 'customEvent', many: 'customEventBatch' },
+} as const;
 
 interface Client {
   readonly idApp: number;
@@ -60,30 +67,54 @@ interface Client {
 /** Creates the ledger of a world's clients. `before`: what another ledger had when its lake and broker were copied. */
 export function createLedger(world: World, broker: Broker, before: readonly SentMessage[] = []): Ledger {
   const { random, clock } = world;
-  const sent: SentMessage[] = before.map((message) => ({ ...message, outcome: message.outcome === 'on its way' ? 'unknown' : message.outcome }));
+  const sent: SentMessage[] = before.map((message) => ({
+    ...message,
+    outcome: message.outcome === 'on its way' ? 'unknown' : message.outcome,
+  }));
   const byPayload = new Map<string, SentMessage[]>();
   let clients = 0;
   let names = 0;
   let busy = 0;
 
-  const note = (message: SentMessage): void => void byPayload.set(message.payload, [...(byPayload.get(message.payload) ?? []), message]);
+  const note = (message: SentMessage): void =>
+    void byPayload.set(message.payload, [...(byPayload.get(message.payload) ?? []), message]);
   for (const message of sent) note(message);
 
-  const newId = (): string => `0190${random.hex(4)}-${random.hex(4)}-7${random.hex(3)}-8${random.hex(3)}-${random.hex(12)}`;
-  const newNames = (count: number): string[] => Array.from({ length: count }, () => `${before.length}-e${(names += 1)}`);
+  const newId = (): string =>
+    `0190${random.hex(4)}-${random.hex(4)}-7${random.hex(3)}-8${random.hex(3)}-${random.hex(12)}`;
+  const newNames = (count: number): string[] =>
+    Array.from({ length: count }, () => `${before.length}-e${(names += 1)}`);
 
   /** The lines of a request's good events, made as ingest makes them. */
-  function render({ idApp, kind, isSparing, key, eventTime }: Client, { names: own, receivedAtMs }: SentRequest): string {
+  function render(
+    { idApp, kind, isSparing, key, eventTime }: Client,
+    { names: own, receivedAtMs }: SentRequest,
+  ): string {
     const method = methods[kind][isSparing && own.length === 1 ? 'one' : 'many'];
-    const events = own.map((name) => ({ customUserId: name, eventTimestamp: eventTime, ...(kind === 'custom_event' ? { customEventName: 'x' } : {}) }));
-    const ids = key === undefined ? newId : keyedEventIds({ idApp, key, method, given: events.map((fields) => renderGiven(kind, 'web', fields)) });
+    const events = own.map((name) => ({
+      customUserId: name,
+      eventTimestamp: eventTime,
+      ...(kind === 'custom_event' ? { customEventName: 'x' } : {}),
+    }));
+    const ids =
+      key === undefined
+        ? newId
+        : keyedEventIds({ idApp, key, method, given: events.map((fields) => renderGiven(kind, 'web', fields)) });
     const context = { kind, idApp, platform: 'web', receivedAtMs, ids } as const;
     return events.map((fields, index) => renderLine(context, fields, index)).join('');
   }
 
   /** A bad event: a value that no column takes, or a line that is no JSON. */
   function badLine(name: string): string {
-    const event = { event_id: newId(), kind: 'login', id_app: 1, event_time: 1, received_at: clock.nowMs(), custom_user_id: name, age: 'x' };
+    const event = {
+      event_id: newId(),
+      kind: 'login',
+      id_app: 1,
+      event_time: 1,
+      received_at: clock.nowMs(),
+      custom_user_id: name,
+      age: 'x',
+    };
     return random.chance(0.5) ? `${JSON.stringify(event)}\n` : `{"custom_user_id":"${name}",\n`;
   }
 
@@ -95,9 +126,23 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
     eventTime: Math.floor(clock.nowMs() / 1000) - random.pick([0, 0, daySeconds, 40 * daySeconds]),
   });
 
-  async function publish(client: Client, lists: readonly (readonly string[])[], badNames: readonly string[] = []): Promise<void> {
-    const requests = lists.map((own): SentRequest => ({ key: client.key === undefined ? undefined : `${client.idApp} ${client.key}`, names: own, badNames, receivedAtMs: clock.nowMs() }));
-    const message: SentMessage = { payload: [...requests.map((request) => render(client, request)), ...badNames.map(badLine)].join(''), requests, outcome: 'on its way', isLost: false };
+  async function publish(
+    client: Client,
+    lists: readonly (readonly string[])[],
+    badNames: readonly string[] = [],
+  ): Promise<void> {
+    const requests = lists.map((own): SentRequest => ({
+      key: client.key === undefined ? undefined : `${client.idApp} ${client.key}`,
+      names: own,
+      badNames,
+      receivedAtMs: clock.nowMs(),
+    }));
+    const message: SentMessage = {
+      payload: [...requests.map((request) => render(client, request)), ...badNames.map(badLine)].join(''),
+      requests,
+      outcome: 'on its way',
+      isLost: false,
+    };
     sent.push(message);
     note(message);
     message.outcome = await broker.publish(message.payload);

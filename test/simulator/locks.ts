@@ -10,7 +10,8 @@ const held = new Map<string, Process | undefined>();
 export function acquireLock(folder: string, holder: string): Lock {
   const owner = activeWorld()?.current();
   // A process that was killed before it came here goes on in JavaScript.
-  if (held.has(folder) || owner?.dead === true) throw new AppError('locked', `${folder} is in use`, { hint: `${holder} has to wait` });
+  if (held.has(folder) || owner?.dead === true)
+    throw new AppError('locked', `${folder} is in use`, { hint: `${holder} has to wait` });
   activeWorld()?.touch(folder);
   held.set(folder, owner);
   const release = (): void => {
@@ -28,7 +29,11 @@ export function isLocked(folder: string): boolean {
 
 /** The double of `waitForLock`. */
 export function waitForLock(folder: string, holder: string, waitMs: number): Promise<Lock> {
-  return retry(async () => acquireLock(folder, holder), { forMs: waitMs, everyMs: 100, retryable: (error) => isAppError(error, 'locked') });
+  return retry(async () => acquireLock(folder, holder), {
+    forMs: waitMs,
+    everyMs: 100,
+    retryable: (error) => isAppError(error, 'locked'),
+  });
 }
 
 /** Takes the locks of a process from it without a word, as a file server does whose lease has ended. */
@@ -38,5 +43,6 @@ export function loseLocks(process: Process): void {
 
 /** Removes the lock files that are there, as whoever takes them for stale; a lock on a folder is on no file. */
 export function removeLockFiles(): void {
-  for (const file of held.keys()) if (statSync(file, { throwIfNoEntry: false })?.isDirectory() !== true) held.delete(file);
+  for (const file of held.keys())
+    if (statSync(file, { throwIfNoEntry: false })?.isDirectory() !== true) held.delete(file);
 }

@@ -16,7 +16,10 @@ export interface Scenario {
   readonly about?: About;
 }
 
-const plays = { lake: playLake, jobs: playJobs } as const satisfies Record<string, (world: World, steps: number, about?: About) => Promise<Readonly<Record<string, number>>>>;
+const plays = { lake: playLake, jobs: playJobs } as const satisfies Record<
+  string,
+  (world: World, steps: number, about?: About) => Promise<Readonly<Record<string, number>>>
+>;
 
 /** In memory where there is such a folder: what is durable is the simulated disk's to say. */
 const base = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
@@ -25,7 +28,9 @@ const base = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
 export class ScenarioFailed extends Error {
   constructor(scenario: Scenario, world: World, cause: unknown) {
     const what = cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
-    super(`${JSON.stringify(scenario)}: ${what}\n${world.trace().join('\n')}\nagain: TRIBUTARY_TEST_SCENARIO='${JSON.stringify(scenario)}' make chaos PART=simulator`);
+    super(
+      `${JSON.stringify(scenario)}: ${what}\n${world.trace().join('\n')}\nagain: TRIBUTARY_TEST_SCENARIO='${JSON.stringify(scenario)}' make chaos PART=simulator`,
+    );
     this.name = 'ScenarioFailed';
   }
 }

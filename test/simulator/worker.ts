@@ -29,7 +29,14 @@ async function makeFiles({ request, folder, stem }: WorkerPlan): Promise<Attempt
   }
   await rm(work, { recursive: true, force: true });
   await syncFolder(folder);
-  return { kind: 'done', files: [{ name, rows: 1, bytes: Buffer.byteLength(content), sha256: createHash('sha256').update(content).digest('hex') }], snapshotVersion: 0, filesRead: 0 };
+  return {
+    kind: 'done',
+    files: [
+      { name, rows: 1, bytes: Buffer.byteLength(content), sha256: createHash('sha256').update(content).digest('hex') },
+    ],
+    snapshotVersion: 0,
+    filesRead: 0,
+  };
 }
 
 /**
@@ -44,7 +51,11 @@ export function runInWorker(plan: WorkerPlan, { onPercent, signal }: WorkerOptio
     let outcome: AttemptOutcome = { kind: 'crashed', error: 'the export worker ended: SIGKILL' };
     const worker = world.start(`worker of ${path.basename(path.dirname(plan.folder))}`, async () => {
       onPercent(50);
-      outcome = await makeFiles(plan).catch((error: unknown): AttemptOutcome => ({ kind: 'failed', reason: isSystemError(error, 'ENOSPC', 'EDQUOT') ? 'disk' : 'error', error: describeError(error) }));
+      outcome = await makeFiles(plan).catch((error: unknown): AttemptOutcome => ({
+        kind: 'failed',
+        reason: isSystemError(error, 'ENOSPC', 'EDQUOT') ? 'disk' : 'error',
+        error: describeError(error),
+      }));
       world.kill(worker);
     });
     workers.set(worker, parent);

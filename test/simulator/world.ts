@@ -6,10 +6,10 @@ import type { Disk } from './disk.ts';
 /**
  * The simulator's world: time, processes, and every call that code under test makes to the outside.
  *
- * In: calls of the doubles (file system, engine, broker, timers), each of which waits as an operation. Out: one operation
- * at a time, chosen by the seed, so that any order the machine could have run them in may come up, and a seed always
- * gives the same one. Invariant: between two operations nothing is under way, so a process can be killed between any two.
- * Time passes only with operations and sleeps; no real timer has a part in it.
+ * In: calls of the doubles (file system, engine, broker, timers), each of which waits as an operation. Out: one
+ * operation at a time, chosen by the seed, so that any order the machine could have run them in may come up, and a seed
+ * always gives the same one. Invariant: between two operations nothing is under way, so a process can be killed between
+ * any two. Time passes only with operations and sleeps; no real timer has a part in it.
  */
 
 /** A simulated process: what runs inside `World.run` belongs to it. */
@@ -105,7 +105,9 @@ export function activeWorld(): World | undefined {
   return active;
 }
 
-/** Makes a world the doubles' own while `play` runs; time and chance of the whole JavaScript realm are then the world's. */
+/**
+ * Makes a world the doubles' own while `play` runs; time and chance of the whole JavaScript realm are then the world's.
+ */
 export async function inWorld<T>(world: World, play: () => Promise<T>): Promise<T> {
   const now = performance.now.bind(performance);
   const { process: real } = globalThis;
@@ -145,15 +147,22 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     if (lines.length > 2 * traceLines) lines = lines.slice(-traceLines);
   }
 
-  function enqueue<T>(operation: Pick<Operation, 'what' | 'dueMs' | 'execute' | 'hazards'>, process: Process): { readonly done: Promise<T>; readonly settle: Operation['settle'] } {
+  function enqueue<T>(
+    operation: Pick<Operation, 'what' | 'dueMs' | 'execute' | 'hazards'>,
+    process: Process,
+  ): { readonly done: Promise<T>; readonly settle: Operation['settle'] } {
     let settle: Operation['settle'] = ignore;
     const done = new Promise<T>((resolve, reject) => {
       settle = (error, value) => (error === undefined ? resolve(value as T) : reject(error));
     });
-    const entry: Operation = { ...operation, process, settle: (error, value) => {
-      waiting.delete(entry);
-      settle(error, value);
-    } };
+    const entry: Operation = {
+      ...operation,
+      process,
+      settle: (error, value) => {
+        waiting.delete(entry);
+        settle(error, value);
+      },
+    };
     // A dead process goes on in JavaScript until its next call, which never returns.
     if (!process.dead) waiting.add(entry);
     return { done, settle: entry.settle };
@@ -191,7 +200,12 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     touch(file) {
       const process = storage.getStore();
       // Folders above may be made and synced.
-      if (process?.home === undefined || `${file}/`.startsWith(`${process.home}/`) || process.home.startsWith(`${file}/`)) return;
+      if (
+        process?.home === undefined ||
+        `${file}/`.startsWith(`${process.home}/`) ||
+        process.home.startsWith(`${file}/`)
+      )
+        return;
       trespasses.push(`${process.name} reaches for ${file.replaceAll(disk.root, '')}`);
     },
     clock: { nowMs: () => Math.floor(wallMs + nowMs) },
@@ -232,7 +246,10 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
         nowMs += ms;
         return;
       }
-      const { done, settle } = enqueue<void>({ what: `slept ${Math.round(ms)} ms`, dueMs: nowMs + ms, execute: () => undefined, hazards: {} }, process);
+      const { done, settle } = enqueue<void>(
+        { what: `slept ${Math.round(ms)} ms`, dueMs: nowMs + ms, execute: () => undefined, hazards: {} },
+        process,
+      );
       const abort = (): void => settle(new DOMException('The operation was aborted', 'AbortError'), undefined);
       signal?.addEventListener('abort', abort, { once: true });
       await done.finally(() => signal?.removeEventListener('abort', abort));

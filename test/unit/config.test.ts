@@ -5,10 +5,21 @@ describe('settings', () => {
   it('take their defaults from an empty environment', () => {
     const config = parseConfig({});
     expect(config).toMatchObject({
-      host: '127.0.0.1', s2sPort: 8080, apiPort: 8081, flushAgeMs: 5000, sealAgeMs: 3_600_000, linkTtlSeconds: 86_400,
-      maxExports: 10, singleFileMaxBytes: 10 * 1024 * 1024, clockOffsetSeconds: 0,
+      host: '127.0.0.1',
+      s2sPort: 8080,
+      apiPort: 8081,
+      flushAgeMs: 5000,
+      sealAgeMs: 3_600_000,
+      linkTtlSeconds: 86_400,
+      maxExports: 10,
+      singleFileMaxBytes: 10 * 1024 * 1024,
+      clockOffsetSeconds: 0,
     });
-    expect(config.quotaUser).toEqual([{ limit: 10, windowMs: 1000 }, { limit: 100, windowMs: 60_000 }, { limit: 1000, windowMs: 3_600_000 }]);
+    expect(config.quotaUser).toEqual([
+      { limit: 10, windowMs: 1000 },
+      { limit: 100, windowMs: 60_000 },
+      { limit: 1000, windowMs: 3_600_000 },
+    ]);
     expect(Object.isFrozen(config)).toBe(true);
   });
 
@@ -17,9 +28,20 @@ describe('settings', () => {
   });
 
   it('name every problem at once', () => {
-    const bad = { TRIBUTARY_S2S_PORT: '70000', TRIBUTARY_FLUSH_AGE_MS: 'soon', TRIBUTARY_LOG_LEVEL: 'loud', TRIBUTARY_QUOTA_USER: '10/day', TRIBUTARY_PUBLIC_API_URL: 'example' };
+    const bad = {
+      TRIBUTARY_S2S_PORT: '70000',
+      TRIBUTARY_FLUSH_AGE_MS: 'soon',
+      TRIBUTARY_LOG_LEVEL: 'loud',
+      TRIBUTARY_QUOTA_USER: '10/day',
+      TRIBUTARY_PUBLIC_API_URL: 'example',
+    };
     const names = Object.keys(bad);
-    expect(() => parseConfig(bad)).toThrow(expect.objectContaining({ code: 'config_invalid', message: expect.toSatisfy((message: string) => names.every((name) => message.includes(name))) }));
+    expect(() => parseConfig(bad)).toThrow(
+      expect.objectContaining({
+        code: 'config_invalid',
+        message: expect.toSatisfy((message: string) => names.every((name) => message.includes(name))),
+      }),
+    );
   });
 
   it.each([
@@ -37,16 +59,32 @@ describe('settings', () => {
   });
 
   it('never show the password of an address', () => {
-    const bad = { TRIBUTARY_NATS_URL: 'nats://ann:hun#ter2@one:4222,nats://two', TRIBUTARY_PUBLIC_API_URL: 'ftp://ann:hunter2@host' };
-    expect(() => parseConfig(bad)).toThrow(expect.objectContaining({ message: expect.not.stringMatching(/ann|hun|ter2/) }));
+    const bad = {
+      TRIBUTARY_NATS_URL: 'nats://ann:hun#ter2@one:4222,nats://two',
+      TRIBUTARY_PUBLIC_API_URL: 'ftp://ann:hunter2@host',
+    };
+    expect(() => parseConfig(bad)).toThrow(
+      expect.objectContaining({ message: expect.not.stringMatching(/ann|hun|ter2/) }),
+    );
   });
 
   it('strip the trailing slash of a public address', () => {
-    expect(parseConfig({ TRIBUTARY_PUBLIC_API_URL: 'https://reports.example.com/' }).publicApiUrl).toBe('https://reports.example.com');
+    expect(parseConfig({ TRIBUTARY_PUBLIC_API_URL: 'https://reports.example.com/' }).publicApiUrl).toBe(
+      'https://reports.example.com',
+    );
   });
 
   it('are told apart from what only looks like one, with the setting that was probably meant', () => {
-    const environment = { TRIBUTARY_FLUSH_AGE: '1', TRIBUTARY_S2SPORT: '1', TRIBUTARY_COLOUR: 'red', TRIBUTARY_S2S_PORT: '1', TRIBUTARY_CACHE_DIR: '/c', TRIBUTARY_TEST_SEED: '7', TRIBUTARY_CHAOS: 'long', PATH: '/bin' };
+    const environment = {
+      TRIBUTARY_FLUSH_AGE: '1',
+      TRIBUTARY_S2SPORT: '1',
+      TRIBUTARY_COLOUR: 'red',
+      TRIBUTARY_S2S_PORT: '1',
+      TRIBUTARY_CACHE_DIR: '/c',
+      TRIBUTARY_TEST_SEED: '7',
+      TRIBUTARY_CHAOS: 'long',
+      PATH: '/bin',
+    };
     expect(findUnknownSettings(environment)).toEqual([
       { variable: 'TRIBUTARY_FLUSH_AGE', probably: 'TRIBUTARY_FLUSH_AGE_MS' },
       { variable: 'TRIBUTARY_S2SPORT', probably: 'TRIBUTARY_S2S_PORT' },

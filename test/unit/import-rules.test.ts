@@ -28,10 +28,18 @@ describe('the check itself', () => {
     ['a type of another stage', 'compact/flush.ts', "import type { Parsed } from '../ingest/parse.ts';"],
     ['datasets above their place', 'datasets/kinds.ts', "import { open } from '../lake/sql/duckdb.ts';"],
     ['runtime above its place', 'runtime/clock.ts', "import {\n  eventKinds,\n} from '../datasets/event-kinds.ts';"],
-    ['a log that knows a dataset', 'lake/log/table.ts', "import { eventColumns } from '../../datasets/event-fields.ts';"],
+    [
+      'a log that knows a dataset',
+      'lake/log/table.ts',
+      "import { eventColumns } from '../../datasets/event-fields.ts';",
+    ],
     ['a log that knows its files', 'lake/log/table.ts', "import { rewrite } from '../files/rewrite.ts';"],
     ['an api that reaches into the worker', 'export/api/views.ts', "import { query } from '../worker/query.ts';"],
-    ['a worker that reaches into the api', 'export/worker/query.ts', "import { parameters } from '../api/parameters.ts';"],
+    [
+      'a worker that reaches into the api',
+      'export/worker/query.ts',
+      "import { parameters } from '../api/parameters.ts';",
+    ],
     ['jobs that know the worker', 'export/jobs/attempts.ts', "import { run } from '../worker/run-export.ts';"],
     ['a stage that imports composition', 'export/routes.ts', "import { startService } from '../service.ts';"],
     ['anyone who imports main', 'cli/start.ts', "import { main } from '../main.ts';"],
@@ -61,16 +69,26 @@ describe('the check itself', () => {
   it('finds nothing wrong with what is allowed', () => {
     expect(
       findBreaches([
-        { path: 'compact/flush.ts', text: "import { openDuckdb } from '../lake/sql/duckdb.ts';\nimport type { Config } from '../config.ts';\nimport { type Column } from '../datasets/event-fields.ts';" },
-        { path: 'app.ts', text: "import { startIngest } from './ingest/ingest.ts';\nimport { parseConfig } from './config.ts';" },
-        { path: 'lake/sql/duckdb.ts', text: "import { DuckDBInstance } from '@duckdb/node-api';\nimport path from 'node:path';" },
+        {
+          path: 'compact/flush.ts',
+          text: "import { openDuckdb } from '../lake/sql/duckdb.ts';\nimport type { Config } from '../config.ts';\nimport { type Column } from '../datasets/event-fields.ts';",
+        },
+        {
+          path: 'app.ts',
+          text: "import { startIngest } from './ingest/ingest.ts';\nimport { parseConfig } from './config.ts';",
+        },
+        {
+          path: 'lake/sql/duckdb.ts',
+          text: "import { DuckDBInstance } from '@duckdb/node-api';\nimport path from 'node:path';",
+        },
         { path: 'lake/log.ts', text: "// import { a } from '../stream/reader.ts';\n/* export default 1 */\n" },
       ]),
     ).toEqual([]);
   });
 
   it('reads imports over several lines, of types, for effect, and dynamic ones', () => {
-    const text = "import {\n  a,\n  type B,\n} from './a.ts';\nimport type { C } from './c.ts';\nimport { type D } from './d.ts';\nimport './e.ts';\nconst f = await import('./f.ts');\n";
+    const text =
+      "import {\n  a,\n  type B,\n} from './a.ts';\nimport type { C } from './c.ts';\nimport { type D } from './d.ts';\nimport './e.ts';\nconst f = await import('./f.ts');\n";
     expect(readImports(text)).toEqual([
       { from: './a.ts', typeOnly: false },
       { from: './c.ts', typeOnly: true },

@@ -17,7 +17,10 @@ const manifest = JSON.parse(readFileSync(path.join(checkout, 'package.json'), 'u
 
 /** npm's own reading of versions and ranges; fastify needs it too. */
 const require = createRequire(createRequire(import.meta.url).resolve('fastify'));
-const { satisfies, minVersion } = require('semver') as { satisfies: (version: string, range: string) => boolean; minVersion: (range: string) => { version: string } | null };
+const { satisfies, minVersion } = require('semver') as {
+  satisfies: (version: string, range: string) => boolean;
+  minVersion: (range: string) => { version: string } | null;
+};
 
 const exact = /^\d+\.\d+\.\d+(-[\w.]+)?$/;
 
@@ -26,14 +29,21 @@ const nodes = ['20.19.0', '22.13.0', '24.0.0'];
 
 describe('the lock file', () => {
   it('has a checksum and an address on the public registry for each package of each platform', () => {
-    const incomplete = [...packages].filter(([, { resolved, integrity }]) => !(resolved ?? '').startsWith('https://registry.npmjs.org/') || !(integrity ?? '').startsWith('sha512-'));
+    const incomplete = [...packages].filter(
+      ([, { resolved, integrity }]) =>
+        !(resolved ?? '').startsWith('https://registry.npmjs.org/') || !(integrity ?? '').startsWith('sha512-'),
+    );
     expect(packages.size).toBeGreaterThan(100);
     expect(incomplete.map(([place]) => place)).toEqual([]);
   });
 
   it('has no package that does not support a Node which the program supports', () => {
     expect(minVersion(manifest.engines.node)?.version).toBe(nodes[0]);
-    const refusals = [...packages].flatMap(([place, { version, engines }]) => nodes.filter((node) => !satisfies(node, engines?.node ?? '*')).map((node) => `${place}@${version} on Node ${node}`));
+    const refusals = [...packages].flatMap(([place, { version, engines }]) =>
+      nodes
+        .filter((node) => !satisfies(node, engines?.node ?? '*'))
+        .map((node) => `${place}@${version} on Node ${node}`),
+    );
     expect(refusals).toEqual([]);
   });
 

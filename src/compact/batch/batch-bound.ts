@@ -1,6 +1,9 @@
 import type { Batch } from './pull-batch.ts';
 
-/** How many bytes of event lines are flushed at once: as many as were asked for, fewer while the engine has no memory for them. */
+/**
+ * How many bytes of event lines are flushed at once: as many as were asked for, fewer while the engine has no memory
+ * for them.
+ */
 export interface BatchBound {
   readonly maxBytes: number;
   /** One message alone was too much: the next flush looks for the events of it that are. */

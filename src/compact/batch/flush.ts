@@ -31,7 +31,15 @@ import type { Batch } from './pull-batch.ts';
 import type { RecentKeys } from '../../lake/batch/recent-keys.ts';
 
 /** The steps of a flush at which a crash is tested, beside those of the commit in its midst. */
-export const flushSteps = ['flush-spooled', 'flush-converted', 'flush-written', 'flush-failed-kept', 'flush-committed', 'flush-settled', 'flush-purged'] as const;
+export const flushSteps = [
+  'flush-spooled',
+  'flush-converted',
+  'flush-written',
+  'flush-failed-kept',
+  'flush-committed',
+  'flush-settled',
+  'flush-purged',
+] as const;
 
 export interface FlushDependencies {
   readonly table: Table;
@@ -67,17 +75,32 @@ export interface Flushed {
 const defaultOwnerHoldsMs = 5000;
 
 /** Writes the batch's rows to one young file, durably; undefined when no row is left to write. */
-async function writeRows(dependencies: FlushDependencies, batch: Batch, availableAtMs: number, file: string): Promise<WrittenFile | undefined> {
+async function writeRows(
+  dependencies: FlushDependencies,
+  batch: Batch,
+  availableAtMs: number,
+  file: string,
+): Promise<WrittenFile | undefined> {
   const { duckdb } = dependencies;
-  const [row] = await duckdb.rows('SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)');
+  const [row] = await duckdb.rows(
+    'SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)',
+  );
   if (Number(row?.['n']) === 0) return undefined;
-  const rowGroup = { rows: rowGroupRows(duckdb.memoryMb, { rows: batch.events, lineBytes: batch.bytes, entries: Number(row?.['entries'] ?? 0) }) };
+  const rowGroup = {
+    rows: rowGroupRows(duckdb.memoryMb, {
+      rows: batch.events,
+      lineBytes: batch.bytes,
+      entries: Number(row?.['entries'] ?? 0),
+    }),
+  };
   const written = await writeDataFile(duckdb, rowsSql(availableAtMs), file, 'young', rowGroup);
   await syncFolder(path.dirname(file));
   return written;
 }
 
-/** Judges the converted batch; with `lookUpAll`, also by what the lake has of it under another position in the stream. */
+/**
+ * Judges the converted batch; with `lookUpAll`, also by what the lake has of it under another position in the stream.
+ */
 async function dedupe({ table, duckdb, keys }: FlushDependencies, lookUpAll: boolean): Promise<Verdict> {
   await keys.cover();
   if (lookUpAll) {
@@ -88,9 +111,10 @@ async function dedupe({ table, duckdb, keys }: FlushDependencies, lookUpAll: boo
 }
 
 /**
- * Takes a gathered batch into the lake: converts it, writes its rows to one file, keeps what could not be written, commits.
- * Returns when the commit is durable; the caller purges the stream. A crash before the commit leaves an unnamed file, swept
- * at start; after it, nothing but the purge is missing. Errors: `fenced`, `commit_conflict`, `disk`, `sql`.
+ * Takes a gathered batch into the lake: converts it, writes its rows to one file, keeps what could not be written,
+ * commits. Returns when the commit is durable; the caller purges the stream. A crash before the commit leaves an
+ * unnamed file, swept at start; after it, nothing but the purge is missing. Errors: `fenced`, `commit_conflict`,
+ * `disk`, `sql`.
  */
 export async function flushBatch(dependencies: FlushDependencies, batch: Batch, epoch: Epoch): Promise<Flushed> {
   const { table, duckdb, keys, clock, crashPoint, failedDir, writer } = dependencies;
@@ -115,21 +139,35 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     await crashPoint('flush-written');
     const failedAt = new Date(availableAtMs).toISOString();
     if (failures.length > 0) {
-      pending = await writePendingFailed(failedDir, baseVersion, commitId, failures.map((failure) => ({ failedAt, ...failure })));
+      pending = await writePendingFailed(
+        failedDir,
+        baseVersion,
+        commitId,
+        failures.map((failure) => ({ failedAt, ...failure })),
+      );
       await crashPoint('flush-failed-kept');
     }
     const rows = written?.numRecords ?? 0;
     const { nextHash: _, ...followed } = epoch;
     const after: Epoch = { ...followed, position: batch.lastSequence, anchorHash: batch.lastHash };
-    const actions: Action[] = [{ txn: { appId: epoch.appId, version: batch.lastSequence, lastUpdated: availableAtMs } }];
+    const actions: Action[] = [
+      { txn: { appId: epoch.appId, version: batch.lastSequence, lastUpdated: availableAtMs } },
+    ];
     if (written !== undefined) actions.push({ add: toAdd(relativePath, written, availableAtMs, true) });
     let version = -1;
     const build: BuildChange = (state, lake) => {
       assertOwner(lake, writer);
-      if (lake.epoch?.appId !== epoch.appId || state.txns.get(epoch.appId) !== epoch.position) throw new AppError('fenced', "the lake's position in the stream has moved: another compactor has taken over the lake", { hint: 'Let only one compactor run on a data folder.' });
+      if (lake.epoch?.appId !== epoch.appId || state.txns.get(epoch.appId) !== epoch.position)
+        throw new AppError(
+          'fenced',
+          "the lake's position in the stream has moved: another compactor has taken over the lake",
+          { hint: 'Let only one compactor run on a data folder.' },
+        );
       // Later by another's rows, or earlier by a repair of the clock: ours must follow it.
-      if (lake.availableAtMs !== before) throw new AppError('commit_conflict', 'the newest available_at of the lake has changed meanwhile');
-      if (verdict.addsKeys && lake.keysCommit !== keysSeen) throw new AppError('commit_conflict', 'another process has stored events under Idempotency-Keys');
+      if (lake.availableAtMs !== before)
+        throw new AppError('commit_conflict', 'the newest available_at of the lake has changed meanwhile');
+      if (verdict.addsKeys && lake.keysCommit !== keysSeen)
+        throw new AppError('commit_conflict', 'another process has stored events under Idempotency-Keys');
       version = state.version + 1;
       return {
         cause: 'flush',
@@ -138,7 +176,13 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
         availableAtMs,
         addsKeys: verdict.addsKeys,
         totals: { streamed: batch.events, stored: rows, failed: failures.length, repeats: verdict.repeats },
-        metrics: { rows, bytes: written?.sizeBytes ?? 0, events: batch.events, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
+        metrics: {
+          rows,
+          bytes: written?.sizeBytes ?? 0,
+          events: batch.events,
+          firstSequence: batch.firstSequence,
+          lastSequence: batch.lastSequence,
+        },
       };
     };
     const askedAtMs = performance.now();
@@ -146,13 +190,26 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     await table.commit(build, commitId, () => {
       // A process that stood still in between has the word of an owner of long ago.
       const isStale = performance.now() - askedAtMs > (dependencies.ownerHoldsMs ?? defaultOwnerHoldsMs);
-      if (isStale && dependencies.assertStreamOwner !== undefined) throw new AppError('commit_conflict', "the stream may have become another service's since it was asked whose it is");
+      if (isStale && dependencies.assertStreamOwner !== undefined)
+        throw new AppError(
+          'commit_conflict',
+          "the stream may have become another service's since it was asked whose it is",
+        );
     });
     await keys.remember(verdict.addsKeys ? { version, keysCommit: commitId } : undefined);
     await crashPoint('flush-committed');
     if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
     await crashPoint('flush-settled');
-    return { version: table.state().version, events: batch.events, rows, failed: failures.length, repeats: verdict.repeats, sizeBytes: written?.sizeBytes ?? 0, epoch: after, refused: converted.refused };
+    return {
+      version: table.state().version,
+      events: batch.events,
+      rows,
+      failed: failures.length,
+      repeats: verdict.repeats,
+      sizeBytes: written?.sizeBytes ?? 0,
+      epoch: after,
+      refused: converted.refused,
+    };
   } catch (error) {
     // The error may have come after the commit: only what the log does not name goes.
     await table.refresh().catch((foreign: unknown) => {

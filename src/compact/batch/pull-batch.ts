@@ -38,14 +38,19 @@ const pullMaxBytes = 16 * 1024 * 1024;
 
 async function spool(handle: FileHandle, messages: readonly StreamMessage[]): Promise<void> {
   const end = Uint8Array.of(newline);
-  const buffers = messages.flatMap(({ payload }) => (isMarker(payload) ? [] : payload.at(-1) === newline ? [payload] : [payload, end]));
+  const buffers = messages.flatMap(({ payload }) =>
+    isMarker(payload) ? [] : payload.at(-1) === newline ? [payload] : [payload, end],
+  );
   await handle.appendFile(Buffer.concat(buffers));
 }
 
-/** Reads the messages after a sequence one by one, up to the first that is missing: what a pull across a hole refuses to give. */
+/**
+ * Reads the messages after a sequence one by one, up to the first that is missing: what a pull across a hole refuses to
+ * give.
+ */
 async function pullToHole(reader: StreamReader, after: number, maxBytes: number): Promise<StreamMessage[]> {
   const messages: StreamMessage[] = [];
-  for (let bytes = 0; bytes < maxBytes; ) {
+  for (let bytes = 0; bytes < maxBytes;) {
     const message = await reader.findMessage(after + messages.length + 1);
     if (message === undefined) break;
     messages.push(message);
@@ -55,7 +60,11 @@ async function pullToHole(reader: StreamReader, after: number, maxBytes: number)
 }
 
 /** Pulls once; where messages are missing, gives those before the hole, and the error that tells of it. */
-async function pullNext(reader: StreamReader, after: number, limits: PullLimits): Promise<{ pulled: StreamMessage[]; hole?: AppError }> {
+async function pullNext(
+  reader: StreamReader,
+  after: number,
+  limits: PullLimits,
+): Promise<{ pulled: StreamMessage[]; hole?: AppError }> {
   try {
     return { pulled: await reader.pull(after, limits) };
   } catch (error) {
@@ -65,11 +74,18 @@ async function pullNext(reader: StreamReader, after: number, limits: PullLimits)
 }
 
 /**
- * Pulls messages after a sequence into a spool file until there are bytes or rows enough, or `maxAgeMs` have passed since
- * the first pull. Undefined when nothing came, or the signal aborted: what was pulled is still in the stream. Memory: one
- * pull. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's; the file system's.
+ * Pulls messages after a sequence into a spool file until there are bytes or rows enough, or `maxAgeMs` have passed
+ * since the first pull. Undefined when nothing came, or the signal aborted: what was pulled is still in the stream.
+ * Memory: one pull. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's;
+ * the file system's.
  */
-export async function gatherBatch(reader: StreamReader, after: number, limits: GatherLimits, file: string, signal: AbortSignal): Promise<Batch | undefined> {
+export async function gatherBatch(
+  reader: StreamReader,
+  after: number,
+  limits: GatherLimits,
+  file: string,
+  signal: AbortSignal,
+): Promise<Batch | undefined> {
   const deadline = performance.now() + limits.maxAgeMs;
   const handle = await open(file, 'w', 0o600);
   let last: StreamMessage | undefined;
@@ -78,7 +94,11 @@ export async function gatherBatch(reader: StreamReader, after: number, limits: G
   try {
     do {
       const maxBytes = Math.min(pullMaxBytes, limits.maxBytes - bytes);
-      const { pulled, hole } = await pullNext(reader, after + messages, { maxBytes, waitMs: Math.max(1, deadline - performance.now()), signal });
+      const { pulled, hole } = await pullNext(reader, after + messages, {
+        maxBytes,
+        waitMs: Math.max(1, deadline - performance.now()),
+        signal,
+      });
       if (hole !== undefined && pulled.length === 0 && messages === 0) throw hole;
       more = hole === undefined;
       if (pulled.length === 0) continue;
@@ -92,10 +112,24 @@ export async function gatherBatch(reader: StreamReader, after: number, limits: G
         events += countLines(payload);
         bytes += payload.length;
       }
-    } while (more && !signal.aborted && bytes < limits.maxBytes && events < limits.maxRows && performance.now() < deadline);
+    } while (
+      more &&
+      !signal.aborted &&
+      bytes < limits.maxBytes &&
+      events < limits.maxRows &&
+      performance.now() < deadline
+    );
   } finally {
     await handle.close();
   }
   if (last === undefined || signal.aborted) return undefined;
-  return { file, firstSequence: after + 1, lastSequence: last.sequence, lastHash: hashMessage(last.payload), messages, events, bytes };
+  return {
+    file,
+    firstSequence: after + 1,
+    lastSequence: last.sequence,
+    lastHash: hashMessage(last.payload),
+    messages,
+    events,
+    bytes,
+  };
 }

@@ -10,11 +10,15 @@ import { hashMessage } from '../../stream/message.ts';
 
 /**
  * Remembers, over restarts, how far the stream was seen to go. A broker whose store is damaged can lose a tail of
- * acknowledged messages in silence: then its stream ends before where it was seen to end. Losses behind the lake's position
- * are found by the anchor (stream-position.ts); this finds those of messages that the lake has not taken in yet.
+ * acknowledged messages in silence: then its stream ends before where it was seen to end. Losses behind the lake's
+ * position are found by the anchor (stream-position.ts); this finds those of messages that the lake has not taken in
+ * yet.
  */
 export interface StreamEnd extends Stoppable {
-  /** Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Errors: the reader's. */
+  /**
+   * Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Errors: the
+   * reader's.
+   */
   look(): Promise<void>;
   /** Forgets: the stream is another one, and that was told. */
   reset(): void;
@@ -52,7 +56,14 @@ async function findMark(file: string): Promise<Mark | undefined> {
 }
 
 /** Starts looking at the end of the stream. What was published and lost between two looks is not seen. */
-export async function watchStreamEnd({ reader, file, position, assertFolder, alarm, logger }: StreamEndDependencies): Promise<StreamEnd> {
+export async function watchStreamEnd({
+  reader,
+  file,
+  position,
+  assertFolder,
+  alarm,
+  logger,
+}: StreamEndDependencies): Promise<StreamEnd> {
   const stopping = new AbortController();
   let mark = await findMark(file);
   let kept = '';
@@ -63,7 +74,10 @@ export async function watchStreamEnd({ reader, file, position, assertFolder, ala
     return message === undefined ? undefined : hashMessage(message.payload);
   }
 
-  /** Says whether the message that was seen last is no longer what it was. Up to the lake's position stream-position.ts tells of that. */
+  /**
+   * Says whether the message that was seen last is no longer what it was. Up to the lake's position stream-position.ts
+   * tells of that.
+   */
   async function isLost(seen: Mark, lastSequence: number): Promise<boolean> {
     if (lastSequence < seen.lastSequence) return lastSequence >= position();
     if (seen.lastSequence <= position()) return false;
@@ -77,7 +91,8 @@ export async function watchStreamEnd({ reader, file, position, assertFolder, ala
     const lost = mark?.stream === stream && (await isLost(mark, lastSequence));
     const seen = mark;
     mark = { stream, lastSequence, hash };
-    if (lost && seen !== undefined) alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
+    if (lost && seen !== undefined)
+      alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
     const text = renderChecked({ ...mark });
     if (text === kept) return;
     try {
@@ -87,7 +102,8 @@ export async function watchStreamEnd({ reader, file, position, assertFolder, ala
       failing = false;
     } catch (error) {
       // Tried again at the next look: the sweep of a start may have taken the temporary, or the disk be full.
-      if (!failing) logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be written down, will retry');
+      if (!failing)
+        logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be written down, will retry');
       failing = true;
     }
   }

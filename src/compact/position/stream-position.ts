@@ -21,13 +21,17 @@ export type StreamFault = 'recreated' | 'restored' | 'shortened' | 'replaced' | 
 
 /** What each fault means, for the operator. */
 export const faultExplanations: Readonly<Record<StreamFault, string>> = {
-  restored: 'the lake was restored from a backup and reads another stream than the one it was backed up with: what was acknowledged after the backup is not in it',
+  restored:
+    'the lake was restored from a backup and reads another stream than the one it was backed up with: what was acknowledged after the backup is not in it',
   recreated: 'the stream was created anew: messages that were not yet in the lake are gone with the old one',
   shortened: 'the stream ends before the position of the lake: the broker has lost messages',
-  replaced: 'the message at the position of the lake is another one: the broker has lost messages and reused their numbers',
-  anchor_gone: 'the message at the position of the lake is gone: something else purges the stream, or the broker has lost messages',
+  replaced:
+    'the message at the position of the lake is another one: the broker has lost messages and reused their numbers',
+  anchor_gone:
+    'the message at the position of the lake is gone: something else purges the stream, or the broker has lost messages',
   gap: 'messages after the position of the lake are gone: something else purges the stream, or the broker has lost messages',
-  tail_lost: 'the stream ends before where it was seen to end: the broker has lost acknowledged messages that the lake did not have yet',
+  tail_lost:
+    'the stream ends before where it was seen to end: the broker has lost acknowledged messages that the lake did not have yet',
 };
 
 /**
@@ -45,7 +49,9 @@ export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promi
   return hashMessage(anchor.payload) === epoch.anchorHash ? undefined : 'replaced';
 }
 
-/** The same for an epoch of which nothing is in the lake yet: the message that it begins with must still be the same. */
+/**
+ * The same for an epoch of which nothing is in the lake yet: the message that it begins with must still be the same.
+ */
 async function findStartFault(reader: StreamReader, { position, nextHash }: Epoch): Promise<StreamFault | undefined> {
   if (nextHash === undefined) return undefined;
   const next = await reader.findMessage(position + 1);
@@ -55,10 +61,15 @@ async function findStartFault(reader: StreamReader, { position, nextHash }: Epoc
 
 /**
  * Says whether a batch that was pulled right after the position may be taken in although the stream has lost messages
- * meanwhile: removed, by a purge or by settings that an operator changed, and not replaced. What the batch has may then be
- * all that is left of them. The same last message, or none left up to it, shows that no number was used again.
+ * meanwhile: removed, by a purge or by settings that an operator changed, and not replaced. What the batch has may then
+ * be all that is left of them. The same last message, or none left up to it, shows that no number was used again.
  */
-export async function isStillWhole(reader: StreamReader, epoch: Epoch, fault: StreamFault, batch: Pick<Batch, 'lastSequence' | 'lastHash'>): Promise<boolean> {
+export async function isStillWhole(
+  reader: StreamReader,
+  epoch: Epoch,
+  fault: StreamFault,
+  batch: Pick<Batch, 'lastSequence' | 'lastHash'>,
+): Promise<boolean> {
   if (fault !== 'gap' && fault !== 'anchor_gone') return false;
   const state = await reader.state();
   if (state.id !== epoch.streamId || state.lastSequence < batch.lastSequence) return false;
@@ -84,7 +95,11 @@ function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): stri
 }
 
 /** Begins an epoch after `from`, or at the start of what the stream has. */
-async function startEpoch({ table, reader, writer }: FollowDependencies, fault: StreamFault | undefined, from?: number): Promise<Epoch> {
+async function startEpoch(
+  { table, reader, writer }: FollowDependencies,
+  fault: StreamFault | undefined,
+  from?: number,
+): Promise<Epoch> {
   const stream = await reader.state();
   const position = from ?? Math.max(0, stream.firstSequence - 1);
   const next = await reader.findMessage(position + 1);
@@ -93,8 +108,19 @@ async function startEpoch({ table, reader, writer }: FollowDependencies, fault: 
     assertOwner(lake, writer);
     // What the stream holds now may be in the lake already, under other numbers. An empty lake has nothing to look up.
     const dedupeThrough = lake.totals.stored === 0 ? 0 : stream.lastSequence;
-    epoch = { appId: nextAppId(stream, state.txns), streamId: stream.id, position, ...(next === undefined ? {} : { nextHash: hashMessage(next.payload) }), dedupeThrough };
-    return { cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: position } }], epoch, metrics: { fault: fault ?? 'none' } };
+    epoch = {
+      appId: nextAppId(stream, state.txns),
+      streamId: stream.id,
+      position,
+      ...(next === undefined ? {} : { nextHash: hashMessage(next.payload) }),
+      dedupeThrough,
+    };
+    return {
+      cause: 'epoch',
+      actions: [{ txn: { appId: epoch.appId, version: position } }],
+      epoch,
+      metrics: { fault: fault ?? 'none' },
+    };
   });
   if (epoch === undefined) throw new AppError('commit_conflict', 'the epoch was not committed');
   return epoch;
@@ -118,7 +144,11 @@ export async function followStream(dependencies: FollowDependencies): Promise<Ep
   const { restoredFrom } = table.lake();
   // The stream that the lake knows was left behind on purpose.
   const fault = found === 'recreated' && restoredFrom !== undefined ? 'restored' : found;
-  alarm(fault, { position: epoch.position, stream: epoch.streamId, ...(restoredFrom === undefined ? {} : { backupOf: restoredFrom }) });
+  alarm(fault, {
+    position: epoch.position,
+    stream: epoch.streamId,
+    ...(restoredFrom === undefined ? {} : { backupOf: restoredFrom }),
+  });
   return startEpoch(dependencies, fault);
 }
 

@@ -2,7 +2,9 @@ import type { Clock } from '../../runtime/clock.ts';
 import { type AppError, describeError, isDamage } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 
-/** Remembers the young files that could not be sealed: all others are sealed, and these are tried again ever less often. */
+/**
+ * Remembers the young files that could not be sealed: all others are sealed, and these are tried again ever less often.
+ */
 export interface LeftOut {
   /** The files to leave out of a seal now, by path, each with what was wrong: the seal adds further ones. */
   begin(): Map<string, AppError>;
@@ -22,7 +24,9 @@ const longestWaitMs = 3_600_000;
 /** So many files are named. */
 const namedFiles = 3;
 
-/** Creates the memory; a restart forgets it. Damage is looked at again each time, as a restored file is sealed at once. */
+/**
+ * Creates the memory; a restart forgets it. Damage is looked at again each time, as a restored file is sealed at once.
+ */
 export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
   let failures = new Map<string, Failure>();
   return {
@@ -40,7 +44,12 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
         else {
           const tries = (known?.tries ?? 0) + 1;
           const waitMs = isDamage(error) ? 0 : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
-          next.set(path, { error, tries, since: known?.since ?? new Date(clock.nowMs()).toISOString(), retryAtMs: nowMs + waitMs });
+          next.set(path, {
+            error,
+            tries,
+            since: known?.since ?? new Date(clock.nowMs()).toISOString(),
+            retryAtMs: nowMs + waitMs,
+          });
         }
       }
       failures = next;
@@ -53,7 +62,15 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
         since,
       }));
       const more = all.length - named.length;
-      return more <= 0 ? named : [...named, { what: `${more} more young files of the lake have not been sealed`, todo: "They are tried again by themselves; the log has a line 'left out of sealing' for each." }];
+      return more <= 0
+        ? named
+        : [
+            ...named,
+            {
+              what: `${more} more young files of the lake have not been sealed`,
+              todo: "They are tried again by themselves; the log has a line 'left out of sealing' for each.",
+            },
+          ];
     },
   };
 }

@@ -4,7 +4,10 @@ import type { Logger } from '../../runtime/logger.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { createTrouble } from '../compact-status.ts';
 
-/** One task of the upkeep loop. Its failure is a problem that is tried again; it keeps neither the other tasks nor the flushes from their work. */
+/**
+ * One task of the upkeep loop. Its failure is a problem that is tried again; it keeps neither the other tasks nor the
+ * flushes from their work.
+ */
 export interface UpkeepTask {
   /** Runs the work, unless it failed and its next try is not due. Returns what the work has thrown. */
   run(work: () => Promise<void>): Promise<unknown>;
@@ -20,7 +23,10 @@ function waitAfter(error: unknown, tries: number): number {
 }
 
 /** Creates a task; `what` says what does not happen while it fails, for the operator. */
-export function createUpkeepTask(what: string, { clock, logger }: { readonly clock: Clock; readonly logger: Logger }): UpkeepTask {
+export function createUpkeepTask(
+  what: string,
+  { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+): UpkeepTask {
   const trouble = createTrouble(clock);
   let tries = 0;
   let retryAtMs = 0;
@@ -36,14 +42,23 @@ export function createUpkeepTask(what: string, { clock, logger }: { readonly clo
         tries += 1;
         retryAtMs = performance.now() + waitAfter(error, tries);
         trouble.note(error);
-        logger[tries === 1 ? 'warn' : 'debug']({ error: describeError(error), what, tries }, 'upkeep failed, will retry');
+        logger[tries === 1 ? 'warn' : 'debug'](
+          { error: describeError(error), what, tries },
+          'upkeep failed, will retry',
+        );
         return error;
       }
     },
     problems() {
       const found = trouble.find();
       if (found === undefined) return [];
-      return [{ what: `${what} since ${found.since}: ${found.error}`, todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.', since: found.since }];
+      return [
+        {
+          what: `${what} since ${found.since}: ${found.error}`,
+          todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
+          since: found.since,
+        },
+      ];
     },
   };
 }

@@ -8,7 +8,15 @@ import { acquireLock } from '../../runtime/files/lock.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { pause } from '../../runtime/async/retry.ts';
-import { checkpointWhenDue, listLeftovers, mustForget, sweep, trimLog, vacuum, type CleanOptions } from '../../lake/clean.ts';
+import {
+  checkpointWhenDue,
+  listLeftovers,
+  mustForget,
+  sweep,
+  trimLog,
+  vacuum,
+  type CleanOptions,
+} from '../../lake/clean.ts';
 import { openDuckdb } from '../../lake/sql/duckdb.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import type { lakePaths } from '../../lake/lake.ts';
@@ -31,7 +39,10 @@ export interface UpkeepDependencies {
   readonly counted: CompactMetrics;
   readonly paths: ReturnType<typeof lakePaths>;
   readonly writer: string;
-  /** Throws when the lake's folder is not the one that this compactor has locked any more: what lies there belongs to somebody else. */
+  /**
+   * Throws when the lake's folder is not the one that this compactor has locked any more: what lies there belongs to
+   * somebody else.
+   */
   readonly assertFolder: () => void;
 }
 
@@ -45,14 +56,17 @@ export interface UpkeepOptions {
   readonly checkpointEvery?: number;
 }
 
-/** The upkeep loop at work. `running` rejects only when another compactor has taken over the lake: whatever else fails is a problem, and tried again. */
+/**
+ * The upkeep loop at work. `running` rejects only when another compactor has taken over the lake: whatever else fails
+ * is a problem, and tried again.
+ */
 export interface Upkeep extends Stoppable {
   readonly running: Promise<void>;
   /** What does not get done, and since when. */
   problems(): Problem[];
   /**
-   * Sweeps what a crash has left, for the flush loop between two flushes. `putAside`: young files that no commit names are
-   * kept in a folder of their own. False when another holds the maintenance lock.
+   * Sweeps what a crash has left, for the flush loop between two flushes. `putAside`: young files that no commit names
+   * are kept in a folder of their own. False when another holds the maintenance lock.
    */
   sweep(putAside: boolean): Promise<boolean>;
 }
@@ -66,8 +80,8 @@ const turnEveryMs = 500;
 const cleanEveryMs = 60_000;
 
 /**
- * Runs a task that rewrites files under the maintenance lock, after finishing what a crash left half-done; undefined when
- * another (an erasure, a replay) holds the lock.
+ * Runs a task that rewrites files under the maintenance lock, after finishing what a crash left half-done; undefined
+ * when another (an erasure, a replay) holds the lock.
  */
 async function underLock<T>(dependencies: UpkeepDependencies, task: () => Promise<T>): Promise<T | undefined> {
   const { table, paths, crashPoint, logger, assertFolder } = dependencies;
@@ -101,9 +115,14 @@ async function isHeldByForeignCommit(table: Table, error: unknown): Promise<bool
 }
 
 /** Seals again and again while something is due; what cannot be sealed is noted in `leftOut`. */
-async function seal(dependencies: UpkeepDependencies, sealing: SealDependencies & { readonly signal: AbortSignal }, options: UpkeepOptions, leftOut: Map<string, AppError>): Promise<void> {
+async function seal(
+  dependencies: UpkeepDependencies,
+  sealing: SealDependencies & { readonly signal: AbortSignal },
+  options: UpkeepOptions,
+  leftOut: Map<string, AppError>,
+): Promise<void> {
   const { table, logger, counted, writer } = dependencies;
-  for (let more = true; more && !sealing.signal.aborted; ) {
+  for (let more = true; more && !sealing.signal.aborted;) {
     const startedAt = performance.now();
     const sealed = await underLock(dependencies, () => {
       assertOwner(table.lake(), writer);
@@ -120,7 +139,12 @@ async function seal(dependencies: UpkeepDependencies, sealing: SealDependencies 
 /** Starts the loop that seals, checkpoints and cleans beside the flushes. */
 export async function startUpkeep(dependencies: UpkeepDependencies, options: UpkeepOptions): Promise<Upkeep> {
   const { table, clock, crashPoint, paths, logger, writer } = dependencies;
-  const engine = { memoryMb: engineMemoryMb(options.duckdbMemoryMb), threads: 1, tempDir: path.join(options.spoolDir, 'seal'), boundRowGroups: true };
+  const engine = {
+    memoryMb: engineMemoryMb(options.duckdbMemoryMb),
+    threads: 1,
+    tempDir: path.join(options.spoolDir, 'seal'),
+    boundRowGroups: true,
+  };
   let duckdb = await openDuckdb(engine);
   const tasks = {
     seal: createUpkeepTask('young rows of the lake have not been sealed', dependencies),
@@ -129,7 +153,12 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     sweep: createUpkeepTask('files that a crash has left behind have not been removed', dependencies),
     clean: createUpkeepTask('replaced files and old entries of the log have not been removed', dependencies),
   };
-  const snapshotFile = createSnapshotFile({ file: paths.snapshotSql, root: paths.root, clock, retentionMs: options.retentionMs });
+  const snapshotFile = createSnapshotFile({
+    file: paths.snapshotSql,
+    root: paths.root,
+    clock,
+    retentionMs: options.retentionMs,
+  });
   const leftOut = createLeftOut(clock);
   const measured: MeasuredParts = new Map();
   const dueRows = createDueRows(options);
@@ -156,7 +185,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     return true;
   }
 
-  const onRetry = (error: AppError): void => logger.warn({ error: describeError(error) }, 'a seal failed, will try fewer files');
+  const onRetry = (error: AppError): void =>
+    logger.warn({ error: describeError(error) }, 'a seal failed, will try fewer files');
 
   /** Seals what is due, and remembers what could not be sealed. */
   async function sealTurn(): Promise<void> {
@@ -165,10 +195,16 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     const files = leftOut.begin();
     const known = new Set(files.values());
     try {
-      await seal(dependencies, { table, duckdb, clock, crashPoint, stagingDir: paths.staging, dueRows, measured, onRetry, signal }, options, files);
+      await seal(
+        dependencies,
+        { table, duckdb, clock, crashPoint, stagingDir: paths.staging, dueRows, measured, onRetry, signal },
+        options,
+        files,
+      );
       sealCheckedAtMs = checkedAtMs;
     } finally {
-      for (const [file, error] of files) if (!known.has(error)) logger.warn({ file, error: describeError(error) }, 'left out of sealing');
+      for (const [file, error] of files)
+        if (!known.has(error)) logger.warn({ file, error: describeError(error) }, 'left out of sealing');
       noteLeftOut(files);
     }
   }
@@ -182,7 +218,11 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
 
   /** Where it fails, the file of the commit before is as good for everybody but the reader of a copy. */
   async function renewSnapshotFile(): Promise<void> {
-    await snapshotFile.renew(table.state().version).catch((error: unknown) => logger.debug({ error: describeError(error) }, 'snapshot.sql was not renewed, will retry'));
+    await snapshotFile
+      .renew(table.state().version)
+      .catch((error: unknown) =>
+        logger.debug({ error: describeError(error) }, 'snapshot.sql was not renewed, will retry'),
+      );
   }
 
   /** One turn: maybe seal, maybe checkpoint, maybe clean. Each fails by itself. */
@@ -191,7 +231,10 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     await renewSnapshotFile();
     if (isSealTime()) await attempt(tasks.seal, sealTurn);
     else if (!table.snapshot().files.some((file) => file.young)) noteLeftOut(new Map());
-    await attempt(tasks.checkpoint, async () => void (await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery)));
+    await attempt(
+      tasks.checkpoint,
+      async () => void (await checkpointWhenDue(duckdb, table, crashPoint, options.checkpointEvery)),
+    );
     await attempt(tasks.clean, clean);
     // Last, and a problem also between two looks: damage must not keep the log from being shortened.
     await attempt(tasks.swap, async () => {
@@ -199,7 +242,10 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     });
   }
 
-  /** Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced: an internal error spoils it for good. */
+  /**
+   * Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced: an internal
+   * error spoils it for good.
+   */
   async function attempt(task: UpkeepTask, work: () => Promise<void>): Promise<void> {
     if (signal.aborted || table.foreign() !== undefined) return;
     const error = await task.run(async () => {
@@ -221,7 +267,8 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   async function clean(): Promise<void> {
     const cleaning = { nowMs: clock.nowMs(), retentionMs: options.retentionMs, crashPoint };
     const forget = await mustForget(table, cleaning.nowMs);
-    if (forget !== 'no') await underLock(dependencies, () => removeOld(forget === 'now' ? { ...cleaning, retentionMs: 0 } : cleaning));
+    if (forget !== 'no')
+      await underLock(dependencies, () => removeOld(forget === 'now' ? { ...cleaning, retentionMs: 0 } : cleaning));
     if (performance.now() < nextCleanMs) return;
     // What a killed command has left in staging is finished, or removed, by whoever takes the lock.
     const isLocking = listDueSwaps(table.state(), cleaning).length > 0 || (await readdir(paths.staging)).length > 0;
@@ -230,7 +277,10 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     nextCleanMs = performance.now() + Math.min(cleanEveryMs, options.retentionMs / 2);
   }
 
-  /** Removes what nobody within the retention reads any more. Swaps, for which the caller holds the maintenance lock, come first: they need what would be removed. */
+  /**
+   * Removes what nobody within the retention reads any more. Swaps, for which the caller holds the maintenance lock,
+   * come first: they need what would be removed.
+   */
   async function removeOld(cleaning: CleanOptions): Promise<void> {
     assertOwner(table.lake(), writer);
     swapDamage = await swapDue(table, { ...cleaning, stagingDir: paths.staging }).then(
@@ -265,7 +315,11 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
       assertOwner(table.lake(), writer);
       return sweep(table, leftovers, crashPoint, putAside ? paths.orphans : undefined);
     });
-    if (swept !== undefined && swept > 0) logger[putAside ? 'error' : 'info']({ swept, ...(putAside ? { putAside: paths.orphans } : {}) }, 'swept files that no commit names');
+    if (swept !== undefined && swept > 0)
+      logger[putAside ? 'error' : 'info'](
+        { swept, ...(putAside ? { putAside: paths.orphans } : {}) },
+        'swept files that no commit names',
+      );
     return swept !== undefined;
   }
 

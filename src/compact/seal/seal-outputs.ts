@@ -33,11 +33,18 @@ export interface SealWork {
   readonly id: string;
 }
 
-/** A table of all rows, in which those of one partition lie together: sorted slice by slice, which is what fits into memory. */
+/**
+ * A table of all rows, in which those of one partition lie together: sorted slice by slice, which is what fits into
+ * memory.
+ */
 async function sortOnce({ duckdb, emptyFile, parts }: SealWork, budget: EngineBudget): Promise<string> {
-  await duckdb.run(`CREATE OR REPLACE TEMP TABLE seal_rows AS SELECT ${columnList} FROM ${sliceSql({ files: [] }, emptyFile)}`);
+  await duckdb.run(
+    `CREATE OR REPLACE TEMP TABLE seal_rows AS SELECT ${columnList} FROM ${sliceSql({ files: [] }, emptyFile)}`,
+  );
   for (const slice of await cutIntoSlices(duckdb, emptyFile, parts, 'true', budget)) {
-    await duckdb.run(`INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql}`);
+    await duckdb.run(
+      `INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql}`,
+    );
   }
   return 'seal_rows';
 }
@@ -57,7 +64,13 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
       const number = index === 0 ? '' : `-${index}`;
       const source = typeof slice === 'string' ? slice : sliceSql(slice, emptyFile);
       const file = path.join(folder, `${name}${number}.parquet`);
-      const written = await writeDataFile(duckdb, `SELECT ${columnList} FROM ${source} WHERE ${where} ORDER BY ${order}`, file, 'sealed', { bytes: budget.rowGroupBytes });
+      const written = await writeDataFile(
+        duckdb,
+        `SELECT ${columnList} FROM ${source} WHERE ${where} ORDER BY ${order}`,
+        file,
+        'sealed',
+        { bytes: budget.rowGroupBytes },
+      );
       if (written.numRecords > 0) outputs.push({ name: path.basename(file), path: `${to}${number}.parquet`, written });
     }
   }
@@ -66,10 +79,22 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
   // While the engine writes one file, another is synced and hashed.
   await inParallel(due.entries(), 2, async ([index, group]) => {
     const ours = parts.filter((part) => keyOf(part) === keyOf(group));
-    await write(ours, partitionsSql([group.partition]), sortColumnsSql, String(index), `${partitionPath(group.partition)}/${id}`);
+    await write(
+      ours,
+      partitionsSql([group.partition]),
+      sortColumnsSql,
+      String(index),
+      `${partitionPath(group.partition)}/${id}`,
+    );
   });
   const rest = parts.filter((part) => !isDue.has(keyOf(part)));
-  await write(rest, `NOT (${partitionsSql(due.map(({ partition }) => partition))})`, `${partitionColumnsSql}, ${sortColumnsSql}`, 'young', `${youngFolder}/${id}`);
+  await write(
+    rest,
+    `NOT (${partitionsSql(due.map(({ partition }) => partition))})`,
+    `${partitionColumnsSql}, ${sortColumnsSql}`,
+    'young',
+    `${youngFolder}/${id}`,
+  );
   if (sorted !== undefined) await duckdb.run(`DROP TABLE ${sorted}`);
   return outputs;
 }

@@ -35,7 +35,10 @@ export function keyOf({ partition }: { readonly partition: Partition }): string 
   return partitionPath(partition);
 }
 
-/** Says whether events of a partition's date are expected to come all the time; where rows are not parted by date, they are. */
+/**
+ * Says whether events of a partition's date are expected to come all the time; where rows are not parted by date, they
+ * are.
+ */
 function isCurrent({ date }: Partition, nowMs: number): boolean {
   if (date === undefined) return true;
   const ageMs = nowMs - Date.parse(`${date}T00:00:00Z`);
@@ -51,18 +54,23 @@ function sealAgeOf(partition: Partition, nowMs: number, sealAgeMs: number): numb
 }
 
 /**
- * Starts to look at what is due. After the clock was set back, rows seem to become available in the future, for as long as
- * it was ahead, because `available_at` never goes back; such rows have waited since they were first seen so. A restart of
- * the compactor begins that wait anew.
+ * Starts to look at what is due. After the clock was set back, rows seem to become available in the future, for as long
+ * as it was ahead, because `available_at` never goes back; such rows have waited since they were first seen so. A
+ * restart of the compactor begins that wait anew.
  */
 export function createDueRows(options: DueOptions): DueRows {
-  /** When groups were first seen with rows from the future, by their key and the monotonic clock; kept until they are sealed. */
+  /**
+   * When groups were first seen with rows from the future, by their key and the monotonic clock; kept until they are
+   * sealed.
+   */
   let aheadSinceMs = new Map<string, number>();
 
   return {
     find(groups, young, nowMs) {
       const monotonicMs = performance.now();
-      const ahead = groups.filter((group) => group.oldestMs > nowMs || aheadSinceMs.has(keyOf(group))).map((group) => keyOf(group));
+      const ahead = groups
+        .filter((group) => group.oldestMs > nowMs || aheadSinceMs.has(keyOf(group)))
+        .map((group) => keyOf(group));
       aheadSinceMs = new Map(ahead.map((key) => [key, aheadSinceMs.get(key) ?? monotonicMs]));
 
       const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
@@ -75,9 +83,12 @@ export function createDueRows(options: DueOptions): DueRows {
         return waitedMs / sealAgeOf(group.partition, nowMs, options.sealAgeMs);
       };
       const isOld = (group: Group): boolean => !isCurrent(group.partition, nowMs);
-      // History that was sent over hours would otherwise be due date after date, each time at the price of rewriting the rest.
+      // History that was sent over hours would otherwise be due date after date, each time at the price of rewriting
+      // the rest.
       const least = groups.some((group) => isOld(group) && waited(group) >= 1) ? alongPart : 1;
-      return groups.filter((group) => group.rows * bytesPerRow >= options.sealMaxBytes || waited(group) >= (isOld(group) ? least : 1));
+      return groups.filter(
+        (group) => group.rows * bytesPerRow >= options.sealMaxBytes || waited(group) >= (isOld(group) ? least : 1),
+      );
     },
     sealed(groups) {
       for (const group of groups) aheadSinceMs.delete(keyOf(group));

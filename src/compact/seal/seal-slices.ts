@@ -29,24 +29,48 @@ const blockRows = 256;
 /** SQL that reads the rows of a slice. The empty file brings the columns that older files do not have. */
 export function sliceSql({ files, range }: Slice, emptyFile: string): string {
   const source = `read_parquet(${sqlList([emptyFile, ...files])}, union_by_name = true, hive_partitioning = false, file_row_number = true)`;
-  return range === undefined ? source : `(SELECT * FROM ${source} WHERE file_row_number >= ${range[0]} AND file_row_number < ${range[1]})`;
+  return range === undefined
+    ? source
+    : `(SELECT * FROM ${source} WHERE file_row_number >= ${range[0]} AND file_row_number < ${range[1]})`;
 }
 
-/** Measures the files that are not measured yet; what is no young file any more is forgotten. Memory: that of one scan. */
-export async function measureFiles(duckdb: Duckdb, emptyFile: string, inputs: readonly DataFile[], budget: EngineBudget, measured: MeasuredParts): Promise<Part[]> {
+/**
+ * Measures the files that are not measured yet; what is no young file any more is forgotten. Memory: that of one scan.
+ */
+export async function measureFiles(
+  duckdb: Duckdb,
+  emptyFile: string,
+  inputs: readonly DataFile[],
+  budget: EngineBudget,
+  measured: MeasuredParts,
+): Promise<Part[]> {
   for (const { absolutePath: file } of inputs) {
     if (measured.has(file)) continue;
     const rows = await duckdb.rows(
       `SELECT ${partitionSelectSql}, sum(bytes)::BIGINT AS bytes, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
        FROM (SELECT ${partitionColumnsSql}, ${rowBytesSql} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
     );
-    measured.set(file, rows.map((row) => ({ file, partition: toPartition(row), bytes: Number(row['bytes']), wideBytes: Number(row['wide']) })));
+    measured.set(
+      file,
+      rows.map((row) => ({
+        file,
+        partition: toPartition(row),
+        bytes: Number(row['bytes']),
+        wideBytes: Number(row['wide']),
+      })),
+    );
   }
   return inputs.flatMap(({ absolutePath }) => measured.get(absolutePath) ?? []);
 }
 
 /** Cuts the rows of one file that match a condition into ranges whose wide rows stay within the budget. */
-async function cutFile(duckdb: Duckdb, emptyFile: string, file: string, where: string, budget: EngineBudget): Promise<Slice[]> {
+async function cutFile(
+  duckdb: Duckdb,
+  emptyFile: string,
+  file: string,
+  where: string,
+  budget: EngineBudget,
+): Promise<Slice[]> {
   const blocks = await duckdb.rows(
     `SELECT file_row_number // ${blockRows} AS block, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
      FROM (SELECT file_row_number, ${rowBytesSql} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)} WHERE ${where}) GROUP BY block ORDER BY block`,
@@ -66,10 +90,16 @@ async function cutFile(duckdb: Duckdb, emptyFile: string, file: string, where: s
 }
 
 /**
- * Cuts the rows of some parts into slices that the engine can sort: one slice, unless there are many wide rows. `where` is
- * true for the rows of the parts.
+ * Cuts the rows of some parts into slices that the engine can sort: one slice, unless there are many wide rows. `where`
+ * is true for the rows of the parts.
  */
-export async function cutIntoSlices(duckdb: Duckdb, emptyFile: string, parts: readonly Part[], where: string, budget: EngineBudget): Promise<Slice[]> {
+export async function cutIntoSlices(
+  duckdb: Duckdb,
+  emptyFile: string,
+  parts: readonly Part[],
+  where: string,
+  budget: EngineBudget,
+): Promise<Slice[]> {
   const wideOf = new Map<string, number>();
   for (const { file, wideBytes } of parts) wideOf.set(file, (wideOf.get(file) ?? 0) + wideBytes);
   const slices: Slice[] = [];

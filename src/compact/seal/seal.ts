@@ -65,7 +65,10 @@ const mergeFiles = 64;
 const smallPart = 16;
 /** Most a seal takes in at once, in multiples of `sealMaxBytes`. */
 const inputPart = 4;
-/** Most a seal takes in at once, bytes of rows in memory: of what compresses well, `sealMaxBytes` would be hours of work. */
+/**
+ * Most a seal takes in at once, bytes of rows in memory: of what compresses well, `sealMaxBytes` would be hours of
+ * work.
+ */
 const maxInputBytes = 8 * 1024 ** 3;
 /** So many files in a row that fail by themselves are left to the next turn to try further ones. */
 const maxFailures = 3;
@@ -84,12 +87,19 @@ async function readGroups(duckdb: Duckdb, files: readonly DataFile[]): Promise<G
   }));
 }
 
-/** The young files to rewrite: those with rows that are due, up to a bound; or the small ones, when there are too many. */
+/**
+ * The young files to rewrite: those with rows that are due, up to a bound; or the small ones, when there are too many.
+ */
 function pickInputs(young: readonly DataFile[], due: readonly Group[], options: SealOptions): DataFile[] {
   const wanted = new Set(due.flatMap((group) => group.files));
-  const candidates = due.length > 0 ? young.filter((file) => wanted.has(file.absolutePath)) : young.filter((file) => file.sizeBytes < options.sealMaxBytes / smallPart);
+  const candidates =
+    due.length > 0
+      ? young.filter((file) => wanted.has(file.absolutePath))
+      : young.filter((file) => file.sizeBytes < options.sealMaxBytes / smallPart);
   if (due.length === 0 && candidates.length < mergeFiles) return [];
-  const oldestFirst = candidates.toSorted((a, b) => (String(a.minValues['available_at']) < String(b.minValues['available_at']) ? -1 : 1));
+  const oldestFirst = candidates.toSorted((a, b) =>
+    String(a.minValues['available_at']) < String(b.minValues['available_at']) ? -1 : 1,
+  );
   const inputs: DataFile[] = [];
   let bytes = 0;
   for (const file of oldestFirst) {
@@ -100,7 +110,13 @@ function pickInputs(young: readonly DataFile[], due: readonly Group[], options: 
   return inputs;
 }
 
-function toIntent(table: Table, inputs: readonly DataFile[], outputs: readonly Output[], commitId: string, nowMs: number): Intent {
+function toIntent(
+  table: Table,
+  inputs: readonly DataFile[],
+  outputs: readonly Output[],
+  commitId: string,
+  nowMs: number,
+): Intent {
   const actions: Action[] = [
     ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false) })),
     ...inputs.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: false } })),
@@ -126,16 +142,29 @@ function isEngineError(error: unknown): error is AppError {
 
 /** What keeps one young file from being sealed, with the partitions of its rows. */
 function describeFailure({ path: file, absolutePath }: DataFile, groups: readonly Group[], error: AppError): AppError {
-  const held = groups.filter(({ files }) => files.includes(absolutePath)).map(({ partition }) => partitionPath(partition));
-  const of = held.length === 0 ? '' : ` (${held.slice(0, 3).join(', ')}${held.length > 3 ? ` and ${held.length - 3} more` : ''})`;
+  const held = groups
+    .filter(({ files }) => files.includes(absolutePath))
+    .map(({ partition }) => partitionPath(partition));
+  const of =
+    held.length === 0
+      ? ''
+      : ` (${held.slice(0, 3).join(', ')}${held.length > 3 ? ` and ${held.length - 3} more` : ''})`;
   return new AppError(error.code, `${file}${of} cannot be sealed: ${error.message}`, {
     cause: error,
     ...(error.hint === undefined ? {} : { hint: error.hint }),
   });
 }
 
-/** Notes which files the engine cannot read, each by itself; says whether any is. Throws when it cannot read the empty file either. */
-async function noteUnreadable(duckdb: Duckdb, emptyFile: string, files: readonly DataFile[], leftOut: Map<string, AppError>): Promise<boolean> {
+/**
+ * Notes which files the engine cannot read, each by itself; says whether any is. Throws when it cannot read the empty
+ * file either.
+ */
+async function noteUnreadable(
+  duckdb: Duckdb,
+  emptyFile: string,
+  files: readonly DataFile[],
+  leftOut: Map<string, AppError>,
+): Promise<boolean> {
   const before = leftOut.size;
   await duckdb.rows(`SELECT count(*) AS n FROM ${sliceSql({ files: [] }, emptyFile)}`);
   for (const file of files) {
@@ -162,7 +191,9 @@ function boundInputs(inputs: readonly DataFile[], parts: readonly Part[]): DataF
   const bytesOf = new Map<string, number>();
   for (const { file, bytes } of parts) bytesOf.set(file, (bytesOf.get(file) ?? 0) + bytes);
   let sum = 0;
-  const end = inputs.findIndex((file, index) => (sum += bytesOf.get(file.absolutePath) ?? 0) > maxInputBytes && index > 0);
+  const end = inputs.findIndex(
+    (file, index) => (sum += bytesOf.get(file.absolutePath) ?? 0) > maxInputBytes && index > 0,
+  );
   return end === -1 ? [...inputs] : inputs.slice(0, end);
 }
 
@@ -173,7 +204,12 @@ function isWorthMerging(inputs: readonly DataFile[], parts: readonly Part[], bud
 }
 
 /** Writes what a seal of these files brings; undefined when it is not worth it. On an error nothing is left behind. */
-async function stage(dependencies: SealDependencies, inputs: readonly DataFile[], due: readonly Group[], id: string): Promise<{ outputs: Output[]; taken: DataFile[] } | undefined> {
+async function stage(
+  dependencies: SealDependencies,
+  inputs: readonly DataFile[],
+  due: readonly Group[],
+  id: string,
+): Promise<{ outputs: Output[]; taken: DataFile[] } | undefined> {
   const { table, duckdb, stagingDir } = dependencies;
   const { emptyFile } = table.snapshot();
   const budget = engineBudget(duckdb.memoryMb);
@@ -195,22 +231,32 @@ async function stage(dependencies: SealDependencies, inputs: readonly DataFile[]
 
 /**
  * Seals what is due: young rows of a partition become one file in its Hive folder, sorted by app and time, or several
- * where the rows are so wide that the engine cannot sort them together; rows of the same files that are not due stay young,
- * in new files. Undefined when nothing is due. Under the maintenance lock. Rows change place, never value: `available_at`
- * stays. A file that cannot be sealed stays as it is and is noted in `leftOut`, by its path, as are damaged ones; those that
- * are there already are left out. Where the engine fails (`memory`, `sql`) it is tried with half the files, down to one.
- * Errors: `file_damaged` when the rows in and out differ, `disk`; `memory` and `sql` when one file after the other fails.
+ * where the rows are so wide that the engine cannot sort them together; rows of the same files that are not due stay
+ * young, in new files. Undefined when nothing is due. Under the maintenance lock. Rows change place, never value:
+ * `available_at` stays. A file that cannot be sealed stays as it is and is noted in `leftOut`, by its path, as are
+ * damaged ones; those that are there already are left out. Where the engine fails (`memory`, `sql`) it is tried with
+ * half the files, down to one. Errors: `file_damaged` when the rows in and out differ, `disk`; `memory` and `sql` when
+ * one file after the other fails.
  */
-export async function sealDue(dependencies: SealDependencies, options: SealOptions, leftOut: Map<string, AppError>): Promise<Sealed | undefined> {
+export async function sealDue(
+  dependencies: SealDependencies,
+  options: SealOptions,
+  leftOut: Map<string, AppError>,
+): Promise<Sealed | undefined> {
   const { table, duckdb, clock, crashPoint, stagingDir, dueRows, signal } = dependencies;
   await table.refresh();
   let most = Number.POSITIVE_INFINITY;
-  for (let failures = 0; ; ) {
+  for (let failures = 0; ;) {
     const nowMs = clock.nowMs();
     const young = table.snapshot().files.filter((file) => file.young && !leftOut.has(file.path));
     if (young.length === 0) return undefined;
     const groups = await readGroups(duckdb, young).catch(async (error: unknown) => {
-      if (signal?.aborted !== true && ((await noteDamages(young, leftOut)) || (isEngineError(error) && (await noteUnreadable(duckdb, table.snapshot().emptyFile, young, leftOut))))) return undefined;
+      if (
+        signal?.aborted !== true &&
+        ((await noteDamages(young, leftOut)) ||
+          (isEngineError(error) && (await noteUnreadable(duckdb, table.snapshot().emptyFile, young, leftOut))))
+      )
+        return undefined;
       throw error;
     });
     if (groups === undefined) continue;
@@ -243,7 +289,9 @@ export async function sealDue(dependencies: SealDependencies, options: SealOptio
     const sealed = outputs.filter((output) => !isYoungPath(output.path));
     const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
     if (countRows(outputs) !== rowsIn) {
-      throw new AppError('file_damaged', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+      throw new AppError('file_damaged', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, {
+        hint: "Run 'tributary lake check', and restore what it names from a backup.",
+      });
     }
     await carryOut(table, stagingDir, toIntent(table, taken, outputs, commitId, nowMs), crashPoint);
     // What the bound has left young is still due.

@@ -38,7 +38,8 @@ export function parseArguments(requestTarget: string, body: Buffer | undefined):
       const equals = pair.indexOf('=');
       const name = decode(equals === -1 ? pair : pair.slice(0, equals));
       const value = equals === -1 ? '' : decode(pair.slice(equals + 1));
-      if (name === undefined || value === undefined) return badRequest(`The arguments are not valid percent-encoded UTF-8: ${quote(pair)}`);
+      if (name === undefined || value === undefined)
+        return badRequest(`The arguments are not valid percent-encoded UTF-8: ${quote(pair)}`);
       const key = listForm.exec(name)?.[1] ?? name;
       const known = values.get(key);
       if (known === undefined) values.set(key, [value]);

@@ -1,8 +1,8 @@
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 
 /**
- * Where a day begins in a zone, Unix seconds. Where clocks go back over midnight a day begins, is left for the one before
- * once more, and begins again.
+ * Where a day begins in a zone, Unix seconds. Where clocks go back over midnight a day begins, is left for the one
+ * before once more, and begins again.
  */
 export interface DayBegin {
   /** The first instant of this day or a later one. */
@@ -11,7 +11,9 @@ export interface DayBegin {
   readonly settledSeconds: number;
 }
 
-/** Days of time zones. DuckDB does all of the arithmetic, as it does for the rows: two engines would disagree some day. */
+/**
+ * Days of time zones. DuckDB does all of the arithmetic, as it does for the rows: two engines would disagree some day.
+ */
 export interface ZoneDays {
   /** The date in the zone at a moment, `YYYY-MM-DD`. */
   currentDate(zone: string, nowMs: number): Promise<string>;
@@ -23,7 +25,10 @@ export interface ZoneDays {
 
 const dateQuery = `
   SELECT CAST(CAST(timezone($1, make_timestamptz(CAST($2 AS BIGINT))) AS DATE) AS VARCHAR) AS date`;
-/** No zone is further from UTC than 15 hours. Of the minutes in which the day is reached, or left again, every second is looked at. */
+/**
+ * No zone is further from UTC than 15 hours. Of the minutes in which the day is reached, or left again, every second is
+ * looked at.
+ */
 const beginQuery = `
   WITH minutes AS (
     SELECT moment, timezone($1, moment) >= CAST($2 AS TIMESTAMP) AS reached

@@ -6,10 +6,14 @@ import { createApiServer, defaultApiServerLimits, type ApiServer } from './serve
 const retryAfterSeconds = 5;
 
 /**
- * Serves the api port while the service may not touch its folders: the routes that `addRoutes` brings (health), and a 500
- * for everything else, which says that it may be asked again. No request or report file is looked at.
+ * Serves the api port while the service may not touch its folders: the routes that `addRoutes` brings (health), and a
+ * 500 for everything else, which says that it may be asked again. No request or report file is looked at.
  */
-export async function startClosedExport({ host, port }: { readonly host: string; readonly port: number }, addRoutes: (server: ApiServer) => void, logger: Logger): Promise<Stoppable & { readonly port: number }> {
+export async function startClosedExport(
+  { host, port }: { readonly host: string; readonly port: number },
+  addRoutes: (server: ApiServer) => void,
+  logger: Logger,
+): Promise<Stoppable & { readonly port: number }> {
   const server = createApiServer(defaultApiServerLimits, logger, { code: 500, retryAfterSeconds });
   addRoutes(server);
   await server.listen({ host, port });

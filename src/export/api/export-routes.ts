@@ -46,7 +46,11 @@ function single(given: Arguments, name: string): string | undefined {
 }
 
 /** Adds the export and report methods and the dictionaries. */
-export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDependencies, options: ExportRouteOptions): void {
+export function addExportRoutes(
+  server: ApiServer,
+  dependencies: ExportRouteDependencies,
+  options: ExportRouteOptions,
+): void {
   const { access, exports, answers, throttle, onAnswer } = dependencies;
 
   async function answer(request: FastifyRequest, method: Method): Promise<Answer> {
@@ -55,7 +59,11 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
     const { authorization, host } = request.headers;
     const overQuota = throttle.ofAddress(request.ip);
     if (overQuota !== undefined) return overQuota;
-    const user = findCaller({ method: request.method, target, host, body, authorization }, access.current(), options.publicUrl);
+    const user = findCaller(
+      { method: request.method, target, host, body, authorization },
+      access.current(),
+      options.publicUrl,
+    );
     if (user === undefined && access.mayLackUsers()) return { code: 500, retryAfterSeconds };
     if (user === undefined) return throttle.ofUnauthorized(request.ip) ?? accessDenied;
     const overUser = throttle.ofUser(user.idUser);
@@ -89,7 +97,8 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
   addMethod(['GET', 'POST'], '/api/raw/v1/export/cancel.json', 'cancel', async (user, given) => {
     const job = await exports.find(user, single(given, 'idRawExport'));
     if (job === undefined) return rawNotFound;
-    if ((await exports.cancel(job)) === undefined) return badRequest(`Raw export request ${job.id} is already completed`);
+    if ((await exports.cancel(job)) === undefined)
+      return badRequest(`Raw export request ${job.id} is already completed`);
     return { data: { idRawExport: String(job.id), info: 'Canceled' } };
   });
 
@@ -106,7 +115,9 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
   for (const name of dictionaryNames) {
     server.get(`/api/dictionary/v1/${name}.json`, async (request, reply) => {
       const overQuota = throttle.ofAddress(request.ip);
-      return overQuota === undefined ? reply.header('cache-control', 'public, max-age=3600').send(success(dictionaries[name])) : refuse(reply, overQuota);
+      return overQuota === undefined
+        ? reply.header('cache-control', 'public, max-age=3600').send(success(dictionaries[name]))
+        : refuse(reply, overQuota);
     });
   }
 }

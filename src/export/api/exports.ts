@@ -22,14 +22,19 @@ import type { ZoneDays } from './calendar.ts';
 const defaultLoadWaitMs = 5000;
 const retryAfterSeconds = 5;
 
-/** What a user can do with export requests. A request belongs to the user's account: to every other account it does not exist. */
+/**
+ * What a user can do with export requests. A request belongs to the user's account: to every other account it does not
+ * exist.
+ */
 export interface Exports {
   /**
-   * Creates a request. A client that has gone (`isGone`) before it can be told gets none: nobody would know its id, and it
-   * would count towards the limit. One that goes later finds it in the list.
+   * Creates a request. A client that has gone (`isGone`) before it can be told gets none: nobody would know its id, and
+   * it would count towards the limit. One that goes later finds it in the list.
    */
   create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal>;
-  /** The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired. */
+  /**
+   * The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired.
+   */
   find(user: User, id: string | undefined): Promise<ReportJob | undefined>;
   /** The user's own requests, newest first. Refused for now while those of earlier processes are still being read. */
   list(user: User): Promise<readonly ReportJob[] | Refusal>;
@@ -52,18 +57,26 @@ const gone: Refusal = { code: 400, detail: 'The client has gone' };
 function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
   if (jobs.length < limit) return undefined;
   const exports = jobs.map((job) => ({ idRawExport: String(job.id) }));
-  return badRequest(`The maximum number of simultaneous requests is reached: ${limit}. Wait for room in the queue.`, { exports });
+  return badRequest(`The maximum number of simultaneous requests is reached: ${limit}. Wait for room in the queue.`, {
+    exports,
+  });
 }
 
 /** Creates the rules of the export area over its stores. */
-export function createExports({ store, runner, zoneDays, clock, loaded }: ExportsDependencies, options: { readonly maxExports: number; readonly loadWaitMs?: number }): Exports {
+export function createExports(
+  { store, runner, zoneDays, clock, loaded }: ExportsDependencies,
+  options: { readonly maxExports: number; readonly loadWaitMs?: number },
+): Exports {
   /** Creates run one after the other, so that the limit holds however many come at once. */
   let lastCreate: Promise<unknown> = Promise.resolve();
 
   function refuseOverLimit(user: User): Refusal | undefined {
     const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
     const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
-    return refuseOver(ofAccount, options.maxExports) ?? (user.maxExports === undefined ? undefined : refuseOver(ofUser, user.maxExports));
+    return (
+      refuseOver(ofAccount, options.maxExports) ??
+      (user.maxExports === undefined ? undefined : refuseOver(ofUser, user.maxExports))
+    );
   }
 
   async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
@@ -73,7 +86,12 @@ export function createExports({ store, runner, zoneDays, clock, loaded }: Export
       if (isGone()) return gone;
       const refusal = refuseOverLimit(user);
       if (refusal !== undefined) return refusal;
-      const created = await store.create({ idUser: user.idUser, idAccount: user.idAccount, event: request.event, request });
+      const created = await store.create({
+        idUser: user.idUser,
+        idAccount: user.idAccount,
+        event: request.event,
+        request,
+      });
       if (!isGone()) return created;
       await store.remove(created.id);
       return gone;
@@ -103,7 +121,9 @@ export function createExports({ store, runner, zoneDays, clock, loaded }: Export
     },
     async list(user) {
       if (!(await isHistoryRead())) return { code: 500, retryAfterSeconds };
-      const jobs = await store.select((job) => job.idUser === user.idUser && job.idAccount === user.idAccount && !isExpired(job, clock.nowMs()));
+      const jobs = await store.select(
+        (job) => job.idUser === user.idUser && job.idAccount === user.idAccount && !isExpired(job, clock.nowMs()),
+      );
       return jobs.toSorted((a, b) => b.id - a.id);
     },
     cancel: (job) => runner.cancel(job.id),

@@ -3,7 +3,10 @@ import type { AccessReader, User } from '../../access/access.ts';
 import type { LinkHolders } from '../../reports/download-routes.ts';
 import type { LinkHolder } from '../../reports/signed-links.ts';
 
-/** The holder of the links that a user is given. Its mark is a hash of the user's secret, so that a new secret ends them. */
+/**
+ * The holder of the links that a user is given. Its mark is a hash of the user's secret, so that a new secret ends
+ * them.
+ */
 export function holderOf({ idUser, secret }: User): LinkHolder {
   return { idUser, mark: createHash('sha256').update(`links of ${idUser}\n${secret}`).digest('hex') };
 }

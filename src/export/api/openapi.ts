@@ -12,7 +12,10 @@ function reference(name: string): Schema {
   return { $ref: `#/components/schemas/${name}` };
 }
 
-function object(properties: Readonly<Record<string, Schema>>, required: readonly string[] = Object.keys(properties)): Schema {
+function object(
+  properties: Readonly<Record<string, Schema>>,
+  required: readonly string[] = Object.keys(properties),
+): Schema {
   return { type: 'object', required, properties };
 }
 
@@ -32,7 +35,12 @@ const refusals = {
   429: overQuota,
   500: { ...json('The service cannot do it now.', reference('Failed')), headers: retryAfter },
 };
-const notFound = { 404: json('The request does not exist, is not of the caller\'s account, or its links have ended.', reference('ExportRefusal')) };
+const notFound = {
+  404: json(
+    "The request does not exist, is not of the caller's account, or its links have ended.",
+    reference('ExportRefusal'),
+  ),
+};
 
 function schemaOf({ shape }: Parameter): Schema {
   return shape === 'one' ? text : { type: 'array', items: text, maxItems: setSizeLimit - 1 };
@@ -57,17 +65,37 @@ function describeParameter(parameter: Parameter): Schema {
 }
 
 function idParameter(name: string): Schema {
-  return { name, in: 'query', required: true, description: 'Identifier that create answered.', schema: { type: 'string', pattern: '^[1-9][0-9]*$' } };
+  return {
+    name,
+    in: 'query',
+    required: true,
+    description: 'Identifier that create answered.',
+    schema: { type: 'string', pattern: '^[1-9][0-9]*$' },
+  };
 }
 
 function method(summary: string, given: readonly Schema[], data: Schema, others: Schema): Schema {
-  return { summary, tags: ['Export'], security, parameters: given, responses: { 200: json('Done.', envelope(data)), ...refusals, ...others } };
+  return {
+    summary,
+    tags: ['Export'],
+    security,
+    parameters: given,
+    responses: { 200: json('Done.', envelope(data)), ...refusals, ...others },
+  };
 }
 
-const link = { link: { type: 'string', format: 'uri' }, timestampExpires: { type: 'string', description: 'Unix seconds: until then the link works.' } };
+const link = {
+  link: { type: 'string', format: 'uri' },
+  timestampExpires: { type: 'string', description: 'Unix seconds: until then the link works.' },
+};
 const files = {
   type: 'array',
-  items: object({ ...link, rows: count, bytes: count, sha256: { type: 'string', description: 'Of the file as it is downloaded, hex.' } }),
+  items: object({
+    ...link,
+    rows: count,
+    bytes: count,
+    sha256: { type: 'string', description: 'Of the file as it is downloaded, hex.' },
+  }),
 };
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 
@@ -76,11 +104,22 @@ const schemas: Readonly<Record<string, Schema>> = {
   ExportRefusal: object({
     code: { type: 'integer' },
     message: text,
-    data: object({ error: object({ detail: text, info: object({ exports: { type: 'array', items: object({ idRawExport: text }) } }) }, ['detail']) }),
+    data: object({
+      error: object(
+        { detail: text, info: object({ exports: { type: 'array', items: object({ idRawExport: text }) } }) },
+        ['detail'],
+      ),
+    }),
   }),
   Failed: object({ code: { const: 500 }, message: text, data: { type: ['object', 'null'] } }),
   ReportFile: object(
-    { idReportFile: text, status: { enum: ['In progress', 'Error occurred', 'Success!'] }, progress, files, archive: object(link) },
+    {
+      idReportFile: text,
+      status: { enum: ['In progress', 'Error occurred', 'Success!'] },
+      progress,
+      files,
+      archive: object(link),
+    },
     ['idReportFile', 'status'],
   ),
   RawExport: object(
@@ -121,14 +160,27 @@ const download = {
   parameters: [
     { name: 'id', in: 'path', required: true, schema: text },
     { name: 'name', in: 'path', required: true, schema: text },
-    ...['expires', 'kid', 'user', 'signature'].map((name) => ({ name, in: 'query', required: name !== 'user', schema: text })),
-    ...['Range', 'If-Range', 'If-Match', 'If-None-Match'].map((name) => ({ name, in: 'header', required: false, schema: text })),
+    ...['expires', 'kid', 'user', 'signature'].map((name) => ({
+      name,
+      in: 'query',
+      required: name !== 'user',
+      schema: text,
+    })),
+    ...['Range', 'If-Range', 'If-Match', 'If-None-Match'].map((name) => ({
+      name,
+      in: 'header',
+      required: false,
+      schema: text,
+    })),
   ],
   responses: {
     200: { description: 'The file: text/csv, application/gzip or application/zip.' },
     206: { description: 'The part of the file that Range asked for.' },
     304: { description: 'The file is the one of If-None-Match.' },
-    403: json('The link was not signed here, or it has ended, or the user whom it was given to was removed or has a new secret.', reference('AccessDenied')),
+    403: json(
+      'The link was not signed here, or it has ended, or the user whom it was given to was removed or has a new secret.',
+      reference('AccessDenied'),
+    ),
     404: json('The request is gone.', reference('ExportRefusal')),
     412: json('The file is none of those that If-Match names.', reference('ExportRefusal')),
     416: { description: 'Range lies beyond the file.' },
@@ -137,7 +189,12 @@ const download = {
 };
 
 function describeDictionary(name: string): Schema {
-  return { summary: `The ${name} dictionary.`, tags: ['Dictionaries'], security: [], responses: { 200: json('Done.', envelope({})), 429: overQuota } };
+  return {
+    summary: `The ${name} dictionary.`,
+    tags: ['Dictionaries'],
+    security: [],
+    responses: { 200: json('Done.', envelope({})), 429: overQuota },
+  };
 }
 
 /** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
@@ -146,16 +203,40 @@ const formBody = {
   parameters: parameters.map((parameter) => ({ ...describeParameter(parameter), required: false })),
   requestBody: {
     required: false,
-    content: { 'application/x-www-form-urlencoded': { schema: object(Object.fromEntries(parameters.map((parameter) => [parameter.name, schemaOf(parameter)])), []) } },
+    content: {
+      'application/x-www-form-urlencoded': {
+        schema: object(Object.fromEntries(parameters.map((parameter) => [parameter.name, schemaOf(parameter)])), []),
+      },
+    },
   },
 };
 
 /** The export area's part of the API reference; parameters come from the table that the parser reads. */
 export function describeExportApi(): OpenApiPart {
-  const create = method('Create an export request.', parameters.map(describeParameter), object({ idRawExport: text }), {});
-  const getRaw = method('State and files of an export request.', [idParameter('idRawExport')], reference('RawExport'), notFound);
-  const cancel = method('Cancel an export request in progress.', [idParameter('idRawExport')], object({ idRawExport: text, info: { const: 'Canceled' } }), notFound);
-  const getReport = method('State and files of a report file.', [idParameter('idReportFile')], reference('ReportFile'), notFound);
+  const create = method(
+    'Create an export request.',
+    parameters.map(describeParameter),
+    object({ idRawExport: text }),
+    {},
+  );
+  const getRaw = method(
+    'State and files of an export request.',
+    [idParameter('idRawExport')],
+    reference('RawExport'),
+    notFound,
+  );
+  const cancel = method(
+    'Cancel an export request in progress.',
+    [idParameter('idRawExport')],
+    object({ idRawExport: text, info: { const: 'Canceled' } }),
+    notFound,
+  );
+  const getReport = method(
+    'State and files of a report file.',
+    [idParameter('idReportFile')],
+    reference('ReportFile'),
+    notFound,
+  );
   const list = object({ reports: { type: 'array', items: reference('ReportSummary') } });
   return {
     area: 'export',
@@ -166,13 +247,20 @@ export function describeExportApi(): OpenApiPart {
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
       '/files/{id}/{name}': { get: download, head: download },
-      ...Object.fromEntries(dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: describeDictionary(name) }])),
+      ...Object.fromEntries(
+        dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: describeDictionary(name) }]),
+      ),
     },
     components: {
       schemas,
       securitySchemes: {
         basic: { type: 'http', scheme: 'basic', description: 'API user id and secret.' },
-        authHmac: { type: 'apiKey', in: 'header', name: 'Authorization', description: 'AuthHMAC <API user id>:<base64 of HMAC-SHA1 over METHOD & encoded URL & encoded body>.' },
+        authHmac: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'Authorization',
+          description: 'AuthHMAC <API user id>:<base64 of HMAC-SHA1 over METHOD & encoded URL & encoded body>.',
+        },
       },
     },
   };

@@ -1,4 +1,16 @@
-import { adMediators, countries, eventAliases, eventNames, findTitle, purchaseTypes, rooted, selectors, timezones, verification, type TitleDictionary } from '../../datasets/dictionaries.ts';
+import {
+  adMediators,
+  countries,
+  eventAliases,
+  eventNames,
+  findTitle,
+  purchaseTypes,
+  rooted,
+  selectors,
+  timezones,
+  verification,
+  type TitleDictionary,
+} from '../../datasets/dictionaries.ts';
 import { isSdkKey } from '../../access/sdk-key.ts';
 
 /** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */
@@ -12,7 +24,9 @@ export interface ValueRule {
 export interface Parameter {
   readonly name: string;
   readonly meaning: string;
-  /** `one`: a single value. `set`: many, as `a,b` or repeated. `list`: many, repeated only; commas belong to the value. */
+  /**
+   * `one`: a single value. `set`: many, as `a,b` or repeated. `list`: many, repeated only; commas belong to the value.
+   */
   readonly shape: 'one' | 'set' | 'list';
   readonly rule: ValueRule;
   /** The events it is for; absent: all. */
@@ -61,7 +75,10 @@ const eventNameRule: ValueRule = {
 };
 
 /** service.md 2.4 has the id of an available segment, and no segment can be made yet. */
-const segmentRule: ValueRule = { allowed: 'the id of an available segment, and there is none', accept: () => undefined };
+const segmentRule: ValueRule = {
+  allowed: 'the id of an available segment, and there is none',
+  accept: () => undefined,
+};
 
 function oneOf(names: Iterable<string>): ValueRule {
   const known = new Set(names);
@@ -70,7 +87,10 @@ function oneOf(names: Iterable<string>): ValueRule {
 
 function idOf(dictionary: TitleDictionary): ValueRule {
   const allowed = Object.entries(dictionary).map(([id, title]) => `${id} (${title})`);
-  return { allowed: allowed.join(', '), accept: (value) => (findTitle(dictionary, value) === undefined ? undefined : value) };
+  return {
+    allowed: allowed.join(', '),
+    accept: (value) => (findTitle(dictionary, value) === undefined ? undefined : value),
+  };
 }
 
 const eventRule: ValueRule = {
@@ -85,14 +105,34 @@ const adMonetizationEvents = ['adMonetization', 'userAdMonetization'];
 /** Every parameter of the create call; the API reference and the parser both read it. */
 export const parameters: readonly Parameter[] = [
   { name: 'event', meaning: 'Event to export.', shape: 'one', rule: eventRule },
-  { name: 'selectors', meaning: 'Fields to export, in the order of the columns.', shape: 'set', rule: oneOf(selectors.keys()) },
+  {
+    name: 'selectors',
+    meaning: 'Fields to export, in the order of the columns.',
+    shape: 'set',
+    rule: oneOf(selectors.keys()),
+  },
   { name: 'dateFrom', meaning: 'First day, in the time zone of the request.', shape: 'one', rule: dateRule },
   { name: 'dateTo', meaning: 'Last day, inclusive.', shape: 'one', rule: dateRule },
   { name: 'tsFrom', meaning: 'First second.', shape: 'one', rule: timestampRule },
   { name: 'tsTo', meaning: 'Last second, inclusive.', shape: 'one', rule: timestampRule },
-  { name: 'availabilityTsFrom', meaning: 'First second at which the event appeared in the system.', shape: 'one', rule: timestampRule },
-  { name: 'availabilityTsTo', meaning: 'Last second at which the event appeared in the system, inclusive.', shape: 'one', rule: timestampRule },
-  { name: 'timezone', meaning: 'Time zone in which days are read; Europe/Moscow by default.', shape: 'one', rule: oneOf(timezones) },
+  {
+    name: 'availabilityTsFrom',
+    meaning: 'First second at which the event appeared in the system.',
+    shape: 'one',
+    rule: timestampRule,
+  },
+  {
+    name: 'availabilityTsTo',
+    meaning: 'Last second at which the event appeared in the system, inclusive.',
+    shape: 'one',
+    rule: timestampRule,
+  },
+  {
+    name: 'timezone',
+    meaning: 'Time zone in which days are read; Europe/Moscow by default.',
+    shape: 'one',
+    rule: oneOf(timezones),
+  },
   { name: 'idApp', meaning: 'Apps. With SDKKey: rows that either names.', shape: 'set', rule: idRule },
   { name: 'SDKKey', meaning: 'SDK keys of apps. With idApp: rows that either names.', shape: 'set', rule: sdkKeyRule },
   { name: 'idAccount', meaning: 'Accounts.', shape: 'set', rule: idRule },
@@ -101,14 +141,46 @@ export const parameters: readonly Parameter[] = [
   { name: 'idCountry', meaning: 'Countries.', shape: 'set', rule: idOf(countries) },
   { name: 'idProject', meaning: 'Projects.', shape: 'set', rule: idRule },
   { name: 'idPartner', meaning: 'Partners.', shape: 'set', rule: idRule },
-  { name: 'isVerified', meaning: 'Verification of the payment.', shape: 'one', rule: idOf(verification), events: paymentEvents },
-  { name: 'idPurchaseType', meaning: 'Type of the purchase.', shape: 'one', rule: idOf(purchaseTypes), events: paymentEvents },
-  { name: 'eventName', meaning: 'Names of custom events; a comma belongs to the name.', shape: 'list', rule: eventNameRule, events: customEvents },
-  { name: 'eventNameInvert', meaning: '1: the named custom events are left out. 0 by default.', shape: 'one', rule: oneOf(['0', '1']), events: customEvents },
+  {
+    name: 'isVerified',
+    meaning: 'Verification of the payment.',
+    shape: 'one',
+    rule: idOf(verification),
+    events: paymentEvents,
+  },
+  {
+    name: 'idPurchaseType',
+    meaning: 'Type of the purchase.',
+    shape: 'one',
+    rule: idOf(purchaseTypes),
+    events: paymentEvents,
+  },
+  {
+    name: 'eventName',
+    meaning: 'Names of custom events; a comma belongs to the name.',
+    shape: 'list',
+    rule: eventNameRule,
+    events: customEvents,
+  },
+  {
+    name: 'eventNameInvert',
+    meaning: '1: the named custom events are left out. 0 by default.',
+    shape: 'one',
+    rule: oneOf(['0', '1']),
+    events: customEvents,
+  },
   { name: 'rooted', meaning: 'Jailbreak or root access.', shape: 'one', rule: idOf(rooted) },
-  { name: 'idAdMediator', meaning: 'Ad mediator.', shape: 'one', rule: idOf(adMediators), events: adMonetizationEvents },
+  {
+    name: 'idAdMediator',
+    meaning: 'Ad mediator.',
+    shape: 'one',
+    rule: idOf(adMediators),
+    events: adMonetizationEvents,
+  },
   { name: 'idSegment', meaning: 'Segment.', shape: 'one', rule: segmentRule, events: ['hits', 'installs'] },
 ];
 
 /** The parameters by name. */
-export const parametersByName: ReadonlyMap<string, Parameter> = new Map(parameters.map((parameter) => [parameter.name, parameter]));
+export const parametersByName: ReadonlyMap<string, Parameter> = new Map(
+  parameters.map((parameter) => [parameter.name, parameter]),
+);

@@ -11,19 +11,35 @@ type Values = ReadonlyMap<string, readonly string[]>;
 const availabilityLagSeconds = 3 * 3600;
 const defaultTimezone = 'Europe/Moscow';
 /** Filters on values that no imported event has. */
-const unknowableNames = ['idAd', 'idCampaign', 'idCountry', 'idPartner', 'isVerified', 'idPurchaseType', 'rooted', 'idAdMediator'];
+const unknowableNames = [
+  'idAd',
+  'idCampaign',
+  'idCountry',
+  'idPartner',
+  'isVerified',
+  'idPurchaseType',
+  'rooted',
+  'idAdMediator',
+];
 
 function refuseValue(parameter: Parameter, value: string): Refusal {
   const { name, rule } = parameter;
-  if (name === 'event') return badRequest(`Argument event is not in the allowed set: ${quote(value)}; allowed: ${rule.allowed}`);
+  if (name === 'event')
+    return badRequest(`Argument event is not in the allowed set: ${quote(value)}; allowed: ${rule.allowed}`);
   return badRequest(`Argument ${name} is invalid: ${quote(value)}; allowed: ${rule.allowed}`);
 }
 
 function parseValues(parameter: Parameter, given: readonly string[]): readonly string[] | Refusal {
   const { name, shape, rule } = parameter;
   const texts = new Set(shape === 'set' ? given.flatMap((text) => text.split(',')) : given);
-  if (shape === 'one' && texts.size > 1) return badRequest(`Argument ${name} takes one value, ${texts.size} are given: ${[...texts].slice(0, 5).map(quote).join(', ')}`);
-  if (texts.size >= setSizeLimit) return badRequest(`Argument ${name} is too large: ${texts.size} values, the set size must be below ${setSizeLimit}`);
+  if (shape === 'one' && texts.size > 1)
+    return badRequest(
+      `Argument ${name} takes one value, ${texts.size} are given: ${[...texts].slice(0, 5).map(quote).join(', ')}`,
+    );
+  if (texts.size >= setSizeLimit)
+    return badRequest(
+      `Argument ${name} is too large: ${texts.size} values, the set size must be below ${setSizeLimit}`,
+    );
   const values = new Set<string>();
   for (const text of texts) {
     const value = rule.accept(text);
@@ -36,17 +52,23 @@ function parseValues(parameter: Parameter, given: readonly string[]): readonly s
 /** Checks each argument by itself, in the order of the parameters; unknown names first. */
 function parseEach(given: Arguments): Values | Refusal {
   for (const name of given.keys()) {
-    if (!parametersByName.has(name)) return badRequest(`Argument ${quote(name)} is unknown; allowed: ${parameters.map((parameter) => parameter.name).join(', ')}`);
+    if (!parametersByName.has(name))
+      return badRequest(
+        `Argument ${quote(name)} is unknown; allowed: ${parameters.map((parameter) => parameter.name).join(', ')}`,
+      );
   }
   const values = new Map<string, readonly string[]>();
   for (const parameter of parameters) {
     const texts = given.get(parameter.name);
     const required = parameter.name === 'event' || parameter.name === 'selectors';
-    if (required && (texts === undefined || texts.every((text) => text === ''))) return badRequest(`Argument ${parameter.name} is expected but not set`);
+    if (required && (texts === undefined || texts.every((text) => text === '')))
+      return badRequest(`Argument ${parameter.name} is expected but not set`);
     if (texts === undefined) continue;
     const event = values.get('event')?.[0] ?? '';
     if (parameter.events !== undefined && !parameter.events.includes(event)) {
-      return badRequest(`Argument ${parameter.name} does not suit event ${event}; it is only for ${parameter.events.join(', ')}`);
+      return badRequest(
+        `Argument ${parameter.name} does not suit event ${event}; it is only for ${parameter.events.join(', ')}`,
+      );
     }
     const parsed = parseValues(parameter, texts);
     if (isRefusal(parsed)) return parsed;
@@ -71,15 +93,23 @@ function readBounds(values: Values, from: string, to: string): Bounds {
 
 /** Checks the order of two timestamps and that neither passes `latest`; `limit` says what that is. */
 function refuseBounds({ names, from, to }: Bounds, latest: number, limit: string): Refusal | undefined {
-  for (const [name, value] of [[names[0], from], [names[1], to]] as const) {
-    if (value !== undefined && value > latest) return badRequest(`Argument ${name} is invalid: ${value} must be ${limit}`);
+  for (const [name, value] of [
+    [names[0], from],
+    [names[1], to],
+  ] as const) {
+    if (value !== undefined && value > latest)
+      return badRequest(`Argument ${name} is invalid: ${value} must be ${limit}`);
   }
-  if (from !== undefined && to !== undefined && from > to) return badRequest(`Argument ${names[0]} is invalid: ${from} must not be after ${names[1]} ${to}`);
+  if (from !== undefined && to !== undefined && from > to)
+    return badRequest(`Argument ${names[0]} is invalid: ${from} must not be after ${names[1]} ${to}`);
   return undefined;
 }
 
 function toSpan({ from, to }: Bounds): SecondsSpan {
-  return { ...(from === undefined ? {} : { fromSeconds: from }), ...(to === undefined ? {} : { beforeSeconds: to + 1 }) };
+  return {
+    ...(from === undefined ? {} : { fromSeconds: from }),
+    ...(to === undefined ? {} : { beforeSeconds: to + 1 }),
+  };
 }
 
 /** The days of a request: a span that holds them, and the dates themselves where the span holds moments of others. */
@@ -90,10 +120,17 @@ async function parseDays(values: Values, zone: string, nowMs: number, days: Zone
   const to = values.get('dateTo')?.[0];
   if (from === undefined || to === undefined) return { eventTime: {} };
   const today = await days.currentDate(zone, nowMs);
-  for (const [name, date] of [['dateFrom', from], ['dateTo', to]] as const) {
-    if (date > today) return badRequest(`Argument ${name} is invalid: ${quote(date)} must not be after the current date, ${today} in ${zone}`);
+  for (const [name, date] of [
+    ['dateFrom', from],
+    ['dateTo', to],
+  ] as const) {
+    if (date > today)
+      return badRequest(
+        `Argument ${name} is invalid: ${quote(date)} must not be after the current date, ${today} in ${zone}`,
+      );
   }
-  if (from > to) return badRequest(`Argument dateFrom is invalid: ${quote(from)} must not be after dateTo ${quote(to)}`);
+  if (from > to)
+    return badRequest(`Argument dateFrom is invalid: ${quote(from)} must not be after dateTo ${quote(to)}`);
   const [begin, end] = [await days.beginOf(zone, from), await days.beginOf(zone, days.nextDay(to))];
   const eventTime = { fromSeconds: begin.firstSeconds, beforeSeconds: end.settledSeconds };
   const isExact = begin.firstSeconds === begin.settledSeconds && end.firstSeconds === end.settledSeconds;
@@ -103,24 +140,36 @@ async function parseDays(values: Values, zone: string, nowMs: number, days: Zone
 function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
   const from = Math.max(a.fromSeconds ?? -Infinity, b.fromSeconds ?? -Infinity);
   const before = Math.min(a.beforeSeconds ?? Infinity, b.beforeSeconds ?? Infinity);
-  return { ...(from === -Infinity ? {} : { fromSeconds: from }), ...(before === Infinity ? {} : { beforeSeconds: before }) };
+  return {
+    ...(from === -Infinity ? {} : { fromSeconds: from }),
+    ...(before === Infinity ? {} : { beforeSeconds: before }),
+  };
 }
 
 function refusePairs(values: Values): Refusal | undefined {
   let pairs = 0;
-  for (const [first, second] of [['dateFrom', 'dateTo'], ['tsFrom', 'tsTo']] as const) {
+  for (const [first, second] of [
+    ['dateFrom', 'dateTo'],
+    ['tsFrom', 'tsTo'],
+  ] as const) {
     if (values.has(first) && values.has(second)) pairs += 1;
     else if (values.has(first)) return badRequest(`Argument ${second} is expected but not set: ${first} needs it`);
     else if (values.has(second)) return badRequest(`Argument ${first} is expected but not set: ${second} needs it`);
   }
-  return pairs > 0 ? undefined : badRequest('At least one complete pair is expected but not set: dateFrom with dateTo, or tsFrom with tsTo');
+  return pairs > 0
+    ? undefined
+    : badRequest('At least one complete pair is expected but not set: dateFrom with dateTo, or tsFrom with tsTo');
 }
 
 /**
  * Parses the arguments of a create call by the rules of service.md 2.4. The first thing wrong is the refusal; its
  * detail names the argument, the value and what is allowed.
  */
-export async function parseExportRequest(given: Arguments, nowMs: number, days: ZoneDays): Promise<ExportSpec | Refusal> {
+export async function parseExportRequest(
+  given: Arguments,
+  nowMs: number,
+  days: ZoneDays,
+): Promise<ExportSpec | Refusal> {
   const values = parseEach(given);
   if (isRefusal(values)) return values;
   const nowSeconds = Math.floor(nowMs / 1000);
@@ -130,7 +179,11 @@ export async function parseExportRequest(given: Arguments, nowMs: number, days: 
   const refusal =
     refusePairs(values) ??
     refuseBounds(timestamps, nowSeconds, `not after the current timestamp, ${nowSeconds}`) ??
-    refuseBounds(availability, nowSeconds - availabilityLagSeconds - 1, `less than the current timestamp minus 3 hours, ${nowSeconds - availabilityLagSeconds}`);
+    refuseBounds(
+      availability,
+      nowSeconds - availabilityLagSeconds - 1,
+      `less than the current timestamp minus 3 hours, ${nowSeconds - availabilityLagSeconds}`,
+    );
   if (refusal !== undefined) return refusal;
   const dates = await parseDays(values, timezone, nowMs, days);
   if (isRefusal(dates)) return dates;
@@ -152,6 +205,8 @@ export async function parseExportRequest(given: Arguments, nowMs: number, days: 
     ...set('idProject'),
     ...set('eventName'),
     eventNameInvert: values.get('eventNameInvert')?.[0] === '1',
-    unknowable: Object.fromEntries(unknowableNames.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : []))),
+    unknowable: Object.fromEntries(
+      unknowableNames.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : [])),
+    ),
   };
 }

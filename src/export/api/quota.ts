@@ -1,8 +1,14 @@
 import type { Quota } from '../../config.ts';
 
-/** Counts calls by key against limits. Time is monotonic (`performance.now()`): a clock step neither blocks nor opens it. */
+/**
+ * Counts calls by key against limits. Time is monotonic (`performance.now()`): a clock step neither blocks nor opens
+ * it.
+ */
 export interface QuotaCounter {
-  /** Counts a call. Undefined: it is within every limit. Otherwise: seconds until one may be made; the call is not counted. */
+  /**
+   * Counts a call. Undefined: it is within every limit. Otherwise: seconds until one may be made; the call is not
+   * counted.
+   */
   take(key: string, nowMs: number): number | undefined;
 }
 
@@ -14,7 +20,9 @@ interface Window {
 
 const rememberedKeys = 100_000;
 
-/** Calls in the last `windowMs`, estimated from two fixed windows: the previous one fades out as the current one fills. */
+/**
+ * Calls in the last `windowMs`, estimated from two fixed windows: the previous one fades out as the current one fills.
+ */
 function used(window: Window, windowMs: number, nowMs: number): number {
   const share = 1 - (nowMs - window.startMs) / windowMs;
   return window.current + window.previous * share;
@@ -51,7 +59,8 @@ export function createQuotaCounter(quotas: readonly Quota[]): QuotaCounter {
         const window = windows[index];
         if (window === undefined) return;
         advance(window, windowMs, nowMs);
-        if (used(window, windowMs, nowMs) + 1 > limit + 1e-9) waitMs = Math.max(waitMs, window.startMs + windowMs - nowMs);
+        if (used(window, windowMs, nowMs) + 1 > limit + 1e-9)
+          waitMs = Math.max(waitMs, window.startMs + windowMs - nowMs);
       });
       if (waitMs > 0) return Math.ceil(waitMs / 1000);
       for (const window of windows) window.current += 1;

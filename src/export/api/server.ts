@@ -23,7 +23,10 @@ export interface ApiServerLimits {
   readonly requestTimeoutMs: number;
   /** How often connections are looked at for those two, milliseconds. */
   readonly checkIntervalMs: number;
-  /** A connection over which nothing passes for so long is closed: a download takes as long as it takes, but not standing still. */
+  /**
+   * A connection over which nothing passes for so long is closed: a download takes as long as it takes, but not
+   * standing still.
+   */
   readonly stalledMs: number;
   /** How long an idle connection is kept for the client's next request, milliseconds. */
   readonly keepAliveMs: number;
@@ -49,7 +52,10 @@ export function refuse(reply: FastifyReply, refusal: Refusal): FastifyReply {
   return reply.code(refusal.code).type('application/json; charset=utf-8').send(refusalEnvelope(refusal));
 }
 
-/** What an error in a handler is answered with. Every 500 may be asked again: what failed is the service, and somebody mends it. */
+/**
+ * What an error in a handler is answered with. Every 500 may be asked again: what failed is the service, and somebody
+ * mends it.
+ */
 function refusalOf(error: unknown, failures: BoundedLog, path: string): Refusal {
   const { statusCode, code } = error as Partial<FastifyError>;
   if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return badRequest(`The body is larger than ${maxBodyBytes} bytes`);
@@ -71,8 +77,8 @@ const brokenOff: Readonly<Record<string, Refusal>> = {
 };
 
 /**
- * Answers what never became a request: bytes that are no HTTP, a head that is too large, a request that came too slowly.
- * Where the client would take this answer for that of another request, the connection is just closed.
+ * Answers what never became a request: bytes that are no HTTP, a head that is too large, a request that came too
+ * slowly. Where the client would take this answer for that of another request, the connection is just closed.
  */
 function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): void {
   if (!socket.writable || !mayAnswer) return void socket.destroy();
@@ -84,9 +90,14 @@ function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): v
 
 /**
  * Creates the server of the api port, without routes. Bodies are handed on as bytes whatever their Content-Type says;
- * everything unforeseen becomes an envelope, and what has no route is refused with `noRoute`; nothing is logged of a request but its path.
+ * everything unforeseen becomes an envelope, and what has no route is refused with `noRoute`; nothing is logged of a
+ * request but its path.
  */
-export function createApiServer(limits: ApiServerLimits, logger: Logger, noRoute: Refusal = { code: 404, detail: 'There is no such method' }): ApiServer {
+export function createApiServer(
+  limits: ApiServerLimits,
+  logger: Logger,
+  noRoute: Refusal = { code: 404, detail: 'There is no such method' },
+): ApiServer {
   const server = Fastify({
     logger: false,
     bodyLimit: maxBodyBytes,
@@ -95,17 +106,28 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger, noRoute
     keepAliveTimeout: limits.keepAliveMs,
     maxRequestsPerSocket: limits.maxRequestsPerSocket,
     forceCloseConnections: 'idle',
-    // Requests already on a kept connection are still answered while the server closes, in the envelope that clients know.
+    // Requests already on a kept connection are still answered while the server closes, in the envelope that clients
+    // know.
     return503OnClosing: false,
     routerOptions: { maxParamLength: 500 },
-    http: { maxHeaderSize: maxHeadBytes, requireHostHeader: false, headersTimeout: limits.headersTimeoutMs, connectionsCheckingInterval: limits.checkIntervalMs },
-    clientErrorHandler: (error, socket) => answerOnSocket(brokenOff[error.code] ?? malformed, socket, exchanges.mayAnswer(socket)),
+    http: {
+      maxHeaderSize: maxHeadBytes,
+      requireHostHeader: false,
+      headersTimeout: limits.headersTimeoutMs,
+      connectionsCheckingInterval: limits.checkIntervalMs,
+    },
+    clientErrorHandler: (error, socket) =>
+      answerOnSocket(brokenOff[error.code] ?? malformed, socket, exchanges.mayAnswer(socket)),
     // A malformed request target is refused like any other malformed request.
     frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, malformed),
   });
   const exchanges = followExchanges(server.server);
-  // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should guess.
-  server.server.prependListener('request', (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'));
+  // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should
+  // guess.
+  server.server.prependListener(
+    'request',
+    (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'),
+  );
   limitConnections(server.server, limits.maxConnections, logger);
   takeOverHeads(server.server);
   // Node hands CONNECT over as a bare connection, which nobody reads any more: its client's end would not be seen.
@@ -114,8 +136,10 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger, noRoute
     answerOnSocket(noRoute, socket, exchanges.mayAnswer(socket));
     socket.destroySoon();
   });
-  // Only POST has a body that is read; of other methods the framework would refuse what it finds wrong with it before any route.
-  for (const method of server.supportedMethods) if (method !== 'POST') server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
+  // Only POST has a body that is read; of other methods the framework would refuse what it finds wrong with it before
+  // any route.
+  for (const method of server.supportedMethods)
+    if (method !== 'POST') server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   server.addHook('onRequest', (request, reply, done) => {
@@ -128,7 +152,9 @@ export function createApiServer(limits: ApiServerLimits, logger: Logger, noRoute
     refuse(reply, { code: fault.status, detail: toSentence(fault.detail) });
   });
   const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
-  server.setErrorHandler((error, request, reply) => refuse(reply, refusalOf(error, failures, (request.raw.url ?? '').split('?')[0] ?? '')));
+  server.setErrorHandler((error, request, reply) =>
+    refuse(reply, refusalOf(error, failures, (request.raw.url ?? '').split('?')[0] ?? '')),
+  );
   server.setNotFoundHandler((_request, reply) => refuse(reply, noRoute));
   return server;
 }

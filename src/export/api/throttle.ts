@@ -29,11 +29,16 @@ function createLimit(quotas: readonly Quota[], who: string): Limit {
   const limits = quotas.map(({ limit, windowMs }) => `${limit} in ${windowMs / 1000} s`).join(', ');
   return (key) => {
     const retryAfterSeconds = counter.take(key, performance.now());
-    return retryAfterSeconds === undefined ? undefined : { code: 429, detail: `Too many requests of ${who}: the quota is ${limits}`, retryAfterSeconds };
+    return retryAfterSeconds === undefined
+      ? undefined
+      : { code: 429, detail: `Too many requests of ${who}: the quota is ${limits}`, retryAfterSeconds };
   };
 }
 
-/** Creates the quotas: those of the options, and the published ones for mistakes and unauthorized callers where the option is not `off`. */
+/**
+ * Creates the quotas: those of the options, and the published ones for mistakes and unauthorized callers where the
+ * option is not `off`.
+ */
 export function createThrottle({ quotaUser, quotaIp }: ThrottleOptions): Throttle {
   return {
     ofAddress: createLimit(quotaIp, 'one address'),

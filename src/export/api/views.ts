@@ -26,14 +26,20 @@ function rawStatus(job: ReportJob): string {
   return job.state === 'canceled' ? 'Canceled by user' : reportStatus(job);
 }
 
-/** Creates the answers. Links are signed anew for every answer with the key of the moment; their end is fixed when the request ends. */
+/**
+ * Creates the answers. Links are signed anew for every answer with the key of the moment; their end is fixed when the
+ * request ends.
+ */
 export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => number): Answers {
   function result(job: ReportJob, user: User, baseUrl: string): Record<string, unknown> {
     if (isInProgress(job)) return { progress: `${progress(job)}%` };
     if (job.state !== 'success') return {};
     const expiresSeconds = job.expiresSeconds ?? 0;
     const holder = holderOf(user);
-    const link = (name: string) => ({ link: `${baseUrl}${signLink(keys, { id: job.id, name, expiresSeconds, holder })}`, timestampExpires: String(expiresSeconds) });
+    const link = (name: string) => ({
+      link: `${baseUrl}${signLink(keys, { id: job.id, name, expiresSeconds, holder })}`,
+      timestampExpires: String(expiresSeconds),
+    });
     return {
       files: (job.files ?? []).map(({ name, rows, bytes, sha256 }) => ({ ...link(name), rows, bytes, sha256 })),
       archive: link(archiveName(job)),
@@ -41,7 +47,11 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
   }
 
   return {
-    report: (job, user, baseUrl) => ({ idReportFile: String(job.id), status: reportStatus(job), ...result(job, user, baseUrl) }),
+    report: (job, user, baseUrl) => ({
+      idReportFile: String(job.id),
+      status: reportStatus(job),
+      ...result(job, user, baseUrl),
+    }),
     raw: (job, user, baseUrl) => ({
       idRawExport: String(job.id),
       idReportFile: String(job.id),

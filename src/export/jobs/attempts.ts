@@ -12,13 +12,18 @@ import type { WorkerLimits, WorkerPlan } from './worker-messages.ts';
 
 /** Brings one export request to its one end, by as many attempts as it takes and is allowed. */
 export interface Attempts {
-  /** Tries until the request has ended; returns early when it is aborted, or cannot be told whether its user was removed: neither counts an attempt. Never throws. */
+  /**
+   * Tries until the request has ended; returns early when it is aborted, or cannot be told whether its user was
+   * removed: neither counts an attempt. Never throws.
+   */
   run(id: number, signal: AbortSignal): Promise<void>;
   /** Ends a request, once: of two ends the first stays. */
   finish(id: number, end: ReportEnd, folder?: string): Promise<void>;
   /** How far the running attempts have come, percent; 0 when none has told. */
   percent(id: number): number;
-  /** Breaks off the attempts that work for a removed user, or read the rows of a removed app; they begin anew without. */
+  /**
+   * Breaks off the attempts that work for a removed user, or read the rows of a removed app; they begin anew without.
+   */
   dropTakenBack(): void;
 }
 
@@ -50,13 +55,18 @@ export interface AttemptsOptions {
 
 /** A request whose worker crashes or fails this often will never succeed. */
 const maxAttempts = 8;
-/** Being killed is no fault of the request's, unless its hunger for memory makes the kernel do it: that has an end too. */
+/**
+ * Being killed is no fault of the request's, unless its hunger for memory makes the kernel do it: that has an end too.
+ */
 const maxInterruptions = 32;
 const firstRetryMs = 200;
 const longestRetryMs = 5000;
 
 /** Creates what runs attempts; nothing runs until `run` is called. */
-export function createAttempts({ store, access, clock, logger, onEnd, onDamage }: AttemptsDependencies, options: AttemptsOptions): Attempts {
+export function createAttempts(
+  { store, access, clock, logger, onEnd, onDamage }: AttemptsDependencies,
+  options: AttemptsOptions,
+): Attempts {
   const percents = new Map<number, number>();
   const running = new Map<number, RunningAttempt>();
 
@@ -66,12 +76,29 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
     // Of two ends at once the first one stays, and is the one to tell of.
     if (job.state !== end.state) return;
     const seconds = (clock.nowMs() - job.createdMs) / 1000;
-    logger.info({ idReport: id, idUser: job.idUser, event: job.event, state: job.state, attempts: job.attempts, seconds, files: job.files?.length ?? 0, error: job.error }, 'export request ended');
+    logger.info(
+      {
+        idReport: id,
+        idUser: job.idUser,
+        event: job.event,
+        state: job.state,
+        attempts: job.attempts,
+        seconds,
+        files: job.files?.length ?? 0,
+        error: job.error,
+      },
+      'export request ended',
+    );
     onEnd(job, seconds);
   }
 
   /** Settles what an attempt's outcome means for the request; says whether to try again. */
-  async function settle(job: ReportJob, folder: string, outcome: AttemptOutcome, signal: AbortSignal): Promise<boolean> {
+  async function settle(
+    job: ReportJob,
+    folder: string,
+    outcome: AttemptOutcome,
+    signal: AbortSignal,
+  ): Promise<boolean> {
     const release = (as: AttemptEnd): Promise<void> => store.releaseAttempt(job.id, folder, as);
     switch (outcome.kind) {
       case 'done':
@@ -83,7 +110,10 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
         return !signal.aborted;
       case 'killed':
         await release('interruption');
-        logger.warn({ idReport: job.id, attempt: job.attempts, error: outcome.error }, 'export attempt was interrupted');
+        logger.warn(
+          { idReport: job.id, attempt: job.attempts, error: outcome.error },
+          'export attempt was interrupted',
+        );
         return true;
       case 'timed_out':
         await release('failure');
@@ -121,16 +151,35 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
     const request = parseExportSpec(job.request);
     if (request === undefined) {
       await store.releaseAttempt(id, folder, 'failure');
-      await finish(id, { state: 'failed', error: 'its job.json holds no export that this version understands: order it again' });
+      await finish(id, {
+        state: 'failed',
+        error: 'its job.json holds no export that this version understands: order it again',
+      });
       return false;
     }
     const apps = selectApps(request, access.current().appsOfAccount(job.idAccount));
     const abort = new AbortController();
     running.set(id, { idUser: job.idUser, idAccount: job.idAccount, idApps: apps.map((app) => app.idApp), abort });
-    const plan: WorkerPlan = { request, apps, tableDir: options.tableDir, folder, stem: fileStem(job), limits: options.limits };
+    const plan: WorkerPlan = {
+      request,
+      apps,
+      tableDir: options.tableDir,
+      folder,
+      stem: fileStem(job),
+      limits: options.limits,
+    };
     const onPercent = (percent: number): void => void percents.set(id, Math.max(percent, percents.get(id) ?? 0));
     try {
-      return await settle(job, folder, await runInWorker(plan, { timeoutMs: options.timeoutMs, onPercent, signal: AbortSignal.any([signal, abort.signal]) }), signal);
+      return await settle(
+        job,
+        folder,
+        await runInWorker(plan, {
+          timeoutMs: options.timeoutMs,
+          onPercent,
+          signal: AbortSignal.any([signal, abort.signal]),
+        }),
+        signal,
+      );
     } finally {
       running.delete(id);
     }
@@ -152,9 +201,11 @@ export function createAttempts({ store, access, clock, logger, onEnd, onDamage }
         const standing = job === undefined ? 'live' : standingOf(access, job.idUser);
         if (standing === 'unknown') return;
         if (standing === 'removed') return await finish(id, { state: 'canceled' });
-        if (interruptions >= maxInterruptions) return await finish(id, { state: 'failed', error: `the export was interrupted ${interruptions} times` });
+        if (interruptions >= maxInterruptions)
+          return await finish(id, { state: 'failed', error: `the export was interrupted ${interruptions} times` });
         // The process may have been killed between the last attempt's failure and the request's end.
-        if (job !== undefined && endedAttempts(job) >= maxAttempts) return await finish(id, { state: 'failed', error: `the export failed ${maxAttempts} times` });
+        if (job !== undefined && endedAttempts(job) >= maxAttempts)
+          return await finish(id, { state: 'failed', error: `the export failed ${maxAttempts} times` });
         if (!(await attempt(id, signal))) return;
       } catch (error) {
         // `conflict`: the request was cancelled in the meantime. Anything else is the disk: job.json cannot be written.

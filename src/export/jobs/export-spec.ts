@@ -1,4 +1,7 @@
-/** A half-open span of Unix seconds: from `fromSeconds` (inclusive) up to `beforeSeconds` (exclusive); an absent bound is open. */
+/**
+ * A half-open span of Unix seconds: from `fromSeconds` (inclusive) up to `beforeSeconds` (exclusive); an absent bound
+ * is open.
+ */
 export interface SecondsSpan {
   readonly fromSeconds?: number;
   readonly beforeSeconds?: number;
@@ -37,7 +40,9 @@ const isTextList = (value: unknown): boolean => Array.isArray(value) && value.ev
 
 function isSpan(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false;
-  return Object.entries(value).every(([name, seconds]) => ['fromSeconds', 'beforeSeconds'].includes(name) && Number.isSafeInteger(seconds));
+  return Object.entries(value).every(
+    ([name, seconds]) => ['fromSeconds', 'beforeSeconds'].includes(name) && Number.isSafeInteger(seconds),
+  );
 }
 
 /** What each member of a spec must be; those that may be absent pass as undefined. */
@@ -47,7 +52,11 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   timezone: isText,
   eventTime: isSpan,
   availableAt: isSpan,
-  localDates: (value) => value === undefined || (typeof value === 'object' && value !== null && ['from', 'to'].every((name) => isText((value as Record<string, unknown>)[name]))),
+  localDates: (value) =>
+    value === undefined ||
+    (typeof value === 'object' &&
+      value !== null &&
+      ['from', 'to'].every((name) => isText((value as Record<string, unknown>)[name]))),
   idApp: (value) => value === undefined || isTextList(value),
   SDKKey: (value) => value === undefined || isTextList(value),
   idAccount: (value) => value === undefined || isTextList(value),
@@ -57,12 +66,17 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   unknowable: (value) => typeof value === 'object' && value !== null && Object.values(value).every(isTextList),
 };
 
-/** Reads what job.json keeps of a request. Undefined when it is not a spec as this version writes them: a filter that is not understood must not select more. */
+/**
+ * Reads what job.json keeps of a request. Undefined when it is not a spec as this version writes them: a filter that is
+ * not understood must not select more.
+ */
 export function parseExportSpec(value: unknown): ExportSpec | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
   const given = value as Readonly<Record<string, unknown>>;
   const isKnown = Object.keys(given).every((name) => Object.hasOwn(members, name));
-  return isKnown && Object.entries(members).every(([name, isGood]) => isGood(given[name])) ? (given as unknown as ExportSpec) : undefined;
+  return isKnown && Object.entries(members).every(([name, isGood]) => isGood(given[name]))
+    ? (given as unknown as ExportSpec)
+    : undefined;
 }
 
 /** An app as an export sees it. */
@@ -77,14 +91,23 @@ export interface ExportApp {
 
 /**
  * The apps whose rows a request may have: of the account's own, those that idApp or SDKKey names (one of the two is
- * enough), within idAccount and idProject. Apps of other accounts are no candidates, so foreign ids select nothing. Takes
- * time by the number of apps and that of values, not by their product.
+ * enough), within idAccount and idProject. Apps of other accounts are no candidates, so foreign ids select nothing.
+ * Takes time by the number of apps and that of values, not by their product.
  */
-export function selectApps({ idApp, SDKKey, idAccount, idProject }: ExportSpec, accountApps: readonly ExportApp[]): ExportApp[] {
-  const [apps, keys, accounts, projects] = [idApp, SDKKey, idAccount, idProject].map((values) => (values === undefined ? undefined : new Set(values)));
-  const isNamed = (app: ExportApp): boolean => (apps === undefined && keys === undefined) || apps?.has(String(app.idApp)) === true || keys?.has(app.sdkKey) === true;
+export function selectApps(
+  { idApp, SDKKey, idAccount, idProject }: ExportSpec,
+  accountApps: readonly ExportApp[],
+): ExportApp[] {
+  const [apps, keys, accounts, projects] = [idApp, SDKKey, idAccount, idProject].map((values) =>
+    values === undefined ? undefined : new Set(values),
+  );
+  const isNamed = (app: ExportApp): boolean =>
+    (apps === undefined && keys === undefined) ||
+    apps?.has(String(app.idApp)) === true ||
+    keys?.has(app.sdkKey) === true;
   const isWithin = (app: ExportApp): boolean =>
-    (accounts === undefined || accounts.has(String(app.idAccount))) && (projects === undefined || (app.idProject !== undefined && projects.has(String(app.idProject))));
+    (accounts === undefined || accounts.has(String(app.idAccount))) &&
+    (projects === undefined || (app.idProject !== undefined && projects.has(String(app.idProject))));
   return accountApps.filter((app) => isNamed(app) && isWithin(app));
 }
 
@@ -93,5 +116,7 @@ export function selectApps({ idApp, SDKKey, idAccount, idProject }: ExportSpec, 
  * `0 unknown` of rooted and idAdMediator, and for nothing else.
  */
 export function emptyValuesMatch(unknowable: ExportSpec['unknowable']): boolean {
-  return Object.entries(unknowable).every(([name, values]) => (name === 'rooted' || name === 'idAdMediator') && values.includes('0'));
+  return Object.entries(unknowable).every(
+    ([name, values]) => (name === 'rooted' || name === 'idAdMediator') && values.includes('0'),
+  );
 }

@@ -40,14 +40,15 @@ interface Running {
 
 /** Of the requests that wait, the oldest one of the account with the fewest running. */
 function chooseNext(waiting: readonly ReportJob[], running: ReadonlyMap<number, Running>): ReportJob | undefined {
-  const load = (job: ReportJob): number => [...running.values()].filter((other) => other.idAccount === job.idAccount).length;
+  const load = (job: ReportJob): number =>
+    [...running.values()].filter((other) => other.idAccount === job.idAccount).length;
   return waiting.toSorted((a, b) => load(a) - load(b) || a.id - b.id)[0];
 }
 
 /**
- * Starts the runner: requests in progress from before, of a process that was killed, begin anew at once. Requests of a user
- * who is removed are canceled, those that read a removed app begin anew without it. Stopping ends the workers without
- * counting their attempts.
+ * Starts the runner: requests in progress from before, of a process that was killed, begin anew at once. Requests of a
+ * user who is removed are canceled, those that read a removed app begin anew without it. Stopping ends the workers
+ * without counting their attempts.
  */
 export function startJobRunner(dependencies: JobRunnerDependencies, options: JobRunnerOptions): JobRunner {
   const { store, access, logger } = dependencies;
@@ -71,7 +72,12 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
 
   function wake(): void {
     while (!stopping.signal.aborted && running.size < options.workers) {
-      const next = chooseNext(store.inProgress().filter((job) => !running.has(job.id) && !ending.has(job.id) && standingOf(access, job.idUser) !== 'unknown'), running);
+      const next = chooseNext(
+        store
+          .inProgress()
+          .filter((job) => !running.has(job.id) && !ending.has(job.id) && standingOf(access, job.idUser) !== 'unknown'),
+        running,
+      );
       if (next === undefined) return;
       start(next);
     }
@@ -92,7 +98,10 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
     try {
       await cancel(id);
     } catch (error) {
-      logger.warn({ idReport: id, error: describeError(error) }, 'export request of a removed user cannot be canceled now, will be when its turn comes');
+      logger.warn(
+        { idReport: id, error: describeError(error) },
+        'export request of a removed user cannot be canceled now, will be when its turn comes',
+      );
     } finally {
       ending.delete(id);
       wake();
@@ -103,7 +112,8 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   function endTakenBack(): void {
     attempts.dropTakenBack();
     const waiting = store.inProgress().filter((job) => !running.has(job.id) && !ending.has(job.id));
-    for (const job of waiting) if (standingOf(access, job.idUser) === 'removed') ending.set(job.id, cancelWaiting(job.id));
+    for (const job of waiting)
+      if (standingOf(access, job.idUser) === 'removed') ending.set(job.id, cancelWaiting(job.id));
     wake();
   }
 

@@ -26,9 +26,17 @@ export interface WorkerLimits {
   readonly threads: number;
 }
 
-/** How a worker's run ended. `user`: the request asks for more than the limits allow. `disk`: no space was left. `damage`: a file of the lake is not what was written. */
+/**
+ * How a worker's run ended. `user`: the request asks for more than the limits allow. `disk`: no space was left.
+ * `damage`: a file of the lake is not what was written.
+ */
 export type WorkerOutcome =
-  | { readonly kind: 'done'; readonly files: readonly ReportFile[]; readonly snapshotVersion: number; readonly filesRead: number }
+  | {
+      readonly kind: 'done';
+      readonly files: readonly ReportFile[];
+      readonly snapshotVersion: number;
+      readonly filesRead: number;
+    }
   | { readonly kind: 'failed'; readonly reason: 'user' | 'disk' | 'damage' | 'error'; readonly error: string };
 
 /** What a worker sends its parent. */
@@ -42,7 +50,11 @@ export function parseWorkerMessage(value: unknown): WorkerMessage | undefined {
   const message = value as Readonly<Record<string, unknown>>;
   const isGood = {
     progress: () => Number.isFinite(message['percent']),
-    done: () => Array.isArray(message['files']) && message['files'].every(isReportFile) && Number.isInteger(message['snapshotVersion']) && Number.isInteger(message['filesRead']),
+    done: () =>
+      Array.isArray(message['files']) &&
+      message['files'].every(isReportFile) &&
+      Number.isInteger(message['snapshotVersion']) &&
+      Number.isInteger(message['filesRead']),
     failed: () => failures.includes(String(message['reason'])) && typeof message['error'] === 'string',
   }[String(message['kind'])];
   return isGood?.() === true ? (message as unknown as WorkerMessage) : undefined;

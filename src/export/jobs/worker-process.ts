@@ -35,7 +35,11 @@ export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<A
   if (options.signal.aborted) return Promise.resolve({ kind: 'aborted' });
   return new Promise((resolve) => {
     // An empty environment: the worker needs none of the service's settings and secrets.
-    const child = fork(workerEntry, [], { env: { TZ: 'UTC' }, execArgv: [`--max-old-space-size=${heapMb}`], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    const child = fork(workerEntry, [], {
+      env: { TZ: 'UTC' },
+      execArgv: [`--max-old-space-size=${heapMb}`],
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    });
     let outcome: AttemptOutcome | undefined;
     const finish = (end: AttemptOutcome): void => {
       outcome ??= end;
@@ -46,7 +50,9 @@ export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<A
     const end = (how: string): void => {
       clearTimeout(timer);
       options.signal.removeEventListener('abort', abort);
-      resolve(outcome ?? { kind: foreignSignals.has(how) ? 'killed' : 'crashed', error: `the export worker ended: ${how}` });
+      resolve(
+        outcome ?? { kind: foreignSignals.has(how) ? 'killed' : 'crashed', error: `the export worker ended: ${how}` },
+      );
     };
     options.signal.addEventListener('abort', abort, { once: true });
     child.on('message', (value) => {

@@ -13,7 +13,10 @@ export interface QueryEngine {
   describe(file: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Counts the rows of the query. */
   count(query: ExportQuery): Promise<number>;
-  /** Writes the result to a file, rows in the order of the files, as `copyOptions` (formats/format.ts) say. Returns the number of rows. */
+  /**
+   * Writes the result to a file, rows in the order of the files, as `copyOptions` (formats/format.ts) say. Returns the
+   * number of rows.
+   */
   copyTo(query: ExportQuery, file: string, copyOptions: string): Promise<number>;
   /** Share of the running statement that is done, 0 to 1. */
   progress(): number;
@@ -121,7 +124,11 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     async copyTo(query, file, copyOptions) {
       try {
         const [values, types] = bind({ ...query.filterValues, ...query.selectValues, files, file });
-        const result = await connection.runAndReadAll(`COPY (${query.select}) TO $file (FORMAT ${copyOptions})`, values, types);
+        const result = await connection.runAndReadAll(
+          `COPY (${query.select}) TO $file (FORMAT ${copyOptions})`,
+          values,
+          types,
+        );
         return Number(result.getRows()[0]?.[0]);
       } catch (error) {
         throw wrap(error);

@@ -28,7 +28,13 @@ export interface ExportQuery {
 /** The largest set that is compared value by value. */
 const inlineSetSize = 64;
 
-const appColumns: Readonly<Record<AppFact, string>> = { sdkKey: 'sdk_key', title: 'title', idAccount: 'id_account', idProject: 'id_project', platform: 'platform' };
+const appColumns: Readonly<Record<AppFact, string>> = {
+  sdkKey: 'sdk_key',
+  title: 'title',
+  idAccount: 'id_account',
+  idProject: 'id_project',
+  platform: 'platform',
+};
 
 function quoteText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
@@ -62,7 +68,10 @@ interface Plan {
   readonly inline: boolean;
 }
 
-/** A fact of the row's app: by comparison, or from the joined relation. App ids are our registry's own numbers; texts are bound. */
+/**
+ * A fact of the row's app: by comparison, or from the joined relation. App ids are our registry's own numbers; texts
+ * are bound.
+ */
 function appExpression(fact: AppFact, { apps, inline }: Plan, values: Record<string, BoundValue>): string {
   if (!inline) return `apps.${appColumns[fact]}`;
   const cases = apps.flatMap((app, index) => {
@@ -79,9 +88,15 @@ function zoneDate(column: string): string {
   return `CAST(timezone($timezone, events.${column}) AS DATE)`;
 }
 
-function sourceExpression({ source }: Selector, plan: Plan, timezone: string, values: Record<string, BoundValue>): string {
+function sourceExpression(
+  { source }: Selector,
+  plan: Plan,
+  timezone: string,
+  values: Record<string, BoundValue>,
+): string {
   if (source === null) return 'NULL';
-  if ('column' in source) return source.titles === undefined ? `events.${source.column}` : titleOf(source.column, source.titles);
+  if ('column' in source)
+    return source.titles === undefined ? `events.${source.column}` : titleOf(source.column, source.titles);
   if ('seconds' in source) return `epoch_us(events.${source.seconds}) // 1000000`;
   if ('zoneDate' in source) {
     values['timezone'] = timezone;
@@ -105,18 +120,30 @@ function selectColumns(request: ExportSpec, plan: Plan, values: Record<string, B
   });
 }
 
-/** A condition that a column's value is in a set; each value a parameter of its own, so that files are skipped by it. */
-function inSet(column: string, prefix: string, values: readonly string[]): { condition: string; values: Record<string, string> } {
+/**
+ * A condition that a column's value is in a set; each value a parameter of its own, so that files are skipped by it.
+ */
+function inSet(
+  column: string,
+  prefix: string,
+  values: readonly string[],
+): { condition: string; values: Record<string, string> } {
   const names = values.map((_value, index) => `${prefix}${index}`);
-  return { condition: `${column} IN (${names.map((name) => `$${name}`).join(', ')})`, values: Object.fromEntries(names.map((name, index) => [name, values[index] ?? ''])) };
+  return {
+    condition: `${column} IN (${names.map((name) => `$${name}`).join(', ')})`,
+    values: Object.fromEntries(names.map((name, index) => [name, values[index] ?? ''])),
+  };
 }
 
-const deviceColumns = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.schema['x-column']);
+const deviceColumns = eventFields
+  .filter((field) => field.schema['x-device-id'] === true)
+  .map((field) => field.schema['x-column']);
 
 function requirement(event: ExportEvent): string[] {
   // An empty id is no user; earlier versions stored it as it came.
   if (event.requires === 'user') return ["events.custom_user_id <> ''"];
-  if (event.requires === 'device') return [`(${deviceColumns.map((column) => `events.${column} IS NOT NULL`).join(' OR ')})`];
+  if (event.requires === 'device')
+    return [`(${deviceColumns.map((column) => `events.${column} IS NOT NULL`).join(' OR ')})`];
   return [];
 }
 
@@ -126,11 +153,19 @@ function requirement(event: ExportEvent): string[] {
  */
 export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): boolean {
   const { fromSeconds = -Infinity, beforeSeconds = Infinity } = request.eventTime;
-  return !importedEvents.has(request.event) || apps.length === 0 || !emptyValuesMatch(request.unknowable) || fromSeconds >= beforeSeconds;
+  return (
+    !importedEvents.has(request.event) ||
+    apps.length === 0 ||
+    !emptyValuesMatch(request.unknowable) ||
+    fromSeconds >= beforeSeconds
+  );
 }
 
 function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
-  return { ...(fromSeconds === undefined ? {} : { fromMs: fromSeconds * 1000 }), ...(beforeSeconds === undefined ? {} : { toMs: beforeSeconds * 1000 }) };
+  return {
+    ...(fromSeconds === undefined ? {} : { fromMs: fromSeconds * 1000 }),
+    ...(beforeSeconds === undefined ? {} : { toMs: beforeSeconds * 1000 }),
+  };
 }
 
 /** What the log's statistics can tell of a request, to leave files unopened. */
@@ -145,7 +180,12 @@ export function fileFilter(request: ExportSpec, apps: readonly ExportApp[]): Fil
 }
 
 /** Adds the bounds of a time column to the conditions. */
-function spanConditions(column: string, prefix: string, { fromSeconds, beforeSeconds }: SecondsSpan, values: Record<string, BoundValue>): string[] {
+function spanConditions(
+  column: string,
+  prefix: string,
+  { fromSeconds, beforeSeconds }: SecondsSpan,
+  values: Record<string, BoundValue>,
+): string[] {
   const bound = (name: string, sign: string, seconds: number | undefined): string[] => {
     if (seconds === undefined) return [];
     values[`${prefix}${name}`] = BigInt(seconds) * 1_000_000n;
@@ -154,7 +194,10 @@ function spanConditions(column: string, prefix: string, { fromSeconds, beforeSec
   return [...bound('From', '>=', fromSeconds), ...bound('Before', '<', beforeSeconds)];
 }
 
-/** The condition on the local date, where the span alone would let rows of another day in. It is the selector's own expression. */
+/**
+ * The condition on the local date, where the span alone would let rows of another day in. It is the selector's own
+ * expression.
+ */
 function dayConditions({ localDates, timezone }: ExportSpec, values: Record<string, BoundValue>): string[] {
   if (localDates === undefined) return [];
   Object.assign(values, { timezone, dateFrom: localDates.from, dateTo: localDates.to });
@@ -162,8 +205,9 @@ function dayConditions({ localDates, timezone }: ExportSpec, values: Record<stri
 }
 
 /**
- * Builds the query of a request whose event reads the `events` table; throws on any other, which `isEmptyResult` tells. `lean`: without
- * the sort, whatever the size of the sets: slower, and needs the memory of a few thousand rows instead of 122,880.
+ * Builds the query of a request whose event reads the `events` table; throws on any other, which `isEmptyResult` tells.
+ * `lean`: without the sort, whatever the size of the sets: slower, and needs the memory of a few thousand rows instead
+ * of 122,880.
  */
 export function buildQuery(request: ExportSpec, apps: readonly ExportApp[], lean = false): ExportQuery {
   const event = importedEvents.get(request.event);
@@ -188,5 +232,11 @@ export function buildQuery(request: ExportSpec, apps: readonly ExportApp[], lean
   const join = inline ? '' : 'JOIN apps ON events.id_app = apps.id_app';
   const from = `FROM read_parquet($files, union_by_name = true, hive_partitioning = false) AS events ${join} WHERE ${conditions.join(' AND ')}`;
   const order = inline ? '' : 'ORDER BY events.file_index, events.file_row_number';
-  return { select: `SELECT ${columns.join(', ')} ${from} ${order}`, count: `SELECT count(*) AS rows ${from}`, filterValues, selectValues, inline };
+  return {
+    select: `SELECT ${columns.join(', ')} ${from} ${order}`,
+    count: `SELECT count(*) AS rows ${from}`,
+    filterValues,
+    selectValues,
+    inline,
+  };
 }

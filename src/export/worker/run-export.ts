@@ -35,14 +35,21 @@ async function sizeOf(file: string): Promise<number> {
 }
 
 /** Runs a statement while watching its progress, the size of its output, and the memory of the process. */
-async function watch<T>(engine: QueryEngine, file: string, plan: WorkerPlan, onPercent: (percent: number) => void, statement: Promise<T>): Promise<T> {
+async function watch<T>(
+  engine: QueryEngine,
+  file: string,
+  plan: WorkerPlan,
+  onPercent: (percent: number) => void,
+  statement: Promise<T>,
+): Promise<T> {
   let stopped: Error | undefined;
   let looking = false;
   const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
   async function look(): Promise<void> {
     onPercent(Math.floor(engine.progress() * queryPercent));
     if ((await sizeOf(file)) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
-    if (process.memoryUsage.rss() > memoryLimit) stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
+    if (process.memoryUsage.rss() > memoryLimit)
+      stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
     if (stopped !== undefined) engine.interrupt();
   }
   const timer = setInterval(() => {
@@ -76,7 +83,11 @@ interface QueryJob extends Pick<Snapshot, 'emptyFile' | 'schemaString'> {
 }
 
 /** Runs the query of the request into one file, an old one replaced. `lean` as in `buildQuery`, on one thread. */
-async function runQuery({ emptyFile, schemaString, ...job }: QueryJob, onPercent: (percent: number) => void, lean: boolean): Promise<number> {
+async function runQuery(
+  { emptyFile, schemaString, ...job }: QueryJob,
+  onPercent: (percent: number) => void,
+  lean: boolean,
+): Promise<number> {
   const { plan, files, file, tempDir } = job;
   const { request, apps, limits } = plan;
   const query = buildQuery(request, apps, lean);
@@ -90,9 +101,16 @@ async function runQuery({ emptyFile, schemaString, ...job }: QueryJob, onPercent
     threads: lean ? 1 : limits.threads,
   });
   try {
-    if (!hasColumns(await engine.describe(emptyFile), schemaString)) throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, { hint: 'Remove it: the next start writes it.' });
+    if (!hasColumns(await engine.describe(emptyFile), schemaString))
+      throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, {
+        hint: 'Remove it: the next start writes it.',
+      });
     const atMost = files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
-    if (atMost > limits.maxRows && (await watch(engine, file, plan, () => undefined, engine.count(query))) > limits.maxRows) throw new LimitError(tooManyRows);
+    if (
+      atMost > limits.maxRows &&
+      (await watch(engine, file, plan, () => undefined, engine.count(query))) > limits.maxRows
+    )
+      throw new LimitError(tooManyRows);
     return await watch(engine, file, plan, onPercent, engine.copyTo(query, file, job.format.copyOptions));
   } finally {
     engine.close();
@@ -113,7 +131,11 @@ async function writeRows(job: QueryJob, onPercent: (percent: number) => void): P
   });
 }
 
-async function makeFiles(plan: WorkerPlan, format: Format, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
+async function makeFiles(
+  plan: WorkerPlan,
+  format: Format,
+  onPercent: (percent: number) => void,
+): Promise<WorkerOutcome> {
   const { request, apps, folder, stem, limits } = plan;
   const tempDir = path.join(folder, 'work');
   await mkdir(tempDir, { mode: 0o700 });
@@ -125,9 +147,13 @@ async function makeFiles(plan: WorkerPlan, format: Format, onPercent: (percent: 
 
   const bytes = await sizeOf(file);
   if (bytes > limits.maxBytes) throw new LimitError(tooManyBytes);
-  const onProgress = (share: number): void => onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
+  const onProgress = (share: number): void =>
+    onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
   const { singleFileMaxBytes, partMaxBytes } = limits;
-  const result = await format.finish({ file, bytes, rows }, { folder, stem, singleFileMaxBytes, partMaxBytes, onProgress });
+  const result = await format.finish(
+    { file, bytes, rows },
+    { folder, stem, singleFileMaxBytes, partMaxBytes, onProgress },
+  );
   const counted = result.reduce((sum, part) => sum + part.rows, 0);
   if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query gave ${rows}`);
   await rm(tempDir, { recursive: true, force: true });
@@ -137,8 +163,8 @@ async function makeFiles(plan: WorkerPlan, format: Format, onPercent: (percent: 
 
 /**
  * Runs an export from one snapshot of the lake to durable files in the attempt's folder. `onPercent` is told how far it
- * is, 0 to 99, never less than before. Never throws: what went wrong is the outcome, and the folder is then the caller's
- * to remove.
+ * is, 0 to 99, never less than before. Never throws: what went wrong is the outcome, and the folder is then the
+ * caller's to remove.
  */
 export async function runExport(plan: WorkerPlan, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
   let told = 0;

@@ -43,19 +43,24 @@ const maxSeconds = 253_402_300_799;
 /** SQL that turns the text of a column into its type; NULL when it cannot. */
 function castSql(name: string, type: ColumnType): string {
   const text = `r.${name}`;
-  const bounded = (unit: number): string => `CASE WHEN TRY_CAST(${text} AS BIGINT) BETWEEN 0 AND ${maxSeconds * unit} THEN TRY_CAST(${text} AS BIGINT) END`;
+  const bounded = (unit: number): string =>
+    `CASE WHEN TRY_CAST(${text} AS BIGINT) BETWEEN 0 AND ${maxSeconds * unit} THEN TRY_CAST(${text} AS BIGINT) END`;
   if (name === 'event_time') return `make_timestamptz((${bounded(1)}) * 1000000)`;
   if (name === 'received_at') return `make_timestamptz((${bounded(1000)}) * 1000)`;
   if (type === 'VARCHAR' || type === 'MAP(VARCHAR, VARCHAR)') return text;
   return `TRY_CAST(${text} AS ${type})`;
 }
 
-/** SQL that is true for a row that cannot be written as it is. DuckDB would round a fraction, so that counts as bad too. */
+/**
+ * SQL that is true for a row that cannot be written as it is. DuckDB would round a fraction, so that counts as bad too.
+ */
 function badSql(): string {
   const missing = ['id_app', 'event_time', 'received_at'].map((name) => `${castSql(name, 'BIGINT')} IS NULL`);
   const wrong = lineColumns
     .filter(({ type }) => type !== 'VARCHAR' && type !== 'MAP(VARCHAR, VARCHAR)')
-    .map(({ name, type }) => `(r.${name} IS NOT NULL AND (${castSql(name, type)} IS NULL OR contains(r.${name}, '.')))`);
+    .map(
+      ({ name, type }) => `(r.${name} IS NOT NULL AND (${castSql(name, type)} IS NULL OR contains(r.${name}, '.')))`,
+    );
   return [
     'TRY_CAST(r.event_id AS UUID) IS NULL',
     'length(r.event_id) IS DISTINCT FROM 36',
@@ -75,7 +80,7 @@ FROM read_json(${sqlList([file])}, format = 'newline_delimited', maximum_object_
   .join(', ')}}) AS r`;
 
 function* splitLines(bytes: Buffer): Generator<Buffer> {
-  for (let start = 0; start < bytes.length; ) {
+  for (let start = 0; start < bytes.length;) {
     const found = bytes.indexOf(0x0a, start);
     const end = found === -1 ? bytes.length : found;
     yield bytes.subarray(start, end);
@@ -83,8 +88,14 @@ function* splitLines(bytes: Buffer): Generator<Buffer> {
   }
 }
 
-/** Writes the lines of a spool that DuckDB can read to another file; gives their places, and the lines that had to be left out. */
-async function cleanSpool(file: string, cleanFile: string): Promise<{ readonly kept: number[]; readonly badLines: BadLine[] }> {
+/**
+ * Writes the lines of a spool that DuckDB can read to another file; gives their places, and the lines that had to be
+ * left out.
+ */
+async function cleanSpool(
+  file: string,
+  cleanFile: string,
+): Promise<{ readonly kept: number[]; readonly badLines: BadLine[] }> {
   const kept: number[] = [];
   const badLines: BadLine[] = [];
   const texts: string[] = [];
@@ -108,7 +119,10 @@ async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
 }
 
 /** Checks each line of a spool by itself, and loads the good ones. */
-async function loadCleaned(duckdb: Duckdb, file: string): Promise<{ readonly kept: number[]; readonly badLines: BadLine[] }> {
+async function loadCleaned(
+  duckdb: Duckdb,
+  file: string,
+): Promise<{ readonly kept: number[]; readonly badLines: BadLine[] }> {
   const cleanFile = `${file}.clean`;
   const cleaned = await cleanSpool(file, cleanFile);
   try {
@@ -120,9 +134,9 @@ async function loadCleaned(duckdb: Duckdb, file: string): Promise<{ readonly kep
 }
 
 /**
- * Reads a spool of `events` lines into the table `batch`. One bad line would make DuckDB refuse the whole file: only then,
- * or when `eachLine` asks for it, each line is checked by itself. A bad event is a value with a reason, never an error; the
- * spool stays as it is, for `readFailures`. Errors: `sql`, `disk`.
+ * Reads a spool of `events` lines into the table `batch`. One bad line would make DuckDB refuse the whole file: only
+ * then, or when `eachLine` asks for it, each line is checked by itself. A bad event is a value with a reason, never an
+ * error; the spool stays as it is, for `readFailures`. Errors: `sql`, `disk`.
  */
 export async function convertSpool(duckdb: Duckdb, file: string, events: number, eachLine = false): Promise<Converted> {
   let refused: AppError | undefined;
@@ -136,7 +150,10 @@ export async function convertSpool(duckdb: Duckdb, file: string, events: number,
   const cleaned = loaded === events ? undefined : await loadCleaned(duckdb, file);
   const lineOf = (rowid: number): number => cleaned?.kept[rowid] ?? rowid;
   const bad = await duckdb.rows('SELECT rowid::INTEGER AS r FROM batch WHERE bad ORDER BY rowid');
-  const badLines = [...(cleaned?.badLines ?? []), ...bad.map((row): BadLine => ({ line: lineOf(Number(row['r'])), reason: 'bad_value' }))];
+  const badLines = [
+    ...(cleaned?.badLines ?? []),
+    ...bad.map((row): BadLine => ({ line: lineOf(Number(row['r'])), reason: 'bad_value' })),
+  ];
   return { events, badLines, lineOf, ...(refused === undefined ? {} : { refused }) };
 }
 

@@ -3,12 +3,15 @@ import { sqlList, type Duckdb } from '../sql/duckdb.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { assertFilesWhole } from '../files/verify-files.ts';
 
-/** How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of the repeat. */
+/**
+ * How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of
+ * the repeat.
+ */
 export const dedupeWindowMs = 24 * 3600 * 1000;
 
 /**
- * Which rows of `batch` are not to be written, and why. The rows are in the temporary table `dropped`, by rowid. Those that
- * are to be written are in the table `batch_keys`, for the memory of keys.
+ * Which rows of `batch` are not to be written, and why. The rows are in the temporary table `dropped`, by rowid. Those
+ * that are to be written are in the table `batch_keys`, for the memory of keys.
  */
 export interface Verdict {
   /** The same events again: dropped, and counted. */
@@ -20,9 +23,9 @@ export interface Verdict {
 }
 
 /**
- * The rule that a batch is judged by. `stream`: the rows came in the order in which they were received. One that was received
- * before a known one, and comes after it, shows that the clock was set back: it is a repeat however far. `failed`: the rows
- * may be much older than what the lake has, which says nothing about them.
+ * The rule that a batch is judged by. `stream`: the rows came in the order in which they were received. One that was
+ * received before a known one, and comes after it, shows that the clock was set back: it is a repeat however far.
+ * `failed`: the rows may be much older than what the lake has, which says nothing about them.
  */
 export type DedupeRule = 'stream' | 'failed';
 
@@ -36,19 +39,29 @@ export const readKeysSql = (source: string, where: string): string =>
 /** Creates the tables that a batch is judged with. */
 export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
   // `place` is NULL where the request is known and the event could not be stored.
-  for (const name of ['recent_keys', 'batch_keys']) await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (key UUID, print BIGINT, place SMALLINT, ms BIGINT)`);
+  for (const name of ['recent_keys', 'batch_keys'])
+    await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (key UUID, print BIGINT, place SMALLINT, ms BIGINT)`);
   await duckdb.run('CREATE OR REPLACE TEMP TABLE stored_before (r BIGINT)');
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
 }
 
 /** Files that may have an event of the batch: the same event was received at the same time. */
 async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Promise<DataFile[]> {
-  const [range] = await duckdb.rows('SELECT epoch_ms(min(received_at)) AS low, epoch_ms(max(received_at)) AS high FROM batch WHERE NOT bad');
+  const [range] = await duckdb.rows(
+    'SELECT epoch_ms(min(received_at)) AS low, epoch_ms(max(received_at)) AS high FROM batch WHERE NOT bad',
+  );
   const [low, high] = [Number(range?.['low']), Number(range?.['high'])];
-  return files.filter(({ minValues, maxValues }) => !(Date.parse(String(maxValues['received_at'])) + 1 < low) && !(Date.parse(String(minValues['received_at'])) > high));
+  return files.filter(
+    ({ minValues, maxValues }) =>
+      !(Date.parse(String(maxValues['received_at'])) + 1 < low) &&
+      !(Date.parse(String(minValues['received_at'])) > high),
+  );
 }
 
-/** Looks every event of the batch up in files of the lake, whatever its kind: the stream may have delivered it before, under another sequence. */
+/**
+ * Looks every event of the batch up in files of the lake, whatever its kind: the stream may have delivered it before,
+ * under another sequence.
+ */
 export async function lookUpEvents(duckdb: Duckdb, lakeFiles: readonly DataFile[]): Promise<void> {
   const files = await findLookUpFiles(duckdb, lakeFiles);
   if (files.length === 0) return;
@@ -75,7 +88,10 @@ async function dropKnown(duckdb: Duckdb): Promise<void> {
   );
 }
 
-/** Reads the keyed ids of the batch into `asked`, in the order in which they are judged. A bad row stands for its request, not for its event. */
+/**
+ * Reads the keyed ids of the batch into `asked`, in the order in which they are judged. A bad row stands for its
+ * request, not for its event.
+ */
 async function readAsked(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE asked AS
@@ -91,9 +107,13 @@ async function countAsked(duckdb: Duckdb): Promise<number> {
   return Number(row?.['n']);
 }
 
-/** Judges what is asked by known ids: the same event is a repeat, the same key for another request is refused, whole as it is. */
+/**
+ * Judges what is asked by known ids: the same event is a repeat, the same key for another request is refused, whole as
+ * it is.
+ */
 async function judgeBy(duckdb: Duckdb, known: 'recent_keys' | 'batch_keys', rule: DedupeRule): Promise<void> {
-  const isNear = rule === 'stream' ? `asked.ms - known.ms <= ${dedupeWindowMs}` : `abs(asked.ms - known.ms) <= ${dedupeWindowMs}`;
+  const isNear =
+    rule === 'stream' ? `asked.ms - known.ms <= ${dedupeWindowMs}` : `abs(asked.ms - known.ms) <= ${dedupeWindowMs}`;
   await duckdb.run(
     `INSERT INTO dropped
      WITH known AS MATERIALIZED (SELECT * FROM ${known} WHERE key IN (SELECT key FROM asked)),
@@ -108,7 +128,8 @@ async function judgeBy(duckdb: Duckdb, known: 'recent_keys' | 'batch_keys', rule
 
 /** Takes the first request of each key that is still asked for: it is what the key stands for from then on. */
 async function acceptFirst(duckdb: Duckdb): Promise<void> {
-  // A request has one time of receipt. The same one twice in the same millisecond is one request whose events come twice.
+  // A request has one time of receipt. The same one twice in the same millisecond is one request whose events come
+  // twice.
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE accepted AS
      SELECT asked.* FROM asked JOIN (SELECT key, arg_min(print, n) AS print, arg_min(ms, n) AS ms FROM asked GROUP BY key) AS firsts USING (key, print, ms)`,
@@ -125,7 +146,8 @@ async function judgeKeys(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
   await readAsked(duckdb, rule);
   if ((await countAsked(duckdb)) === 0) return;
   await judgeBy(duckdb, 'recent_keys', rule);
-  // One round for most batches: more where a key comes again after its time, or with an event that could not be stored before.
+  // One round for most batches: more where a key comes again after its time, or with an event that could not be stored
+  // before.
   while ((await countAsked(duckdb)) > 0) {
     await acceptFirst(duckdb);
     if ((await countAsked(duckdb)) > 0) await judgeBy(duckdb, 'batch_keys', rule);
@@ -133,9 +155,9 @@ async function judgeKeys(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
 }
 
 /**
- * Judges the rows of `batch` by the ids in `recent_keys`, which must have those received within the window around each row,
- * and by each other, in their order. All rows of a request share its verdict, except that each event is a repeat by itself.
- * Can be repeated for the same batch.
+ * Judges the rows of `batch` by the ids in `recent_keys`, which must have those received within the window around each
+ * row, and by each other, in their order. All rows of a request share its verdict, except that each event is a repeat
+ * by itself. Can be repeated for the same batch.
  */
 export async function judgeBatch(duckdb: Duckdb, rule: DedupeRule, lookedUp: boolean): Promise<Verdict> {
   await duckdb.run('DELETE FROM dropped');
@@ -146,7 +168,11 @@ export async function judgeBatch(duckdb: Duckdb, rule: DedupeRule, lookedUp: boo
     `SELECT (SELECT count(*) FROM dropped WHERE verdict = 'repeat') AS repeats, (SELECT count(*) FROM batch_keys WHERE place IS NOT NULL) AS keys`,
   );
   const reused = await duckdb.rows("SELECT r::INTEGER AS r FROM dropped WHERE verdict = 'key_reused' ORDER BY r");
-  return { repeats: Number(counts?.['repeats']), reused: reused.map((row) => Number(row['r'])), addsKeys: Number(counts?.['keys']) > 0 };
+  return {
+    repeats: Number(counts?.['repeats']),
+    reused: reused.map((row) => Number(row['r'])),
+    addsKeys: Number(counts?.['keys']) > 0,
+  };
 }
 
 /** Whole hours in which keyed events of the batch were received, Unix milliseconds of their beginnings, in order. */
@@ -156,4 +182,3 @@ export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<nu
   );
   return rows.map((row) => Number(row['hour']));
 }
-

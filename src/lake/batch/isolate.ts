@@ -33,8 +33,9 @@ async function isTooLarge(duckdb: Duckdb, scratch: string, line: string): Promis
 }
 
 /**
- * Takes those lines out of a spool of one message that the engine has no memory for, each by itself, and returns them: they
- * are kept as failed events, so that they do not hold up all that follow. Errors: those of `convertSpool`, but `memory`.
+ * Takes those lines out of a spool of one message that the engine has no memory for, each by itself, and returns them:
+ * they are kept as failed events, so that they do not hold up all that follow. Errors: those of `convertSpool`, but
+ * `memory`.
  */
 export async function takeOutTooLarge(duckdb: Duckdb, spool: string): Promise<Failure[]> {
   // One character a byte: whatever the lines hold is written as it was.
@@ -45,6 +46,7 @@ export async function takeOutTooLarge(duckdb: Duckdb, spool: string): Promise<Fa
     if (!(await isTooLarge(duckdb, `${spool}.one`, line))) good.push(line);
     else failures.push({ reason: 'too_large', ...toFailedLine(Buffer.from(line, 'latin1')) });
   }
-  if (failures.length > 0) await writeFile(spool, good.map((line) => `${line}\n`).join(''), { encoding: 'latin1', mode: 0o600 });
+  if (failures.length > 0)
+    await writeFile(spool, good.map((line) => `${line}\n`).join(''), { encoding: 'latin1', mode: 0o600 });
   return failures;
 }

@@ -9,7 +9,10 @@ import { findFileDamage } from '../files/verify-files.ts';
 import { createDedupeTables, dedupeWindowMs, readKeyedHours, readKeysSql } from './deduplicate.ts';
 
 const hourMs = 3_600_000;
-/** Keys this much older than the window are kept: so far the clocks of ingest's processes may differ without a look into the lake. */
+/**
+ * Keys this much older than the window are kept: so far the clocks of ingest's processes may differ without a look into
+ * the lake.
+ */
 const slackMs = hourMs;
 
 /** Times of receipt, Unix milliseconds, both ends included. */
@@ -37,7 +40,8 @@ export function joinRanges(ranges: readonly Range[]): Range[] {
   const joined: Range[] = [];
   for (const range of ranges.toSorted((a, b) => a.fromMs - b.fromMs)) {
     const last = joined.at(-1);
-    if (last !== undefined && range.fromMs <= last.toMs + 1) joined[joined.length - 1] = { fromMs: last.fromMs, toMs: Math.max(last.toMs, range.toMs) };
+    if (last !== undefined && range.fromMs <= last.toMs + 1)
+      joined[joined.length - 1] = { fromMs: last.fromMs, toMs: Math.max(last.toMs, range.toMs) };
     else joined.push(range);
   }
   return joined;
@@ -45,20 +49,26 @@ export function joinRanges(ranges: readonly Range[]): Range[] {
 
 /**
  * The compactor's memory of the events stored under Idempotency-Keys, in the table `recent_keys` of its engine: some 50
- * bytes an event, gone with the engine, read from the lake again where it is asked for. What it covers goes by the time of
- * receipt; it is never short of what a batch needs, whatever the clock or a backlog has made of those times.
+ * bytes an event, gone with the engine, read from the lake again where it is asked for. What it covers goes by the time
+ * of receipt; it is never short of what a batch needs, whatever the clock or a backlog has made of those times.
  */
 export interface RecentKeys {
-  /** The lake's `keysCommit` up to which the memory is complete; a commit that finds another one there has to judge again. */
+  /**
+   * The lake's `keysCommit` up to which the memory is complete; a commit that finds another one there has to judge
+   * again.
+   */
   seen(): string | undefined;
   /** Loads what a batch received now would need, ahead of it: reading files takes time. Errors: as `cover`. */
   warmUp(nowMs: number, signal: AbortSignal): Promise<void>;
   /**
-   * Makes the memory complete for the rows of `batch`: what other processes have committed, and what was received within
-   * the window around each of its rows. Errors: `file_damaged`, `retryable`, when a file was replaced meanwhile.
+   * Makes the memory complete for the rows of `batch`: what other processes have committed, and what was received
+   * within the window around each of its rows. Errors: `file_damaged`, `retryable`, when a file was replaced meanwhile.
    */
   cover(): Promise<void>;
-  /** Takes in what `batch_keys` has of the batch, now that it is committed; forgets what is too old. `added`: the commit, where it added keys. */
+  /**
+   * Takes in what `batch_keys` has of the batch, now that it is committed; forgets what is too old. `added`: the
+   * commit, where it added keys.
+   */
   remember(added: { readonly version: number; readonly keysCommit: string } | undefined): Promise<void>;
 }
 
@@ -69,8 +79,16 @@ export interface RecentKeysDependencies {
   readonly onDamage: (damages: readonly AppError[]) => void;
 }
 
-/** Leaves out the files that cannot be trusted. Errors: `file_damaged`, `retryable`, when one was replaced: its keys are in another file. */
-async function findWhole(table: Table, files: readonly DataFile[], onDamage: RecentKeysDependencies['onDamage'], signal?: AbortSignal): Promise<DataFile[]> {
+/**
+ * Leaves out the files that cannot be trusted. Errors: `file_damaged`, `retryable`, when one was replaced: its keys are
+ * in another file.
+ */
+async function findWhole(
+  table: Table,
+  files: readonly DataFile[],
+  onDamage: RecentKeysDependencies['onDamage'],
+  signal?: AbortSignal,
+): Promise<DataFile[]> {
   const whole: DataFile[] = [];
   const damages: AppError[] = [];
   for (const file of files) {
@@ -89,11 +107,18 @@ async function findWhole(table: Table, files: readonly DataFile[], onDamage: Rec
 }
 
 /** Loads keys of the files that can be trusted. */
-async function loadKeys({ duckdb, table, onDamage }: RecentKeysDependencies, files: readonly DataFile[], where: string, signal?: AbortSignal): Promise<void> {
+async function loadKeys(
+  { duckdb, table, onDamage }: RecentKeysDependencies,
+  files: readonly DataFile[],
+  where: string,
+  signal?: AbortSignal,
+): Promise<void> {
   const whole = await findWhole(table, files, onDamage, signal);
   if (whole.length === 0) return;
   try {
-    await duckdb.run(`INSERT INTO recent_keys ${readKeysSql(`read_parquet(${sqlList(whole.map((file) => file.absolutePath))}, hive_partitioning = false)`, where)}`);
+    await duckdb.run(
+      `INSERT INTO recent_keys ${readKeysSql(`read_parquet(${sqlList(whole.map((file) => file.absolutePath))}, hive_partitioning = false)`, where)}`,
+    );
   } catch (error) {
     // A file that was whole a moment ago may have been replaced since.
     await findWhole(table, whole, onDamage, signal);
@@ -119,7 +144,12 @@ export async function openRecentKeys(dependencies: RecentKeysDependencies): Prom
     for (const { fromMs, toMs } of gaps) {
       const bounds = Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs };
       const upTo = Number.isFinite(toMs) ? ` AND received_at <= ${timeSql(toMs)}` : '';
-      await loadKeys(dependencies, pruneFiles(snapshot.files, { receivedAt: bounds }), `received_at >= ${timeSql(fromMs)}${upTo}`, signal);
+      await loadKeys(
+        dependencies,
+        pruneFiles(snapshot.files, { receivedAt: bounds }),
+        `received_at >= ${timeSql(fromMs)}${upTo}`,
+        signal,
+      );
       covered = joinRanges([...covered, { fromMs, toMs }]);
     }
   }
@@ -129,7 +159,10 @@ export async function openRecentKeys(dependencies: RecentKeysDependencies): Prom
     covered = [];
   }
 
-  /** The files that commits after the one seen last have added keyed events in; undefined when some are not there any more. */
+  /**
+   * The files that commits after the one seen last have added keyed events in; undefined when some are not there any
+   * more.
+   */
   async function findNewFiles(snapshot: Snapshot): Promise<DataFile[] | undefined> {
     const files: DataFile[] = [];
     for (let version = seenVersion + 1; version <= snapshot.version; version += 1) {
@@ -167,18 +200,24 @@ export async function openRecentKeys(dependencies: RecentKeysDependencies): Prom
     const fromMs = first - dedupeWindowMs - slackMs;
     if (fromMs <= (covered[0]?.fromMs ?? fromMs)) return;
     await duckdb.run(`DELETE FROM recent_keys WHERE ms < ${fromMs}`);
-    covered = covered.flatMap((range) => (range.toMs < fromMs ? [] : [{ fromMs: Math.max(range.fromMs, fromMs), toMs: range.toMs }]));
+    covered = covered.flatMap((range) =>
+      range.toMs < fromMs ? [] : [{ fromMs: Math.max(range.fromMs, fromMs), toMs: range.toMs }],
+    );
   }
 
   return {
     seen: () => seenCommit,
-    warmUp: (nowMs, signal) => load({ fromMs: nowMs - dedupeWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
+    warmUp: (nowMs, signal) =>
+      load({ fromMs: nowMs - dedupeWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
     async cover() {
       const hours = await readKeyedHours(duckdb, hourMs);
       if (hours.length === 0) return;
       await table.refresh();
       await catchUp();
-      for (const hour of joinRanges(hours.map((fromMs) => ({ fromMs: fromMs - dedupeWindowMs, toMs: fromMs + hourMs + dedupeWindowMs })))) await load(hour);
+      for (const hour of joinRanges(
+        hours.map((fromMs) => ({ fromMs: fromMs - dedupeWindowMs, toMs: fromMs + hourMs + dedupeWindowMs })),
+      ))
+        await load(hour);
     },
     async remember(added) {
       await duckdb.run('INSERT INTO recent_keys SELECT * FROM batch_keys');

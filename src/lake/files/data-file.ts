@@ -35,7 +35,10 @@ const statColumns: Readonly<Record<string, (value: string) => unknown>> = {
   available_at: toIsoTime,
 };
 
-/** DuckDB writes `2023-11-14 22:13:20.123+00` (TimeZone is UTC); the log wants ISO 8601 with milliseconds, which is all our times have. */
+/**
+ * DuckDB writes `2023-11-14 22:13:20.123+00` (TimeZone is UTC); the log wants ISO 8601 with milliseconds, which is all
+ * our times have.
+ */
 function toIsoTime(value: string): string {
   return new Date(`${value.replace(' ', 'T').replace(/\+00$/, '')}Z`).toISOString();
 }
@@ -67,9 +70,10 @@ function toStats(numRecords: number, statistics: readonly ColumnStatistics[]): F
 }
 
 /**
- * Zstandard's level for files that are soon rewritten, and for files that stay. Measured on a million events: level 3 is
- * 3 % smaller than 1, level 9 another 10 % for twice the time; snappy is 70 % larger. Row groups of 122,880 rows (DuckDB's
- * own) read fastest; Bloom filters, which need large dictionaries, made files a quarter larger and no lookup faster.
+ * Zstandard's level for files that are soon rewritten, and for files that stay. Measured on a million events: level 3
+ * is 3 % smaller than 1, level 9 another 10 % for twice the time; snappy is 70 % larger. Row groups of 122,880 rows
+ * (DuckDB's own) read fastest; Bloom filters, which need large dictionaries, made files a quarter larger and no lookup
+ * faster.
  */
 const levels = { young: 1, sealed: 3 } as const;
 
@@ -87,16 +91,29 @@ function rowGroupSql(duckdb: Duckdb, { rows, bytes }: RowGroup): string {
 }
 
 /**
- * Runs a query into one Parquet file and fsyncs it; the caller makes its name durable (syncFolder). On an error nothing is
- * left behind. The file must not be where readers look until it is complete.
+ * Runs a query into one Parquet file and fsyncs it; the caller makes its name durable (syncFolder). On an error nothing
+ * is left behind. The file must not be where readers look until it is complete.
  */
-export async function writeDataFile(duckdb: Duckdb, query: string, file: string, keep: keyof typeof levels = 'sealed', rowGroup: RowGroup = {}): Promise<WrittenFile> {
+export async function writeDataFile(
+  duckdb: Duckdb,
+  query: string,
+  file: string,
+  keep: keyof typeof levels = 'sealed',
+  rowGroup: RowGroup = {},
+): Promise<WrittenFile> {
   try {
-    const [row] = await duckdb.rows(`COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`);
+    const [row] = await duckdb.rows(
+      `COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`,
+    );
     if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} returned no statistics`);
     await syncFile(file);
     const numRecords = Number(row['count']);
-    return { sizeBytes: Number(row['file_size_bytes']), numRecords, stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]), sha256: await hashFile(file) };
+    return {
+      sizeBytes: Number(row['file_size_bytes']),
+      numRecords,
+      stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]),
+      sha256: await hashFile(file),
+    };
   } catch (error) {
     await removeFile(file);
     throw error;

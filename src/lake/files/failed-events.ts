@@ -21,9 +21,9 @@ export interface FailedEvent {
 }
 
 /**
- * A file of failed events belongs to the commit that counts them. Before that commit its name starts with `pending-` and
- * tells the version the commit builds on; afterwards the prefix is dropped. A crash in between is settled by looking the
- * commit up in the log, so failed events are kept exactly once, as rows are.
+ * A file of failed events belongs to the commit that counts them. Before that commit its name starts with `pending-`
+ * and tells the version the commit builds on; afterwards the prefix is dropped. A crash in between is settled by
+ * looking the commit up in the log, so failed events are kept exactly once, as rows are.
  */
 const pendingName = /^pending-(\d+)-([0-9a-f-]{36})\.ndjson$/;
 const settledName = /^[0-9a-f-]{36}\.ndjson$/;
@@ -31,7 +31,12 @@ const settledName = /^[0-9a-f-]{36}\.ndjson$/;
 const settledPath = (folder: string, commitId: string): string => path.join(folder, `${commitId}.ndjson`);
 
 /** Writes the failed events of a commit to come, durably. Returns the path to pass to `settleFailed`. */
-export async function writePendingFailed(folder: string, baseVersion: number, commitId: string, events: readonly FailedEvent[]): Promise<string> {
+export async function writePendingFailed(
+  folder: string,
+  baseVersion: number,
+  commitId: string,
+  events: readonly FailedEvent[],
+): Promise<string> {
   const file = path.join(folder, `pending-${baseVersion}-${commitId}.ndjson`);
   await writeNewFile(file, events.map((event) => `${JSON.stringify(event)}\n`).join(''));
   await syncFolder(folder);
@@ -68,7 +73,10 @@ export async function recoverFailed(folder: string, tableDir: string): Promise<v
   await syncFolder(folder);
 }
 
-/** The lowest version that a file not yet settled builds on: the commits after it must stay. Infinity when all are settled. */
+/**
+ * The lowest version that a file not yet settled builds on: the commits after it must stay. Infinity when all are
+ * settled.
+ */
 export async function oldestPendingBase(folder: string): Promise<number> {
   const bases = (await readdir(folder)).flatMap((name) => pendingName.exec(name)?.[1] ?? []);
   return Math.min(Infinity, ...bases.map(Number));
@@ -112,8 +120,8 @@ export interface FailedFileAt {
 }
 
 /**
- * Lists the files whose events count as failed at a version that is not the newest any more, while flushes go on. Under the
- * maintenance lock, with nothing left to recover: whatever else changes these files is held up by it.
+ * Lists the files whose events count as failed at a version that is not the newest any more, while flushes go on. Under
+ * the maintenance lock, with nothing left to recover: whatever else changes these files is held up by it.
  */
 export async function listFailedFilesAt(folder: string, tableDir: string, version: number): Promise<FailedFileAt[]> {
   const names = await readdir(folder);
@@ -134,10 +142,15 @@ export async function listFailedFilesAt(folder: string, tableDir: string, versio
 /** Lists the files that have their final name: those that a rewrite may replace. */
 export async function listSettledFiles(folder: string): Promise<string[]> {
   const names = await readdir(folder);
-  return names.filter((name) => settledName.test(name)).toSorted().map((name) => path.join(folder, name));
+  return names
+    .filter((name) => settledName.test(name))
+    .toSorted()
+    .map((name) => path.join(folder, name));
 }
 
-/** Reads the events of one file; of one that was pending when it was listed, also under the name that it has got since. */
+/**
+ * Reads the events of one file; of one that was pending when it was listed, also under the name that it has got since.
+ */
 export async function readFailedFile(file: string): Promise<FailedEvent[]> {
   const commitId = pendingName.exec(path.basename(file))?.[2];
   const text = await readFile(file, 'utf8').catch((error: unknown) => {

@@ -12,9 +12,19 @@ function listNames(folder: string): readonly string[] {
   }
 }
 
-/** Says whether events were ever written to a lake, by its folders alone: cheap, and true also where its log is damaged. */
+/**
+ * Says whether events were ever written to a lake, by its folders alone: cheap, and true also where its log is damaged.
+ */
 export function holdsEvents(lakeDir: string): boolean {
   const table = path.join(lakeDir, events.table);
-  const folders = [path.join(table, youngFolder), path.join(table, formerYoungFolder), path.join(lakeDir, 'failed'), path.join(lakeDir, 'orphans')];
-  return folders.some((folder) => listNames(folder).length > 0) || listNames(table).some((name) => name.startsWith(`${events.partitionBy[0]?.name ?? ''}=`));
+  const folders = [
+    path.join(table, youngFolder),
+    path.join(table, formerYoungFolder),
+    path.join(lakeDir, 'failed'),
+    path.join(lakeDir, 'orphans'),
+  ];
+  return (
+    folders.some((folder) => listNames(folder).length > 0) ||
+    listNames(table).some((name) => name.startsWith(`${events.partitionBy[0]?.name ?? ''}=`))
+  );
 }

@@ -20,7 +20,11 @@ function mayHoldOneOf(file: DataFile, column: string, values: readonly (string |
   if (values === undefined) return true;
   const min = file.minValues[column];
   const max = file.maxValues[column];
-  return values.some((value) => !(typeof min === typeof value && value < (min as typeof value)) && !(typeof max === typeof value && value > (max as typeof value)));
+  return values.some(
+    (value) =>
+      !(typeof min === typeof value && value < (min as typeof value)) &&
+      !(typeof max === typeof value && value > (max as typeof value)),
+  );
 }
 
 function parseTime(value: unknown): number {

@@ -52,7 +52,10 @@ export function toWaiting(add: AddAction, replaces: string): AddAction {
   return { ...add, tags: { ...add.tags, replaces: encodeURI(replaces) } };
 }
 
-/** Says whether a rewrite has no file: a sealed one that loses all rows has an empty one, since a name that goes would be a missing file for who has just listed the glob. */
+/**
+ * Says whether a rewrite has no file: a sealed one that loses all rows has an empty one, since a name that goes would
+ * be a missing file for who has just listed the glob.
+ */
 function isDropped({ file, rowsLeftOut }: Rewrite): boolean {
   return file.young && rowsLeftOut === file.numRecords;
 }
@@ -62,7 +65,11 @@ interface Written {
   readonly actions: readonly Action[];
 }
 
-async function writeRewrite({ table, duckdb, clock }: RewriteDependencies, rewrite: Rewrite, staged: string): Promise<Written> {
+async function writeRewrite(
+  { table, duckdb, clock }: RewriteDependencies,
+  rewrite: Rewrite,
+  staged: string,
+): Promise<Written> {
   const { file, rowsLeftOut, toQuery } = rewrite;
   const nowMs = clock.nowMs();
   const removal: Action = { remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } };
@@ -71,25 +78,38 @@ async function writeRewrite({ table, duckdb, clock }: RewriteDependencies, rewri
   const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
   const written = await writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed');
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
-    throw new AppError('file_damaged', `the rewrite of ${file.path} has ${written.numRecords} rows, and ${rowsLeftOut} of ${file.numRecords} are to be left out`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    throw new AppError(
+      'file_damaged',
+      `the rewrite of ${file.path} has ${written.numRecords} rows, and ${rowsLeftOut} of ${file.numRecords} are to be left out`,
+      { hint: "Run 'tributary lake check', and restore what it names from a backup." },
+    );
   }
   const { to, replaces } = placeRewrite(file);
   const add = toAdd(to, written, nowMs, true);
-  return { moves: [{ name: path.basename(staged), to: path.join(table.dir, to) }], actions: [removal, { add: replaces === undefined ? add : toWaiting(add, replaces) }] };
+  return {
+    moves: [{ name: path.basename(staged), to: path.join(table.dir, to) }],
+    actions: [removal, { add: replaces === undefined ? add : toWaiting(add, replaces) }],
+  };
 }
 
 /**
- * Writes files again, by one commit, whose other parts are `change`. Under the maintenance lock; the caller has seen that the
- * files are whole. Space: that of the files, until the retention has passed. Returns how many have a rewrite. Errors:
- * `file_damaged` when a rewrite has not the rows that were expected; then, and when `toQuery` throws, nothing is left behind.
+ * Writes files again, by one commit, whose other parts are `change`. Under the maintenance lock; the caller has seen
+ * that the files are whole. Space: that of the files, until the retention has passed. Returns how many have a rewrite.
+ * Errors: `file_damaged` when a rewrite has not the rows that were expected; then, and when `toQuery` throws, nothing
+ * is left behind.
  */
-export async function rewriteFiles(dependencies: RewriteDependencies, rewrites: readonly Rewrite[], change: Omit<Change, 'actions'>): Promise<number> {
+export async function rewriteFiles(
+  dependencies: RewriteDependencies,
+  rewrites: readonly Rewrite[],
+  change: Omit<Change, 'actions'>,
+): Promise<number> {
   const { table, stagingDir, crashPoint } = dependencies;
   const commitId = randomUUID();
   const folder = await openStaging(stagingDir, commitId);
   const written: Written[] = [];
   try {
-    for (const [index, rewrite] of rewrites.entries()) written.push(await writeRewrite(dependencies, rewrite, path.join(folder, `${index}.parquet`)));
+    for (const [index, rewrite] of rewrites.entries())
+      written.push(await writeRewrite(dependencies, rewrite, path.join(folder, `${index}.parquet`)));
   } catch (error) {
     // Nothing is certain yet; on a disk that is full the room is needed at once.
     await rm(folder, { recursive: true, force: true });
@@ -98,6 +118,11 @@ export async function rewriteFiles(dependencies: RewriteDependencies, rewrites: 
   const moves = written.flatMap((one) => one.moves);
   const metrics = { ...change.metrics, filesIn: rewrites.length, filesOut: moves.length };
   const actions = written.flatMap((one) => one.actions);
-  await carryOut(table, stagingDir, { commitId, baseVersion: table.state().version, moves, change: { ...change, actions, metrics }, unlink: [] }, crashPoint);
+  await carryOut(
+    table,
+    stagingDir,
+    { commitId, baseVersion: table.state().version, moves, change: { ...change, actions, metrics }, unlink: [] },
+    crashPoint,
+  );
   return moves.length;
 }

@@ -3,7 +3,8 @@ import { eventColumns } from '../../datasets/event-fields.ts';
 /**
  * What rows cost in an engine's memory. The size of a file says nothing of it: 10 KB of repeating text compress to 30
  * bytes, and Parquet's own "uncompressed" sizes count a repeated text once. Measured with DuckDB 1.5 on rows of 0.7 to
- * 60 KB: a sort spills to disk, and still needs 122,880 rows of its result in memory at once; a COPY holds a whole row group.
+ * 60 KB: a sort spills to disk, and still needs 122,880 rows of its result in memory at once; a COPY holds a whole row
+ * group.
  */
 
 /** The rows of a sort's result that must be in memory at once, and of a row group unless told otherwise. */
@@ -13,12 +14,16 @@ const bytesOfValue = 16;
 /** An entry of a map, beside its texts: key and value, and their places in the list. */
 const bytesOfEntry = 48;
 
-/** SQL for the bytes that a row of the events table takes in memory: 500 for an empty one, 60,000 for 1,300 parameters of two letters. */
+/**
+ * SQL for the bytes that a row of the events table takes in memory: 500 for an empty one, 60,000 for 1,300 parameters
+ * of two letters.
+ */
 export const rowBytesSql: string = eventColumns
   .flatMap(({ name, type }) => {
     if (type === 'VARCHAR') return [`coalesce(strlen(${name}), 0)`];
     if (type !== 'MAP(VARCHAR, VARCHAR)') return [];
-    const textBytes = (part: string): string => `coalesce(list_sum(list_transform(${part}(${name}), lambda text: strlen(text))), 0)::BIGINT`;
+    const textBytes = (part: string): string =>
+      `coalesce(list_sum(list_transform(${part}(${name}), lambda text: strlen(text))), 0)::BIGINT`;
     return [`${bytesOfEntry} * coalesce(cardinality(${name}), 0)`, textBytes('map_keys'), textBytes('map_values')];
   })
   .reduce((sum, part) => `${sum} + ${part}`, String(bytesOfValue * eventColumns.length));
@@ -39,14 +44,25 @@ export interface EngineBudget {
 export function engineBudget(memoryMb: number): EngineBudget {
   const memoryBytes = memoryMb * 1024 * 1024;
   const wideBytes = Math.floor(memoryBytes / 4);
-  return { wideBytes, wideRowBytes: Math.floor(wideBytes / rowsAtOnce), rowGroupBytes: Math.floor(memoryBytes / 8), lineBytes: Math.floor(memoryBytes / 8) };
+  return {
+    wideBytes,
+    wideRowBytes: Math.floor(wideBytes / rowsAtOnce),
+    rowGroupBytes: Math.floor(memoryBytes / 8),
+    lineBytes: Math.floor(memoryBytes / 8),
+  };
 }
 
 /** The fewest rows of a row group: what the engine passes on at once. */
 const leastRows = 2048;
 
-/** The rows of a row group that an engine has memory for, from the bytes of the event lines and the entries of their maps. */
-export function rowGroupRows(memoryMb: number, { rows, lineBytes, entries }: { readonly rows: number; readonly lineBytes: number; readonly entries: number }): number {
+/**
+ * The rows of a row group that an engine has memory for, from the bytes of the event lines and the entries of their
+ * maps.
+ */
+export function rowGroupRows(
+  memoryMb: number,
+  { rows, lineBytes, entries }: { readonly rows: number; readonly lineBytes: number; readonly entries: number },
+): number {
   const rowBytes = bytesOfValue * eventColumns.length + (lineBytes + bytesOfEntry * entries) / Math.max(1, rows);
   return Math.min(rowsAtOnce, Math.max(leastRows, Math.floor(engineBudget(memoryMb).rowGroupBytes / rowBytes)));
 }

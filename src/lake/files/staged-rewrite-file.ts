@@ -5,9 +5,9 @@ import { AppError, isSystemError } from '../../runtime/errors.ts';
 import type { Intent, Move } from './staged-rewrite.ts';
 
 /**
- * The intent of a rewrite as it lies on the disk. Its paths are relative to the lake's folder, with `/`: a folder that is
- * copied or moved in the midst of a rewrite finishes it on its own files, and never on those it was copied from. Version
- * 0.2 wrote absolute paths; they are read as the same places below this lake.
+ * The intent of a rewrite as it lies on the disk. Its paths are relative to the lake's folder, with `/`: a folder that
+ * is copied or moved in the midst of a rewrite finishes it on its own files, and never on those it was copied from.
+ * Version 0.2 wrote absolute paths; they are read as the same places below this lake.
  */
 
 /** The end of a path of version 0.2 that lies in a lake: a data file of the table, or a file of failed events. */
@@ -16,7 +16,14 @@ const lakePath = /\/((?:events\/(?:fresh\/[^/]+|kind=[^/]+\/date=[^/]+\/[^/]+)|f
 const hint = "Put its folder away and run 'tributary lake check': what it had begun to replace may be there twice.";
 
 function isInside(relative: string): boolean {
-  return relative !== '' && relative !== '.' && relative !== '..' && !relative.startsWith('../') && !path.isAbsolute(relative) && path.posix.normalize(relative) === relative;
+  return (
+    relative !== '' &&
+    relative !== '.' &&
+    relative !== '..' &&
+    !relative.startsWith('../') &&
+    !path.isAbsolute(relative) &&
+    path.posix.normalize(relative) === relative
+  );
 }
 
 function toRelative(lakeDir: string, file: string): string {
@@ -27,9 +34,15 @@ function toRelative(lakeDir: string, file: string): string {
 
 /** Renders an intent for the disk. A path outside the lake is a programmer's error. */
 export function renderIntent(lakeDir: string, intent: Intent): string {
-  const toStored = (moves: readonly Move[]): Move[] => moves.map((move) => ({ ...move, to: toRelative(lakeDir, move.to) }));
+  const toStored = (moves: readonly Move[]): Move[] =>
+    moves.map((move) => ({ ...move, to: toRelative(lakeDir, move.to) }));
   const { movesAfter } = intent;
-  return renderChecked({ ...intent, moves: toStored(intent.moves), ...(movesAfter === undefined ? {} : { movesAfter: toStored(movesAfter) }), unlink: intent.unlink.map((file) => toRelative(lakeDir, file)) });
+  return renderChecked({
+    ...intent,
+    moves: toStored(intent.moves),
+    ...(movesAfter === undefined ? {} : { movesAfter: toStored(movesAfter) }),
+    unlink: intent.unlink.map((file) => toRelative(lakeDir, file)),
+  });
 }
 
 /** The absolute path, below this lake, that a stored path stands for. */
@@ -40,16 +53,26 @@ function toAbsolute(lakeDir: string, stored: unknown): string {
   return path.join(lakeDir, relative);
 }
 
-/** Reads the text of `file`, the intent of a rewrite in the lake at `lakeDir`. Errors: `rewrite_damaged` when it is damaged or names a place outside the lake. */
+/**
+ * Reads the text of `file`, the intent of a rewrite in the lake at `lakeDir`. Errors: `rewrite_damaged` when it is
+ * damaged or names a place outside the lake.
+ */
 export function parseIntent(file: string, text: string, lakeDir: string): Intent {
   try {
     const intent = parseChecked(text) as unknown as Intent;
-    const toMoves = (stored: readonly Move[]): Move[] => stored.map(({ name, to }) => {
-      if (path.basename(name) !== name || name === '' || name === '..') throw new Error(`${name} is no name of a staged file`);
-      return { name, to: toAbsolute(lakeDir, to) };
-    });
+    const toMoves = (stored: readonly Move[]): Move[] =>
+      stored.map(({ name, to }) => {
+        if (path.basename(name) !== name || name === '' || name === '..')
+          throw new Error(`${name} is no name of a staged file`);
+        return { name, to: toAbsolute(lakeDir, to) };
+      });
     const { movesAfter } = intent;
-    return { ...intent, moves: toMoves(intent.moves), ...(movesAfter === undefined ? {} : { movesAfter: toMoves(movesAfter) }), unlink: intent.unlink.map((stored) => toAbsolute(lakeDir, stored)) };
+    return {
+      ...intent,
+      moves: toMoves(intent.moves),
+      ...(movesAfter === undefined ? {} : { movesAfter: toMoves(movesAfter) }),
+      unlink: intent.unlink.map((stored) => toAbsolute(lakeDir, stored)),
+    };
   } catch (error) {
     throw new AppError('rewrite_damaged', `${file} is damaged`, { cause: error, hint });
   }
@@ -65,13 +88,25 @@ async function findRealFolder(folder: string): Promise<string> {
   }
 }
 
-/** Refuses an intent whose files lie, by a symbolic link, outside the lake: a copied link would lead into the original. Errors: `rewrite_damaged`. */
+/**
+ * Refuses an intent whose files lie, by a symbolic link, outside the lake: a copied link would lead into the original.
+ * Errors: `rewrite_damaged`.
+ */
 export async function assertInsideLake(lakeDir: string, intent: Intent): Promise<void> {
   const root = await realpath(lakeDir);
-  const folders = new Set([...intent.moves, ...(intent.movesAfter ?? [])].map(({ to }) => to).concat(intent.unlink).map((file) => path.dirname(file)));
+  const folders = new Set(
+    [...intent.moves, ...(intent.movesAfter ?? [])]
+      .map(({ to }) => to)
+      .concat(intent.unlink)
+      .map((file) => path.dirname(file)),
+  );
   for (const folder of folders) {
     const real = await findRealFolder(folder);
     if (real === root || real.startsWith(root + path.sep)) continue;
-    throw new AppError('rewrite_damaged', `the rewrite ${intent.commitId} would change files outside the lake: ${folder} is a link to ${real}`, { hint: 'Replace the link by the folder itself, then start again.' });
+    throw new AppError(
+      'rewrite_damaged',
+      `the rewrite ${intent.commitId} would change files outside the lake: ${folder} is a link to ${real}`,
+      { hint: 'Replace the link by the folder itself, then start again.' },
+    );
   }
 }

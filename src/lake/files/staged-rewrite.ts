@@ -1,6 +1,13 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolders, findTextFile, removeFile, syncFolder, syncFolders, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import {
+  ensureFolders,
+  findTextFile,
+  removeFile,
+  syncFolder,
+  syncFolders,
+  writeFileDurably,
+} from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { isCommitted } from './failed-events.ts';
@@ -10,13 +17,20 @@ import { assertInsideLake, parseIntent, renderIntent } from './staged-rewrite-fi
 import type { BuildChange, Change, Table } from '../log/table.ts';
 
 /** The steps of a rewrite at which a crash is tested. */
-export const intentSteps = ['staged', 'intent-written', 'file-renamed', 'renamed', 'intent-committed', 'intent-cleaned'] as const;
+export const intentSteps = [
+  'staged',
+  'intent-written',
+  'file-renamed',
+  'renamed',
+  'intent-committed',
+  'intent-cleaned',
+] as const;
 
 /**
- * A rewrite of files that readers may see: seal, erasure, replay. Everything new is complete in a folder of its own below
- * `staging/`; the intent says where each file goes and what the commit is. From the intent on, recovery only rolls forward.
- * On the disk its paths are relative to the lake's folder (staged-rewrite-file.ts), so that a copied or moved lake
- * finishes its own files.
+ * A rewrite of files that readers may see: seal, erasure, replay. Everything new is complete in a folder of its own
+ * below `staging/`; the intent says where each file goes and what the commit is. From the intent on, recovery only
+ * rolls forward. On the disk its paths are relative to the lake's folder (staged-rewrite-file.ts), so that a copied or
+ * moved lake finishes its own files.
  */
 export interface Intent {
   readonly commitId: string;
@@ -29,8 +43,8 @@ export interface Intent {
   /** Files to unlink at once after the commit, absolute paths; others wait for the retention. */
   readonly unlink: readonly string[];
   /**
-   * Staged files that are moved after the commit. A rewrite that has this member may be given up until then: `moves` must
-   * name new files only. Recovery finishes it when its commit was made, and else gives it up.
+   * Staged files that are moved after the commit. A rewrite that has this member may be given up until then: `moves`
+   * must name new files only. Recovery finishes it when its commit was made, and else gives it up.
    */
   readonly movesAfter?: readonly Move[];
 }
@@ -51,11 +65,17 @@ export async function openStaging(stagingDir: string, commitId: string): Promise
 }
 
 /**
- * Writes the intent, which makes the rewrite certain, and carries it out. The staged files are fsynced already. `mayCommit`
- * is for a rewrite with `movesAfter`: it looks at the table at the instant of the commit, and throws to have the rewrite
- * given up, which leaves everything as it was.
+ * Writes the intent, which makes the rewrite certain, and carries it out. The staged files are fsynced already.
+ * `mayCommit` is for a rewrite with `movesAfter`: it looks at the table at the instant of the commit, and throws to
+ * have the rewrite given up, which leaves everything as it was.
  */
-export async function carryOut(table: Table, stagingDir: string, intent: Intent, crashPoint: CrashPoint, mayCommit?: (...args: Parameters<BuildChange>) => void): Promise<void> {
+export async function carryOut(
+  table: Table,
+  stagingDir: string,
+  intent: Intent,
+  crashPoint: CrashPoint,
+  mayCommit?: (...args: Parameters<BuildChange>) => void,
+): Promise<void> {
   const folder = path.join(stagingDir, intent.commitId);
   await syncFolder(folder);
   await crashPoint('staged');
@@ -68,16 +88,23 @@ export async function carryOut(table: Table, stagingDir: string, intent: Intent,
     await commitIntent(table, intent, mayCommit);
   } catch (error) {
     // Whatever went wrong: only a commit that is surely not there may be given up.
-    if (intent.movesAfter !== undefined && !(await isCommitted(table.dir, intent.baseVersion, intent.commitId))) await giveUp(folder, intent);
+    if (intent.movesAfter !== undefined && !(await isCommitted(table.dir, intent.baseVersion, intent.commitId)))
+      await giveUp(folder, intent);
     throw error;
   }
   await finishCommitted(folder, intent, crashPoint);
 }
 
-/** Refuses to commit what is not there: another engine's clean-up may have taken a renamed file that no commit named yet. */
+/**
+ * Refuses to commit what is not there: another engine's clean-up may have taken a renamed file that no commit named
+ * yet.
+ */
 async function assertInPlace({ moves }: Intent): Promise<void> {
   for (const { to } of moves) {
-    if (!(await exists(to))) throw new AppError('file_damaged', `${to}, which a rewrite has written, is gone`, { hint: "Restore it from a copy, and run 'tributary lake check'." });
+    if (!(await exists(to)))
+      throw new AppError('file_damaged', `${to}, which a rewrite has written, is gone`, {
+        hint: "Restore it from a copy, and run 'tributary lake check'.",
+      });
   }
 }
 
@@ -94,12 +121,23 @@ async function moveStaged(folder: string, moves: readonly Move[], crashPoint: Cr
   await crashPoint('renamed');
 }
 
-async function commitIntent(table: Table, intent: Intent, mayCommit?: (...args: Parameters<BuildChange>) => void): Promise<void> {
+async function commitIntent(
+  table: Table,
+  intent: Intent,
+  mayCommit?: (...args: Parameters<BuildChange>) => void,
+): Promise<void> {
   await assertInPlace(intent);
   await table.commit((state, lake) => {
     mayCommit?.(state, lake);
-    const gone = intent.change.actions.find((action) => action.remove !== undefined && !state.files.has(action.remove.path));
-    if (gone !== undefined) throw new AppError('log_damaged', `${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    const gone = intent.change.actions.find(
+      (action) => action.remove !== undefined && !state.files.has(action.remove.path),
+    );
+    if (gone !== undefined)
+      throw new AppError(
+        'log_damaged',
+        `${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`,
+        { hint: "Run 'tributary lake check', and restore what it names from a backup." },
+      );
     return intent.change;
   }, intent.commitId);
 }
@@ -121,7 +159,8 @@ async function giveUp(folder: string, intent: Intent): Promise<void> {
 
 async function removeIntent(folder: string): Promise<void> {
   await removeFile(intentFile(folder));
-  // An intent that a power cut brings back when the log has forgotten its commit could not be told from one to carry out.
+  // An intent that a power cut brings back when the log has forgotten its commit could not be told from one to carry
+  // out.
   await syncFolder(folder);
 }
 
@@ -139,8 +178,9 @@ async function finish(table: Table, folder: string, intent: Intent, crashPoint: 
 }
 
 /**
- * Finishes the rewrites that a crash interrupted and drops staged work without an intent, or that may be given up. Only under the maintenance lock.
- * Returns how many were finished. Errors: `rewrite_damaged` when an intent is damaged or names a place outside the lake.
+ * Finishes the rewrites that a crash interrupted and drops staged work without an intent, or that may be given up. Only
+ * under the maintenance lock. Returns how many were finished. Errors: `rewrite_damaged` when an intent is damaged or
+ * names a place outside the lake.
  */
 export async function recoverIntents(table: Table, stagingDir: string, crashPoint: CrashPoint): Promise<number> {
   const lakeDir = path.dirname(table.dir);

@@ -1,10 +1,11 @@
 /**
  * The swap: how a sealed file gives its place to its rewrite while everybody reads.
  *
- * An erasure, or a repair of times, commits the rewrite (rewrite.ts) under a name of its own, outside the documented glob: readers of the log use it from that
- * version on, those of older versions and of the glob the file as it was. When the retention has passed, so that no older
- * version is read any more, a hard link of the rewrite is renamed over the file, which a reader of the glob sees as one
- * instant, and one more commit names the file again instead of the rewrite.
+ * An erasure, or a repair of times, commits the rewrite (rewrite.ts) under a name of its own, outside the documented
+ * glob: readers of the log use it from that version on, those of older versions and of the glob the file as it was.
+ * When the retention has passed, so that no older version is read any more, a hard link of the rewrite is renamed over
+ * the file, which a reader of the glob sees as one instant, and one more commit names the file again instead of the
+ * rewrite.
  * Crash: between the rename and the commit the same is done again; the log alone says what is to be done.
  */
 import { randomUUID } from 'node:crypto';
@@ -41,7 +42,11 @@ export function listSwaps(state: Readonly<TableState>): Swap[] {
   for (const rewrite of state.files.values()) {
     const replaced = rewrite.tags?.['replaces'];
     if (replaced === undefined || replaced === null) continue;
-    swaps.push({ path: replaced, rewrite, sinceMs: state.tombstones.get(replaced)?.deletionTimestamp ?? rewrite.modificationTime });
+    swaps.push({
+      path: replaced,
+      rewrite,
+      sinceMs: state.tombstones.get(replaced)?.deletionTimestamp ?? rewrite.modificationTime,
+    });
   }
   return swaps;
 }
@@ -64,26 +69,37 @@ export interface SwapOptions {
 }
 
 /** Lists the rewrites whose time has come. */
-export function listDueSwaps(state: Readonly<TableState>, { nowMs, retentionMs }: Pick<SwapOptions, 'nowMs' | 'retentionMs'>): Swap[] {
+export function listDueSwaps(
+  state: Readonly<TableState>,
+  { nowMs, retentionMs }: Pick<SwapOptions, 'nowMs' | 'retentionMs'>,
+): Swap[] {
   return listSwaps(state).filter(({ sinceMs }) => nowMs - sinceMs >= retentionMs);
 }
 
 function absolutePath(table: Table, encoded: string): string {
   const file = decodePath(encoded);
-  if (file === undefined) throw new AppError('log_damaged', `the log names a file by a path that cannot be decoded: ${encoded}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (file === undefined)
+    throw new AppError('log_damaged', `the log names a file by a path that cannot be decoded: ${encoded}`, {
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
   return path.join(table.dir, file);
 }
 
 /**
  * Puts the rewrites whose time has come in their places, by one commit. Under the maintenance lock. Returns how many.
- * Errors: `log_damaged` when a rewrite is damaged, after the others are in place: the file as it was is then the only copy, and stays.
+ * Errors: `log_damaged` when a rewrite is damaged, after the others are in place: the file as it was is then the only
+ * copy, and stays.
  */
 export async function swapDue(table: Table, options: SwapOptions): Promise<number> {
   const due: Swap[] = [];
   let damage: AppError | undefined;
   for (const swap of listDueSwaps(table.state(), options)) {
     const { path: encoded, size, tags } = swap.rewrite;
-    const found = await findFileDamage({ absolutePath: absolutePath(table, encoded), sizeBytes: size, sha256: tags?.['sha256'] });
+    const found = await findFileDamage({
+      absolutePath: absolutePath(table, encoded),
+      sizeBytes: size,
+      sha256: tags?.['sha256'],
+    });
     if (found === undefined) due.push(swap);
     damage ??= found;
   }
@@ -92,12 +108,17 @@ export async function swapDue(table: Table, options: SwapOptions): Promise<numbe
   return due.length;
 }
 
-async function carryOutSwaps(table: Table, due: readonly Swap[], { nowMs, stagingDir, crashPoint }: SwapOptions): Promise<void> {
+async function carryOutSwaps(
+  table: Table,
+  due: readonly Swap[],
+  { nowMs, stagingDir, crashPoint }: SwapOptions,
+): Promise<void> {
   const absolute = (encoded: string): string => absolutePath(table, encoded);
   const commitId = randomUUID();
   const folder = await openStaging(stagingDir, commitId);
   try {
-    for (const [index, swap] of due.entries()) await link(absolute(swap.rewrite.path), path.join(folder, `${index}.parquet`));
+    for (const [index, swap] of due.entries())
+      await link(absolute(swap.rewrite.path), path.join(folder, `${index}.parquet`));
     await crashPoint('swap-linked');
     const folders = due.map((swap) => path.dirname(absolute(swap.path)));
     await ensureFolders(folders, tableFolderMode);
@@ -110,7 +131,12 @@ async function carryOutSwaps(table: Table, due: readonly Swap[], { nowMs, stagin
   }
   await table.commit((state) => {
     const gone = due.find(({ rewrite }) => !state.files.has(rewrite.path));
-    if (gone !== undefined) throw new AppError('log_damaged', `${gone.path} was to be replaced by its rewrite, and the log does not name that any more`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    if (gone !== undefined)
+      throw new AppError(
+        'log_damaged',
+        `${gone.path} was to be replaced by its rewrite, and the log does not name that any more`,
+        { hint: "Run 'tributary lake check', and restore what it names from a backup." },
+      );
     return { cause: 'swap', actions: due.flatMap((swap) => swapActions(swap, nowMs)), metrics: { files: due.length } };
   }, commitId);
   await crashPoint('swap-committed');

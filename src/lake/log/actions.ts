@@ -25,7 +25,8 @@ export interface AddAction {
   readonly stats?: string;
   /**
    * `sha256`: hash of the file's bytes, hex, by which `lake check` finds damage that Parquet itself does not show.
-   * `replaces`: URL-encoded path of the sealed file whose place this one takes when nobody reads that any more (lake/files/swap.ts).
+   * `replaces`: URL-encoded path of the sealed file whose place this one takes when nobody reads that any more
+   * (lake/files/swap.ts).
    */
   readonly tags?: Readonly<Record<string, string>>;
 }

@@ -3,8 +3,9 @@ import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { LakeState } from './lake-state.ts';
 
 /**
- * `available_at` orders the rows for whoever reads them bit by bit: every commit that brings rows has a later one than all
- * before it, whatever the clock does. After a clock that was ahead, the values go on from there by a millisecond a commit.
+ * `available_at` orders the rows for whoever reads them bit by bit: every commit that brings rows has a later one than
+ * all before it, whatever the clock does. After a clock that was ahead, the values go on from there by a millisecond a
+ * commit.
  */
 
 /** A clock that is further behind than this was wrong before, or is now; time servers correct by less, milliseconds. */
@@ -20,7 +21,11 @@ export function isClockBehind(timeMs: number, nowMs: number): boolean {
   return timeMs - nowMs > clockToleranceMs;
 }
 
-const units = [['day', 86_400_000], ['hour', 3_600_000], ['minute', 60_000]] as const;
+const units = [
+  ['day', 86_400_000],
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+] as const;
 
 function describeSpan(ms: number): string {
   const [unit, length] = units.find(([, size]) => ms >= size) ?? units[2];

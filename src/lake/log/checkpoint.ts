@@ -60,7 +60,12 @@ async function spoolActions(file: string, state: Readonly<TableState>): Promise<
  * Writes the checkpoint of a version, then `_last_checkpoint`, both whole or not at all; returns the checkpoint's size.
  * The state must not change meanwhile. A crash leaves at most temporaries in the log folder, swept at start.
  */
-export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: Readonly<TableState>, crashPoint: CrashPoint): Promise<number> {
+export async function writeCheckpoint(
+  duckdb: Duckdb,
+  tableDir: string,
+  state: Readonly<TableState>,
+  crashPoint: CrashPoint,
+): Promise<number> {
   const final = path.join(logFolder(tableDir), checkpointName(state.version));
   const id = randomUUID();
   const temporary = `${final}.${id}.tmp`;
@@ -76,13 +81,21 @@ export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: R
     await crashPoint('checkpoint-written');
     // Before the checkpoint: one without its hash would be believed as those of version 0.1.0 are.
     const sha256 = await hashFile(temporary);
-    await writeFileDurably(path.join(logFolder(tableDir), checkpointHashName(state.version)), `${sha256}\n`, tableFileMode);
+    await writeFileDurably(
+      path.join(logFolder(tableDir), checkpointHashName(state.version)),
+      `${sha256}\n`,
+      tableFileMode,
+    );
     await rename(temporary, final);
     await syncFolder(logFolder(tableDir));
     await crashPoint('checkpoint-renamed');
     // Spark keeps a checksum of what it has written under this name, and would refuse ours by it.
     await removeFile(path.join(logFolder(tableDir), '._last_checkpoint.crc'));
-    await writeFileDurably(path.join(logFolder(tableDir), '_last_checkpoint'), JSON.stringify({ version: state.version, size, sha256 }), tableFileMode);
+    await writeFileDurably(
+      path.join(logFolder(tableDir), '_last_checkpoint'),
+      JSON.stringify({ version: state.version, size, sha256 }),
+      tableFileMode,
+    );
   } finally {
     await removeFile(temporary);
     await removeFile(spool);
@@ -90,7 +103,10 @@ export async function writeCheckpoint(duckdb: Duckdb, tableDir: string, state: R
   return (await stat(final)).size;
 }
 
-/** The hash that a checkpoint's bytes must have: from the file beside it, or, of one that version 0.1.0 wrote, from `_last_checkpoint`. */
+/**
+ * The hash that a checkpoint's bytes must have: from the file beside it, or, of one that version 0.1.0 wrote, from
+ * `_last_checkpoint`.
+ */
 async function findCheckpointHash(tableDir: string, version: number): Promise<string | undefined> {
   const text = await findTextFile(path.join(logFolder(tableDir), checkpointHashName(version)));
   if (text !== undefined) return text.trim();
@@ -98,7 +114,10 @@ async function findCheckpointHash(tableDir: string, version: number): Promise<st
   return last?.version === version ? last.sha256 : undefined;
 }
 
-/** Says whether a checkpoint's bytes are those that were written, as far as a hash of them is there. Errors: ENOENT as it is. */
+/**
+ * Says whether a checkpoint's bytes are those that were written, as far as a hash of them is there. Errors: ENOENT as
+ * it is.
+ */
 export async function isCheckpointWhole(tableDir: string, version: number): Promise<boolean> {
   const sha256 = await findCheckpointHash(tableDir, version);
   return sha256 === undefined || (await hashFile(path.join(logFolder(tableDir), checkpointName(version)))) === sha256;
@@ -107,13 +126,23 @@ export async function isCheckpointWhole(tableDir: string, version: number): Prom
 /** Reads the actions of a checkpoint. Errors: `log_damaged` or `sql` when it cannot be read whole. */
 export async function readCheckpoint(duckdb: Duckdb, tableDir: string, version: number): Promise<Action[]> {
   const file = path.join(logFolder(tableDir), checkpointName(version));
-  if (!(await isCheckpointWhole(tableDir, version))) throw new AppError('log_damaged', `${file} is damaged: its bytes are not those that were written`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
-  const rows = await duckdb.rows(`SELECT to_json(t)::VARCHAR AS action FROM read_parquet(${sqlText(file)}, hive_partitioning = false) AS t`);
-  return parseActions(rows.map((row) => String(row['action'])), file);
+  if (!(await isCheckpointWhole(tableDir, version)))
+    throw new AppError('log_damaged', `${file} is damaged: its bytes are not those that were written`, {
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
+  const rows = await duckdb.rows(
+    `SELECT to_json(t)::VARCHAR AS action FROM read_parquet(${sqlText(file)}, hive_partitioning = false) AS t`,
+  );
+  return parseActions(
+    rows.map((row) => String(row['action'])),
+    file,
+  );
 }
 
 /** What `_last_checkpoint` says; undefined when it is not there or cannot be read. */
-export async function findLastCheckpoint(tableDir: string): Promise<{ readonly version: number; readonly sha256?: string } | undefined> {
+export async function findLastCheckpoint(
+  tableDir: string,
+): Promise<{ readonly version: number; readonly sha256?: string } | undefined> {
   const text = await findTextFile(path.join(logFolder(tableDir), '_last_checkpoint'));
   try {
     return text === undefined ? undefined : (JSON.parse(text) as { version: number; sha256?: string });

@@ -3,10 +3,10 @@ import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
 
 /**
- * Commits of other engines. Only this service may write the table, and the table's protocol says so (protocol.ts); a writer
- * that does not look at it may commit all the same. A commit that changes nothing, such as those of a VACUUM, is read over.
- * One that changes the table stops every writer of ours at the version before it, until `tributary lake repair` has brought
- * the table on by a commit of cause `repair`; readers of ours answer from that version meanwhile.
+ * Commits of other engines. Only this service may write the table, and the table's protocol says so (protocol.ts); a
+ * writer that does not look at it may commit all the same. A commit that changes nothing, such as those of a VACUUM, is
+ * read over. One that changes the table stops every writer of ours at the version before it, until `tributary lake
+ * repair` has brought the table on by a commit of cause `repair`; readers of ours answer from that version meanwhile.
  */
 export interface ForeignCommit {
   readonly version: number;
@@ -33,7 +33,12 @@ function shorten(value: unknown): string {
 
 /** Describes a commit of another engine by what it tells about itself; a stranger's text is cut short. */
 export function toForeignCommit(version: number, info: CommitInfoAction | undefined): ForeignCommit {
-  return { version, engine: shorten(info?.engineInfo), operation: shorten(info?.operation), at: isTime(info?.timestamp) ? new Date(info.timestamp).toISOString() : undefined };
+  return {
+    version,
+    engine: shorten(info?.engineInfo),
+    operation: shorten(info?.operation),
+    at: isTime(info?.timestamp) ? new Date(info.timestamp).toISOString() : undefined,
+  };
 }
 
 /** The problem that a foreign commit is, with the next step. */

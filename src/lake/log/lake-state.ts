@@ -1,7 +1,21 @@
 import type { CommitInfoAction } from './actions.ts';
 
 /** What made a commit. */
-export type CommitCause = 'create' | 'start' | 'schema' | 'flush' | 'epoch' | 'seal' | 'erase' | 'swap' | 'replay' | 'protocol' | 'reset' | 'repair' | 'restamp' | 'restore';
+export type CommitCause =
+  | 'create'
+  | 'start'
+  | 'schema'
+  | 'flush'
+  | 'epoch'
+  | 'seal'
+  | 'erase'
+  | 'swap'
+  | 'replay'
+  | 'protocol'
+  | 'reset'
+  | 'repair'
+  | 'restamp'
+  | 'restore';
 
 /**
  * Where every event that was in the stream has gone, since the lake was created:
@@ -17,7 +31,10 @@ export interface Totals {
 
 /** One life of the stream, as far as the lake has followed it. */
 export interface Epoch {
-  /** Identity of the txn action that carries the position: the stream's id, and a number when that id had a fault before. */
+  /**
+   * Identity of the txn action that carries the position: the stream's id, and a number when that id had a fault
+   * before.
+   */
   readonly appId: string;
   /** The stream's own id: name and creation time. */
   readonly streamId: string;
@@ -25,7 +42,10 @@ export interface Epoch {
   readonly position: number;
   /** SHA-256 (hex) of the message at `position`; absent at the start of an epoch. */
   readonly anchorHash?: string;
-  /** SHA-256 (hex) of the message after `position`, where the epoch began: while there is no anchor, it is known by this whether numbers were used again. */
+  /**
+   * SHA-256 (hex) of the message after `position`, where the epoch began: while there is no anchor, it is known by this
+   * whether numbers were used again.
+   */
   readonly nextHash?: string;
   /** Events up to this sequence may already be in the lake under another epoch: each is looked up by its id. */
   readonly dedupeThrough: number;
@@ -38,7 +58,10 @@ export interface LakeState {
   readonly cause: CommitCause;
   /** SHA-256 (hex) of the bytes of the commit before: the log is a chain, so that a changed entry shows. */
   readonly previous?: string;
-  /** Versions before this one tell of erased rows: they are dropped, with the files that only they name, at `forgetAtMs`. */
+  /**
+   * Versions before this one tell of erased rows: they are dropped, with the files that only they name, at
+   * `forgetAtMs`.
+   */
   readonly forgetBefore?: number;
   /** An erasure has taken rows out and has not said yet which versions are to be dropped for it. */
   readonly erasing?: true;
@@ -49,8 +72,8 @@ export interface LakeState {
   /** The compactor that may flush and seal: each claims the lake at its start, which fences the one before. */
   readonly writer?: string;
   /**
-   * The commitId of the newest commit that added events under Idempotency-Keys. Who judges repeats must have seen it: a flush
-   * and a replay in another process would else each store the same event.
+   * The commitId of the newest commit that added events under Idempotency-Keys. Who judges repeats must have seen it: a
+   * flush and a replay in another process would else each store the same event.
    */
   readonly keysCommit?: string;
   /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
@@ -71,9 +94,23 @@ export function findLakeState(info: CommitInfoAction | undefined): LakeState | u
   const state = info?.tributary as Partial<LakeState> | undefined | null;
   if (typeof state !== 'object' || state === null) return undefined;
   const { totals, epoch } = state;
-  if (typeof state.commitId !== 'string' || !isCount(state.availableAtMs) || typeof totals !== 'object' || totals === null) return undefined;
+  if (
+    typeof state.commitId !== 'string' ||
+    !isCount(state.availableAtMs) ||
+    typeof totals !== 'object' ||
+    totals === null
+  )
+    return undefined;
   if (!Object.keys(emptyTotals).every((name) => isCount(totals[name as keyof Totals]))) return undefined;
-  if (epoch !== undefined && !(typeof epoch.appId === 'string' && typeof epoch.streamId === 'string' && isCount(epoch.position) && isCount(epoch.dedupeThrough))) {
+  if (
+    epoch !== undefined &&
+    !(
+      typeof epoch.appId === 'string' &&
+      typeof epoch.streamId === 'string' &&
+      isCount(epoch.position) &&
+      isCount(epoch.dedupeThrough)
+    )
+  ) {
     return undefined;
   }
   return state as LakeState;

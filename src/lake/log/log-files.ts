@@ -57,13 +57,19 @@ export interface Commit {
 }
 
 const plainHead = '{"commitInfo":{';
-/** What a commit of this service begins with: a hash of everything behind it. The hash of the whole file stands in the next commit only. */
+/**
+ * What a commit of this service begins with: a hash of everything behind it. The hash of the whole file stands in the
+ * next commit only.
+ */
 const sealedHead = (checksum: string): string => `${plainHead}"checksum":"${checksum}",`;
 const checksumAt = sealedHead('').length - '",'.length;
 const bodyAt = sealedHead('0'.repeat(64)).length;
 /** The only version that wrote commits without a checksum. */
 const uncheckedEngine = 'tributary/0.1';
-/** What only a commit of this service holds: one that has it is no other engine's, whatever has become of its first bytes. */
+/**
+ * What only a commit of this service holds: one that has it is no other engine's, whatever has become of its first
+ * bytes.
+ */
 const ownMarks = /"tributary":|"engineInfo":"tributary\//;
 
 /** The bytes of a commit, whose first action is its provenance. */
@@ -74,7 +80,9 @@ export function renderCommit(actions: readonly Action[]): string {
   return `${sealedHead(hashCommit(body))}${body}`;
 }
 
-/** Says what is wrong with the bytes of a commit; undefined when they are those that were written, or another engine's. */
+/**
+ * Says what is wrong with the bytes of a commit; undefined when they are those that were written, or another engine's.
+ */
 function findDamage(bytes: Buffer, actions: readonly Action[]): string | undefined {
   if (actions.length === 0) return 'it is empty';
   const head = bytes.toString('latin1', 0, bodyAt);
@@ -84,7 +92,9 @@ function findDamage(bytes: Buffer, actions: readonly Action[]): string | undefin
   if (hasHead && hasBody) return undefined;
   if (hasHead || hasBody) return 'its bytes are not those that were written';
   const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
-  return ownMarks.test(bytes.toString('utf8')) && info?.engineInfo !== uncheckedEngine ? 'it lacks its checksum' : undefined;
+  return ownMarks.test(bytes.toString('utf8')) && info?.engineInfo !== uncheckedEngine
+    ? 'it lacks its checksum'
+    : undefined;
 }
 
 /** Hash of a commit's bytes, hex. */
@@ -92,14 +102,23 @@ export function hashCommit(text: string | Buffer): string {
   return createHash('sha256').update(text).digest('hex');
 }
 
-/** Reads one commit. Errors: ENOENT as it is; `log_damaged` when its bytes are not those that were written, or a line cannot be trusted. */
+/**
+ * Reads one commit. Errors: ENOENT as it is; `log_damaged` when its bytes are not those that were written, or a line
+ * cannot be trusted.
+ */
 export async function readCommit(tableDir: string, version: number): Promise<Commit> {
   const file = path.join(logFolder(tableDir), commitName(version));
   const bytes = await readFile(file);
-  const lines = bytes.toString('utf8').split('\n').filter((line) => line !== '');
+  const lines = bytes
+    .toString('utf8')
+    .split('\n')
+    .filter((line) => line !== '');
   const actions = parseActions(lines, file);
   const damage = findDamage(bytes, actions);
-  if (damage !== undefined) throw new AppError('log_damaged', `${file} is damaged: ${damage}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (damage !== undefined)
+    throw new AppError('log_damaged', `${file} is damaged: ${damage}`, {
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
   return { version, actions, sha256: hashCommit(bytes) };
 }
 
@@ -108,7 +127,9 @@ export function parseActions(lines: readonly string[], source: string): Action[]
   return lines.flatMap((line, index) => {
     const action = parseAction(line);
     if (typeof action === 'string') {
-      throw new AppError('log_damaged', `${source} line ${index + 1}: ${action}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+      throw new AppError('log_damaged', `${source} line ${index + 1}: ${action}`, {
+        hint: "Run 'tributary lake check', and restore what it names from a backup.",
+      });
     }
     return action ?? [];
   });

@@ -26,7 +26,10 @@ export interface DataFile {
   readonly sha256: string | undefined;
   /** The file is a flush of its own, not sealed yet: it lies in the young folder, outside the documented glob. */
   readonly young: boolean;
-  /** The sealed file, by its path, whose rows this file has, with other values or without the erased ones, and whose place it takes in time; see lake/files/swap.ts. */
+  /**
+   * The sealed file, by its path, whose rows this file has, with other values or without the erased ones, and whose
+   * place it takes in time; see lake/files/swap.ts.
+   */
   readonly replaces?: string | undefined;
 }
 
@@ -38,7 +41,9 @@ export interface Snapshot {
   readonly files: readonly DataFile[];
   /** Position by txn appId. */
   readonly txns: ReadonlyMap<string, number>;
-  /** The service's own part of its newest commit; undefined on a table that does not exist or that another engine made. */
+  /**
+   * The service's own part of its newest commit; undefined on a table that does not exist or that another engine made.
+   */
   readonly lake: LakeState | undefined;
   /** The commit of another engine that came after this version and has changed the table; undefined: there is none. */
   readonly foreign: ForeignCommit | undefined;
@@ -51,7 +56,9 @@ export interface Snapshot {
   readonly schemaString: string | undefined;
 }
 
-/** Name of the empty Parquet file; the leading underscore hides it from readers of folders and other engines' clean-up. */
+/**
+ * Name of the empty Parquet file; the leading underscore hides it from readers of folders and other engines' clean-up.
+ */
 export const emptyFileName = '_columns.parquet';
 
 /** The empty Parquet file of a table. */
@@ -62,8 +69,14 @@ export function emptyFilePath(tableDir: string): string {
 function toDataFile(tableDir: string, add: AddAction): DataFile {
   const relative = decodePath(add.path);
   const absolutePath = relative === undefined ? tableDir : path.resolve(tableDir, relative);
-  if (relative === undefined || /^[a-z][a-z0-9+.-]+:/i.test(relative) || !absolutePath.startsWith(tableDir + path.sep)) {
-    throw new AppError('lake_protocol', `the log names a file outside the table: ${add.path}`, { hint: 'Another engine added it; copy the file into the lake by an import.' });
+  if (
+    relative === undefined ||
+    /^[a-z][a-z0-9+.-]+:/i.test(relative) ||
+    !absolutePath.startsWith(tableDir + path.sep)
+  ) {
+    throw new AppError('lake_protocol', `the log names a file outside the table: ${add.path}`, {
+      hint: 'Another engine added it; copy the file into the lake by an import.',
+    });
   }
   const stats = parseStats(add.stats);
   return {
@@ -107,7 +120,10 @@ async function loadFromCheckpoint(tableDir: string, state: TableState, version: 
       () => undefined,
       (missing: unknown) => missing,
     );
-    throw new AppError('log_damaged', `cannot read ${file}`, { cause: gone ?? error, hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    throw new AppError('log_damaged', `cannot read ${file}`, {
+      cause: gone ?? error,
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
   } finally {
     duckdb.close();
   }
@@ -118,7 +134,10 @@ export async function catchUp(tableDir: string, state: TableState, commits: read
   const newer = commits.filter((version) => version > state.version);
   newer.forEach((version, index) => {
     const expected = state.version + 1 + index;
-    if (version !== expected) throw new AppError('log_damaged', `the log lacks version ${expected}`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+    if (version !== expected)
+      throw new AppError('log_damaged', `the log lacks version ${expected}`, {
+        hint: "Run 'tributary lake check', and restore what it names from a backup.",
+      });
   });
   for (let from = 0; from < newer.length; from += 64) {
     const versions = newer.slice(from, from + 64);
@@ -128,8 +147,8 @@ export async function catchUp(tableDir: string, state: TableState, commits: read
 }
 
 /**
- * Completes a state that was loaded from a checkpoint, which has no provenance: that of the newest commit of ours up to there,
- * and what other engines have committed since. The commit of each checkpoint of ours is kept for it.
+ * Completes a state that was loaded from a checkpoint, which has no provenance: that of the newest commit of ours up to
+ * there, and what other engines have committed since. The commit of each checkpoint of ours is kept for it.
  */
 async function readProvenance(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
   let foreign: ForeignCommit | undefined;
@@ -149,9 +168,16 @@ async function readProvenance(tableDir: string, state: TableState, commits: read
 }
 
 /** Replays the log from one checkpoint, or from version 0 when there is none. */
-async function loadFrom(tableDir: string, checkpoint: number | undefined, commits: readonly number[]): Promise<TableState> {
+async function loadFrom(
+  tableDir: string,
+  checkpoint: number | undefined,
+  commits: readonly number[],
+): Promise<TableState> {
   const state = createTableState();
-  if (checkpoint === undefined && (commits[0] ?? 0) > 0) throw new AppError('log_damaged', 'the log has neither version 0 nor a checkpoint', { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (checkpoint === undefined && (commits[0] ?? 0) > 0)
+    throw new AppError('log_damaged', 'the log has neither version 0 nor a checkpoint', {
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
   if (checkpoint !== undefined && !(checkpoint === 0 && commits[0] === 0)) {
     await loadFromCheckpoint(tableDir, state, checkpoint);
     await readProvenance(tableDir, state, commits);
@@ -160,7 +186,10 @@ async function loadFrom(tableDir: string, checkpoint: number | undefined, commit
   return state;
 }
 
-/** Replays the log from its newest checkpoint, or from an earlier one, or from version 0, when that is damaged and the commits since are all there. */
+/**
+ * Replays the log from its newest checkpoint, or from an earlier one, or from version 0, when that is damaged and the
+ * commits since are all there.
+ */
 async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
   const listed = await listLog(tableDir);
   const commits = listed.commits.filter((version) => version <= upTo);
@@ -182,15 +211,16 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
 }
 
 /**
- * Replays the log from its newest checkpoint, whoever wrote its commits; `upTo` travels back to an older version that the log
- * still has. A log trimmed while it was read is listed again. Errors: `log_damaged`.
+ * Replays the log from its newest checkpoint, whoever wrote its commits; `upTo` travels back to an older version that
+ * the log still has. A log trimmed while it was read is listed again. Errors: `log_damaged`.
  */
 export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_INTEGER): Promise<TableState> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await tryLoad(tableDir, upTo);
     } catch (error) {
-      const trimmed = isSystemError(error, 'ENOENT') || (isAppError(error, 'log_damaged') && isSystemError(error.cause, 'ENOENT'));
+      const trimmed =
+        isSystemError(error, 'ENOENT') || (isAppError(error, 'log_damaged') && isSystemError(error.cause, 'ENOENT'));
       // A listing made while the folder changes may show a commit and not the one before it.
       const maybeMislisted = attempt === 1 && isAppError(error, 'log_damaged');
       if (!(trimmed || maybeMislisted) || attempt === 5) throw error;
@@ -205,8 +235,9 @@ export interface OwnState {
 }
 
 /**
- * Loads the newest version that stands on commits of ours alone; of other engines, only those that change nothing. Errors:
- * `log_damaged`, `lake_protocol`, `foreign_commit` when the log no longer has what came before another engine's change.
+ * Loads the newest version that stands on commits of ours alone; of other engines, only those that change nothing.
+ * Errors: `log_damaged`, `lake_protocol`, `foreign_commit` when the log no longer has what came before another engine's
+ * change.
  */
 export async function loadOwnState(tableDir: string): Promise<OwnState> {
   const newest = await loadTableState(tableDir);
@@ -217,7 +248,10 @@ export async function loadOwnState(tableDir: string): Promise<OwnState> {
   }
   const state = await loadTableState(tableDir, foreign.version - 1).catch((error: unknown) => {
     if (!isAppError(error, 'log_damaged')) throw error;
-    throw new AppError('foreign_commit', foreignError(foreign).message, { cause: error, hint: 'The log no longer has the version before it: restore the lake from a backup.' });
+    throw new AppError('foreign_commit', foreignError(foreign).message, {
+      cause: error,
+      hint: 'The log no longer has the version before it: restore the lake from a backup.',
+    });
   });
   assertProtocol(state.protocol);
   return { state, foreign };
@@ -226,7 +260,8 @@ export async function loadOwnState(tableDir: string): Promise<OwnState> {
 /**
  * Reads the newest snapshot of a table: every row committed before the call, none twice. Works while the compactor
  * runs; the files of the snapshot stay on disk for the lake's retention. A table that does not exist has version -1 and
- * no files. Where another engine has changed the table, it is the snapshot before that. Errors: those of `loadOwnState`.
+ * no files. Where another engine has changed the table, it is the snapshot before that. Errors: those of
+ * `loadOwnState`.
  */
 export async function readSnapshot(tableDir: string): Promise<Snapshot> {
   const { state, foreign } = await loadOwnState(tableDir);

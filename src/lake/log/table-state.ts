@@ -24,7 +24,17 @@ export interface TableState {
 
 /** A table before its first commit. */
 export function createTableState(): TableState {
-  return { version: -1, protocol: undefined, metaData: undefined, files: new Map(), tombstones: new Map(), txns: new Map(), lastCommit: undefined, foreign: undefined, lastHash: undefined };
+  return {
+    version: -1,
+    protocol: undefined,
+    metaData: undefined,
+    files: new Map(),
+    tombstones: new Map(),
+    txns: new Map(),
+    lastCommit: undefined,
+    foreign: undefined,
+    lastHash: undefined,
+  };
 }
 
 /** Applies the actions of a commit, or of a checkpoint, which has no provenance. */
@@ -56,11 +66,23 @@ export function applyCommit(state: TableState, version: number, actions: readonl
   if (lake?.cause === 'repair') state.foreign = undefined;
 }
 
-/** Applies a commit that was read from the log. Errors: `log_damaged` when the commit before is not the one that this one follows. */
+/**
+ * Applies a commit that was read from the log. Errors: `log_damaged` when the commit before is not the one that this
+ * one follows.
+ */
 export function replayCommit(state: TableState, { version, actions, sha256 }: Commit): void {
   const previous = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo)?.previous;
-  if (state.version === version - 1 && state.lastHash !== undefined && previous !== undefined && previous !== state.lastHash) {
-    throw new AppError('log_damaged', `version ${version - 1} of the lake's log is not what version ${version} follows`, { hint: "Run 'tributary lake check', and restore what it names from a backup." });
+  if (
+    state.version === version - 1 &&
+    state.lastHash !== undefined &&
+    previous !== undefined &&
+    previous !== state.lastHash
+  ) {
+    throw new AppError(
+      'log_damaged',
+      `version ${version - 1} of the lake's log is not what version ${version} follows`,
+      { hint: "Run 'tributary lake check', and restore what it names from a backup." },
+    );
   }
   applyCommit(state, version, actions, sha256);
 }

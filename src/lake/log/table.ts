@@ -42,7 +42,10 @@ export interface Change {
   readonly availableAtMs?: number;
   /** The commit adds events under Idempotency-Keys. */
   readonly addsKeys?: boolean;
-  /** Sets the newest `available_at` back to this: only by the commit that leaves no later one in the table (lake/repair/restamp.ts). */
+  /**
+   * Sets the newest `available_at` back to this: only by the commit that leaves no later one in the table
+   * (lake/repair/restamp.ts).
+   */
   readonly availableAtBackToMs?: number;
   /** The lake has just been restored from the backup of this time, ISO 8601. */
   readonly restoredFrom?: string;
@@ -56,7 +59,9 @@ export interface Change {
  */
 export type BuildChange = (state: Readonly<TableState>, lake: LakeState) => Change;
 
-/** The table open for writing. Commits of one process run one after the other; those of several are settled by link(2). */
+/**
+ * The table open for writing. Commits of one process run one after the other; those of several are settled by link(2).
+ */
 export interface Table {
   readonly dir: string;
   /** The newest version this process knows of. Do not keep it: it changes with the next commit or refresh. */
@@ -65,11 +70,13 @@ export interface Table {
   snapshot(): Snapshot;
   /** The commit of another engine at which the last refresh has stopped; the table stays at the version before it. */
   foreign(): ForeignCommit | undefined;
-  /** Takes in what other writers have committed. Errors: `foreign_commit` where another engine has changed the table. */
+  /**
+   * Takes in what other writers have committed. Errors: `foreign_commit` where another engine has changed the table.
+   */
   refresh(): Promise<void>;
   /**
-   * Commits durably, on top of whatever other writers have committed meanwhile; `commitId` tells the commit from all others.
-   * `mayLink` throws when the commit may not be made any more: it is asked at the last instant.
+   * Commits durably, on top of whatever other writers have committed meanwhile; `commitId` tells the commit from all
+   * others. `mayLink` throws when the commit may not be made any more: it is asked at the last instant.
    */
   commit(build: BuildChange, commitId?: string, mayLink?: () => void): Promise<LakeState>;
 }
@@ -82,8 +89,17 @@ export interface TableOptions {
 const engineInfo = 'tributary/0.2';
 const maxAttempts = 100;
 
-/** Writes a temporary, fsyncs it and links it to the name of the version, unless `mayLink` throws; false when that version is taken. */
-export async function linkCommit(tableDir: string, version: number, actions: readonly Action[], crashPoint: CrashPoint, mayLink?: () => void): Promise<boolean> {
+/**
+ * Writes a temporary, fsyncs it and links it to the name of the version, unless `mayLink` throws; false when that
+ * version is taken.
+ */
+export async function linkCommit(
+  tableDir: string,
+  version: number,
+  actions: readonly Action[],
+  crashPoint: CrashPoint,
+  mayLink?: () => void,
+): Promise<boolean> {
   const folder = logFolder(tableDir);
   let isLinked = false;
   const steps: CreateOptions = {
@@ -99,7 +115,8 @@ export async function linkCommit(tableDir: string, version: number, actions: rea
     },
   };
   try {
-    if ((await createExclusive(path.join(folder, commitName(version)), renderCommit(actions), steps)) === 'exists') return false;
+    if ((await createExclusive(path.join(folder, commitName(version)), renderCommit(actions), steps)) === 'exists')
+      return false;
   } catch (error) {
     // Another compactor's start swept our temporary: the caller tries again.
     if (!isLinked && isSystemError(error, 'ENOENT')) return false;
@@ -117,9 +134,15 @@ interface Stamp {
 }
 
 /** Builds the provenance of a commit from the state before it and what it changes. */
-export function toCommitInfo(before: LakeState, change: Change, { commitId, nowMs, previous }: Stamp): CommitInfoAction {
+export function toCommitInfo(
+  before: LakeState,
+  change: Change,
+  { commitId, nowMs, previous }: Stamp,
+): CommitInfoAction {
   const add = change.totals ?? {};
-  const totals = Object.fromEntries(Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)])) as unknown as Totals;
+  const totals = Object.fromEntries(
+    Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)]),
+  ) as unknown as Totals;
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
@@ -159,14 +182,21 @@ function findInfo({ actions }: Commit): CommitInfoAction | undefined {
 function requireLake(state: TableState): LakeState {
   const lake = findLakeState(state.lastCommit);
   if (lake === undefined) {
-    throw new AppError('lake_protocol', `the lake's log up to version ${state.version} has no commit of this service that could be read`, {
-      hint: 'Another engine made the table, or its clean-up removed the commits of this service: restore the log from a backup.',
-    });
+    throw new AppError(
+      'lake_protocol',
+      `the lake's log up to version ${state.version} has no commit of this service that could be read`,
+      {
+        hint: 'Another engine made the table, or its clean-up removed the commits of this service: restore the log from a backup.',
+      },
+    );
   }
   return lake;
 }
 
-/** Opens a table that exists. Where another engine has changed it, commits fail until it is repaired. Errors: those of `loadOwnState`. */
+/**
+ * Opens a table that exists. Where another engine has changed it, commits fail until it is repaired. Errors: those of
+ * `loadOwnState`.
+ */
 export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
   const { state, foreign: found } = await loadOwnState(tableDir);
   requireLake(state);
@@ -205,19 +235,28 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
     for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
       await refreshNow();
       if (requireLake(state).commitId === commitId) return requireLake(state);
-      // The newest commit is never trimmed. Without it, others have gone on long ago, and the next number means nothing.
+      // The newest commit is never trimmed. Without it, others have gone on long ago, and the next number means
+      // nothing.
       if (!(await exists(path.join(logFolder(tableDir), commitName(state.version))))) {
-        throw new AppError('fenced', `version ${state.version} of the lake's table is gone from the log`, { hint: 'Start the compactor again.' });
+        throw new AppError('fenced', `version ${state.version} of the lake's table is gone from the log`, {
+          hint: 'Start the compactor again.',
+        });
       }
       const change = build(state, requireLake(state));
-      const commitInfo = toCommitInfo(requireLake(state), change, { commitId, nowMs: options.clock.nowMs(), previous: state.lastHash });
+      const commitInfo = toCommitInfo(requireLake(state), change, {
+        commitId,
+        nowMs: options.clock.nowMs(),
+        previous: state.lastHash,
+      });
       const version = state.version + 1;
       const actions: Action[] = [{ commitInfo }, ...change.actions];
       if (!(await linkCommit(tableDir, version, actions, options.crashPoint, mayLink))) continue;
       applyCommit(state, version, actions, hashCommit(renderCommit(actions)));
       return requireLake(state);
     }
-    throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`, { hint: 'See whether another engine or service commits to it all the time; then repeat it.' });
+    throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`, {
+      hint: 'See whether another engine or service commits to it all the time; then repeat it.',
+    });
   }
 
   /** Runs tasks one after the other, whatever becomes of the ones before. */

@@ -2,12 +2,15 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { isSystemError } from '../../runtime/errors.ts';
 
-/** Folder of the young files, relative to the table's. Readers of folders (Arrow, pandas, Spark) skip what begins with an underscore. */
+/**
+ * Folder of the young files, relative to the table's. Readers of folders (Arrow, pandas, Spark) skip what begins with
+ * an underscore.
+ */
 export const youngFolder = '_young';
 
 /**
- * Where versions up to 0.2 wrote their young files. Nothing new is written there: what such a lake has in it is read, sealed, erased and
- * removed by the paths in its log, and the folder goes with its last file.
+ * Where versions up to 0.2 wrote their young files. Nothing new is written there: what such a lake has in it is read,
+ * sealed, erased and removed by the paths in its log, and the folder goes with its last file.
  */
 export const formerYoungFolder = 'fresh';
 

@@ -17,8 +17,16 @@ export interface MissingFile {
 
 function describe(add: AddAction): MissingFile {
   const { numRecords, minValues = {}, maxValues = {} } = parseStats(add.stats);
-  const bounds = (column: string): string[] => [...new Set([minValues[column], maxValues[column]].map((value) => (typeof value === 'string' ? value : 'unknown')))];
-  return { path: decodePath(add.path) ?? add.path, bytes: add.size, rows: numRecords ?? 0, kind: bounds('kind').join(' to '), dates: bounds('date') };
+  const bounds = (column: string): string[] => [
+    ...new Set([minValues[column], maxValues[column]].map((value) => (typeof value === 'string' ? value : 'unknown'))),
+  ];
+  return {
+    path: decodePath(add.path) ?? add.path,
+    bytes: add.size,
+    rows: numRecords ?? 0,
+    kind: bounds('kind').join(' to '),
+    dates: bounds('date'),
+  };
 }
 
 /** Lists the files of a table that are gone from the disk, or have another size. */
@@ -32,11 +40,18 @@ export async function describeMissing(tableDir: string, adds: Iterable<AddAction
 }
 
 /**
- * Takes files that are gone for good out of the table, by one commit: the operator has said that no copy is left. Their rows
- * count as erased from then on. Under the maintenance lock.
+ * Takes files that are gone for good out of the table, by one commit: the operator has said that no copy is left. Their
+ * rows count as erased from then on. Under the maintenance lock.
  */
 export async function acceptLoss(table: Table, missing: readonly MissingFile[], nowMs: number): Promise<void> {
   const rows = missing.reduce((sum, file) => sum + file.rows, 0);
-  const actions: Action[] = missing.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } }));
-  await table.commit(() => ({ cause: 'repair', actions, totals: { stored: -rows, erased: rows }, metrics: { rows, filesLost: missing.length } }));
+  const actions: Action[] = missing.map((file) => ({
+    remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true },
+  }));
+  await table.commit(() => ({
+    cause: 'repair',
+    actions,
+    totals: { stored: -rows, erased: rows },
+    metrics: { rows, filesLost: missing.length },
+  }));
 }

@@ -19,25 +19,38 @@ import { youngFolder } from '../log/young-folder.ts';
 /** SQL that is true for a row that one of the missing files may have had, by what the log says of it. */
 function boundsSql(missing: readonly DataFile[]): string {
   // An empty rewrite has no bounds.
-  const parts = missing.filter((file) => file.numRecords !== 0).map(({ minValues, maxValues }) => {
-    const within = (column: string, type: string): string => `c.${column} BETWEEN ${sqlText(String(minValues[column]))}::${type} AND ${sqlText(String(maxValues[column]))}::${type}`;
-    return `(${within('event_id', 'VARCHAR')} AND ${within('available_at', 'TIMESTAMPTZ')})`;
-  });
+  const parts = missing
+    .filter((file) => file.numRecords !== 0)
+    .map(({ minValues, maxValues }) => {
+      const within = (column: string, type: string): string =>
+        `c.${column} BETWEEN ${sqlText(String(minValues[column]))}::${type} AND ${sqlText(String(maxValues[column]))}::${type}`;
+      return `(${within('event_id', 'VARCHAR')} AND ${within('available_at', 'TIMESTAMPTZ')})`;
+    });
   return parts.length === 0 ? 'false' : parts.join(' OR ');
 }
 
 /**
- * Removes the copies whose every row the table has, by its event id, of what repairs have put aside: whoever is erased later
- * must not stay readable in them. Returns those that went.
+ * Removes the copies whose every row the table has, by its event id, of what repairs have put aside: whoever is erased
+ * later must not stay readable in them. Returns those that went.
  */
-export async function dropKnownCopies({ table, duckdb }: RewriteDependencies, copies: readonly string[]): Promise<string[]> {
+export async function dropKnownCopies(
+  { table, duckdb }: RewriteDependencies,
+  copies: readonly string[],
+): Promise<string[]> {
   const { files, emptyFile } = table.snapshot();
   const dropped: string[] = [];
   const hasOnlyKnownRows = async (copy: string): Promise<boolean> => {
-    const [range] = await duckdb.rows(`SELECT count(*) AS n, epoch_ms(min(available_at)) AS low, epoch_ms(max(available_at)) AS high FROM ${readSql(emptyFile, [copy])}`);
+    const [range] = await duckdb.rows(
+      `SELECT count(*) AS n, epoch_ms(min(available_at)) AS low, epoch_ms(max(available_at)) AS high FROM ${readSql(emptyFile, [copy])}`,
+    );
     if (range === undefined || range['low'] === null) return Number(range?.['n']) === 0;
     const near = pruneFiles(files, { availableAt: { fromMs: Number(range['low']), toMs: Number(range['high']) } });
-    const [row] = await duckdb.rows(`SELECT count(*) AS n FROM ${readSql(emptyFile, [copy])} AS c ANTI JOIN ${readSql(emptyFile, near.map((file) => file.absolutePath))} AS t ON t.event_id = c.event_id`);
+    const [row] = await duckdb.rows(
+      `SELECT count(*) AS n FROM ${readSql(emptyFile, [copy])} AS c ANTI JOIN ${readSql(
+        emptyFile,
+        near.map((file) => file.absolutePath),
+      )} AS t ON t.event_id = c.event_id`,
+    );
     return Number(row?.['n']) === 0;
   };
   for (const copy of copies) {
@@ -58,44 +71,77 @@ interface Recovery {
   readonly missing: readonly DataFile[];
   /** Relative to the table's folder. */
   readonly to: string;
-  /** The sealed file that is still there, whose rewrite is missing: it stays in the glob until the new one takes its place. */
+  /**
+   * The sealed file that is still there, whose rewrite is missing: it stays in the glob until the new one takes its
+   * place.
+   */
   readonly replaces?: DataFile['replaces'];
 }
 
-/** Plans one young file for the missing ones, and a rewrite for each missing one whose sealed file still waits for it: as young rows its rows would be sealed beside that. */
+/**
+ * Plans one young file for the missing ones, and a rewrite for each missing one whose sealed file still waits for it:
+ * as young rows its rows would be sealed beside that.
+ */
 async function planRecoveries({ table }: RewriteDependencies, missing: readonly MissingFile[]): Promise<Recovery[]> {
   const gone = new Set(missing.map((file) => file.path));
   const plain: DataFile[] = [];
   const recoveries: Recovery[] = [];
   for (const file of table.snapshot().files.filter((one) => gone.has(one.path))) {
     const { replaces } = file;
-    if (replaces !== undefined && (await exists(path.join(table.dir, replaces)))) recoveries.push({ missing: [file], to: `${rewrittenFolder}/${randomUUID()}.parquet`, replaces });
+    if (replaces !== undefined && (await exists(path.join(table.dir, replaces))))
+      recoveries.push({ missing: [file], to: `${rewrittenFolder}/${randomUUID()}.parquet`, replaces });
     else plain.push(file);
   }
-  return plain.length === 0 ? recoveries : [...recoveries, { missing: plain, to: `${youngFolder}/${randomUUID()}.parquet` }];
+  return plain.length === 0
+    ? recoveries
+    : [...recoveries, { missing: plain, to: `${youngFolder}/${randomUUID()}.parquet` }];
 }
 
-/** SQL of the rows of the copies that a recovery takes: those that no file still there has, and that its missing ones may have had. */
-function recoverySql({ table }: RewriteDependencies, recovery: Recovery, recoveries: readonly Recovery[], copies: readonly string[]): string {
+/**
+ * SQL of the rows of the copies that a recovery takes: those that no file still there has, and that its missing ones
+ * may have had.
+ */
+function recoverySql(
+  { table }: RewriteDependencies,
+  recovery: Recovery,
+  recoveries: readonly Recovery[],
+  copies: readonly string[],
+): string {
   const { files, emptyFile, schemaString } = table.snapshot();
   const gone = new Set(recoveries.flatMap(({ missing }) => missing));
   const sealedPath = (replaces: string): string => path.join(table.dir, replaces);
-  const taken = recoveries.flatMap(({ replaces }) => (recovery.replaces !== undefined || replaces === undefined ? [] : [sealedPath(replaces)]));
+  const taken = recoveries.flatMap(({ replaces }) =>
+    recovery.replaces !== undefined || replaces === undefined ? [] : [sealedPath(replaces)],
+  );
   const known = [...files.filter((file) => !gone.has(file)).map((file) => file.absolutePath), ...taken];
-  const columns = schemaString === undefined ? 'c.*' : parseSchemaString(schemaString).map(({ name, type }) => `CAST(c.${name} AS ${type}) AS ${name}`).join(', ');
-  const own = recovery.replaces === undefined ? '' : `SEMI JOIN ${readSql(emptyFile, [sealedPath(recovery.replaces)])} AS s ON s.event_id = c.event_id`;
+  const columns =
+    schemaString === undefined
+      ? 'c.*'
+      : parseSchemaString(schemaString)
+          .map(({ name, type }) => `CAST(c.${name} AS ${type}) AS ${name}`)
+          .join(', ');
+  const own =
+    recovery.replaces === undefined
+      ? ''
+      : `SEMI JOIN ${readSql(emptyFile, [sealedPath(recovery.replaces)])} AS s ON s.event_id = c.event_id`;
   const order = recovery.replaces === undefined ? '' : 'ORDER BY c.id_app, c.event_time';
   return `SELECT ${columns} FROM ${readSql(emptyFile, copies)} AS c ANTI JOIN ${readSql(emptyFile, known)} AS t ON t.event_id = c.event_id ${own} WHERE ${boundsSql(recovery.missing)} ${order}`;
 }
 
 /**
- * Takes the rows of files that are gone from the copies that another engine has made of them, such as its OPTIMIZE before a
- * VACUUM: rows of the copies that no file still there has, and that a missing one may have had. They become one young file in
- * the place of the missing ones, and rewrites where such are missing, by one commit. `partly`: also when fewer rows are found
- * than are missing; the rest counts as erased. Returns how many rows were found; nothing is changed when they are not those
- * that are missing. Under the maintenance lock. The values are those that the other engine has kept.
+ * Takes the rows of files that are gone from the copies that another engine has made of them, such as its OPTIMIZE
+ * before a VACUUM: rows of the copies that no file still there has, and that a missing one may have had. They become
+ * one young file in the place of the missing ones, and rewrites where such are missing, by one commit. `partly`: also
+ * when fewer rows are found than are missing; the rest counts as erased. Returns how many rows were found; nothing is
+ * changed when they are not those that are missing. Under the maintenance lock. The values are those that the other
+ * engine has kept.
  */
-export async function recoverRows(dependencies: RewriteDependencies, missing: readonly MissingFile[], copies: readonly string[], partly: boolean): Promise<number> {
+export async function recoverRows(
+  dependencies: RewriteDependencies,
+  missing: readonly MissingFile[],
+  copies: readonly string[],
+  partly: boolean,
+): Promise<number> {
   const { table, stagingDir, duckdb, clock, crashPoint } = dependencies;
   const wanted = missing.reduce((sum, file) => sum + file.rows, 0);
   const recoveries = await planRecoveries(dependencies, missing);
@@ -109,12 +155,18 @@ export async function recoverRows(dependencies: RewriteDependencies, missing: re
     for (const [index, recovery] of recoveries.entries()) {
       const name = `${index}.parquet`;
       const { to, replaces } = recovery;
-      const written = await writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, copies), path.join(folder, name));
+      const written = await writeDataFile(
+        duckdb,
+        recoverySql(dependencies, recovery, recoveries, copies),
+        path.join(folder, name),
+      );
       found += written.numRecords;
       // Without a rewrite nothing would take the place of its sealed file, whose rows are then no rows of the table.
       if (written.numRecords === 0 && replaces === undefined) continue;
       moves.push({ name, to: path.join(table.dir, to) });
-      adds.push(replaces === undefined ? toAdd(to, written, nowMs, true) : toWaiting(toAdd(to, written, nowMs, true), replaces));
+      adds.push(
+        replaces === undefined ? toAdd(to, written, nowMs, true) : toWaiting(toAdd(to, written, nowMs, true), replaces),
+      );
     }
   } catch (error) {
     await rm(folder, { recursive: true, force: true });
@@ -130,9 +182,25 @@ export async function recoverRows(dependencies: RewriteDependencies, missing: re
     ...missing.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange } })),
     ...adds.map((add) => ({ add: { ...add, dataChange } })),
   ];
-  const change: Change = { cause: 'repair', actions, totals: { stored: -lost, erased: lost }, metrics: { rows: found, lost, filesIn: missing.length } };
+  const change: Change = {
+    cause: 'repair',
+    actions,
+    totals: { stored: -lost, erased: lost },
+    metrics: { rows: found, lost, filesIn: missing.length },
+  };
   // What lies cut short in the place of a sealed file has no row that is not found; readers of the glob fail at it.
-  const unlink = lost > 0 ? [] : recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young).map((file) => file.absolutePath);
-  await carryOut(table, stagingDir, { commitId, baseVersion: table.state().version, moves, change, unlink }, crashPoint);
+  const unlink =
+    lost > 0
+      ? []
+      : recoveries
+          .flatMap((recovery) => recovery.missing)
+          .filter((file) => !file.young)
+          .map((file) => file.absolutePath);
+  await carryOut(
+    table,
+    stagingDir,
+    { commitId, baseVersion: table.state().version, moves, change, unlink },
+    crashPoint,
+  );
   return found;
 }

@@ -53,18 +53,27 @@ export interface LakeRepair {
 /** Leaves out where a file was put aside that is removed by now. */
 function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaired {
   const names = new Set(dropped.map((file) => path.basename(file)));
-  return { ...repaired, filesTakenOut: repaired.filesTakenOut.map(({ to, ...file }) => ({ ...file, ...(to === undefined || names.has(path.basename(to)) ? {} : { to }) })) };
+  return {
+    ...repaired,
+    filesTakenOut: repaired.filesTakenOut.map(({ to, ...file }) => ({
+      ...file,
+      ...(to === undefined || names.has(path.basename(to)) ? {} : { to }),
+    })),
+  };
 }
 
 const lockWaitMs = 120_000;
 
 /**
- * Mends what the service must not mend by itself: what another engine has done to the table, and the times that a clock that
- * was ahead has left. Works with the service running or stopped; a running compactor waits for the first and goes on by itself.
- * `acceptsLoss`: files that are gone for good are taken out of the table. Can be killed at any instruction and repeated.
- * Errors: `locked`, and those of `repairTable` and `restampLake`.
+ * Mends what the service must not mend by itself: what another engine has done to the table, and the times that a clock
+ * that was ahead has left. Works with the service running or stopped; a running compactor waits for the first and goes
+ * on by itself. `acceptsLoss`: files that are gone for good are taken out of the table. Can be killed at any
+ * instruction and repeated. Errors: `locked`, and those of `repairTable` and `restampLake`.
  */
-export async function repairLake({ lakeDir, duckdb, clock, crashPoint }: RepairLakeDependencies, acceptsLoss = false): Promise<LakeRepair> {
+export async function repairLake(
+  { lakeDir, duckdb, clock, crashPoint }: RepairLakeDependencies,
+  acceptsLoss = false,
+): Promise<LakeRepair> {
   const paths = lakePaths(lakeDir);
   const lock = await waitForLock(paths.maintenanceLock, 'a repair', lockWaitMs);
   try {
@@ -93,7 +102,15 @@ export async function repairLake({ lakeDir, duckdb, clock, crashPoint }: RepairL
     if (lost.length > 0) await acceptLoss(table, lost, clock.nowMs());
     const restamped = await restampLake(dependencies);
     return {
-      repaired: repaired !== undefined || finished > 0 || unnamed > 0 || rowsRecovered > 0 || leftovers.length > 0 || lost.length > 0 || restamped.passes.length > 0 || restamped.hasMendedRemovals,
+      repaired:
+        repaired !== undefined ||
+        finished > 0 ||
+        unnamed > 0 ||
+        rowsRecovered > 0 ||
+        leftovers.length > 0 ||
+        lost.length > 0 ||
+        restamped.passes.length > 0 ||
+        restamped.hasMendedRemovals,
       version: table.state().version,
       ...(repaired === undefined ? {} : { foreign: withoutDropped(repaired, dropped) }),
       filesUnnamed: unnamed,

@@ -1,11 +1,12 @@
 /**
- * Brings a table back that another engine has changed: by new commits on top of what is there, never by a number used again,
- * so that whoever has read the other engine's versions sees ours follow.
+ * Brings a table back that another engine has changed: by new commits on top of what is there, never by a number used
+ * again, so that whoever has read the other engine's versions sees ours follow.
  *
  * In: the last state of our own, and the newest one. Out: a commit of cause `repair`, at which our writers go on.
- * Invariant: what the log names after it is what it named before the other engine came: files, columns, protocol, position.
- * Rows that engine added are put aside (they did not come by the stream, so no total can hold them); rows it removed are back
- * as long as their files are. Crash: the files are put aside first, so a second run finds the same to do.
+ * Invariant: what the log names after it is what it named before the other engine came: files, columns, protocol,
+ * position. Rows that engine added are put aside (they did not come by the stream, so no total can hold them); rows it
+ * removed are back as long as their files are. Crash: the files are put aside first, so a second run finds the same to
+ * do.
  */
 import { randomUUID } from 'node:crypto';
 import { readdir, rename } from 'node:fs/promises';
@@ -44,7 +45,10 @@ export interface Repaired {
   /** Files of ours that the table names again, and their rows. */
   readonly filesRestored: number;
   readonly rowsRestored: number;
-  /** The other engine's files: moved to `to`, below the lake's folder; absent: removed, since the table has all their rows, or outside the folder. */
+  /**
+   * The other engine's files: moved to `to`, below the lake's folder; absent: removed, since the table has all their
+   * rows, or outside the folder.
+   */
   readonly filesTakenOut: readonly { readonly path: string; readonly rows: number | undefined; readonly to?: string }[];
   readonly columnsRestored: boolean;
   readonly protocolRestored: boolean;
@@ -92,19 +96,33 @@ function isSameAdd(one: AddAction, other: AddAction): boolean {
 
 function toRemove(add: AddAction, nowMs: number, dataChange: boolean): Action {
   const { deletionVector } = add as unknown as Extra;
-  return { remove: { path: add.path, deletionTimestamp: nowMs, dataChange, ...(hasDeletionVector(add) ? { deletionVector } : {}) } };
+  return {
+    remove: {
+      path: add.path,
+      deletionTimestamp: nowMs,
+      dataChange,
+      ...(hasDeletionVector(add) ? { deletionVector } : {}),
+    },
+  };
 }
 
 /** The place of a file of the log, when it lies in the table's folder. */
-function findPlace(tableDir: string, encoded: string): { readonly relative: string; readonly absolute: string } | undefined {
+function findPlace(
+  tableDir: string,
+  encoded: string,
+): { readonly relative: string; readonly absolute: string } | undefined {
   const relative = decodePath(encoded);
   if (relative === undefined || /^[a-z][a-z0-9+.-]+:/i.test(relative)) return undefined;
   const absolute = path.resolve(tableDir, relative);
-  return absolute.startsWith(tableDir + path.sep) ? { relative: path.relative(tableDir, absolute), absolute } : undefined;
+  return absolute.startsWith(tableDir + path.sep)
+    ? { relative: path.relative(tableDir, absolute), absolute }
+    : undefined;
 }
 
 function changesRows({ actions }: Commit): boolean {
-  return actions.some((action) => (action.add ?? action.remove)?.dataChange ?? (action.add ?? action.remove) !== undefined);
+  return actions.some(
+    (action) => (action.add ?? action.remove)?.dataChange ?? (action.add ?? action.remove) !== undefined,
+  );
 }
 
 function rowsOf(add: AddAction): number | undefined {
@@ -124,15 +142,24 @@ export async function listForeignFiles(orphansDir: string): Promise<string[]> {
     if (isSystemError(error, 'ENOENT')) return [];
     throw error;
   });
-  return names.filter(isForeignFile).toSorted().map((name) => path.join(orphansDir, name));
+  return names
+    .filter(isForeignFile)
+    .toSorted()
+    .map((name) => path.join(orphansDir, name));
 }
 
 /**
- * Puts aside the files that another engine has left in the table's folder itself, where none of ours lies, and that no commit
- * names: a write that was refused or broken off. Returns how many.
+ * Puts aside the files that another engine has left in the table's folder itself, where none of ours lies, and that no
+ * commit names: a write that was refused or broken off. Returns how many.
  */
-export async function putUnnamedAside(tableDir: string, orphansDir: string, state: Readonly<TableState>): Promise<number> {
-  const names = (await readdir(tableDir)).filter((name) => name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)));
+export async function putUnnamedAside(
+  tableDir: string,
+  orphansDir: string,
+  state: Readonly<TableState>,
+): Promise<number> {
+  const names = (await readdir(tableDir)).filter(
+    (name) => name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)),
+  );
   for (const name of names) {
     await ensureFolder(orphansDir);
     await rename(path.join(tableDir, name), path.join(orphansDir, `${asidePrefix}unnamed-${name}`));
@@ -145,7 +172,10 @@ export async function putUnnamedAside(tableDir: string, orphansDir: string, stat
 }
 
 /** Puts the other engine's files aside. */
-async function takeOut({ tableDir, orphansDir }: RepairDependencies, { own, commits }: Damage): Promise<Repaired['filesTakenOut']> {
+async function takeOut(
+  { tableDir, orphansDir }: RepairDependencies,
+  { own, commits }: Damage,
+): Promise<Repaired['filesTakenOut']> {
   const taken = new Map<string, Repaired['filesTakenOut'][number]>();
   for (const { version, actions } of commits) {
     for (const { add } of actions) {
@@ -187,14 +217,22 @@ function planRepair({ own, newest, commits }: Damage, nowMs: number): Plan {
     const now = newest.files.get(add.path);
     return now === undefined || !isSameAdd(now, add);
   });
-  const resets = restored.flatMap((add) => newest.files.get(add.path) ?? []).filter(hasDeletionVector).map((add) => toRemove(add, nowMs, dataChange));
-  const removes = [...newest.files.values()].filter((add) => !own.files.has(add.path)).map((add) => toRemove(add, nowMs, dataChange));
-  const columnsRestored = own.metaData !== undefined && JSON.stringify(own.metaData) !== JSON.stringify(newest.metaData);
+  const resets = restored
+    .flatMap((add) => newest.files.get(add.path) ?? [])
+    .filter(hasDeletionVector)
+    .map((add) => toRemove(add, nowMs, dataChange));
+  const removes = [...newest.files.values()]
+    .filter((add) => !own.files.has(add.path))
+    .map((add) => toRemove(add, nowMs, dataChange));
+  const columnsRestored =
+    own.metaData !== undefined && JSON.stringify(own.metaData) !== JSON.stringify(newest.metaData);
   const protocolRestored = !isOwnProtocol(newest.protocol);
   const actions: Action[] = [
     ...(protocolRestored ? [{ protocol: tableProtocol }] : []),
     ...(columnsRestored && own.metaData !== undefined ? [{ metaData: own.metaData }] : []),
-    ...[...own.txns].filter(([appId, version]) => newest.txns.get(appId) !== version).map(([appId, version]) => ({ txn: { appId, version } })),
+    ...[...own.txns]
+      .filter(([appId, version]) => newest.txns.get(appId) !== version)
+      .map(([appId, version]) => ({ txn: { appId, version } })),
     ...removes,
     ...restored.map((add) => ({ add: { ...add, dataChange } })),
   ];
@@ -202,9 +240,16 @@ function planRepair({ own, newest, commits }: Damage, nowMs: number): Plan {
 }
 
 /** Commits the changes one after the other on top of the newest version; false when the other engine was faster. */
-async function commitAll({ tableDir, clock, crashPoint }: RepairDependencies, { own, newest }: Damage, changes: readonly Change[]): Promise<boolean> {
+async function commitAll(
+  { tableDir, clock, crashPoint }: RepairDependencies,
+  { own, newest }: Damage,
+  changes: readonly Change[],
+): Promise<boolean> {
   let before = findLakeState(own.lastCommit);
-  if (before === undefined) throw new AppError('lake_protocol', 'the lake has no commit of this service to go on from', { hint: 'Restore the lake from a backup.' });
+  if (before === undefined)
+    throw new AppError('lake_protocol', 'the lake has no commit of this service to go on from', {
+      hint: 'Restore the lake from a backup.',
+    });
   let { version, lastHash: previous } = newest;
   for (const change of changes) {
     const commitInfo = toCommitInfo(before, change, { commitId: randomUUID(), nowMs: clock.nowMs(), previous });
@@ -218,9 +263,9 @@ async function commitAll({ tableDir, clock, crashPoint }: RepairDependencies, { 
 }
 
 /**
- * Repairs the table; undefined when there is nothing to repair. Under the maintenance lock; a running compactor waits for it
- * and goes on by itself. Errors: `foreign_commit` when the log no longer has the version before the other engine's first
- * change, `commit_conflict` when that engine goes on committing, `file_damaged`.
+ * Repairs the table; undefined when there is nothing to repair. Under the maintenance lock; a running compactor waits
+ * for it and goes on by itself. Errors: `foreign_commit` when the log no longer has the version before the other
+ * engine's first change, `commit_conflict` when that engine goes on committing, `file_damaged`.
  */
 export async function repairTable(dependencies: RepairDependencies): Promise<Repaired | undefined> {
   const { tableDir, clock, crashPoint } = dependencies;
@@ -230,13 +275,22 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
     const plan = planRepair(damage, clock.nowMs());
     const filesTakenOut = await takeOut(dependencies, damage);
     await crashPoint('repair-put-aside');
-    const metrics = { undone: damage.commits.length, filesRestored: plan.restored.length, filesTakenOut: filesTakenOut.length };
-    const changes: Change[] = [...(plan.resets.length > 0 ? [{ cause: 'reset', actions: plan.resets } as const] : []), { cause: 'repair', actions: plan.actions, metrics }];
+    const metrics = {
+      undone: damage.commits.length,
+      filesRestored: plan.restored.length,
+      filesTakenOut: filesTakenOut.length,
+    };
+    const changes: Change[] = [
+      ...(plan.resets.length > 0 ? [{ cause: 'reset', actions: plan.resets } as const] : []),
+      { cause: 'repair', actions: plan.actions, metrics },
+    ];
     if (!(await commitAll(dependencies, damage, changes))) continue;
     await crashPoint('repair-committed');
     return {
       version: damage.newest.version + changes.length,
-      undone: damage.commits.filter(({ actions }) => changesTable(actions)).map((commit) => toForeignCommit(commit.version, findInfo(commit))),
+      undone: damage.commits
+        .filter(({ actions }) => changesTable(actions))
+        .map((commit) => toForeignCommit(commit.version, findInfo(commit))),
       filesRestored: plan.restored.length,
       rowsRestored: plan.restored.reduce((sum, add) => sum + (rowsOf(add) ?? 0), 0),
       filesTakenOut,
@@ -244,5 +298,7 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
       protocolRestored: plan.protocolRestored,
     };
   }
-  throw new AppError('commit_conflict', 'another engine keeps committing to the table', { hint: 'Stop its job first, then run the repair again.' });
+  throw new AppError('commit_conflict', 'another engine keeps committing to the table', {
+    hint: 'Stop its job first, then run the repair again.',
+  });
 }

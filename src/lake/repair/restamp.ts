@@ -31,7 +31,12 @@ export interface Restamped {
 
 /** The newest `available_at` that the lake has given out, or that a file has. */
 function newestTime(table: Table): number {
-  return table.snapshot().files.reduce((newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0), table.lake().availableAtMs);
+  return table
+    .snapshot()
+    .files.reduce(
+      (newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0),
+      table.lake().availableAtMs,
+    );
 }
 
 /** One old value and the new one, microseconds and milliseconds since the Unix epoch. */
@@ -50,21 +55,45 @@ function readSql(files: readonly DataFile[]): string {
   return `read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`;
 }
 
-/** The old values after `nowMs`, in order, each with a new one: distinct milliseconds up to now, all after those that had passed. */
-async function planSteps(duckdb: Duckdb, table: Table, files: readonly DataFile[], nowMs: number, newestMs: number): Promise<{ steps: Step[]; passedMs: number }> {
+/**
+ * The old values after `nowMs`, in order, each with a new one: distinct milliseconds up to now, all after those that
+ * had passed.
+ */
+async function planSteps(
+  duckdb: Duckdb,
+  table: Table,
+  files: readonly DataFile[],
+  nowMs: number,
+  newestMs: number,
+): Promise<{ steps: Step[]; passedMs: number }> {
   const source = readSql(files);
-  const rows = await duckdb.rows(`SELECT DISTINCT epoch_us(available_at) AS us FROM ${source} WHERE epoch_ms(available_at) > ${nowMs} ORDER BY us`);
-  const [passed] = await duckdb.rows(`SELECT epoch_ms(max(available_at)) AS ms FROM ${source} WHERE epoch_ms(available_at) <= ${nowMs}`);
+  const rows = await duckdb.rows(
+    `SELECT DISTINCT epoch_us(available_at) AS us FROM ${source} WHERE epoch_ms(available_at) > ${nowMs} ORDER BY us`,
+  );
+  const [passed] = await duckdb.rows(
+    `SELECT epoch_ms(max(available_at)) AS ms FROM ${source} WHERE epoch_ms(available_at) <= ${nowMs}`,
+  );
   const others = table.snapshot().files.filter((file) => !hasFutureRows(file, nowMs));
-  const passedMs = others.reduce((newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0), Math.max(newestMs, Number(passed?.['ms'] ?? 0)));
+  const passedMs = others.reduce(
+    (newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0),
+    Math.max(newestMs, Number(passed?.['ms'] ?? 0)),
+  );
   const lastMs = Math.max(nowMs, passedMs + rows.length);
-  return { steps: rows.map((row, index) => ({ oldUs: row['us'] as bigint, newMs: lastMs - rows.length + 1 + index })), passedMs };
+  return {
+    steps: rows.map((row, index) => ({ oldUs: row['us'] as bigint, newMs: lastMs - rows.length + 1 + index })),
+    passedMs,
+  };
 }
 
 async function loadSteps(duckdb: Duckdb, steps: readonly Step[]): Promise<void> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE restamp (old_us BIGINT, new_ms BIGINT)');
   for (let from = 0; from < steps.length; from += 1000) {
-    await duckdb.run(`INSERT INTO restamp VALUES ${steps.slice(from, from + 1000).map(({ oldUs, newMs }) => `(${oldUs}, ${newMs})`).join(', ')}`);
+    await duckdb.run(
+      `INSERT INTO restamp VALUES ${steps
+        .slice(from, from + 1000)
+        .map(({ oldUs, newMs }) => `(${oldUs}, ${newMs})`)
+        .join(', ')}`,
+    );
   }
 }
 
@@ -91,12 +120,16 @@ function toQuery(source: string): string {
 }
 
 /** One pass; undefined when no row lies in the future. */
-async function restampOnce(dependencies: RewriteDependencies, newestMs: number): Promise<{ restamped: Restamped; lastMs: number } | undefined> {
+async function restampOnce(
+  dependencies: RewriteDependencies,
+  newestMs: number,
+): Promise<{ restamped: Restamped; lastMs: number } | undefined> {
   const { table, duckdb, clock } = dependencies;
   await table.refresh();
   const nowMs = Math.max(clock.nowMs(), newestMs);
   const files = table.snapshot().files.filter((file) => hasFutureRows(file, nowMs));
-  const { steps, passedMs } = files.length === 0 ? { steps: [], passedMs: newestMs } : await planSteps(duckdb, table, files, nowMs, newestMs);
+  const { steps, passedMs } =
+    files.length === 0 ? { steps: [], passedMs: newestMs } : await planSteps(duckdb, table, files, nowMs, newestMs);
   const lastMs = steps.at(-1)?.newMs;
   if (lastMs === undefined) return undefined;
   // What is written anew gets a hash of its own: damage would be believed from then on.
@@ -105,20 +138,32 @@ async function restampOnce(dependencies: RewriteDependencies, newestMs: number):
   const rewrites: Rewrite[] = [];
   let rows = 0;
   for (const file of files) {
-    const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${readSql([file])} WHERE epoch_ms(available_at) > ${nowMs}`);
+    const [counted] = await duckdb.rows(
+      `SELECT count(*) AS n FROM ${readSql([file])} WHERE epoch_ms(available_at) > ${nowMs}`,
+    );
     // A file without statistics may have none, such as one whose rows are all erased.
     if (Number(counted?.['n']) > 0) rewrites.push({ file, rowsLeftOut: 0, toQuery });
     rows += Number(counted?.['n']);
   }
-  await rewriteFiles(dependencies, rewrites, { cause: 'restamp', availableAtBackToMs: lastMs, metrics: { rows, files: rewrites.length } });
+  await rewriteFiles(dependencies, rewrites, {
+    cause: 'restamp',
+    availableAtBackToMs: lastMs,
+    metrics: { rows, files: rewrites.length },
+  });
   return { restamped: describe(steps, passedMs, rows, rewrites.length), lastMs };
 }
 
-/** Removed files whose removal lies further in the future than clocks are corrected by would wait for that: they count as removed now. */
+/**
+ * Removed files whose removal lies further in the future than clocks are corrected by would wait for that: they count
+ * as removed now.
+ */
 async function restampTombstones(table: Table, nowMs: number): Promise<boolean> {
   const late = [...table.state().tombstones.values()].filter((remove) => (remove.deletionTimestamp ?? 0) > nowMs);
   if (!late.some((remove) => isClockBehind(remove.deletionTimestamp, nowMs))) return false;
-  await table.commit(() => ({ cause: 'restamp', actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })) }));
+  await table.commit(() => ({
+    cause: 'restamp',
+    actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })),
+  }));
   return true;
 }
 
@@ -135,7 +180,12 @@ async function restampRows(dependencies: RewriteDependencies): Promise<Restamped
   }
   const nowMs = clock.nowMs();
   // An empty flush, or rows that are erased by now, may have left the value alone behind.
-  if (table.lake().availableAtMs > nowMs) await table.commit((_state, lake) => ({ cause: 'restamp', actions: [], availableAtBackToMs: Math.max(newestMs, Math.min(nowMs, lake.availableAtMs)) }));
+  if (table.lake().availableAtMs > nowMs)
+    await table.commit((_state, lake) => ({
+      cause: 'restamp',
+      actions: [],
+      availableAtBackToMs: Math.max(newestMs, Math.min(nowMs, lake.availableAtMs)),
+    }));
   return passes;
 }
 
@@ -147,10 +197,10 @@ export interface LakeRestamp {
 }
 
 /**
- * Mends the lake after a clock that was ahead; nothing is changed when nothing lies further in the future than clocks are
- * corrected by. Under the maintenance lock, with the compactor running or not: what it commits meanwhile is mended by a further
- * pass, and a flush that has taken its time before fails and is done again. Space: that of the files that have such rows, until
- * the retention has passed. Errors: `file_damaged` when one of them is damaged.
+ * Mends the lake after a clock that was ahead; nothing is changed when nothing lies further in the future than clocks
+ * are corrected by. Under the maintenance lock, with the compactor running or not: what it commits meanwhile is mended
+ * by a further pass, and a flush that has taken its time before fails and is done again. Space: that of the files that
+ * have such rows, until the retention has passed. Errors: `file_damaged` when one of them is damaged.
  */
 export async function restampLake(dependencies: RewriteDependencies): Promise<LakeRestamp> {
   const { table, clock } = dependencies;

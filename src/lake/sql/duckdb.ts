@@ -16,18 +16,24 @@ import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, type ErrorCode } from '../../runtime/errors.ts';
 
 /**
- * The engine's library. Required, not imported: before Node imports a CommonJS package it parses each of its files for the names
- * that it exports, which doubles the time that this one takes to load, in every process that reads the lake.
+ * The engine's library. Required, not imported: before Node imports a CommonJS package it parses each of its files for
+ * the names that it exports, which doubles the time that this one takes to load, in every process that reads the lake.
  */
 export const duckdbApi = createRequire(import.meta.url)('@duckdb/node-api') as typeof DuckdbApi;
 
-/** Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is made when it is needed; without one, nothing spills. */
+/**
+ * Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is made when it is needed; without
+ * one, nothing spills.
+ */
 export interface DuckdbOptions {
   /** Bound of DuckDB's buffer manager, MiB; the process itself needs some more. */
   readonly memoryMb: number;
   readonly threads: number;
   readonly tempDir?: string;
-  /** Bound row groups by their bytes in memory (ROW_GROUP_SIZE_BYTES), which DuckDB does for one thread without a promise of order; ORDER BY holds. */
+  /**
+   * Bound row groups by their bytes in memory (ROW_GROUP_SIZE_BYTES), which DuckDB does for one thread without a
+   * promise of order; ORDER BY holds.
+   */
   readonly boundRowGroups?: boolean;
 }
 
@@ -35,8 +41,8 @@ export interface DuckdbOptions {
 export type SqlValue = string | number | bigint | boolean | null;
 
 /**
- * One row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits: cast it to VARCHAR. A
- * text loses U+FEFF at its start: read what a client may have written as JSON, never as it is.
+ * One row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits: cast it to
+ * VARCHAR. A text loses U+FEFF at its start: read what a client may have written as JSON, never as it is.
  */
 export type SqlRow = Readonly<Record<string, unknown>>;
 
@@ -54,9 +60,15 @@ export interface Duckdb {
   close(): void;
 }
 
-const hints: Readonly<Partial<Record<ErrorCode, string>>> = { disk: 'Free space on the disk of the data folder.', memory: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.' };
+const hints: Readonly<Partial<Record<ErrorCode, string>>> = {
+  disk: 'Free space on the disk of the data folder.',
+  memory: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.',
+};
 
-/** The code of an engine's error, by its message. What does not fit on the disk that it spills to is called "out of memory" too. */
+/**
+ * The code of an engine's error, by its message. What does not fit on the disk that it spills to is called "out of
+ * memory" too.
+ */
 export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {
   if (/No space left on device|Disk quota exceeded|out of disk|max_temp_directory_size/i.test(message)) return 'disk';
   return /Out of Memory Error|bad_alloc/i.test(message) ? 'memory' : 'sql';
@@ -65,7 +77,10 @@ export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {
 function wrapError(error: unknown): AppError {
   const message = error instanceof Error ? error.message : String(error);
   const code = findErrorCode(message);
-  return new AppError(code, `duckdb: ${message.split(/\n\n(?:Possible solutions|LINE )/)[0]}`, { cause: error, ...(hints[code] === undefined ? {} : { hint: hints[code] }) });
+  return new AppError(code, `duckdb: ${message.split(/\n\n(?:Possible solutions|LINE )/)[0]}`, {
+    cause: error,
+    ...(hints[code] === undefined ? {} : { hint: hints[code] }),
+  });
 }
 
 async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
@@ -85,7 +100,10 @@ async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstan
   return { instance, connection };
 }
 
-/** Opens an engine. Errors: `disk` where the message says the disk is full, `memory` where the limit is reached, else `sql`. */
+/**
+ * Opens an engine. Errors: `disk` where the message says the disk is full, `memory` where the limit is reached, else
+ * `sql`.
+ */
 export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
   const { instance, connection } = await connect(options).catch((error: unknown) => {
     throw wrapError(error);
@@ -115,7 +133,10 @@ export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
   };
 }
 
-/** Writes a text as an SQL string literal. For file names and other text of the service's own, where a parameter cannot stand. */
+/**
+ * Writes a text as an SQL string literal. For file names and other text of the service's own, where a parameter cannot
+ * stand.
+ */
 export function sqlText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }

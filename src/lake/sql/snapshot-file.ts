@@ -18,11 +18,14 @@ async function writeSnapshotFile({ file, root, clock, retentionMs }: SnapshotFil
   await writeFileDurably(file, snapshotSql({ root, retentionMs, writtenAtMs: clock.nowMs() }), tableFileMode);
 }
 
-/** Makes sure that the file is there, and is that of this folder: a copied one names the folder that it was copied from. */
+/**
+ * Makes sure that the file is there, and is that of this folder: a copied one names the folder that it was copied from.
+ */
 export async function ensureSnapshotFile(options: SnapshotFileOptions): Promise<void> {
   const { file, root, retentionMs } = options;
   const text = await findTextFile(file);
-  if (text === undefined || text !== snapshotSql({ root, retentionMs, writtenAtMs: findWrittenAt(text) ?? 0 })) await writeSnapshotFile(options);
+  if (text === undefined || text !== snapshotSql({ root, retentionMs, writtenAtMs: findWrittenAt(text) ?? 0 }))
+    await writeSnapshotFile(options);
 }
 
 /** Writes the file anew when the table has moved on, so that the text in a copy of the lake is known for one. */

@@ -2,23 +2,29 @@ import { sqlText } from './duckdb.ts';
 import { events } from '../../datasets/dataset.ts';
 
 /**
- * The text of snapshot.sql: plain DuckDB SQL, no extension, for `.read` in the CLI or `execute` of any client. When it runs it lists the
- * live files from the newest checkpoint and the commits after it; the views then read that snapshot. DuckDB >= 1.3.
+ * The text of snapshot.sql: plain DuckDB SQL, no extension, for `.read` in the CLI or `execute` of any client. When it
+ * runs it lists the live files from the newest checkpoint and the commits after it; the views then read that snapshot.
+ * DuckDB >= 1.3.
  *
- * The list is kept as the values of an ENUM type, which is all that a view can name and every cursor finds, also in a database
- * file that is opened again: variables end with their connection, and table functions take no subquery. The views lie in a schema
- * of their own, `tributary`, and under their plain names where nothing else has those. A database that cannot be written gets both
- * in a second one in memory. Each statement that differs by case does so in a value (`SET schema = ...`): SQL has no IF.
+ * The list is kept as the values of an ENUM type, which is all that a view can name and every cursor finds, also in a
+ * database file that is opened again: variables end with their connection, and table functions take no subquery. The
+ * views lie in a schema of their own, `tributary`, and under their plain names where nothing else has those. A database
+ * that cannot be written gets both in a second one in memory. Each statement that differs by case does so in a value
+ * (`SET schema = ...`): SQL has no IF.
  */
 
 export interface SnapshotSqlOptions {
-  /** Where the reader finds the lake's folder, or the data folder: an absolute path or an address, without a slash at its end. */
+  /**
+   * Where the reader finds the lake's folder, or the data folder: an absolute path or an address, without a slash at
+   * its end.
+   */
   readonly root: string;
   /** How long the lake keeps the files that it has replaced, milliseconds. */
   readonly retentionMs: number;
   /**
-   * For the file in the lake's own folder: when it was written, Unix milliseconds. The text then only works while that file, at
-   * `root`, is not newer by more than a minute: a copy of it says so. Undefined: the text may be kept, and reads `root` for ever.
+   * For the file in the lake's own folder: when it was written, Unix milliseconds. The text then only works while that
+   * file, at `root`, is not newer by more than a minute: a copy of it says so. Undefined: the text may be kept, and
+   * reads `root` for ever.
    */
   readonly writtenAtMs?: number;
 }
@@ -27,8 +33,9 @@ export interface SnapshotSqlOptions {
 const writtenMark = '-- Written at ';
 
 /**
- * How much older than the file a text may be that was read from it, milliseconds: the file is written at every commit, and
- * between its reading and its running a busy machine, or a person, takes a while. Until then a copy's text reads the original.
+ * How much older than the file a text may be that was read from it, milliseconds: the file is written at every commit,
+ * and between its reading and its running a busy machine, or a person, takes a while. Until then a copy's text reads
+ * the original.
  */
 const currentForMs = 60_000;
 
@@ -38,7 +45,10 @@ export function findWrittenAt(text: string): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** A pattern of `glob` that matches this path alone: the engine takes `[`, `*` and `?` in it as they are only in brackets. */
+/**
+ * A pattern of `glob` that matches this path alone: the engine takes `[`, `*` and `?` in it as they are only in
+ * brackets.
+ */
 const patternSql = (path: string): string => `regexp_replace(${path}, '([[*?])', '[\\1]', 'g')`;
 
 const variable = (name: string): string => `getvariable('tributary_${name}')`;
@@ -117,7 +127,8 @@ const minimumMs = 10_000;
 /** Each opens every file when it is made and when it is read, which is why there are no more of them. */
 function viewSql(name: string, where: string, retentionMs: number): string {
   const files = 'enum_range(NULL::tributary_files)';
-  const time = retentionMs < 3_600_000 ? `${retentionMs / 1000} seconds` : `${Math.round(retentionMs / 36_000) / 100} hours`;
+  const time =
+    retentionMs < 3_600_000 ? `${retentionMs / 1000} seconds` : `${Math.round(retentionMs / 36_000) / 100} hours`;
   const isOld = `This view shows the lake as it was when snapshot.sql was run, and the lake keeps the files of older versions for ${time} only: run snapshot.sql again.`;
   return `CREATE OR REPLACE VIEW ${name} AS SELECT * FROM read_parquet(
   CASE WHEN epoch_ms(now()) < ${files}[1]::BIGINT + ${Math.max(retentionMs, minimumMs)} THEN ${files}[2:] ELSE error(${sqlText(isOld)}) END,
@@ -127,13 +138,20 @@ function viewSql(name: string, where: string, retentionMs: number): string {
 /** Writes the text; the same for every state of the lake. */
 export function snapshotSql(options: SnapshotSqlOptions): string {
   const { retentionMs, writtenAtMs, root } = options;
-  const views = [[events.table, ''] as const, ...events.kinds.map((kind) => [kind, ` WHERE kind = ${sqlText(kind)}`] as const)];
+  const views = [
+    [events.table, ''] as const,
+    ...events.kinds.map((kind) => [kind, ` WHERE kind = ${sqlText(kind)}`] as const),
+  ];
   const names = views.map(([name]) => name);
   const type = `CREATE OR REPLACE TYPE tributary_files AS ENUM (SELECT unnest(${variable('files')}));`;
-  const plain = views.map(([name, where]) => `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(name, where, retentionMs)}`);
-  const about = writtenAtMs === undefined
-    ? `-- Reads the lake at ${JSON.stringify(root)}.`
-    : `-- Reads the lake that it lies in. That of a copy, before its service has started once: SET VARIABLE tributary_root = '/path/of/lake' first.
+  const plain = views.map(
+    ([name, where]) =>
+      `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(name, where, retentionMs)}`,
+  );
+  const about =
+    writtenAtMs === undefined
+      ? `-- Reads the lake at ${JSON.stringify(root)}.`
+      : `-- Reads the lake that it lies in. That of a copy, before its service has started once: SET VARIABLE tributary_root = '/path/of/lake' first.
 ${writtenMark}${writtenAtMs}`;
   return `-- The imported events as of now, by DuckDB 1.3 or newer. Run it again for a newer snapshot.
 -- Views: ${names.join(', ')}; always also tributary.${events.table}, and tributary.login, say, where the database has a table of that name.

@@ -10,17 +10,18 @@ import { findManifest, writeManifest, type BackupManifest } from './backup-manif
 import { findStored, isSame, readPieces, writePieces, type StoredBytes } from './stored-bytes.ts';
 
 /**
- * The folder that a backup is made into: bytes under their own hash (`files/ab/ab12...`), and the manifest that says which
- * file of the data folder each is. A file that has not changed is kept as it lies there; nothing that the manifest in force
- * names is touched before the next one is, so that an interrupted run leaves the backup before it whole.
+ * The folder that a backup is made into: bytes under their own hash (`files/ab/ab12...`), and the manifest that says
+ * which file of the data folder each is. A file that has not changed is kept as it lies there; nothing that the
+ * manifest in force names is touched before the next one is, so that an interrupted run leaves the backup before it
+ * whole.
  */
 export interface BackupFolder {
   readonly dir: string;
   /** The backup in force; undefined: none was finished here. */
   readonly manifest: BackupManifest | undefined;
   /**
-   * Stores the bytes of a file, unless they are there already: those are read and compared first. `expected`: what they must
-   * be. ENOENT of the file as it is; `file_damaged` when it holds other bytes than expected.
+   * Stores the bytes of a file, unless they are there already: those are read and compared first. `expected`: what they
+   * must be. ENOENT of the file as it is; `file_damaged` when it holds other bytes than expected.
    */
   put(source: string, expected?: StoredBytes, mayLink?: boolean): Promise<StoredBytes>;
   /** Stores bytes that are written piece by piece. */
@@ -46,7 +47,10 @@ export function storedPath(dir: string, sha256: string): string {
   return path.join(dir, 'files', sha256.slice(0, 2), sha256);
 }
 
-/** Locks a backup's folder, or the spare one where its file system knows no locks. Errors: `locked`; `start_failed` without a spare one. */
+/**
+ * Locks a backup's folder, or the spare one where its file system knows no locks. Errors: `locked`; `start_failed`
+ * without a spare one.
+ */
 export function lockBackup(dir: string, holder: string, spareLock?: string): Lock {
   try {
     try {
@@ -65,7 +69,9 @@ export function lockBackup(dir: string, holder: string, spareLock?: string): Loc
 async function assertOwnFolder(dir: string): Promise<void> {
   const strange = (await readdir(dir)).find((name) => !ownNames.test(name));
   if (strange === undefined) return;
-  throw new AppError('usage', `${dir} holds other things than a backup (${strange})`, { hint: 'Name a new folder, or an empty one.' });
+  throw new AppError('usage', `${dir} holds other things than a backup (${strange})`, {
+    hint: 'Name a new folder, or an empty one.',
+  });
 }
 
 /** Links a file into the folder; false where the two lie on different file systems, or links are not allowed. */
@@ -85,7 +91,10 @@ async function findInForce(dir: string, logger: Logger): Promise<BackupManifest 
     return await findManifest(dir);
   } catch (error) {
     if (!isAppError(error, 'backup_damaged')) throw error;
-    logger.warn({ error: describeError(error) }, 'the backup that was there cannot be restored; a new one takes its place');
+    logger.warn(
+      { error: describeError(error) },
+      'the backup that was there cannot be restored; a new one takes its place',
+    );
     return undefined;
   }
 }
@@ -96,7 +105,10 @@ async function removeLeftovers(dir: string): Promise<void> {
   for (const name of await readdir(dir)) if (name.endsWith('.tmp')) await removeFile(path.join(dir, name));
 }
 
-/** Opens, and makes where it is missing, the folder of a backup; one run at a time. Errors: `locked`, `usage` when it holds other things, `data_format`. */
+/**
+ * Opens, and makes where it is missing, the folder of a backup; one run at a time. Errors: `locked`, `usage` when it
+ * holds other things, `data_format`.
+ */
 export async function openBackupFolder(dir: string, { spareLock, logger }: BackupFolderOptions): Promise<BackupFolder> {
   await ensureFolder(dir);
   await assertOwnFolder(dir);
@@ -162,10 +174,15 @@ export async function openBackupFolder(dir: string, { spareLock, logger }: Backu
       try {
         const linked = mayLink && (await tryLink(source, temporary));
         const stored = linked ? await findStored(temporary) : await writePieces(readPieces(source), temporary);
-        if (stored === undefined) throw new AppError('folder_lost', `${temporary} was removed while it was written`, { hint: 'Let nothing else write to the folder of the backup, and repeat it.' });
+        if (stored === undefined)
+          throw new AppError('folder_lost', `${temporary} was removed while it was written`, {
+            hint: 'Let nothing else write to the folder of the backup, and repeat it.',
+          });
         if (linked) await syncFile(temporary);
         if (expected !== undefined && !isSame(stored, expected)) {
-          throw new AppError('file_damaged', `${source} is damaged: its bytes are not those that were written`, { hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake." });
+          throw new AppError('file_damaged', `${source} is damaged: its bytes are not those that were written`, {
+            hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake.",
+          });
         }
         return await keep(temporary, stored);
       } finally {
@@ -184,7 +201,9 @@ export async function openBackupFolder(dir: string, { spareLock, logger }: Backu
       await syncFolders(changed);
       changed.clear();
       await writeManifest(dir, next);
-      return removeUnnamed(new Set([...next.files, ...(next.tail === undefined ? [] : [next.tail])].map(({ sha256 }) => sha256)));
+      return removeUnnamed(
+        new Set([...next.files, ...(next.tail === undefined ? [] : [next.tail])].map(({ sha256 }) => sha256)),
+      );
     },
     async close() {
       await rm(work, { recursive: true, force: true });

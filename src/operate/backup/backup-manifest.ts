@@ -19,8 +19,8 @@ export interface BackupTail extends StoredBytes {
 }
 
 /**
- * What a backup holds. Written last and whole: a folder without it holds no backup, and until it is replaced the one before
- * is in force.
+ * What a backup holds. Written last and whole: a folder without it holds no backup, and until it is replaced the one
+ * before is in force.
  */
 export interface BackupManifest {
   /** The format that the program wrote (runtime/files/data-format.ts), which says who can read the backup. */
@@ -56,17 +56,35 @@ function isStored(value: unknown): value is StoredBytes {
 
 /** Says whether a path is a plain one below the folder. */
 function isInside(name: unknown): boolean {
-  return typeof name === 'string' && name !== '' && !path.isAbsolute(name) && path.posix.normalize(name) === name && name !== '.' && name !== '..' && !name.startsWith('../') && !name.includes('\0');
+  return (
+    typeof name === 'string' &&
+    name !== '' &&
+    !path.isAbsolute(name) &&
+    path.posix.normalize(name) === name &&
+    name !== '.' &&
+    name !== '..' &&
+    !name.startsWith('../') &&
+    !name.includes('\0')
+  );
 }
 
 function assertManifest(manifest: BackupManifest): void {
   const { format, folderFormat, lakeVersion, sequence, madeAt, files, tail } = manifest;
   const numbers = [format, folderFormat, lakeVersion, sequence].every((value) => Number.isSafeInteger(value));
   const listed = Array.isArray(files) && files.every((file) => isInside(file.path) && isStored(file));
-  if (!numbers || typeof madeAt !== 'string' || !listed || !(tail === undefined || (isStored(tail) && typeof tail.stream === 'string'))) throw new Error('its content is not what was written');
+  if (
+    !numbers ||
+    typeof madeAt !== 'string' ||
+    !listed ||
+    !(tail === undefined || (isStored(tail) && typeof tail.stream === 'string'))
+  )
+    throw new Error('its content is not what was written');
 }
 
-/** Reads the manifest of a folder; undefined where no backup was finished. Errors: `backup_damaged`; `data_format` when a newer program made it. */
+/**
+ * Reads the manifest of a folder; undefined where no backup was finished. Errors: `backup_damaged`; `data_format` when
+ * a newer program made it.
+ */
 export async function findManifest(dir: string): Promise<BackupManifest | undefined> {
   const file = manifestPath(dir);
   const text = await findTextFile(file);
@@ -88,7 +106,10 @@ export async function findManifest(dir: string): Promise<BackupManifest | undefi
 
 /** Writes the manifest, which makes the backup: durable when it returns. */
 export async function writeManifest(dir: string, manifest: Omit<BackupManifest, 'format' | 'program'>): Promise<void> {
-  await writeFileDurably(manifestPath(dir), renderChecked({ format: dataFormat, program: programVersion(), ...manifest }));
+  await writeFileDurably(
+    manifestPath(dir),
+    renderChecked({ format: dataFormat, program: programVersion(), ...manifest }),
+  );
 }
 
 /** What `backup` and `restore` answer. */
@@ -100,7 +121,12 @@ export interface BackupAnswer {
 }
 
 /** Sums a manifest up. */
-export function summarize({ lakeVersion, sequence, files, tail }: Pick<BackupManifest, 'lakeVersion' | 'sequence' | 'files' | 'tail'>): BackupAnswer {
+export function summarize({
+  lakeVersion,
+  sequence,
+  files,
+  tail,
+}: Pick<BackupManifest, 'lakeVersion' | 'sequence' | 'files' | 'tail'>): BackupAnswer {
   const all = tail === undefined ? files : [...files, tail];
   return { version: lakeVersion, sequence, files: all.length, bytes: all.reduce((sum, { size }) => sum + size, 0) };
 }

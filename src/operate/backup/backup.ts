@@ -1,13 +1,13 @@
 /**
  * The backup: the whole data folder as of one version of the lake, made while the service runs.
  *
- * In: the data folder; the stream, read without acknowledging. Out: a folder (backup-folder.ts) that `restore` makes a data
- * folder of. Every event that was acknowledged before the backup began is in it once: as a row, a failed event or a repeat
- * of the version, or in the tail.
- * Order: the bulk of the lake's files; the tail of the stream; the version, under the maintenance lock; reports and access;
- * the manifest, which makes the backup. What the compactor commits and purges between the tail and the version is in both,
- * and the position of the version says so.
- * Crash: the backup before is in force until the manifest is replaced; what an interrupted run has copied, the next one keeps.
+ * In: the data folder; the stream, read without acknowledging. Out: a folder (backup-folder.ts) that `restore` makes a
+ * data folder of. Every event that was acknowledged before the backup began is in it once: as a row, a failed event or
+ * a repeat of the version, or in the tail. Order: the bulk of the lake's files; the tail of the stream; the version,
+ * under the maintenance lock; reports and access; the manifest, which makes the backup. What the compactor commits and
+ * purges between the tail and the version is in both, and the position of the version says so.
+ * Crash: the backup before is in force until the manifest is replaced; what an interrupted run has copied, the next one
+ * keeps.
  */
 import path from 'node:path';
 import { readdir } from 'node:fs/promises';
@@ -43,8 +43,8 @@ export interface BackupSource {
   readonly dataDir: string;
   readonly paths: DataPaths;
   /**
-   * Runs work on the stream; with undefined where the folder has none. Called as late, and for as short, as can be: a stopped
-   * service's broker runs for it.
+   * Runs work on the stream; with undefined where the folder has none. Called as late, and for as short, as can be: a
+   * stopped service's broker runs for it.
    */
   readonly withStream: <T>(work: (reader: StreamReader | undefined) => Promise<T>) => Promise<T>;
 }
@@ -63,7 +63,9 @@ const captures = 5;
 
 async function assertPlaces(dataDir: string, dir: string): Promise<void> {
   if (!(await isWithin(dir, dataDir)) && !(await isWithin(dataDir, dir))) return;
-  throw new AppError('usage', `the backup ${dir} and the data folder ${dataDir} lie in each other`, { hint: 'Name a folder elsewhere, best on another disk.' });
+  throw new AppError('usage', `the backup ${dir} and the data folder ${dataDir} lie in each other`, {
+    hint: 'Name a folder elsewhere, best on another disk.',
+  });
 }
 
 /** Warns of what lies in the data folder and is not the service's: it is in no backup. */
@@ -74,23 +76,35 @@ async function warnOfStrangers({ dataDir, paths }: BackupSource, logger: Logger)
   for (const folder of [dataDir, paths.lake]) {
     const names = await readdir(folder).catch(() => []);
     const strange = names.filter((name) => !known.has(path.resolve(folder, name)) && !others.test(name));
-    if (strange.length > 0) logger.warn({ folder, names: strange }, 'entries that are not of the service are not in the backup');
+    if (strange.length > 0)
+      logger.warn({ folder, names: strange }, 'entries that are not of the service are not in the backup');
   }
 }
 
 /** Reads the tail. A broker that is away, as after a kill, is waited for. */
-async function readTail(source: BackupSource, target: BackupFolder, { signal, logger }: BackupOptions): Promise<CapturedTail | undefined> {
+async function readTail(
+  source: BackupSource,
+  target: BackupFolder,
+  { signal, logger }: BackupOptions,
+): Promise<CapturedTail | undefined> {
   const { table } = lakePaths(source.paths.lake);
   const findEpoch = async () => (await readSnapshot(table)).lake?.epoch;
   const file = target.workPath('tail');
   return await retry(
-    () => source.withStream(async (reader) => (reader === undefined ? undefined : captureTail(reader, { findEpoch, file, signal, logger }))),
+    () =>
+      source.withStream(async (reader) =>
+        reader === undefined ? undefined : captureTail(reader, { findEpoch, file, signal, logger }),
+      ),
     { forMs: brokerAwayMs, everyMs: brokerRetryMs, signal, retryable: isTransient },
   );
 }
 
 /** Stores what of the tail the version has not; undefined when it has all. */
-async function storeTail(tail: CapturedTail | undefined, { epoch }: LakeCopy, target: BackupFolder): Promise<BackupTail | undefined> {
+async function storeTail(
+  tail: CapturedTail | undefined,
+  { epoch }: LakeCopy,
+  target: BackupFolder,
+): Promise<BackupTail | undefined> {
   if (tail === undefined) return undefined;
   const position = epoch?.streamId === tail.stream ? epoch.position : 0;
   const messages = await countFrames(tail.file, position);
@@ -98,15 +112,26 @@ async function storeTail(tail: CapturedTail | undefined, { epoch }: LakeCopy, ta
   return { stream: tail.stream, messages, ...(await target.write(copyFrames(tail.file, position))) };
 }
 
-/** Copies a tail and a version that belong together: if the lake has begun another life of the stream in between, both are read again. */
-async function copyConsistently(source: BackupSource, target: BackupFolder, options: BackupOptions, copying: LakeCopyOptions): Promise<{ lake: LakeCopy; tail: CapturedTail | undefined }> {
+/**
+ * Copies a tail and a version that belong together: if the lake has begun another life of the stream in between, both
+ * are read again.
+ */
+async function copyConsistently(
+  source: BackupSource,
+  target: BackupFolder,
+  options: BackupOptions,
+  copying: LakeCopyOptions,
+): Promise<{ lake: LakeCopy; tail: CapturedTail | undefined }> {
   const { table } = lakePaths(source.paths.lake);
   for (let capture = 1; ; capture += 1) {
     const before = (await readSnapshot(table)).lake?.epoch?.appId;
     const tail = await readTail(source, target, options);
     const lake = await copyLake(target, copying);
     if (lake.epoch?.appId === before || tail === undefined) return { lake, tail };
-    if (capture === captures) throw new AppError('overloaded', "the lake's place in the stream changes again and again", { hint: "See what 'tributary status' says of the stream, and repeat the backup." });
+    if (capture === captures)
+      throw new AppError('overloaded', "the lake's place in the stream changes again and again", {
+        hint: "See what 'tributary status' says of the stream, and repeat the backup.",
+      });
   }
 }
 
@@ -117,7 +142,9 @@ async function assertSameLake({ paths }: BackupSource, { dir, manifest }: Backup
   const isThere = (await readSnapshot(lakePaths(paths.lake).table)).version >= 0;
   const id = isThere ? await ensureLakeId(paths.lake) : 'none';
   if (id === before) return;
-  throw new AppError('conflict', `${dir} holds the backup of another lake (${before}), and this one is ${id}`, { hint: 'Name another folder, or remove that backup first.' });
+  throw new AppError('conflict', `${dir} holds the backup of another lake (${before}), and this one is ${id}`, {
+    hint: 'Name another folder, or remove that backup first.',
+  });
 }
 
 async function run(source: BackupSource, target: BackupFolder, options: BackupOptions): Promise<BackupAnswer> {
@@ -138,7 +165,10 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
     folderFormat: findDataFormat(source.dataDir)?.format ?? 0,
     ...(lake.id === undefined ? {} : { lake: lake.id }),
     lakeVersion: lake.version,
-    sequence: tail === undefined || (lake.epoch !== undefined && lake.epoch.streamId === tail.stream) ? Math.max(position, tail?.lastSequence ?? 0) : tail.lastSequence,
+    sequence:
+      tail === undefined || (lake.epoch !== undefined && lake.epoch.streamId === tail.stream)
+        ? Math.max(position, tail?.lastSequence ?? 0)
+        : tail.lastSequence,
     files: [...lake.files, ...reports, ...access],
     ...(stored === undefined ? {} : { tail: stored }),
   };
@@ -149,14 +179,17 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
 }
 
 /**
- * Makes, or renews, the backup of a data folder in `dir`. Errors: `usage` (places), `locked`, `conflict` (the folder holds the
- * backup of another lake), `file_damaged` (a file of the lake is damaged and the backup has no whole one), `broker_away`, `disk`,
- * `stopping`. After any of them the backup that was in force before still is.
+ * Makes, or renews, the backup of a data folder in `dir`. Errors: `usage` (places), `locked`, `conflict` (the folder
+ * holds the backup of another lake), `file_damaged` (a file of the lake is damaged and the backup has no whole one),
+ * `broker_away`, `disk`, `stopping`. After any of them the backup that was in force before still is.
  */
 export async function makeBackup(source: BackupSource, dir: string, options: BackupOptions): Promise<BackupAnswer> {
   await assertPlaces(source.dataDir, dir);
   try {
-    const target = await openBackupFolder(dir, { spareLock: path.join(source.paths.run, 'backup'), logger: options.logger });
+    const target = await openBackupFolder(dir, {
+      spareLock: path.join(source.paths.run, 'backup'),
+      logger: options.logger,
+    });
     try {
       return await run(source, target, options);
     } finally {
@@ -164,6 +197,10 @@ export async function makeBackup(source: BackupSource, dir: string, options: Bac
     }
   } catch (error) {
     if (!isSystemError(error, 'ENOSPC', 'EDQUOT', 'EIO', 'EROFS', 'EACCES', 'EPERM', 'EFBIG')) throw error;
-    throw new AppError('disk', `the backup into ${dir} was not finished`, { cause: error, hint: 'Remove the cause, such as a full disk, and repeat it; the backup that the folder held before is whole.', retryable: false });
+    throw new AppError('disk', `the backup into ${dir} was not finished`, {
+      cause: error,
+      hint: 'Remove the cause, such as a full disk, and repeat it; the backup that the folder held before is whole.',
+      retryable: false,
+    });
   }
 }

@@ -22,10 +22,10 @@ import type { BackupFile } from './backup-manifest.ts';
 /**
  * The lake's part of a backup: one version of the table, with its files, and what lies beside it.
  *
- * The bulk is copied first, while everything goes on. The cut comes last, under the maintenance lock, so that nothing but
- * flushes changes the lake meanwhile: then only the files of the newest flushes and seals are left to copy. The log of the
- * backup is a checkpoint of that version, without the files that it no longer names, and the commit itself, which carries the
- * position in the stream and the totals.
+ * The bulk is copied first, while everything goes on. The cut comes last, under the maintenance lock, so that nothing
+ * but flushes changes the lake meanwhile: then only the files of the newest flushes and seals are left to copy. The log
+ * of the backup is a checkpoint of that version, without the files that it no longer names, and the commit itself,
+ * which carries the position in the stream and the totals.
  */
 export interface LakeCopy {
   /** -1: there is no lake yet. */
@@ -52,7 +52,8 @@ const lockWaitMs = 900_000;
 const cuts = 5;
 
 function assertGoingOn(signal: AbortSignal): void {
-  if (signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
+  if (signal.aborted)
+    throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
 }
 
 /** Path of a file of the lake in the data folder, as the manifest has it. */
@@ -60,14 +61,25 @@ function pathBelow(lakeDir: string, file: string): string {
   return path.posix.join('lake', path.relative(lakeDir, file).split(path.sep).join('/'));
 }
 
-/** Copies the live files of a snapshot; those that are not there any more are left out, for a newer version may not name them. */
-async function copyLiveFiles({ files }: Snapshot, target: BackupFolder, { lakeDir, link, signal }: LakeCopyOptions): Promise<{ copied: BackupFile[]; gone: string[] }> {
+/**
+ * Copies the live files of a snapshot; those that are not there any more are left out, for a newer version may not name
+ * them.
+ */
+async function copyLiveFiles(
+  { files }: Snapshot,
+  target: BackupFolder,
+  { lakeDir, link, signal }: LakeCopyOptions,
+): Promise<{ copied: BackupFile[]; gone: string[] }> {
   const copied: BackupFile[] = [];
   const gone: string[] = [];
   for (const { absolutePath, sha256, sizeBytes } of files) {
     assertGoingOn(signal);
     try {
-      const stored = await target.put(absolutePath, sha256 === undefined ? undefined : { sha256, size: sizeBytes }, link);
+      const stored = await target.put(
+        absolutePath,
+        sha256 === undefined ? undefined : { sha256, size: sizeBytes },
+        link,
+      );
       copied.push({ path: pathBelow(lakeDir, absolutePath), ...stored });
     } catch (error) {
       if (!isSystemError(error, 'ENOENT')) throw error;
@@ -86,7 +98,10 @@ export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): 
   }
 }
 
-/** Copies the log: a checkpoint of the version, and the commits from the newest one of ours on. ENOENT when it was trimmed meanwhile. */
+/**
+ * Copies the log: a checkpoint of the version, and the commits from the newest one of ours on. ENOENT when it was
+ * trimmed meanwhile.
+ */
 async function copyLog(table: Table, target: BackupFolder, { lakeDir }: LakeCopyOptions): Promise<BackupFile[]> {
   const state = table.state();
   const folder = target.workPath('table');
@@ -105,12 +120,19 @@ async function copyLog(table: Table, target: BackupFolder, { lakeDir }: LakeCopy
     sources.push(path.join(logFolder(table.dir), commitName(version)));
   }
   const files: BackupFile[] = [];
-  for (const source of sources) files.push({ path: pathBelow(lakeDir, path.join(logFolder(table.dir), path.basename(source))), ...(await target.put(source)) });
+  for (const source of sources)
+    files.push({
+      path: pathBelow(lakeDir, path.join(logFolder(table.dir), path.basename(source))),
+      ...(await target.put(source)),
+    });
   return files;
 }
 
 /** Copies the first of some files that is there: one may be given its final name meanwhile. */
-async function putFirst(target: BackupFolder, [file = '', ...others]: readonly string[]): Promise<Awaited<ReturnType<BackupFolder['put']>>> {
+async function putFirst(
+  target: BackupFolder,
+  [file = '', ...others]: readonly string[],
+): Promise<Awaited<ReturnType<BackupFolder['put']>>> {
   try {
     return await target.put(file);
   } catch (error) {
@@ -139,30 +161,47 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
     const file = path.join(paths.orphans, name);
     files.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
   }
-  for (const file of [table.snapshot().emptyFile, identityPath(lakeDir)]) files.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
+  for (const file of [table.snapshot().emptyFile, identityPath(lakeDir)])
+    files.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
   return files;
 }
 
 async function copyVersion(table: Table, target: BackupFolder, options: LakeCopyOptions): Promise<LakeCopy> {
   const { copied, gone } = await copyLiveFiles(table.snapshot(), target, options);
-  if (gone.length > 0) throw new AppError('file_damaged', `${gone[0]} is not there, and the lake's log names it`, { retryable: true, hint: "'tributary lake check' lists every missing file, and 'tributary lake repair' takes them out." });
+  if (gone.length > 0)
+    throw new AppError('file_damaged', `${gone[0]} is not there, and the lake's log names it`, {
+      retryable: true,
+      hint: "'tributary lake check' lists every missing file, and 'tributary lake repair' takes them out.",
+    });
   const log = await copyLog(table, target, options);
   const beside = await copyBeside(table, target, options);
-  return { version: table.state().version, id: await ensureLakeId(options.lakeDir), epoch: table.lake().epoch, files: [...copied, ...log, ...beside] };
+  return {
+    version: table.state().version,
+    id: await ensureLakeId(options.lakeDir),
+    epoch: table.lake().epoch,
+    files: [...copied, ...log, ...beside],
+  };
 }
 
 /**
- * Copies the newest version of the lake. Waits for the maintenance lock, and finishes what a killed rewrite has left, as every
- * holder of the lock does. Errors: `locked`, `file_damaged` when a file of the lake is damaged or missing, those of `openTable`.
+ * Copies the newest version of the lake. Waits for the maintenance lock, and finishes what a killed rewrite has left,
+ * as every holder of the lock does. Errors: `locked`, `file_damaged` when a file of the lake is damaged or missing,
+ * those of `openTable`.
  */
 export async function copyLake(target: BackupFolder, options: LakeCopyOptions): Promise<LakeCopy> {
   const { lakeDir, clock, signal } = options;
   const paths = lakePaths(lakeDir);
   const { commits, checkpoints } = await listLog(paths.table);
-  if (commits.length === 0 && checkpoints.length === 0) return { version: -1, id: undefined, epoch: undefined, files: [] };
+  if (commits.length === 0 && checkpoints.length === 0)
+    return { version: -1, id: undefined, epoch: undefined, files: [] };
   // What has no id yet is of a version before: the file is made here.
   await ensureLakeId(lakeDir);
-  const lock = await retry(async () => acquireLock(paths.maintenanceLock, 'a backup'), { forMs: lockWaitMs, everyMs: 250, signal, retryable: (error) => isAppError(error, 'locked') });
+  const lock = await retry(async () => acquireLock(paths.maintenanceLock, 'a backup'), {
+    forMs: lockWaitMs,
+    everyMs: 250,
+    signal,
+    retryable: (error) => isAppError(error, 'locked'),
+  });
   try {
     assertGoingOn(signal);
     const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });

@@ -20,19 +20,28 @@ const attempts = 5;
 async function listIds(reportsDir: string): Promise<number[]> {
   try {
     const names = await readdir(reportsDir);
-    return names.filter((name) => /^[1-9]\d{0,14}$/.test(name)).map(Number).toSorted((a, b) => a - b);
+    return names
+      .filter((name) => /^[1-9]\d{0,14}$/.test(name))
+      .map(Number)
+      .toSorted((a, b) => a - b);
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return [];
     throw error;
   }
 }
 
-/** Copies the files of a request that has ended well. One that is damaged is left out and reported: the others are not to suffer for it. */
+/**
+ * Copies the files of a request that has ended well. One that is damaged is left out and reported: the others are not
+ * to suffer for it.
+ */
 async function copyParts(folder: string, job: ReportJob, target: BackupFolder, logger: Logger): Promise<BackupFile[]> {
   const copied: BackupFile[] = [];
   for (const { name, bytes, sha256 } of job.state === 'success' ? (job.files ?? []) : []) {
     try {
-      copied.push({ path: path.posix.join('reports', String(job.id), partsFolder, name), ...(await target.put(path.join(folder, partsFolder, name), { sha256, size: bytes })) });
+      copied.push({
+        path: path.posix.join('reports', String(job.id), partsFolder, name),
+        ...(await target.put(path.join(folder, partsFolder, name), { sha256, size: bytes })),
+      });
     } catch (error) {
       if (!isAppError(error, 'file_damaged')) throw error;
       logger.warn({ idReport: job.id, error: describeError(error) }, 'report file is damaged and not in the backup');
@@ -41,8 +50,15 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
   return copied;
 }
 
-/** Copies a request as it stands; nothing when it is gone. A record that is damaged is copied as it is, for the service reports it. */
-async function copyReport(id: number, target: BackupFolder, { reportsDir, logger }: ReportCopyOptions): Promise<BackupFile[]> {
+/**
+ * Copies a request as it stands; nothing when it is gone. A record that is damaged is copied as it is, for the service
+ * reports it.
+ */
+async function copyReport(
+  id: number,
+  target: BackupFolder,
+  { reportsDir, logger }: ReportCopyOptions,
+): Promise<BackupFile[]> {
   const folder = path.join(reportsDir, String(id));
   const record = path.posix.join('reports', String(id), 'job.json');
   const find = (): Promise<ReportJob | undefined> => findJobFile(folder, id);
@@ -55,23 +71,33 @@ async function copyReport(id: number, target: BackupFolder, { reportsDir, logger
       if (JSON.stringify(await find()) === JSON.stringify(job)) return [...parts, { path: record, ...stored }];
     } catch (error) {
       if (isAppError(error, 'report_damaged')) {
-        logger.warn({ idReport: id, error: describeError(error) }, 'export request is damaged: the backup has it as it is');
+        logger.warn(
+          { idReport: id, error: describeError(error) },
+          'export request is damaged: the backup has it as it is',
+        );
         return [{ path: record, ...(await target.put(jobPath(folder))) }];
       }
       if (!isSystemError(error, 'ENOENT')) throw error;
       if (attempt === attempts) {
-        logger.warn({ idReport: id, error: describeError(error) }, 'files of a report are missing, and not in the backup');
+        logger.warn(
+          { idReport: id, error: describeError(error) },
+          'files of a report are missing, and not in the backup',
+        );
         return (await find()) === undefined ? [] : [{ path: record, ...(await target.put(jobPath(folder))) }];
       }
     }
   }
 }
 
-/** Copies the export requests and their files, while the service runs. Work in hand is not copied: a restored request begins it anew. */
+/**
+ * Copies the export requests and their files, while the service runs. Work in hand is not copied: a restored request
+ * begins it anew.
+ */
 export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
   for (const id of await listIds(options.reportsDir)) {
-    if (options.signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
+    if (options.signal.aborted)
+      throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
     files.push(...(await copyReport(id, target, options)));
   }
   // Last: no id that was given out before may be given out again.

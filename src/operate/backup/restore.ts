@@ -22,7 +22,10 @@ import { findStored, isSame, readPieces, writePieces } from './stored-bytes.ts';
 import { openTailReader } from './tail-reader.ts';
 
 export interface RestoreOptions {
-  /** Makes the restored lake ready: takes in the tail, where there is one, and ends what waits for readers of the original. */
+  /**
+   * Makes the restored lake ready: takes in the tail, where there is one, and ends what waits for readers of the
+   * original.
+   */
   readonly completeLake: (manifest: BackupManifest, tail: StreamReader | undefined) => Promise<void>;
   readonly signal: AbortSignal;
   readonly logger: Logger;
@@ -36,28 +39,39 @@ const namedFiles = 5;
 async function getManifest(dir: string): Promise<BackupManifest> {
   const manifest = await findManifest(dir);
   if (manifest !== undefined) return manifest;
-  throw new AppError('not_found', `${dir} holds no finished backup`, { hint: "Name the folder that 'tributary backup' was given, and that it has answered for." });
+  throw new AppError('not_found', `${dir} holds no finished backup`, {
+    hint: "Name the folder that 'tributary backup' was given, and that it has answered for.",
+  });
 }
 
 /** Removes what lies in a folder, but for what counts as new. */
 async function clear(folder: string, keep: readonly string[] = emptyNames): Promise<void> {
-  for (const name of await readdir(folder)) if (!keep.includes(name)) await rm(path.join(folder, name), { recursive: true, force: true });
+  for (const name of await readdir(folder))
+    if (!keep.includes(name)) await rm(path.join(folder, name), { recursive: true, force: true });
 }
 
 /** Refuses a folder with anything in it, but for what an interrupted restore has left. */
 async function assertNew(dataDir: string): Promise<void> {
   const names = (await readdir(dataDir)).filter((name) => !emptyNames.includes(name));
   if (names.length === 0 || findDataFormat(dataDir)?.restoring === true) return;
-  throw new AppError('conflict', `${dataDir} is not empty`, { hint: 'Name a new folder: a restore never writes over what is there.' });
+  throw new AppError('conflict', `${dataDir} is not empty`, {
+    hint: 'Name a new folder: a restore never writes over what is there.',
+  });
 }
 
 /** Copies every file of the backup and compares it with its hash. Errors: `backup_damaged`, naming the damaged ones. */
-async function copyFiles(dir: string, dataDir: string, { files, tail }: BackupManifest, signal: AbortSignal): Promise<void> {
+async function copyFiles(
+  dir: string,
+  dataDir: string,
+  { files, tail }: BackupManifest,
+  signal: AbortSignal,
+): Promise<void> {
   const folders = new Set(files.map((file) => path.dirname(path.join(dataDir, file.path))));
   await ensureFolders(folders);
   const damaged: string[] = [];
   for (const file of files) {
-    if (signal.aborted) throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
+    if (signal.aborted)
+      throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
     const source = storedPath(dir, file.sha256);
     try {
       if (!isSame(await writePieces(readPieces(source), path.join(dataDir, file.path)), file)) damaged.push(file.path);
@@ -66,13 +80,18 @@ async function copyFiles(dir: string, dataDir: string, { files, tail }: BackupMa
       damaged.push(file.path);
     }
   }
-  if (tail !== undefined && !isSame(await findStored(storedPath(dir, tail.sha256)), tail)) damaged.push('the tail of the stream');
+  if (tail !== undefined && !isSame(await findStored(storedPath(dir, tail.sha256)), tail))
+    damaged.push('the tail of the stream');
   await syncFolders(folders);
   if (damaged.length === 0) return;
   const others = damaged.length > namedFiles ? ` and ${damaged.length - namedFiles} more` : '';
-  throw new AppError('backup_damaged', `the backup in ${dir} is damaged: ${damaged.slice(0, namedFiles).join(', ')}${others} not as written`, {
-    hint: 'Restore another copy of it; or, while the original is there, back it up again: what is damaged is then made anew.',
-  });
+  throw new AppError(
+    'backup_damaged',
+    `the backup in ${dir} is damaged: ${damaged.slice(0, namedFiles).join(', ')}${others} not as written`,
+    {
+      hint: 'Restore another copy of it; or, while the original is there, back it up again: what is damaged is then made anew.',
+    },
+  );
 }
 
 async function restoreInto(dir: string, dataDir: string, options: RestoreOptions): Promise<BackupAnswer> {
@@ -91,15 +110,23 @@ async function restoreInto(dir: string, dataDir: string, options: RestoreOptions
     }
     await writeDataFormat(dataDir, { format });
   } catch (error) {
-    await clear(dataDir).catch((left: unknown) => options.logger.warn({ error: describeError(left) }, 'the unfinished restore cannot be removed'));
+    await clear(dataDir).catch((left: unknown) =>
+      options.logger.warn({ error: describeError(left) }, 'the unfinished restore cannot be removed'),
+    );
     throw error;
   }
   const answer = summarize(manifest);
-  options.logger.info({ dataDir, ...answer, madeAt: manifest.madeAt, messagesInTail: tail?.messages ?? 0 }, 'backup restored');
+  options.logger.info(
+    { dataDir, ...answer, madeAt: manifest.madeAt, messagesInTail: tail?.messages ?? 0 },
+    'backup restored',
+  );
   return answer;
 }
 
-/** Locks the backup against a run that renews it. A file system that is read-only, or knows no locks, has nobody that this could stop. */
+/**
+ * Locks the backup against a run that renews it. A file system that is read-only, or knows no locks, has nobody that
+ * this could stop.
+ */
 function lockIfPossible(dir: string): { release(): void } {
   try {
     return lockBackup(dir, 'a restore');
@@ -111,12 +138,15 @@ function lockIfPossible(dir: string): { release(): void } {
 
 /**
  * Restores the backup in `dir` into a new folder. A restore that fails leaves the folder as empty as it was. Errors:
- * `not_found` (no finished backup), `conflict` (the folder is not empty), `data_format`, `locked`, `backup_damaged` (the backup is
- * damaged), `disk`.
+ * `not_found` (no finished backup), `conflict` (the folder is not empty), `data_format`, `locked`, `backup_damaged`
+ * (the backup is damaged), `disk`.
  */
 export async function restoreBackup(dir: string, dataDir: string, options: RestoreOptions): Promise<BackupAnswer> {
   await getManifest(dir);
-  if ((await isWithin(dataDir, dir)) || (await isWithin(dir, dataDir))) throw new AppError('usage', `the backup ${dir} and the folder ${dataDir} lie in each other`, { hint: 'Name a folder elsewhere.' });
+  if ((await isWithin(dataDir, dir)) || (await isWithin(dir, dataDir)))
+    throw new AppError('usage', `the backup ${dir} and the folder ${dataDir} lie in each other`, {
+      hint: 'Name a folder elsewhere.',
+    });
   try {
     await ensureFolder(dataDir);
     await assertNew(dataDir);
@@ -133,6 +163,10 @@ export async function restoreBackup(dir: string, dataDir: string, options: Resto
     }
   } catch (error) {
     if (isAppError(error) || !isSystemError(error, 'ENOSPC', 'EDQUOT', 'EIO', 'EROFS', 'EACCES', 'EPERM')) throw error;
-    throw new AppError('disk', `the restore into ${dataDir} was not finished`, { cause: error, hint: 'Remove the cause, such as a full disk, and run it again: it begins anew.', retryable: false });
+    throw new AppError('disk', `the restore into ${dataDir} was not finished`, {
+      cause: error,
+      hint: 'Remove the cause, such as a full disk, and run it again: it begins anew.',
+      retryable: false,
+    });
   }
 }

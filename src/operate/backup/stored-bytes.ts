@@ -27,7 +27,7 @@ export async function* readPieces(file: string): AsyncGenerator<Uint8Array> {
 }
 
 async function writeWhole(handle: FileHandle, bytes: Uint8Array): Promise<void> {
-  for (let at = 0; at < bytes.length; ) at += (await handle.write(bytes, at)).bytesWritten;
+  for (let at = 0; at < bytes.length;) at += (await handle.write(bytes, at)).bytesWritten;
 }
 
 /** Writes pieces to a new file, mode 0600, and fsyncs it; says what was written. The caller makes its name durable. */

@@ -8,10 +8,11 @@ import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
 /**
  * The tail of the stream: the messages that the lake has not taken in yet, in a file.
  *
- * It is read before the version of the lake is chosen that goes into the backup, and without a consumer that acknowledges:
- * the compactor goes on. What it purges meanwhile, it has committed first, so that a gap at the beginning is met by a newer
- * position of the lake. A message is framed by its sequence (8 bytes) and its length (4 bytes), both big-endian. The message
- * at the lake's position, the anchor, comes first, so that a restored lake finds by its hash whether the two belong together.
+ * It is read before the version of the lake is chosen that goes into the backup, and without a consumer that
+ * acknowledges: the compactor goes on. What it purges meanwhile, it has committed first, so that a gap at the beginning
+ * is met by a newer position of the lake. A message is framed by its sequence (8 bytes) and its length (4 bytes), both
+ * big-endian. The message at the lake's position, the anchor, comes first, so that a restored lake finds by its hash
+ * whether the two belong together.
  */
 
 /** The tail as it was read. */
@@ -67,19 +68,28 @@ async function readExactly(handle: FileHandle, at: number, length: number): Prom
 /** Reads the bytes of one message. Errors: `backup_damaged` when the file ends before they do. */
 export async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promise<Buffer> {
   const payload = await readExactly(handle, at, length);
-  if (payload.length < length) throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within a message', { hint: 'Restore another backup.' });
+  if (payload.length < length)
+    throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within a message', {
+      hint: 'Restore another backup.',
+    });
   return payload;
 }
 
-/** Lists the messages in the file of a tail. Reads their heads, a chunk of the file at a time. Errors: `backup_damaged`. */
+/**
+ * Lists the messages in the file of a tail. Reads their heads, a chunk of the file at a time. Errors: `backup_damaged`.
+ */
 export async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame> {
   const chunkBytes = 1024 * 1024;
   let chunk: Buffer = Buffer.alloc(0);
   let chunkAt = 0;
-  for (let at = 0; ; ) {
-    if (at < chunkAt || at + frameHeadBytes > chunkAt + chunk.length) [chunk, chunkAt] = [await readExactly(handle, at, chunkBytes), at];
+  for (let at = 0; ;) {
+    if (at < chunkAt || at + frameHeadBytes > chunkAt + chunk.length)
+      [chunk, chunkAt] = [await readExactly(handle, at, chunkBytes), at];
     if (chunk.length === 0) return;
-    if (chunk.length < frameHeadBytes) throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within the head of a message', { hint: 'Restore another backup.' });
+    if (chunk.length < frameHeadBytes)
+      throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within the head of a message', {
+        hint: 'Restore another backup.',
+      });
     const head = chunk.subarray(at - chunkAt);
     const frame = { sequence: Number(head.readBigUInt64BE()), at: at + frameHeadBytes, length: head.readUInt32BE(8) };
     yield frame;
@@ -92,7 +102,8 @@ export async function* copyFrames(file: string, from: number): AsyncGenerator<Ui
   const handle = await open(file, 'r');
   try {
     for await (const frame of listFrames(handle)) {
-      if (frame.sequence >= from) yield renderFrames([{ sequence: frame.sequence, payload: await readPayload(handle, frame) }]);
+      if (frame.sequence >= from)
+        yield renderFrames([{ sequence: frame.sequence, payload: await readPayload(handle, frame) }]);
     }
   } finally {
     await handle.close();
@@ -120,10 +131,13 @@ export interface CaptureOptions {
 }
 
 /**
- * Reads what is in the stream now and not in the lake into a file, which is not fsynced. Runs beside a compactor. Memory: one
- * pull. Errors: `broker_away` also when the broker stalls, `stopping`, the file system's.
+ * Reads what is in the stream now and not in the lake into a file, which is not fsynced. Runs beside a compactor.
+ * Memory: one pull. Errors: `broker_away` also when the broker stalls, `stopping`, the file system's.
  */
-export async function captureTail(reader: StreamReader, { findEpoch, file, signal, logger }: CaptureOptions): Promise<CapturedTail> {
+export async function captureTail(
+  reader: StreamReader,
+  { findEpoch, file, signal, logger }: CaptureOptions,
+): Promise<CapturedTail> {
   const { id, firstSequence, lastSequence } = await reader.state();
   const findPosition = async (): Promise<number | undefined> => {
     const epoch = await findEpoch();
@@ -135,7 +149,8 @@ export async function captureTail(reader: StreamReader, { findEpoch, file, signa
     const reached = { after: 0, end: 0 };
     const append = async (messages: readonly StreamMessage[]): Promise<void> => {
       const bytes = renderFrames(messages);
-      for (let at = 0; at < bytes.length; ) at += (await handle.write(bytes, at, bytes.length - at, reached.end + at)).bytesWritten;
+      for (let at = 0; at < bytes.length;)
+        at += (await handle.write(bytes, at, bytes.length - at, reached.end + at)).bytesWritten;
       reached.end += bytes.length;
       reached.after = messages.at(-1)?.sequence ?? reached.after;
     };
@@ -147,20 +162,34 @@ export async function captureTail(reader: StreamReader, { findEpoch, file, signa
       await append(anchor === undefined ? [] : [anchor]);
       reached.after = position;
     };
-    /** Messages after that are gone: the lake has them, or something else has removed them, of which the compactor tells. */
+    /**
+     * Messages after that are gone: the lake has them, or something else has removed them, of which the compactor
+     * tells.
+     */
     const passGap = async (): Promise<void> => {
       const position = await findPosition();
       if (position !== undefined && position > reached.after) return beginAfter(position);
-      for (let next = await reader.findMessage(reached.after + 1); next !== undefined; next = await reader.findMessage(reached.after + 1)) await append([next]);
+      for (
+        let next = await reader.findMessage(reached.after + 1);
+        next !== undefined;
+        next = await reader.findMessage(reached.after + 1)
+      )
+        await append([next]);
       const from = reached.after + 1;
-      while (reached.after < lastSequence && (await reader.findMessage(reached.after + 1)) === undefined) reached.after += 1;
-      if (reached.after >= from) logger.warn({ firstMissing: from, lastMissing: reached.after }, 'messages are missing in the stream: the backup is without them');
+      while (reached.after < lastSequence && (await reader.findMessage(reached.after + 1)) === undefined)
+        reached.after += 1;
+      if (reached.after >= from)
+        logger.warn(
+          { firstMissing: from, lastMissing: reached.after },
+          'messages are missing in the stream: the backup is without them',
+        );
     };
 
     await beginAfter((await findPosition()) ?? Math.max(0, firstSequence - 1));
     let movedMs = performance.now();
     while (reached.after < lastSequence) {
-      if (signal.aborted) throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
+      if (signal.aborted)
+        throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
       const before = reached.after;
       try {
         await append(await reader.pull(reached.after, { maxBytes: pullBytes, waitMs: pullWaitMs, signal }));
@@ -170,7 +199,10 @@ export async function captureTail(reader: StreamReader, { findEpoch, file, signa
       }
       if (reached.after > before) movedMs = performance.now();
       else if (performance.now() - movedMs < stalledMs) await pause(pullWaitMs, signal);
-      else throw new AppError('broker_away', `the broker gave no message for ${stalledMs / 1000} s although it has some`, { hint: "See what 'tributary status' says of the broker, and repeat the backup." });
+      else
+        throw new AppError('broker_away', `the broker gave no message for ${stalledMs / 1000} s although it has some`, {
+          hint: "See what 'tributary status' says of the broker, and repeat the backup.",
+        });
     }
   } finally {
     await handle.close();

@@ -8,8 +8,9 @@ import { listFrames, readPayload, type TailFrame } from './stream-tail.ts';
 const idleMs = 20;
 
 /**
- * Opens the tail in a backup as the stream that it was read from, so that a compactor takes it in by the same rules: the
- * anchor is compared, a stream that the lake does not know begins an epoch. Nothing is purged. Memory: some bytes a message.
+ * Opens the tail in a backup as the stream that it was read from, so that a compactor takes it in by the same rules:
+ * the anchor is compared, a stream that the lake does not know begins an epoch. Nothing is purged. Memory: some bytes a
+ * message.
  */
 export async function openTailReader(file: string, stream: string): Promise<StreamReader> {
   const handle = await open(file, 'r');
@@ -41,7 +42,13 @@ export async function openTailReader(file: string, stream: string): Promise<Stre
   }
 
   return {
-    state: async () => ({ id: stream, firstSequence: frames[0]?.sequence ?? 1, lastSequence: frames.at(-1)?.sequence ?? 0, messages: frames.length, bytes }),
+    state: async () => ({
+      id: stream,
+      firstSequence: frames[0]?.sequence ?? 1,
+      lastSequence: frames.at(-1)?.sequence ?? 0,
+      messages: frames.length,
+      bytes,
+    }),
     async findMessage(sequence) {
       const frame = frames[indexOf(sequence)];
       return frame?.sequence === sequence ? read(frame) : undefined;
@@ -54,7 +61,11 @@ export async function openTailReader(file: string, stream: string): Promise<Stre
         if (frame === undefined) break;
         if (frame.sequence !== afterSequence + pulled.length + 1) {
           if (pulled.length > 0) break;
-          throw new AppError('stream_gap', `the tail of the stream has message ${frame.sequence} where ${afterSequence + 1} should be`, { hint: 'Restore another backup.' });
+          throw new AppError(
+            'stream_gap',
+            `the tail of the stream has message ${frame.sequence} where ${afterSequence + 1} should be`,
+            { hint: 'Restore another backup.' },
+          );
         }
         pulled.push(await read(frame));
         taken += frame.length;

@@ -13,15 +13,18 @@ export interface DrainDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly publisher: StreamPublisher;
-  /** Folder of the embedded nats-server's store, where it is seen that the purged messages are gone; without one that is believed. */
+  /**
+   * Folder of the embedded nats-server's store, where it is seen that the purged messages are gone; without one that is
+   * believed.
+   */
   readonly storeDir?: string;
   readonly signal: AbortSignal;
 }
 
 /**
- * Filler: messages without events, published behind what is to go. A purge only moves the beginning of a block; nats-server
- * rewrites the block when it has passed 2 MiB and less than half of it is live, and removes one that has been filled up. Small
- * messages, because the last one stays: the smallest stream has room for some more beside it.
+ * Filler: messages without events, published behind what is to go. A purge only moves the beginning of a block;
+ * nats-server rewrites the block when it has passed 2 MiB and less than half of it is live, and removes one that has
+ * been filled up. Small messages, because the last one stays: the smallest stream has room for some more beside it.
  */
 const fillerBytes = 128 * 1024;
 const fillers = 20;
@@ -31,11 +34,19 @@ const waitForBlockMs = 5000;
 const publishMs = 10_000;
 
 /** Waits until a condition holds that the running compactor brings about. Errors: `overloaded`, `stopping`. */
-export async function waitUntil(signal: AbortSignal, what: string, condition: () => Promise<boolean>, waitMs = waitForLoopMs): Promise<void> {
+export async function waitUntil(
+  signal: AbortSignal,
+  what: string,
+  condition: () => Promise<boolean>,
+  waitMs = waitForLoopMs,
+): Promise<void> {
   const deadline = performance.now() + waitMs;
   while (!(await condition())) {
     if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
-    if (performance.now() >= deadline) throw new AppError('overloaded', `timed out waiting for ${what}`, { hint: 'See that the compactor runs, and repeat the erasure.' });
+    if (performance.now() >= deadline)
+      throw new AppError('overloaded', `timed out waiting for ${what}`, {
+        hint: 'See that the compactor runs, and repeat the erasure.',
+      });
     await pause(100, signal);
   }
 }
@@ -70,8 +81,8 @@ async function isInFolder(folder: string, text: string): Promise<boolean> {
 }
 
 /**
- * Publishes filler whose first message has a text of its own, and waits until the lake's position has passed it. Only the
- * first: the end of the filler stays in the block that nats-server has rewritten without its beginning.
+ * Publishes filler whose first message has a text of its own, and waits until the lake's position has passed it. Only
+ * the first: the end of the filler stays in the block that nats-server has rewritten without its beginning.
  */
 async function passFiller(dependencies: DrainDependencies): Promise<string> {
   const { table, signal } = dependencies;
@@ -90,8 +101,8 @@ async function passFiller(dependencies: DrainDependencies): Promise<string> {
 
 /**
  * Waits until the lake has everything that is in the stream now, and the broker's files no longer have it: filler is
- * published behind it, and once that is gone from the files, so is what came before. Errors: `overloaded` when the compactor
- * does not move on, or the broker keeps the bytes.
+ * published behind it, and once that is gone from the files, so is what came before. Errors: `overloaded` when the
+ * compactor does not move on, or the broker keeps the bytes.
  */
 export async function drainStream(dependencies: DrainDependencies): Promise<void> {
   const { table, lakeDir, storeDir, signal } = dependencies;
@@ -100,12 +111,21 @@ export async function drainStream(dependencies: DrainDependencies): Promise<void
     const mark = await passFiller(dependencies);
     if (storeDir === undefined) break;
     try {
-      await waitUntil(signal, 'the broker to remove purged messages from its files', async () => !(await isInFolder(storeDir, mark)), waitForBlockMs);
+      await waitUntil(
+        signal,
+        'the broker to remove purged messages from its files',
+        async () => !(await isInFolder(storeDir, mark)),
+        waitForBlockMs,
+      );
       break;
     } catch (error) {
       // Under load the rest of a block may be live: it is filled up in time.
       if (!isAppError(error, 'overloaded') || round === maxRounds) throw error;
     }
   }
-  await waitUntil(signal, 'failed events to get their final place', async () => (await listFailedFiles(failed, table.dir)).length === (await listSettledFiles(failed)).length);
+  await waitUntil(
+    signal,
+    'failed events to get their final place',
+    async () => (await listFailedFiles(failed, table.dir)).length === (await listSettledFiles(failed)).length,
+  );
 }

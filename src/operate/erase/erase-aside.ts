@@ -13,8 +13,8 @@ import type { Change, Table } from '../../lake/log/table.ts';
 import { matchesFailed, matchSql, type ErasureTarget } from './erase-target.ts';
 
 /**
- * Erasure beside the table: from the failed events, and from young files that were put aside because the log did not name
- * them. Both under the maintenance lock; nobody reads these files over a time, so they are replaced at once.
+ * Erasure beside the table: from the failed events, and from young files that were put aside because the log did not
+ * name them. Both under the maintenance lock; nobody reads these files over a time, so they are replaced at once.
  */
 export interface EraseAsideDependencies {
   readonly table: Table;
@@ -26,12 +26,16 @@ export interface EraseAsideDependencies {
 /** Counts the failed events to erase. */
 export async function countFailedHits(lakeDir: string, target: ErasureTarget): Promise<number> {
   let hits = 0;
-  for (const file of await listSettledFiles(lakePaths(lakeDir).failed)) hits += (await readFailedFile(file)).filter((event) => matchesFailed(event, target)).length;
+  for (const file of await listSettledFiles(lakePaths(lakeDir).failed))
+    hits += (await readFailedFile(file)).filter((event) => matchesFailed(event, target)).length;
   return hits;
 }
 
 /** Erases failed events, by one commit, which counts them. Returns how many. */
-export async function eraseFailed({ table, lakeDir, crashPoint }: EraseAsideDependencies, target: ErasureTarget): Promise<number> {
+export async function eraseFailed(
+  { table, lakeDir, crashPoint }: EraseAsideDependencies,
+  target: ErasureTarget,
+): Promise<number> {
   const paths = lakePaths(lakeDir);
   const commitId = randomUUID();
   const changed: { name: string; file: string; left: readonly FailedEvent[] }[] = [];
@@ -53,10 +57,20 @@ export async function eraseFailed({ table, lakeDir, crashPoint }: EraseAsideDepe
     await rm(folder, { recursive: true, force: true });
     throw error;
   }
-  const change: Change = { cause: 'erase', actions: [], totals: { failed: -erased, erased }, metrics: { failedEvents: erased } };
+  const change: Change = {
+    cause: 'erase',
+    actions: [],
+    totals: { failed: -erased, erased },
+    metrics: { failedEvents: erased },
+  };
   const moves = rewritten.map(({ name, file }) => ({ name, to: file }));
   const unlink = changed.filter(({ left }) => left.length === 0).map(({ file }) => file);
-  await carryOut(table, paths.staging, { commitId, baseVersion: table.state().version, moves, change, unlink }, crashPoint);
+  await carryOut(
+    table,
+    paths.staging,
+    { commitId, baseVersion: table.state().version, moves, change, unlink },
+    crashPoint,
+  );
   return erased;
 }
 
@@ -80,24 +94,39 @@ function orphanSource(emptyFile: string, file: string): string {
   return `read_parquet(${sqlList([emptyFile, file])}, union_by_name = true, hive_partitioning = false)`;
 }
 
-/** Finds the files put aside that have rows to erase. Errors: `file_damaged` for one that cannot be read, and so may have some. */
-export async function findOrphanHits({ table, lakeDir, duckdb }: EraseAsideDependencies, target: ErasureTarget): Promise<OrphanHit[]> {
+/**
+ * Finds the files put aside that have rows to erase. Errors: `file_damaged` for one that cannot be read, and so may
+ * have some.
+ */
+export async function findOrphanHits(
+  { table, lakeDir, duckdb }: EraseAsideDependencies,
+  target: ErasureTarget,
+): Promise<OrphanHit[]> {
   const { emptyFile } = table.snapshot();
   const found: OrphanHit[] = [];
   for (const file of await listOrphans(lakePaths(lakeDir).orphans)) {
     try {
-      const [row] = await duckdb.rows(`SELECT count(*) AS rows, count(*) FILTER (WHERE ${matchSql(target)}) AS hits FROM ${orphanSource(emptyFile, file)}`);
+      const [row] = await duckdb.rows(
+        `SELECT count(*) AS rows, count(*) FILTER (WHERE ${matchSql(target)}) AS hits FROM ${orphanSource(emptyFile, file)}`,
+      );
       const hit = { file, rows: Number(row?.['rows']), hits: Number(row?.['hits']) };
       if (hit.hits > 0) found.push(hit);
     } catch (error) {
-      throw new AppError('file_damaged', `${file}, which was put aside, cannot be read: ${describeError(error)}`, { cause: error, hint: 'It may have rows to erase: remove it, or move it out of the data folder, and repeat the erasure.' });
+      throw new AppError('file_damaged', `${file}, which was put aside, cannot be read: ${describeError(error)}`, {
+        cause: error,
+        hint: 'It may have rows to erase: remove it, or move it out of the data folder, and repeat the erasure.',
+      });
     }
   }
   return found;
 }
 
 /** Rewrites the files put aside without the rows to erase; they are in no table, so no commit tells of it. */
-export async function eraseOrphans({ table, lakeDir, duckdb }: EraseAsideDependencies, hits: readonly OrphanHit[], target: ErasureTarget): Promise<void> {
+export async function eraseOrphans(
+  { table, lakeDir, duckdb }: EraseAsideDependencies,
+  hits: readonly OrphanHit[],
+  target: ErasureTarget,
+): Promise<void> {
   if (hits.length === 0) return;
   const { emptyFile } = table.snapshot();
   const paths = lakePaths(lakeDir);
@@ -109,7 +138,11 @@ export async function eraseOrphans({ table, lakeDir, duckdb }: EraseAsideDepende
         continue;
       }
       const staged = path.join(folder, path.basename(file));
-      await writeDataFile(duckdb, `SELECT * FROM ${orphanSource(emptyFile, file)} WHERE NOT (${matchSql(target)})`, staged);
+      await writeDataFile(
+        duckdb,
+        `SELECT * FROM ${orphanSource(emptyFile, file)} WHERE NOT (${matchSql(target)})`,
+        staged,
+      );
       await rename(staged, file);
     }
     await syncFolder(paths.orphans);

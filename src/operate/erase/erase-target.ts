@@ -42,7 +42,9 @@ const userColumns: Readonly<Record<UserKind, IdColumn>> = {
   game: { name: 'sezam_user_id', max: 2n ** 63n - 1n, type: 'BIGINT' },
 };
 const deviceColumns: readonly IdColumn[] = [
-  ...eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => ({ name: field.schema['x-column'] })),
+  ...eventFields
+    .filter((field) => field.schema['x-device-id'] === true)
+    .map((field) => ({ name: field.schema['x-column'] })),
   { name: 'hwid', max: 2n ** 64n - 1n, type: 'DECIMAL(20,0)' },
 ];
 const appColumns: readonly IdColumn[] = [{ name: 'id_app', max: 2n ** 63n - 1n, type: 'BIGINT' }];
@@ -50,15 +52,21 @@ const appColumns: readonly IdColumn[] = [{ name: 'id_app', max: 2n ** 63n - 1n, 
 /** Checks a target and takes it apart. Errors: `usage`. */
 export function targetParts({ users, userKind, devices, apps }: ErasureTarget): readonly TargetPart[] {
   const parts: TargetPart[] = [
-    ...(users === undefined ? [] : [{ columns: userKind === undefined ? Object.values(userColumns) : [userColumns[userKind]], ids: users }]),
+    ...(users === undefined
+      ? []
+      : [{ columns: userKind === undefined ? Object.values(userColumns) : [userColumns[userKind]], ids: users }]),
     ...(devices === undefined ? [] : [{ columns: deviceColumns, ids: devices }]),
     ...(apps === undefined ? [] : [{ columns: appColumns, ids: apps.map(String) }]),
   ];
   if (parts.length === 0) throw new AppError('usage', 'an erasure needs a user, a device or an app');
   for (const { ids } of parts) {
     if (ids.length === 0) throw new AppError('usage', 'an erasure needs at least one id');
-    if (ids.length > maxErasedIds) throw new AppError('usage', `an erasure takes ${maxErasedIds} ids at most, not ${ids.length}`, { hint: 'Split them into several calls.' });
-    if (ids.some((id) => id === '' || id.includes('\0'))) throw new AppError('usage', 'an id to erase is empty or has a NUL in it');
+    if (ids.length > maxErasedIds)
+      throw new AppError('usage', `an erasure takes ${maxErasedIds} ids at most, not ${ids.length}`, {
+        hint: 'Split them into several calls.',
+      });
+    if (ids.some((id) => id === '' || id.includes('\0')))
+      throw new AppError('usage', 'an id to erase is empty or has a NUL in it');
   }
   return parts;
 }
@@ -83,7 +91,10 @@ export function matchSql(target: ErasureTarget): string {
 }
 
 /** SQL of the user ids that rows match a target by, with kind and app: `id`, `kind`, `id_app`, `n` rows each. */
-export function userMeaningsSql(target: ErasureTarget & Required<Pick<ErasureTarget, 'users'>>, source: string): string {
+export function userMeaningsSql(
+  target: ErasureTarget & Required<Pick<ErasureTarget, 'users'>>,
+  source: string,
+): string {
   const selects = userKinds.map((kind) => {
     const column = userColumns[kind];
     const values = literals(column, target.users);
@@ -98,7 +109,11 @@ const stringOrNumber = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 /** Parses an event line with its numbers as the texts they are: a double would change the digits of ids beyond 2^53. */
 function parseExactly(line: string): unknown {
   JSON.parse(line);
-  return JSON.parse(line.replaceAll(stringOrNumber, (token) => (token.startsWith('"') ? token : `"${parseJsonInteger(token) ?? token}"`)));
+  return JSON.parse(
+    line.replaceAll(stringOrNumber, (token) =>
+      token.startsWith('"') ? token : `"${parseJsonInteger(token) ?? token}"`,
+    ),
+  );
 }
 
 /** Says whether an id stands in some bytes, as it is or as JSON escapes it. */
@@ -107,8 +122,9 @@ function isIn(bytes: Buffer, id: string): boolean {
 }
 
 /**
- * Says whether a failed event is to be erased. One that is no JSON object is, when an id stands in it anywhere, and so is
- * one with an id somewhere in the list or object that it has for the column: what cannot be read must not be what is kept.
+ * Says whether a failed event is to be erased. One that is no JSON object is, when an id stands in it anywhere, and so
+ * is one with an id somewhere in the list or object that it has for the column: what cannot be read must not be what is
+ * kept.
  */
 export function matchesFailed({ line, lineBase64 }: FailedEvent, target: ErasureTarget): boolean {
   let value: unknown;
@@ -119,13 +135,17 @@ export function matchesFailed({ line, lineBase64 }: FailedEvent, target: Erasure
     // Not JSON: looked through as bytes.
   }
   const bytes = lineBase64 === undefined ? Buffer.from(line) : Buffer.from(lineBase64, 'base64');
-  const record = typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Readonly<Record<string, unknown>>) : undefined;
+  const record =
+    typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Readonly<Record<string, unknown>>)
+      : undefined;
   return targetParts(target).every(({ columns, ids }) => {
     if (record === undefined) return ids.some((id) => isIn(bytes, id));
     const wanted = new Set(ids);
     return columns.some(({ name }) => {
       const found = record[name];
-      if (typeof found === 'object' && found !== null) return ids.some((id) => isIn(Buffer.from(JSON.stringify(found)), id));
+      if (typeof found === 'object' && found !== null)
+        return ids.some((id) => isIn(Buffer.from(JSON.stringify(found)), id));
       return wanted.has(String(found));
     });
   });

@@ -19,7 +19,13 @@ import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
-import { countFailedHits, eraseFailed, eraseOrphans, findOrphanHits, type EraseAsideDependencies } from './erase-aside.ts';
+import {
+  countFailedHits,
+  eraseFailed,
+  eraseOrphans,
+  findOrphanHits,
+  type EraseAsideDependencies,
+} from './erase-aside.ts';
 import { matchSql, targetParts, userMeaningsSql, type ErasureTarget, type UserKind } from './erase-target.ts';
 
 /** The steps of an erasure at which a crash is tested, beside those of its rewrites. */
@@ -46,7 +52,9 @@ export interface UserMeaning {
   readonly rows: number;
 }
 
-/** What an erasure would take out of what the lake has now; events that still wait in the stream are not looked through. */
+/**
+ * What an erasure would take out of what the lake has now; events that still wait in the stream are not looked through.
+ */
 export interface ErasureSurvey {
   readonly rows: number;
   readonly failedEvents: number;
@@ -60,7 +68,10 @@ export interface Erased {
   readonly failedEvents: number;
   /** Files of the table that were rewritten. */
   readonly filesRewritten: number;
-  /** The first version of the table that readers can travel back to when the erasure is finished; absent when nothing matched. */
+  /**
+   * The first version of the table that readers can travel back to when the erasure is finished; absent when nothing
+   * matched.
+   */
   readonly historyFrom?: number;
   /** When the running compactor removes the last traces, ISO 8601; absent when nothing matched. */
   readonly finishesAt?: string;
@@ -100,7 +111,11 @@ async function findHits({ table, duckdb }: LookDependencies, target: ErasureTarg
 }
 
 /** What the user ids of a target stand for in the files that have them. */
-async function findMeanings({ table, duckdb }: LookDependencies, hits: readonly Hit[], target: ErasureTarget): Promise<UserMeaning[]> {
+async function findMeanings(
+  { table, duckdb }: LookDependencies,
+  hits: readonly Hit[],
+  target: ErasureTarget,
+): Promise<UserMeaning[]> {
   const { users } = target;
   if (users === undefined) return [];
   const { emptyFile } = table.snapshot();
@@ -117,8 +132,14 @@ async function findMeanings({ table, duckdb }: LookDependencies, hits: readonly 
   return [...found.values()];
 }
 
-/** Looks what an erasure would take out, and changes nothing. Needs neither the broker nor the compactor. Errors: `file_damaged` as `eraseEvents`. */
-export async function surveyErasure(dependencies: LookDependencies & Pick<EraseDependencies, 'crashPoint'>, target: ErasureTarget): Promise<ErasureSurvey> {
+/**
+ * Looks what an erasure would take out, and changes nothing. Needs neither the broker nor the compactor. Errors:
+ * `file_damaged` as `eraseEvents`.
+ */
+export async function surveyErasure(
+  dependencies: LookDependencies & Pick<EraseDependencies, 'crashPoint'>,
+  target: ErasureTarget,
+): Promise<ErasureSurvey> {
   targetParts(target);
   await dependencies.table.refresh();
   const hits = await findHits(dependencies, target);
@@ -130,8 +151,15 @@ export async function surveyErasure(dependencies: LookDependencies & Pick<EraseD
   };
 }
 
-/** Rewrites some files without the rows to erase, by one commit; the old files wait for their readers. Returns the rows erased. */
-async function eraseFrom({ table, lakeDir, duckdb, clock, crashPoint, signal }: EraseDependencies, hits: readonly Hit[], matches: string): Promise<number> {
+/**
+ * Rewrites some files without the rows to erase, by one commit; the old files wait for their readers. Returns the rows
+ * erased.
+ */
+async function eraseFrom(
+  { table, lakeDir, duckdb, clock, crashPoint, signal }: EraseDependencies,
+  hits: readonly Hit[],
+  matches: string,
+): Promise<number> {
   const toQuery = (source: string): string => {
     if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
     // The engine keeps the order of what it reads, without the memory of a sort.
@@ -139,12 +167,20 @@ async function eraseFrom({ table, lakeDir, duckdb, clock, crashPoint, signal }: 
   };
   const erased = hits.reduce((sum, hit) => sum + hit.hits, 0);
   const rewrites = hits.map(({ file, hits: rowsLeftOut }) => ({ file, rowsLeftOut, toQuery }));
-  await rewriteFiles({ table, stagingDir: lakePaths(lakeDir).staging, duckdb, clock, crashPoint }, rewrites, { cause: 'erase', totals: { stored: -erased, erased }, metrics: { rows: erased } });
+  await rewriteFiles({ table, stagingDir: lakePaths(lakeDir).staging, duckdb, clock, crashPoint }, rewrites, {
+    cause: 'erase',
+    totals: { stored: -erased, erased },
+    metrics: { rows: erased },
+  });
   return erased;
 }
 
 /** Rewrites everything that has what is to be erased. Under the maintenance lock. */
-async function rewriteAll(dependencies: EraseDependencies, target: ErasureTarget, assertMeant: EraseOptions['assertMeant']): Promise<Pick<Erased, 'rows' | 'failedEvents' | 'filesRewritten'> & { readonly filesAside: number }> {
+async function rewriteAll(
+  dependencies: EraseDependencies,
+  target: ErasureTarget,
+  assertMeant: EraseOptions['assertMeant'],
+): Promise<Pick<Erased, 'rows' | 'failedEvents' | 'filesRewritten'> & { readonly filesAside: number }> {
   const { table, lakeDir, crashPoint } = dependencies;
   await table.refresh();
   await recoverIntents(table, lakePaths(lakeDir).staging, crashPoint);
@@ -153,18 +189,29 @@ async function rewriteAll(dependencies: EraseDependencies, target: ErasureTarget
   assertMeant?.(await findMeanings(dependencies, hits, target));
   const matches = matchSql(target);
   let rows = 0;
-  for (let from = 0; from < hits.length; from += filesPerCommit) rows += await eraseFrom(dependencies, hits.slice(from, from + filesPerCommit), matches);
+  for (let from = 0; from < hits.length; from += filesPerCommit)
+    rows += await eraseFrom(dependencies, hits.slice(from, from + filesPerCommit), matches);
   await eraseOrphans(dependencies, orphans, target);
-  return { rows, failedEvents: await eraseFailed(dependencies, target), filesRewritten: hits.length, filesAside: orphans.length };
+  return {
+    rows,
+    failedEvents: await eraseFailed(dependencies, target),
+    filesRewritten: hits.length,
+    filesAside: orphans.length,
+  };
 }
 
 /**
- * Erases events from the stream, the live files, the files put aside and the failed events, and lets the history follow in
- * time. A compactor must run on the lake: it takes in the stream first, and removes what readers no longer need. Events that
- * arrive during the erasure are not its matter. Where nothing matches, the lake stays as it is, history and all. Errors: `overloaded` when no compactor moves on, `file_damaged` when a file that
- * may have such rows is damaged: nothing is rewritten then.
+ * Erases events from the stream, the live files, the files put aside and the failed events, and lets the history follow
+ * in time. A compactor must run on the lake: it takes in the stream first, and removes what readers no longer need.
+ * Events that arrive during the erasure are not its matter. Where nothing matches, the lake stays as it is, history and
+ * all. Errors: `overloaded` when no compactor moves on, `file_damaged` when a file that may have such rows is damaged:
+ * nothing is rewritten then.
  */
-export async function eraseEvents(dependencies: EraseDependencies, target: ErasureTarget, { retentionMs, now = false, assertMeant }: EraseOptions): Promise<Erased> {
+export async function eraseEvents(
+  dependencies: EraseDependencies,
+  target: ErasureTarget,
+  { retentionMs, now = false, assertMeant }: EraseOptions,
+): Promise<Erased> {
   const { table, lakeDir, clock, crashPoint, signal } = dependencies;
   targetParts(target);
   await drainStream(dependencies);
@@ -181,12 +228,23 @@ export async function eraseEvents(dependencies: EraseDependencies, target: Erasu
     erased = found;
     finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
     const forget = now ? {} : { forgetAtMs: finishesAtMs };
-    await table.commit(({ version }) => ({ cause: 'erase', actions: [], forgetBefore: version + 1, ...forget, metrics: { historyBefore: version + 1 } }));
+    await table.commit(({ version }) => ({
+      cause: 'erase',
+      actions: [],
+      forgetBefore: version + 1,
+      ...forget,
+      metrics: { historyBefore: version + 1 },
+    }));
     await crashPoint('erase-committed');
   } finally {
     lock.release();
   }
   const historyFrom = table.lake().forgetBefore ?? 0;
-  if (now) await waitUntil(signal, 'the old files and history to be removed', async () => ((await listLog(table.dir)).commits[0] ?? historyFrom) >= historyFrom);
+  if (now)
+    await waitUntil(
+      signal,
+      'the old files and history to be removed',
+      async () => ((await listLog(table.dir)).commits[0] ?? historyFrom) >= historyFrom,
+    );
   return { ...erased, historyFrom, finishesAt: new Date(finishesAtMs).toISOString() };
 }

@@ -1,8 +1,12 @@
 /**
- * Runs a task for each item, at most `width` at a time, started in the order of the items. After a failure no further one
- * starts; it is thrown when those that run have ended.
+ * Runs a task for each item, at most `width` at a time, started in the order of the items. After a failure no further
+ * one starts; it is thrown when those that run have ended.
  */
-export async function inParallel<T>(items: Iterable<T>, width: number, task: (item: T) => Promise<void>): Promise<void> {
+export async function inParallel<T>(
+  items: Iterable<T>,
+  width: number,
+  task: (item: T) => Promise<void>,
+): Promise<void> {
   // One generator for all workers; the loop of a worker that throws closes it, which ends the others' loops.
   const queue = (function* take() {
     yield* items;

@@ -7,10 +7,15 @@ const batchSize = 16;
 const stretchMs = 50;
 
 /**
- * Runs a task for each item, at most `width` at a time, and rests for as long as it worked: for what has to be done some time
- * and must not get in the way of anything. Ends early when the signal aborts.
+ * Runs a task for each item, at most `width` at a time, and rests for as long as it worked: for what has to be done
+ * some time and must not get in the way of anything. Ends early when the signal aborts.
  */
-export async function runAtHalfPace<T>(items: readonly T[], width: number, task: (item: T) => Promise<void>, signal: AbortSignal): Promise<void> {
+export async function runAtHalfPace<T>(
+  items: readonly T[],
+  width: number,
+  task: (item: T) => Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
   let sinceMs = performance.now();
   for (let from = 0; from < items.length && !signal.aborted; from += batchSize) {
     await inParallel(items.slice(from, from + batchSize), width, task);

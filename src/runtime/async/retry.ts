@@ -14,7 +14,10 @@ export interface RetryOptions {
   readonly retryable?: (error: unknown) => boolean;
 }
 
-/** Calls `attempt` until it succeeds, its error is not retryable, time is up, or the signal aborts; throws the last error. */
+/**
+ * Calls `attempt` until it succeeds, its error is not retryable, time is up, or the signal aborts; throws the last
+ * error.
+ */
 export async function retry<T>(attempt: () => Promise<T>, options: RetryOptions): Promise<T> {
   const deadline = performance.now() + options.forMs;
   for (;;) {

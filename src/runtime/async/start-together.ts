@@ -1,8 +1,11 @@
 /**
- * Runs several starts side by side, so that none waits for another. When one fails, the others are told by their signal;
- * its error is thrown when all have ended, so that whatever did start is known to whoever stops it.
+ * Runs several starts side by side, so that none waits for another. When one fails, the others are told by their
+ * signal; its error is thrown when all have ended, so that whatever did start is known to whoever stops it.
  */
-export async function startTogether(starts: readonly ((signal: AbortSignal) => Promise<void>)[], signal: AbortSignal): Promise<void> {
+export async function startTogether(
+  starts: readonly ((signal: AbortSignal) => Promise<void>)[],
+  signal: AbortSignal,
+): Promise<void> {
   const failing = new AbortController();
   const failures: unknown[] = [];
   const unwanted = AbortSignal.any([signal, failing.signal]);

@@ -11,7 +11,10 @@ export interface LogBound {
 }
 
 /** Creates a log that hands at most `maxLines` in each window to `write`. */
-export function createBoundedLog(write: (fields: Readonly<Record<string, unknown>>) => void, { maxLines, windowMs }: LogBound): BoundedLog {
+export function createBoundedLog(
+  write: (fields: Readonly<Record<string, unknown>>) => void,
+  { maxLines, windowMs }: LogBound,
+): BoundedLog {
   let window = 0;
   let lines = 0;
   let leftOut = 0;

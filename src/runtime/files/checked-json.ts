@@ -8,8 +8,8 @@ function checksum(text: string): string {
 }
 
 /**
- * Renders a record as JSON that can tell damage: `version` first, `sha256` over all other members last. JSON alone shows
- * a flipped bit only where it breaks the grammar; in a number or a name it would be believed.
+ * Renders a record as JSON that can tell damage: `version` first, `sha256` over all other members last. JSON alone
+ * shows a flipped bit only where it breaks the grammar; in a number or a name it would be believed.
  */
 export function renderChecked(record: Readonly<Record<string, unknown>>, indent?: number): string {
   const { version: _, ...rest } = record;
@@ -18,14 +18,15 @@ export function renderChecked(record: Readonly<Record<string, unknown>>, indent?
 }
 
 /**
- * Parses what `renderChecked` wrote and returns it without the checksum. A file of an earlier version has none and passes
- * as it is. Throws a plain Error with the reason for anything else; the caller knows the file and the way out.
+ * Parses what `renderChecked` wrote and returns it without the checksum. A file of an earlier version has none and
+ * passes as it is. Throws a plain Error with the reason for anything else; the caller knows the file and the way out.
  */
 export function parseChecked(text: string): Readonly<Record<string, unknown>> {
   const value: unknown = JSON.parse(text);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Error('it is not an object');
   const { sha256, ...body } = value as Record<string, unknown>;
   const early = sha256 === undefined && (body['version'] === undefined || body['version'] === 1);
-  if (!early && sha256 !== checksum(JSON.stringify(body))) throw new Error('its content is not what was written: the checksum differs');
+  if (!early && sha256 !== checksum(JSON.stringify(body)))
+    throw new Error('its content is not what was written: the checksum differs');
   return body;
 }

@@ -5,11 +5,12 @@ import { AppError, isSystemError } from '../errors.ts';
 import { readPackageJson } from './package-files.ts';
 
 /**
- * The format of a data folder: a number in `format.json` that grows with each change of the layout that an older program
- * would misread. A program refuses a folder of a newer format, and an unfinished restore; a folder without the file is of a
- * version before 0.3 (format 0), and the next start raises it.
+ * The format of a data folder: a number in `format.json` that grows with each change of the layout that an older
+ * program would misread. A program refuses a folder of a newer format, and an unfinished restore; a folder without the
+ * file is of a version before 0.3 (format 0), and the next start raises it.
  *
- * Plain JSON without a checksum, on purpose: every later program has to read it, and so has this one what a later one wrote.
+ * Plain JSON without a checksum, on purpose: every later program has to read it, and so has this one what a later one
+ * wrote.
  */
 
 /** The newest format that this program knows, and the one that it writes. */
@@ -36,7 +37,10 @@ export function programVersion(): string {
   return (readPackageJson('package.json') as { version: string }).version;
 }
 
-/** Reads a file that is there. Without waiting: a named pipe in its place would keep every command waiting, deaf to signals. */
+/**
+ * Reads a file that is there. Without waiting: a named pipe in its place would keep every command waiting, deaf to
+ * signals.
+ */
 function readText(file: string): string {
   const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
@@ -46,31 +50,51 @@ function readText(file: string): string {
   }
 }
 
-/** Reads the format of a data folder; undefined where there is no file, or no folder. Errors: `record_damaged`, `disk`. */
+/**
+ * Reads the format of a data folder; undefined where there is no file, or no folder. Errors: `record_damaged`, `disk`.
+ */
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
   try {
     const { format, program, restoring } = JSON.parse(readText(file)) as Partial<Record<keyof DataFormat, unknown>>;
     if (!Number.isSafeInteger(format) || (format as number) < 0) throw new SyntaxError('it names no format');
-    return { format: format as number, program: typeof program === 'string' ? program : 'an unknown version', restoring: restoring === true };
+    return {
+      format: format as number,
+      program: typeof program === 'string' ? program : 'an unknown version',
+      restoring: restoring === true,
+    };
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
     if (!(error instanceof SyntaxError) && !(error instanceof TypeError)) {
-      throw new AppError('disk', `${file} cannot be read`, { cause: error, hint: 'It has to be a file that can be read; --data may name the wrong folder.', retryable: false });
+      throw new AppError('disk', `${file} cannot be read`, {
+        cause: error,
+        hint: 'It has to be a file that can be read; --data may name the wrong folder.',
+        retryable: false,
+      });
     }
-    throw new AppError('record_damaged', `${file} is damaged`, { cause: error, hint: `If this version of the program has used the folder before, write {"format":${dataFormat}} into that file.` });
+    throw new AppError('record_damaged', `${file} is damaged`, {
+      cause: error,
+      hint: `If this version of the program has used the folder before, write {"format":${dataFormat}} into that file.`,
+    });
   }
 }
 
 /** Refuses a format that this program does not know; `what` names whose it is. Errors: `data_format`. */
 export function assertKnownFormat(what: string, { format, program }: Pick<DataFormat, 'format' | 'program'>): void {
   if (format <= dataFormat) return;
-  throw new AppError('data_format', `${what} has format ${format}, written by tributary ${program}, and this is tributary ${programVersion()}, which knows formats up to ${dataFormat}`, {
-    hint: `Use tributary ${program} or a newer one.`,
-  });
+  throw new AppError(
+    'data_format',
+    `${what} has format ${format}, written by tributary ${program}, and this is tributary ${programVersion()}, which knows formats up to ${dataFormat}`,
+    {
+      hint: `Use tributary ${program} or a newer one.`,
+    },
+  );
 }
 
-/** Refuses a data folder that this program cannot use: of a newer format, or in the midst of a restore. A folder that is not there passes. Errors: `data_format`, `record_damaged`. */
+/**
+ * Refuses a data folder that this program cannot use: of a newer format, or in the midst of a restore. A folder that is
+ * not there passes. Errors: `data_format`, `record_damaged`.
+ */
 export function assertDataFormat(dataDir: string): void {
   const found = findDataFormat(dataDir);
   if (found === undefined) return;
@@ -82,11 +106,17 @@ export function assertDataFormat(dataDir: string): void {
 }
 
 /** Writes the format durably. */
-export async function writeDataFormat(dataDir: string, format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>): Promise<void> {
+export async function writeDataFormat(
+  dataDir: string,
+  format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>,
+): Promise<void> {
   await writeFileDurably(dataFormatPath(dataDir), `${JSON.stringify({ ...format, program: programVersion() })}\n`);
 }
 
-/** Raises a data folder of an older format, or of none, to this program's. The caller is about to run on it. Errors: those of `assertDataFormat`. */
+/**
+ * Raises a data folder of an older format, or of none, to this program's. The caller is about to run on it. Errors:
+ * those of `assertDataFormat`.
+ */
 export async function raiseDataFormat(dataDir: string): Promise<void> {
   assertDataFormat(dataDir);
   // A later format puts here what has to be changed in a folder before it is one.

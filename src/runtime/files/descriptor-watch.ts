@@ -3,13 +3,18 @@ import { fileURLToPath } from 'node:url';
 import { isSystemError } from '../errors.ts';
 import type { Problem } from '../conditions/problem.ts';
 
-/** Tells when a process has no file descriptor left: the kernel then takes its new connections and they are closed at once. */
+/**
+ * Tells when a process has no file descriptor left: the kernel then takes its new connections and they are closed at
+ * once.
+ */
 export interface DescriptorWatch {
   /** Tries to open a file; what is wrong, now or a moment ago. */
   problems(): readonly Problem[];
 }
 
-/** A flood takes each descriptor that comes free: what was found holds for so long, or the problem would come and go. */
+/**
+ * A flood takes each descriptor that comes free: what was found holds for so long, or the problem would come and go.
+ */
 const heldMs = 5000;
 const file = fileURLToPath(import.meta.url);
 

@@ -25,8 +25,8 @@ export async function isSameDisk(folder: string, other: string): Promise<boolean
 }
 
 /**
- * Starts watching a folder that exists: `isLow` is right from the first moment on, and turns back by itself when there is
- * space again. A look that fails leaves the last answer in force.
+ * Starts watching a folder that exists: `isLow` is right from the first moment on, and turns back by itself when there
+ * is space again. A look that fails leaves the last answer in force.
  */
 export async function startDiskWatch(folder: string, reserveBytes: number, logger: Logger): Promise<DiskWatch> {
   let low = false;
@@ -35,7 +35,10 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
       const freeBytes = await readFreeBytes(folder);
       if (low === freeBytes < reserveBytes) return;
       low = !low;
-      logger[low ? 'error' : 'info']({ folder, freeBytes, reserveBytes }, low ? 'disk has come down to its reserve' : 'disk has room again');
+      logger[low ? 'error' : 'info'](
+        { folder, freeBytes, reserveBytes },
+        low ? 'disk has come down to its reserve' : 'disk has room again',
+      );
     } catch (error) {
       logger.warn({ folder, error: describeError(error) }, 'free space cannot be read');
     }

@@ -33,7 +33,10 @@ export async function syncFile(file: string): Promise<void> {
   }
 }
 
-/** Creates a folder with its parents, mode 0700 unless another is given, and syncs the parent so that the folder itself is durable. */
+/**
+ * Creates a folder with its parents, mode 0700 unless another is given, and syncs the parent so that the folder itself
+ * is durable.
+ */
 export async function ensureFolder(folder: string, mode = 0o700): Promise<void> {
   await ensureFolders([folder], mode);
 }
@@ -49,7 +52,10 @@ export async function syncFolders(folders: Iterable<string>): Promise<void> {
 /** Levels above a folder that was there already which are synced all the same: as many as are ever created at once. */
 const doubtedLevels = 3;
 
-/** Syncs a folder that may belong to somebody else, or to a file system that is read-only or knows no sync: nothing of ours was created there. */
+/**
+ * Syncs a folder that may belong to somebody else, or to a file system that is read-only or knows no sync: nothing of
+ * ours was created there.
+ */
 async function syncFolderIfOurs(folder: string): Promise<void> {
   try {
     await syncFolder(folder);
@@ -59,8 +65,8 @@ async function syncFolderIfOurs(folder: string): Promise<void> {
 }
 
 /**
- * Creates many folders with their parents, as `ensureFolder` does, and syncs each parent once: also those of folders that
- * are there already, since a process that was killed may have created them and not got as far as the sync.
+ * Creates many folders with their parents, as `ensureFolder` does, and syncs each parent once: also those of folders
+ * that are there already, since a process that was killed may have created them and not got as far as the sync.
  */
 export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Promise<void> {
   const created = new Set<string>();
@@ -75,10 +81,17 @@ export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Pr
     }
   }
   await syncFolders(created);
-  await inParallel([...doubted].filter((folder) => !created.has(folder)), syncWidth, syncFolderIfOurs);
+  await inParallel(
+    [...doubted].filter((folder) => !created.has(folder)),
+    syncWidth,
+    syncFolderIfOurs,
+  );
 }
 
-/** Writes a new file and makes its bytes survive a power cut; its name does once the caller has synced the folder. Error: EEXIST. Mode 0600 unless another is given. */
+/**
+ * Writes a new file and makes its bytes survive a power cut; its name does once the caller has synced the folder.
+ * Error: EEXIST. Mode 0600 unless another is given.
+ */
 export async function writeNewFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const handle = await open(file, 'wx', mode);
   try {
@@ -105,7 +118,11 @@ export interface CreateOptions {
  * Creates a file whole and durable, or finds that there is one of that name already, which stays as it is: of several
  * writers at once link(2) lets one win. Temporary file in the same folder, fsync, link, fsync of the folder.
  */
-export async function createExclusive(file: string, data: string | Uint8Array, options: CreateOptions = {}): Promise<'created' | 'exists'> {
+export async function createExclusive(
+  file: string,
+  data: string | Uint8Array,
+  options: CreateOptions = {},
+): Promise<'created' | 'exists'> {
   const temporary = options.temporary ?? temporaryOf(file);
   try {
     await writeNewFile(temporary, data, options.mode);

@@ -18,7 +18,9 @@ export function findFolderId(folder: string): string | undefined {
 /** The folders that a process was started on, each with its id, as its supervisor saw them. */
 export type FolderIds = Readonly<Record<string, string>>;
 
-/** Says whether every folder is still the one that it was. A few microseconds: it may be asked for each group of events. */
+/**
+ * Says whether every folder is still the one that it was. A few microseconds: it may be asked for each group of events.
+ */
 export function areSameFolders(ids: FolderIds): boolean {
   return Object.entries(ids).every(([folder, id]) => findFolderId(folder) === id);
 }

@@ -12,7 +12,7 @@ export interface FolderWatch extends Stoppable {
   /** What is wrong now; looks anew. Undefined: every folder is the service's own. */
   findLoss(): Problem | undefined;
   /** Throws `folder_lost` with what is wrong. */
-  assertWhole(): void;
+  readonly assertWhole: () => void;
 }
 
 export interface FolderWatchOptions {
@@ -20,7 +20,9 @@ export interface FolderWatchOptions {
   readonly pins: FolderPins;
   /** Names another service that runs on the folder, when there is one. */
   readonly findRival: () => string | undefined;
-  /** Says that files which the broker has open are no longer in its store; from then on it is believed until the end. */
+  /**
+   * Says that files which the broker has open are no longer in its store; from then on it is believed until the end.
+   */
   readonly isStoreReplaced: () => boolean;
   /** Told at once when folders are lost, and when all are back. */
   readonly onChange: (loss: Problem | undefined) => void;
@@ -31,15 +33,30 @@ const lostTodo =
   'No event is taken and nothing is written meanwhile. Put that folder back and the service goes on by itself; or stop it, and start it on the folder that is to be used from now on.';
 
 /** Starts the watch. */
-export function startFolderWatch({ dataDir, pins, findRival, isStoreReplaced, onChange, logger }: FolderWatchOptions): FolderWatch {
+export function startFolderWatch({
+  dataDir,
+  pins,
+  findRival,
+  isStoreReplaced,
+  onChange,
+  logger,
+}: FolderWatchOptions): FolderWatch {
   let told: Problem | undefined;
   let storeReplaced = false;
 
   function findLoss(): Problem | undefined {
     const [lost] = pins.findLost();
-    if (lost !== undefined) return { what: `the folder ${lost} was taken from under the running service: it was moved, removed or replaced`, todo: lostTodo };
+    if (lost !== undefined)
+      return {
+        what: `the folder ${lost} was taken from under the running service: it was moved, removed or replaced`,
+        todo: lostTodo,
+      };
     const rival = findRival();
-    if (rival !== undefined) return { what: `another service runs on the data folder ${dataDir}: ${rival}`, todo: 'Stop one of the two. No event is taken here meanwhile.' };
+    if (rival !== undefined)
+      return {
+        what: `another service runs on the data folder ${dataDir}: ${rival}`,
+        todo: 'Stop one of the two. No event is taken here meanwhile.',
+      };
     if (!storeReplaced) return undefined;
     return {
       what: `files of the broker's store in ${dataDir} were removed or replaced while the service ran`,

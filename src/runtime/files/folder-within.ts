@@ -6,7 +6,8 @@ export async function isWithin(folder: string, other: string): Promise<boolean> 
   const root = await stat(other, { bigint: true }).catch(() => undefined);
   for (let at = path.resolve(folder); ; at = path.dirname(at)) {
     const found = await stat(at, { bigint: true }).catch(() => undefined);
-    if (at === path.resolve(other) || (root !== undefined && found?.ino === root.ino && found.dev === root.dev)) return true;
+    if (at === path.resolve(other) || (root !== undefined && found?.ino === root.ino && found.dev === root.dev))
+      return true;
     if (at === path.dirname(at)) return false;
   }
 }

@@ -1,13 +1,15 @@
 /**
  * Who may read the lake: its owner, or a group as well (`TRIBUTARY_LAKE_GROUP`).
  *
- * Readable for the group are the tables (log and files) and snapshot.sql; not the failed events, what was put aside and work in hand, which
- * hold rows that are in no table. The data folder and the lake's can be passed through and not listed: a member who could open the
- * lake's folder could hold the compactor's lock.
+ * Readable for the group are the tables (log and files) and snapshot.sql; not the failed events, what was put aside and
+ * work in hand, which hold rows that are in no table. The data folder and the lake's can be passed through and not
+ * listed: a member who could open the lake's folder could hold the compactor's lock.
  *
- * The folders' own modes say whether it is so. What writes to the lake, a command from another shell too, asks for `tableFileMode` and
- * `tableFolderMode`, follows them by its umask (followGroupAccess), and leaves the group to the set-group-id bits of the folders.
- * Crash: a table's folder, and last the lake's, get their mode when all below have theirs; the next start does what is missing.
+ * The folders' own modes say whether it is so. What writes to the lake, a command from another shell too, asks for
+ * `tableFileMode` and `tableFolderMode`, follows them by its umask (followGroupAccess), and leaves the group to the
+ * set-group-id bits of the folders.
+ * Crash: a table's folder, and last the lake's, get their mode when all below have theirs; the next start does what is
+ * missing.
  */
 import { chmod, chown, lstat, readdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -17,7 +19,10 @@ import { makeFolder } from './make-folder.ts';
 import { findGroupId, mayGiveTo } from './groups.ts';
 import { inParallel } from '../async/in-parallel.ts';
 
-/** Modes that the files and folders of a table are made with; the umask takes the group's bits away where the lake is its owner's alone. */
+/**
+ * Modes that the files and folders of a table are made with; the umask takes the group's bits away where the lake is
+ * its owner's alone.
+ */
 export const tableFileMode = 0o640;
 export const tableFolderMode = 0o750;
 
@@ -26,14 +31,19 @@ const lakeMode = setGroupId | 0o710;
 const openUmask = 0o027;
 const closedUmask = 0o077;
 
-/** Folders of the lake that stay its owner's. Files go from `staging` into the tables, and have their group from there. */
+/**
+ * Folders of the lake that stay its owner's. Files go from `staging` into the tables, and have their group from there.
+ */
 const privateFolders: Readonly<Record<string, number>> = { failed: 0o700, orphans: 0o700, staging: setGroupId | 0o700 };
 
 function modeOf(stats: { readonly mode: number }): number {
   return stats.mode & 0o7777;
 }
 
-/** Says whether a lake is open to its group. A set-group-id bit alone may come from the folder that the data folder was made in. */
+/**
+ * Says whether a lake is open to its group. A set-group-id bit alone may come from the folder that the data folder was
+ * made in.
+ */
 async function isOpen(lakeDir: string): Promise<boolean> {
   return ((await stat(lakeDir)).mode & (setGroupId | 0o010)) === (setGroupId | 0o010);
 }
@@ -45,12 +55,22 @@ export async function followGroupAccess(lakeDir: string): Promise<void> {
   else if (process.umask() === openUmask) process.umask(closedUmask);
 }
 
-/** The number of the group that a setting names. Errors: `config_invalid` where there is none, or this process is no member. */
+/**
+ * The number of the group that a setting names. Errors: `config_invalid` where there is none, or this process is no
+ * member.
+ */
 export async function resolveLakeGroup(group: string): Promise<number> {
-  const hint = 'Name a group that there is, and start the service as a member of it (usermod -aG GROUP USER, then log in anew; SupplementaryGroups= in systemd).';
+  const hint =
+    'Name a group that there is, and start the service as a member of it (usermod -aG GROUP USER, then log in anew; SupplementaryGroups= in systemd).';
   const groupId = await findGroupId(group);
-  if (groupId === undefined) throw new AppError('config_invalid', `TRIBUTARY_LAKE_GROUP names '${group}', and there is no such group`, { hint });
-  if (!mayGiveTo(groupId)) throw new AppError('config_invalid', `TRIBUTARY_LAKE_GROUP names '${group}', and this process is no member of that group`, { hint });
+  if (groupId === undefined)
+    throw new AppError('config_invalid', `TRIBUTARY_LAKE_GROUP names '${group}', and there is no such group`, { hint });
+  if (!mayGiveTo(groupId))
+    throw new AppError(
+      'config_invalid',
+      `TRIBUTARY_LAKE_GROUP names '${group}', and this process is no member of that group`,
+      { hint },
+    );
   return groupId;
 }
 
@@ -62,12 +82,20 @@ async function give(file: string, groupId: number, mode: number): Promise<void> 
   if (stats.gid !== groupId || modeOf(stats) !== mode) await chmod(file, mode);
 }
 
-/** Gives what lies in a folder of a table, and last the folder itself. Each file is looked at once; a folder before its files, so that new ones get the group. */
+/**
+ * Gives what lies in a folder of a table, and last the folder itself. Each file is looked at once; a folder before its
+ * files, so that new ones get the group.
+ */
 async function giveFolder(folder: string, groupId: number): Promise<void> {
   await give(folder, groupId, setGroupId | 0o700);
   const entries = await readdir(folder, { withFileTypes: true });
-  await inParallel(entries.filter((entry) => entry.isFile() && entry.name !== '.lock'), 16, ({ name }) => give(path.join(folder, name), groupId, tableFileMode).catch(ignoreGone));
-  for (const entry of entries.filter((one) => one.isDirectory())) await giveFolder(path.join(folder, entry.name), groupId).catch(ignoreGone);
+  await inParallel(
+    entries.filter((entry) => entry.isFile() && entry.name !== '.lock'),
+    16,
+    ({ name }) => give(path.join(folder, name), groupId, tableFileMode).catch(ignoreGone),
+  );
+  for (const entry of entries.filter((one) => one.isDirectory()))
+    await giveFolder(path.join(folder, entry.name), groupId).catch(ignoreGone);
   await give(folder, groupId, setGroupId | tableFolderMode);
 }
 
@@ -79,12 +107,15 @@ function ignoreGone(error: unknown): void {
 /** The folders of the tables. */
 async function listTables(root: string): Promise<string[]> {
   const entries = await readdir(root, { withFileTypes: true });
-  return entries.filter((entry) => entry.isDirectory() && privateFolders[entry.name] === undefined).map(({ name }) => path.join(root, name));
+  return entries
+    .filter((entry) => entry.isDirectory() && privateFolders[entry.name] === undefined)
+    .map(({ name }) => path.join(root, name));
 }
 
 /**
- * Makes the lake readable for a group: what is there, and what is made later. A year of files takes a second, once; a lake that is
- * the group's already takes a look at its folders. Errors: `disk` where the files are not this process's own to give.
+ * Makes the lake readable for a group: what is there, and what is made later. A year of files takes a second, once; a
+ * lake that is the group's already takes a look at its folders. Errors: `disk` where the files are not this process's
+ * own to give.
  */
 export async function openToGroup(dataDir: string, lakeDir: string, groupId: number): Promise<void> {
   try {
@@ -96,7 +127,8 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
       return gid === groupId && modeOf({ mode }) === (setGroupId | tableFolderMode);
     };
     if (stats.gid !== groupId) await give(root, groupId, setGroupId | 0o700);
-    for (const [name, mode] of Object.entries(privateFolders)) await give(path.join(root, name), groupId, mode).catch(ignoreGone);
+    for (const [name, mode] of Object.entries(privateFolders))
+      await give(path.join(root, name), groupId, mode).catch(ignoreGone);
     for (const table of await listTables(root)) if (!(await isDone(table))) await giveFolder(table, groupId);
     await give(path.join(root, 'snapshot.sql'), groupId, tableFileMode).catch(ignoreGone);
     await give(root, groupId, lakeMode);
@@ -104,7 +136,11 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
     await give(data, groupId, (modeOf(await lstat(data)) & 0o7707) | 0o010);
   } catch (error) {
     if (!isSystemError(error, 'EPERM', 'EACCES', 'EROFS')) throw error;
-    throw new AppError('disk', 'the lake cannot be given to the group of TRIBUTARY_LAKE_GROUP', { cause: error, retryable: false, hint: 'Run the service as the owner of the data folder, or give the files to it (chown -R); under systemd, leave RestrictSUIDSGID out of its unit.' });
+    throw new AppError('disk', 'the lake cannot be given to the group of TRIBUTARY_LAKE_GROUP', {
+      cause: error,
+      retryable: false,
+      hint: 'Run the service as the owner of the data folder, or give the files to it (chown -R); under systemd, leave RestrictSUIDSGID out of its unit.',
+    });
   }
 }
 

@@ -9,7 +9,10 @@ function numberIn(line: string | undefined): number | undefined {
   return digits !== undefined && /^\d+$/.test(digits) ? Number(digits) : undefined;
 }
 
-/** The line of a group in /etc/group, or in whatever else the machine asks for its groups (getent(1), where there is one). */
+/**
+ * The line of a group in /etc/group, or in whatever else the machine asks for its groups (getent(1), where there is
+ * one).
+ */
 async function findLine(group: string): Promise<string | undefined> {
   const lines = (await readFile('/etc/group', 'utf8').catch(() => '')).split('\n');
   const line = lines.find((one) => one.split(':')[0] === group) ?? lines.find((one) => one.split(':')[2] === group);
@@ -18,7 +21,10 @@ async function findLine(group: string): Promise<string | undefined> {
   return asked?.stdout.split('\n')[0];
 }
 
-/** The number of a group that is named by name or number; undefined where there is none. A number that the process has itself needs no name. */
+/**
+ * The number of a group that is named by name or number; undefined where there is none. A number that the process has
+ * itself needs no name.
+ */
 export async function findGroupId(group: string): Promise<number | undefined> {
   if (/^\d{1,10}$/.test(group) && ownGroups().includes(Number(group))) return Number(group);
   return numberIn(await findLine(group));

@@ -17,7 +17,9 @@ const openings = 10;
 export interface Lock {
   /** The locked descriptor. A child that inherits it keeps the lock alive after this process is gone. */
   readonly fd: number;
-  /** Throws `folder_lost` when the folder at the path is no longer the locked one: it was moved, removed or replaced. */
+  /**
+   * Throws `folder_lost` when the folder at the path is no longer the locked one: it was moved, removed or replaced.
+   */
   assertHeld(): void;
   release(): void;
 }
@@ -45,7 +47,9 @@ function findHolder(folder: string): Holder | undefined {
 /** Writes who holds the lock. Without it the lock is as good: a full disk must not keep anyone from taking it. */
 function writeHolder(folder: string, holder: string): void {
   try {
-    writeFileSync(holderFile(folder), `${holder} (pid ${process.pid})\n${findProcessStart(process.pid) ?? ''}\n`, { mode: 0o600 });
+    writeFileSync(holderFile(folder), `${holder} (pid ${process.pid})\n${findProcessStart(process.pid) ?? ''}\n`, {
+      mode: 0o600,
+    });
   } catch {
     // Told as "another process" then.
   }
@@ -53,12 +57,20 @@ function writeHolder(folder: string, holder: string): void {
 
 /** Locks a descriptor of a folder; false when another holds the lock. */
 function lockDescriptor(fd: number, folder: string): boolean {
-  const result = spawnSync('flock', ['-x', '-n', '3'], { stdio: ['ignore', 'ignore', 'pipe', fd], timeout: helperMs, killSignal: 'SIGKILL' });
-  if (result.status === 0 || result.status === 1) return result.status === 0;
-  throw new AppError('start_failed', `cannot lock the folder ${folder}: ${result.error === undefined ? String(result.stderr).trim() : describeError(result.error)}`, {
-    hint: 'Install util-linux (it has the flock command), and keep the data on a local file system: network file systems do not lock folders.',
-    retryable: false,
+  const result = spawnSync('flock', ['-x', '-n', '3'], {
+    stdio: ['ignore', 'ignore', 'pipe', fd],
+    timeout: helperMs,
+    killSignal: 'SIGKILL',
   });
+  if (result.status === 0 || result.status === 1) return result.status === 0;
+  throw new AppError(
+    'start_failed',
+    `cannot lock the folder ${folder}: ${result.error === undefined ? String(result.stderr).trim() : describeError(result.error)}`,
+    {
+      hint: 'Install util-linux (it has the flock command), and keep the data on a local file system: network file systems do not lock folders.',
+      retryable: false,
+    },
+  );
 }
 
 /** Opens and locks the folder that is at the path when this returns; undefined when another holds its lock. */
@@ -75,7 +87,9 @@ function openLocked(folder: string): number | undefined {
       if (!isOurs) closeSync(fd);
     }
   }
-  throw new AppError('folder_lost', `the folder ${folder} is replaced again and again`, { hint: 'Stop what replaces it, then repeat the command.' });
+  throw new AppError('folder_lost', `the folder ${folder} is replaced again and again`, {
+    hint: 'Stop what replaces it, then repeat the command.',
+  });
 }
 
 /** Says whether anybody holds the lock of a folder. One that is not there is not made: nobody holds it. */
@@ -96,14 +110,21 @@ export function isLocked(folder: string): boolean {
 export function acquireLock(folder: string, holder: string): Lock {
   const fd = openLocked(folder);
   if (fd === undefined) {
-    throw new AppError('locked', `${folder} is in use by ${findHolder(folder)?.text ?? 'another process'}`, { hint: 'Stop that one first, or use another data folder.' });
+    throw new AppError('locked', `${folder} is in use by ${findHolder(folder)?.text ?? 'another process'}`, {
+      hint: 'Stop that one first, or use another data folder.',
+    });
   }
   const id = folderIdOf(fstatSync(fd));
   writeHolder(folder, holder);
   return {
     fd,
     assertHeld() {
-      if (findFolderId(folder) !== id) throw new AppError('folder_lost', `the folder ${folder} was taken from under ${holder}: it was moved, removed or replaced`, { hint: 'Put it back.' });
+      if (findFolderId(folder) !== id)
+        throw new AppError(
+          'folder_lost',
+          `the folder ${folder} was taken from under ${holder}: it was moved, removed or replaced`,
+          { hint: 'Put it back.' },
+        );
     },
     release: () => closeSync(fd),
   };
@@ -111,7 +132,11 @@ export function acquireLock(folder: string, holder: string): Lock {
 
 /** Takes a lock as `acquireLock` does, waiting up to `waitMs` for its holder to finish. */
 export async function waitForLock(folder: string, holder: string, waitMs: number): Promise<Lock> {
-  return await retry(async () => acquireLock(folder, holder), { forMs: waitMs, everyMs: retryEveryMs, retryable: (error) => isAppError(error, 'locked') });
+  return await retry(async () => acquireLock(folder, holder), {
+    forMs: waitMs,
+    everyMs: retryEveryMs,
+    retryable: (error) => isAppError(error, 'locked'),
+  });
 }
 
 export interface TakeOverOptions {
@@ -123,10 +148,14 @@ export interface TakeOverOptions {
 }
 
 /**
- * Takes over the lock of a long-lived holder: refuses at once while that one runs, and waits up to `waitMs` where it has
- * just ended and a child that inherited the lock is still on its way out.
+ * Takes over the lock of a long-lived holder: refuses at once while that one runs, and waits up to `waitMs` where it
+ * has just ended and a child that inherited the lock is still on its way out.
  */
-export async function takeOverLock(folder: string, holder: string, { waitMs, signal, assertFree }: TakeOverOptions): Promise<Lock> {
+export async function takeOverLock(
+  folder: string,
+  holder: string,
+  { waitMs, signal, assertFree }: TakeOverOptions,
+): Promise<Lock> {
   let isHolderAlive = false;
   const attempt = async (): Promise<Lock> => {
     isHolderAlive = true;
@@ -140,5 +169,10 @@ export async function takeOverLock(folder: string, holder: string, { waitMs, sig
     }
   };
   const retryable = (error: unknown): boolean => isAppError(error, 'locked') && !isHolderAlive;
-  return await retry(attempt, { forMs: waitMs, everyMs: retryEveryMs, retryable, ...(signal === undefined ? {} : { signal }) });
+  return await retry(attempt, {
+    forMs: waitMs,
+    everyMs: retryEveryMs,
+    retryable,
+    ...(signal === undefined ? {} : { signal }),
+  });
 }

@@ -4,8 +4,9 @@ import path from 'node:path';
 import { isSystemError } from '../errors.ts';
 
 /**
- * Makes folders with their parents. Not by the `recursive` of Node's own mkdir: where a folder is there and takes no new one
- * (anywhere below /proc), that tries again without end, and no signal reaches the process. Here each level is tried twice.
+ * Makes folders with their parents. Not by the `recursive` of Node's own mkdir: where a folder is there and takes no
+ * new one (anywhere below /proc), that tries again without end, and no signal reaches the process. Here each level is
+ * tried twice.
  */
 
 const ownerOnly = 0o700;
@@ -25,14 +26,24 @@ const reasons: Readonly<Record<string, string>> = {
 /** A system error that keeps its code and says in words what stands in the way. */
 function explain(folder: string, error: unknown, reason?: string): Error {
   const { code = '', message } = error as NodeJS.ErrnoException;
-  return Object.assign(new Error(`the folder ${folder} cannot be made: ${reason ?? reasons[code] ?? message}`, { cause: error }), { code });
+  return Object.assign(
+    new Error(`the folder ${folder} cannot be made: ${reason ?? reasons[code] ?? message}`, { cause: error }),
+    { code },
+  );
 }
 
-/** Throws unless what kept a folder from being made is that it is there. `stats` are those of its path, when it leads somewhere. */
+/**
+ * Throws unless what kept a folder from being made is that it is there. `stats` are those of its path, when it leads
+ * somewhere.
+ */
 function assertThere(folder: string, error: unknown, stats: Stats | undefined): void {
   if (stats?.isDirectory() === true) return;
   if (stats !== undefined) throw explain(folder, error, `there is ${describeKind(stats)} of that name`);
-  throw explain(folder, error, isSystemError(error, 'EEXIST') ? 'there is a link of that name, which leads nowhere' : undefined);
+  throw explain(
+    folder,
+    error,
+    isSystemError(error, 'EEXIST') ? 'there is a link of that name, which leads nowhere' : undefined,
+  );
 }
 
 /** What an entry of a folder is, in words, with an article. */
@@ -43,7 +54,10 @@ export function describeKind(entry: Pick<Stats, 'isFile' | 'isFIFO' | 'isSocket'
   return entry.isFile() ? 'a file' : 'a device';
 }
 
-/** Makes a folder with its parents, mode 0700 unless another is given. Returns the first one that was made; undefined when all were there. Errors: system errors, in words. */
+/**
+ * Makes a folder with its parents, mode 0700 unless another is given. Returns the first one that was made; undefined
+ * when all were there. Errors: system errors, in words.
+ */
 export async function makeFolder(folder: string, mode = ownerOnly): Promise<string | undefined> {
   try {
     await mkdir(folder, { mode });

@@ -3,8 +3,8 @@ import { AppError, describeError, isSystemError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 
 /**
- * How often the file is looked at, milliseconds: a change by another process is promised to take effect within a second,
- * of which the larger part is left for reading a large file on a busy machine.
+ * How often the file is looked at, milliseconds: a change by another process is promised to take effect within a
+ * second, of which the larger part is left for reading a large file on a busy machine.
  */
 const pollMs = 200;
 
@@ -33,16 +33,23 @@ export interface WatchOptions<T> {
   readonly beside?: readonly string[];
   /** Makes the later readings; `load` by default. */
   readonly reload?: () => T | Promise<T>;
-  /** Called after each later reading, with the new value in force, and when what could not be read is again as it was. */
+  /**
+   * Called after each later reading, with the new value in force, and when what could not be read is again as it was.
+   */
   readonly onChange?: () => void;
 }
 
 /**
- * Reads a file with `load`, and again whenever it, or a file beside it, was rewritten. The first reading throws what `load`
- * throws. Later, a file that cannot be read, or is gone, is tried again at each look and logged once, and the last good
- * reading stays in force: no command removes such a file, so its absence is damage.
+ * Reads a file with `load`, and again whenever it, or a file beside it, was rewritten. The first reading throws what
+ * `load` throws. Later, a file that cannot be read, or is gone, is tried again at each look and logged once, and the
+ * last good reading stays in force: no command removes such a file, so its absence is damage.
  */
-export function watchFile<T>(file: string, load: () => T, logger: Logger, { beside = [], reload = load, onChange }: WatchOptions<T> = {}): WatchedFile<T> {
+export function watchFile<T>(
+  file: string,
+  load: () => T,
+  logger: Logger,
+  { beside = [], reload = load, onChange }: WatchOptions<T> = {},
+): WatchedFile<T> {
   const look = (): string => [file, ...beside].map(fingerprint).join();
   let seen = look();
   let value = load();
@@ -59,7 +66,8 @@ export function watchFile<T>(file: string, load: () => T, logger: Logger, { besi
         if (wasUnreadable) onChange?.();
         return;
       }
-      if (fingerprint(file) === 'none') throw new AppError('record_damaged', `${file} is gone`, { hint: 'Restore it from a backup.' });
+      if (fingerprint(file) === 'none')
+        throw new AppError('record_damaged', `${file} is gone`, { hint: 'Restore it from a backup.' });
       const read = await reload();
       if (isClosed) return;
       value = read;
@@ -70,7 +78,8 @@ export function watchFile<T>(file: string, load: () => T, logger: Logger, { besi
     } catch (error) {
       const reported = problem;
       problem = describeError(error);
-      if (problem !== reported) logger.error({ file, error: problem }, 'file cannot be read, the last good reading stays in force');
+      if (problem !== reported)
+        logger.error({ file, error: problem }, 'file cannot be read, the last good reading stays in force');
     }
   }
 

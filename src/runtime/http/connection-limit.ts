@@ -6,8 +6,9 @@ import type { Logger } from '../logger.ts';
 const tellEveryMs = 10_000;
 
 /**
- * Closes each connection beyond `maxConnections` at once, and logs it. The server's own `maxConnections` logs nothing, and in
- * a cluster that hands its connections round it gives them back to the supervisor, which keeps what no worker takes.
+ * Closes each connection beyond `maxConnections` at once, and logs it. The server's own `maxConnections` logs nothing,
+ * and in a cluster that hands its connections round it gives them back to the supervisor, which keeps what no worker
+ * takes.
  */
 export function limitConnections(server: Server, maxConnections: number, logger: Logger): void {
   let open = 0;

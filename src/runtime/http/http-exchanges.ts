@@ -4,8 +4,9 @@ import type { Socket } from 'node:net';
 /** Knows which requests of each connection have no whole answer yet. */
 export interface HttpExchanges {
   /**
-   * Says whether an answer of the server's own, for bytes that are no HTTP, may be written on the bare socket: only when the
-   * client cannot take it for the answer to another request. Nothing may be on its way but the request that broke off.
+   * Says whether an answer of the server's own, for bytes that are no HTTP, may be written on the bare socket: only
+   * when the client cannot take it for the answer to another request. Nothing may be on its way but the request that
+   * broke off.
    */
   mayAnswer(socket: Socket): boolean;
 }
@@ -17,7 +18,8 @@ interface Exchange {
 
 /**
  * Follows the requests of a server. Node answers pipelined requests in their order and keeps an answer back until those
- * before it are out: that one has ended says nothing of them. An exchange is over when its answer was handed to the system.
+ * before it are out: that one has ended says nothing of them. An exchange is over when its answer was handed to the
+ * system.
  */
 export function followExchanges(http: Server): HttpExchanges {
   const open = new WeakMap<Socket, Set<Exchange>>();
@@ -36,7 +38,8 @@ export function followExchanges(http: Server): HttpExchanges {
       if (last === undefined) return true;
       const others = [...(open.get(socket) ?? [])].filter((exchange) => exchange !== last);
       if (others.length > 0) return false;
-      // Bytes that break the newest request off are answered in its place, once; those behind it when it has its answer.
+      // Bytes that break the newest request off are answered in its place, once; those behind it when it has its
+      // answer.
       return last.request.complete ? last.response.writableFinished : !last.response.headersSent;
     },
   };

@@ -17,7 +17,10 @@ export interface OpenApiPart {
   readonly area: OpenApiArea;
   /** By path, then by verb in lower case. */
   readonly paths: Readonly<Record<string, unknown>>;
-  readonly components: { readonly schemas: Readonly<Record<string, unknown>>; readonly securitySchemes: Readonly<Record<string, unknown>> };
+  readonly components: {
+    readonly schemas: Readonly<Record<string, unknown>>;
+    readonly securitySchemes: Readonly<Record<string, unknown>>;
+  };
 }
 
 function merge<T>(maps: readonly Readonly<Record<string, T>>[]): Record<string, T> {
@@ -32,12 +35,18 @@ function merge<T>(maps: readonly Readonly<Record<string, T>>[]): Record<string, 
 }
 
 /**
- * Joins the areas' parts into one OpenAPI 3.1 document. Every path names the servers of its area, since a path without any
- * would stand under the host that the document came from. Throws when two parts describe the same thing.
+ * Joins the areas' parts into one OpenAPI 3.1 document. Every path names the servers of its area, since a path without
+ * any would stand under the host that the document came from. Throws when two parts describe the same thing.
  */
-export function assembleOpenApi(version: string, servers: Readonly<Record<OpenApiArea, OpenApiServer>>, parts: readonly OpenApiPart[]): OpenApiObject {
+export function assembleOpenApi(
+  version: string,
+  servers: Readonly<Record<OpenApiArea, OpenApiServer>>,
+  parts: readonly OpenApiPart[],
+): OpenApiObject {
   const pathsOf = ({ paths, area }: OpenApiPart): Record<string, unknown> =>
-    Object.fromEntries(Object.entries(paths).map(([path, verbs]) => [path, { servers: [servers[area]], ...(verbs as OpenApiObject) }]));
+    Object.fromEntries(
+      Object.entries(paths).map(([path, verbs]) => [path, { servers: [servers[area]], ...(verbs as OpenApiObject) }]),
+    );
   return {
     openapi: '3.1.0',
     info: { title: 'tributary', version, description: 'Import of user and device events, and export of raw data.' },

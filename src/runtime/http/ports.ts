@@ -13,8 +13,16 @@ function listen(host: string, { port, what }: WantedPort): Promise<Server> {
     const server = createServer();
     server.once('error', (error) => {
       const inUse = isSystemError(error, 'EADDRINUSE');
-      const hint = isSystemError(error, 'EADDRINUSE', 'EACCES') ? 'Choose another port, or 0 for any free one.' : 'Choose an address of this machine, such as 127.0.0.1 or 0.0.0.0.';
-      reject(new AppError('start_failed', `${what}: ${joinHostPort(host, port)} ${inUse ? 'is in use' : `cannot be used (${error.message})`}`, { hint, retryable: false }));
+      const hint = isSystemError(error, 'EADDRINUSE', 'EACCES')
+        ? 'Choose another port, or 0 for any free one.'
+        : 'Choose an address of this machine, such as 127.0.0.1 or 0.0.0.0.';
+      reject(
+        new AppError(
+          'start_failed',
+          `${what}: ${joinHostPort(host, port)} ${inUse ? 'is in use' : `cannot be used (${error.message})`}`,
+          { hint, retryable: false },
+        ),
+      );
     });
     server.listen({ host, port, exclusive: true }, () => resolve(server));
   });
@@ -29,7 +37,10 @@ export async function resolveHost(host: string): Promise<string> {
     const addresses = await lookup(host, { all: true });
     return (addresses.find(({ family }) => family === 4) ?? addresses[0])?.address ?? host;
   } catch (error) {
-    throw new AppError('start_failed', `the host ${host} cannot be resolved`, { cause: error, hint: 'Name an address of this machine, such as 127.0.0.1 or 0.0.0.0.' });
+    throw new AppError('start_failed', `the host ${host} cannot be resolved`, {
+      cause: error,
+      hint: 'Name an address of this machine, such as 127.0.0.1 or 0.0.0.0.',
+    });
   }
 }
 
@@ -39,8 +50,8 @@ function portOf(server: Server): number {
 }
 
 /**
- * Settles which ports will be listened on: each asked one if it is free, any free one for 0, no one twice. Settled before
- * the processes start, so that a restarted one comes back at the same address.
+ * Settles which ports will be listened on: each asked one if it is free, any free one for 0, no one twice. Settled
+ * before the processes start, so that a restarted one comes back at the same address.
  */
 export async function settlePorts(host: string, wanted: readonly WantedPort[]): Promise<number[]> {
   const servers: Server[] = [];

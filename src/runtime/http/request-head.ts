@@ -16,7 +16,10 @@ export interface HeadFault {
   readonly detail: string;
 }
 
-/** Most header lines of a request. Node 20 passes no more of them on and reports nothing: a key or a Host could be among the rest. Later ones break off. */
+/**
+ * Most header lines of a request. Node 20 passes no more of them on and reports nothing: a key or a Host could be among
+ * the rest. Later ones break off.
+ */
 const maxHeaderLines = 2000;
 
 /** Says what a parser that breaks off with HPE_HEADER_OVERFLOW has met: it does not say which of the two. */
@@ -28,7 +31,10 @@ export function describeHeadOverflow(maxHeadBytes: number): string {
 const namePattern = /^(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){1,255}(?::(\d{0,5}))?$/;
 const literalPattern = /^\[(?:([0-9A-Fa-f:.]+)|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\](?::(\d{0,5}))?$/i;
 
-/** Says whether a text is what a Host header may hold (RFC 9110, 7.2): a name or an address, and a port where there is one; or nothing. */
+/**
+ * Says whether a text is what a Host header may hold (RFC 9110, 7.2): a name or an address, and a port where there is
+ * one; or nothing.
+ */
 export function isHost(text: string): boolean {
   if (text === '') return true;
   const literal = literalPattern.exec(text);
@@ -37,7 +43,10 @@ export function isHost(text: string): boolean {
   return literal === null ? namePattern.test(text) : literal[1] === undefined || isIPv6(literal[1]);
 }
 
-/** The host of a target in absolute form, which counts instead of the Host header (RFC 9112, 3.2.2); undefined for any other form. */
+/**
+ * The host of a target in absolute form, which counts instead of the Host header (RFC 9112, 3.2.2); undefined for any
+ * other form.
+ */
 function hostOfTarget(target: string | undefined): string | undefined {
   return /^https?:\/\/([^/?#]*)/i.exec(target ?? '')?.[1];
 }
@@ -53,32 +62,39 @@ function countHosts(rawHeaders: readonly string[]): number {
 
 /**
  * Sets up what Node's HTTP server would otherwise do by itself, without a body and unseen by the handlers: a request
- * with an expectation, with too many headers or without a Host reaches them as any other, and `findHeadFault` refuses it.
- * A client that ends its sending half after its request gets the answer. The server is made with `requireHostHeader: false`.
+ * with an expectation, with too many headers or without a Host reaches them as any other, and `findHeadFault` refuses
+ * it. A client that ends its sending half after its request gets the answer. The server is made with
+ * `requireHostHeader: false`.
  */
 export function takeOverHeads(server: Server): void {
   server.maxHeadersCount = maxHeaderLines;
   server.on('checkExpectation', (request, response) => void server.emit('request', request, response));
-  // Without it the server closes a connection as soon as its client has nothing more to send, whatever is still to be answered.
+  // Without it the server closes a connection as soon as its client has nothing more to send, whatever is still to be
+  // answered.
   (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
 }
 
 /** Finds what is wrong with the head of a request: what RFC 9110 and 9112 (3.2) leave no server a choice about. */
 export function findHeadFault(request: IncomingMessage): HeadFault | undefined {
   const { rawHeaders, headers } = request;
-  if (rawHeaders.length > 2 * maxHeaderLines) return { status: 400, detail: `the request has more than ${maxHeaderLines} headers` };
+  if (rawHeaders.length > 2 * maxHeaderLines)
+    return { status: 400, detail: `the request has more than ${maxHeaderLines} headers` };
   const hosts = countHosts(rawHeaders);
-  if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1')) return { status: 400, detail: 'the request must have one Host header' };
-  if (headers.host !== undefined && !isHost(headers.host)) return { status: 400, detail: 'the Host header must be a host, and a port where there is one' };
+  if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1'))
+    return { status: 400, detail: 'the request must have one Host header' };
+  if (headers.host !== undefined && !isHost(headers.host))
+    return { status: 400, detail: 'the Host header must be a host, and a port where there is one' };
   const target = hostOfTarget(request.url);
-  if (target === '' || !isHost(target ?? '')) return { status: 400, detail: 'the target of the request must name a host, and a port where there is one' };
-  if (headers.expect !== undefined && headers.expect.toLowerCase() !== '100-continue') return { status: 417, detail: 'the only expectation that is met is 100-continue' };
+  if (target === '' || !isHost(target ?? ''))
+    return { status: 400, detail: 'the target of the request must name a host, and a port where there is one' };
+  if (headers.expect !== undefined && headers.expect.toLowerCase() !== '100-continue')
+    return { status: 417, detail: 'the only expectation that is met is 100-continue' };
   return undefined;
 }
 
 /**
- * The http address that a request was sent to, without a slash at its end: of its target or its Host, which `findHeadFault`
- * has looked at; without one, of the socket that it came in by.
+ * The http address that a request was sent to, without a slash at its end: of its target or its Host, which
+ * `findHeadFault` has looked at; without one, of the socket that it came in by.
  */
 export function addressOf({ url, headers, socket }: IncomingMessage): string {
   const host = hostOfTarget(url) ?? headers.host ?? '';

@@ -3,7 +3,10 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { AppError } from '../errors.ts';
 import { parseRoleMessage, type SupervisorMessage } from './role-messages.ts';
 
-/** A child whose start failed, or that is told to stop while it starts, has nothing to drain: it gets this long, milliseconds. */
+/**
+ * A child whose start failed, or that is told to stop while it starts, has nothing to drain: it gets this long,
+ * milliseconds.
+ */
 const abandonedMs = 2000;
 
 /** How a process ended. */
@@ -24,7 +27,10 @@ export interface RunningChild {
 /** A forked role: a Node process of this program that talks over IPC. */
 export interface RoleChild extends RunningChild {
   readonly port: number | undefined;
-  /** Sends news; drops them while earlier ones are still on their way, so that they do not pile up before a stalled child. */
+  /**
+   * Sends news; drops them while earlier ones are still on their way, so that they do not pile up before a stalled
+   * child.
+   */
   send(message: SupervisorMessage): void;
 }
 
@@ -45,7 +51,8 @@ export interface ForkOptions {
 function spawnRole(options: ForkOptions): ChildProcess {
   const args = ['role', options.role];
   if (!options.shared) return fork(options.entry, args, { env: options.environment });
-  // The workers accept for themselves. By the default policy this process accepts and hands the connections over, and one that
+  // The workers accept for themselves. By the default policy this process accepts and hands the connections over, and
+  // one that
   // was on its way to a worker that died stays open here, with nobody to answer it, for as long as this process runs.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ exec: options.entry, args, silent: false });
@@ -72,9 +79,9 @@ export async function stopChild(child: ChildProcess, exited: Promise<Exit>, grac
 }
 
 /**
- * Starts a role's process and waits until it says that it is ready. Throws what the child says went wrong, `start_failed`
- * when it ends or stays silent, `stopping` when the signal aborts first; always after the child is gone, so that the next
- * one finds its locks and ports free.
+ * Starts a role's process and waits until it says that it is ready. Throws what the child says went wrong,
+ * `start_failed` when it ends or stays silent, `stopping` when the signal aborts first; always after the child is gone,
+ * so that the next one finds its locks and ports free.
  */
 export async function forkRole(options: ForkOptions): Promise<RoleChild> {
   const { signal: unwanted } = options;
@@ -85,7 +92,15 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
 
   const port = await new Promise<number | undefined>((resolve, reject) => {
     let failure: AppError | undefined;
-    const timer = setTimeout(() => giveUp(new AppError('start_failed', `${options.role} was not ready after ${options.readyMs} ms`, { hint: `Its log lines ("role":"${options.role}") say how far it came; a slow disk is the usual cause. Start again.` })), options.readyMs);
+    const timer = setTimeout(
+      () =>
+        giveUp(
+          new AppError('start_failed', `${options.role} was not ready after ${options.readyMs} ms`, {
+            hint: `Its log lines ("role":"${options.role}") say how far it came; a slow disk is the usual cause. Start again.`,
+          }),
+        ),
+      options.readyMs,
+    );
     const abandon = (): void => giveUp(stopped());
     unwanted.addEventListener('abort', abandon, { once: true });
     const settle = (): void => {
@@ -106,7 +121,10 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
           resolve(message.port);
           break;
         case 'failed':
-          if (failure === undefined) giveUp(new AppError(message.code, message.message, message.hint === undefined ? {} : { hint: message.hint }));
+          if (failure === undefined)
+            giveUp(
+              new AppError(message.code, message.message, message.hint === undefined ? {} : { hint: message.hint }),
+            );
           break;
         case 'report':
           options.onReport(message);
@@ -119,7 +137,12 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
     });
     void exited.then(({ code, signal }) => {
       settle();
-      reject(failure ?? new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`, { hint: `Its log lines ("role":"${options.role}"), and its own words before them, say why.` }));
+      reject(
+        failure ??
+          new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`, {
+            hint: `Its log lines ("role":"${options.role}"), and its own words before them, say why.`,
+          }),
+      );
     });
   });
 

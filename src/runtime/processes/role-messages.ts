@@ -22,7 +22,9 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Reads a role's message; undefined for anything else: node:cluster sends messages of its own over the same channel. */
+/**
+ * Reads a role's message; undefined for anything else: node:cluster sends messages of its own over the same channel.
+ */
 export function parseRoleMessage(value: unknown): RoleMessage | undefined {
   if (!isRecord(value)) return undefined;
   switch (value['type']) {

@@ -6,7 +6,9 @@ import type { Logger } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
 
 const reportEveryMs = 1000;
-/** Without a supervisor there is no broker to drain into; what a crash at any point would leave is all right here too. */
+/**
+ * Without a supervisor there is no broker to drain into; what a crash at any point would leave is all right here too.
+ */
 const orphanGraceMs = 1000;
 
 /** A stage as its process runs it. */
@@ -51,9 +53,18 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
   try {
     stage = await start();
   } catch (error) {
-    const described = error instanceof AppError ? error : new AppError('start_failed', describeError(error), { cause: error });
-    logger.error({ error: describeError(error), stack: error instanceof Error ? error.stack : undefined }, 'role did not start');
-    send({ type: 'failed', code: described.code, message: described.message, ...(described.hint === undefined ? {} : { hint: described.hint }) });
+    const described =
+      error instanceof AppError ? error : new AppError('start_failed', describeError(error), { cause: error });
+    logger.error(
+      { error: describeError(error), stack: error instanceof Error ? error.stack : undefined },
+      'role did not start',
+    );
+    send({
+      type: 'failed',
+      code: described.code,
+      message: described.message,
+      ...(described.hint === undefined ? {} : { hint: described.hint }),
+    });
     return 1;
   }
   process.on('message', (value) => {
@@ -62,7 +73,8 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
   });
   send(stage.port === undefined ? { type: 'ready' } : { type: 'ready', port: stage.port });
 
-  const report = async (): Promise<void> => send({ type: 'report', metrics: await metrics.snapshot(), facts: stage.facts?.() ?? {} });
+  const report = async (): Promise<void> =>
+    send({ type: 'report', metrics: await metrics.snapshot(), facts: stage.facts?.() ?? {} });
   const timer = setInterval(() => void report(), reportEveryMs);
   let code = 0;
   try {
@@ -71,7 +83,10 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
   } catch (error) {
     code = 1;
     const level = isAppError(error, 'stopping') ? 'info' : 'error';
-    logger[level]({ error: describeError(error), stack: error instanceof Error ? error.stack : undefined }, 'role failed');
+    logger[level](
+      { error: describeError(error), stack: error instanceof Error ? error.stack : undefined },
+      'role failed',
+    );
   }
   clearInterval(timer);
   await stage.stop();

@@ -27,10 +27,15 @@ export function parseServerAddresses(text: string): ServerAddresses | { readonly
   const parts = text.split(',').map((part) => part.trim());
   const urls = parts.flatMap((part) => (URL.canParse(part) ? [new URL(part)] : []));
   if (urls.length < parts.length || urls.some((url) => !protocols.includes(url.protocol) || url.host === '')) {
-    return { problem: 'must be addresses such as nats://host:4222 or tls://user:password@host:4222, with commas between them' };
+    return {
+      problem: 'must be addresses such as nats://host:4222 or tls://user:password@host:4222, with commas between them',
+    };
   }
   if (urls.some((url) => !['', '/'].includes(url.pathname) || url.search !== '' || url.hash !== '')) {
-    return { problem: 'must end each address after host and port; characters such as / ? # % in a password are written as %2F %3F %23 %25' };
+    return {
+      problem:
+        'must end each address after host and port; characters such as / ? # % in a password are written as %2F %3F %23 %25',
+    };
   }
   if (new Set(urls.map((url) => url.protocol)).size > 1) return { problem: 'must not mix nats:// and tls://' };
 
@@ -39,7 +44,8 @@ export function parseServerAddresses(text: string): ServerAddresses | { readonly
   if (signIns.size > 1) return { problem: 'must name the same user and password in every address, or in one of them' };
   const user = decode(named[0]?.username ?? '');
   const password = decode(named[0]?.password ?? '');
-  if (user === undefined || password === undefined) return { problem: 'has a user or password in which % does not begin two hex digits; write % as %25' };
+  if (user === undefined || password === undefined)
+    return { problem: 'has a user or password in which % does not begin two hex digits; write % as %25' };
 
   const isToken = user !== '' && password === '';
   return {

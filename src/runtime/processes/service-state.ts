@@ -11,13 +11,19 @@ export interface ServiceState {
   readonly pid: number;
   /** What `findProcessStart` says of the supervisor, where the system tells. */
   readonly processStart: string | undefined;
-  /** The id of the data folder that it runs on: in a copy of the folder the state is not that of the copy. Absent before 0.3. */
+  /**
+   * The id of the data folder that it runs on: in a copy of the folder the state is not that of the copy. Absent before
+   * 0.3.
+   */
   readonly folder?: string;
   readonly startedAt: string;
   readonly writtenAt: string;
   readonly s2s: string | undefined;
   readonly api: string | undefined;
-  /** The broker's address with its credentials, for the commands of the same operator; the file has mode 0600. Absent where no role needs a broker. */
+  /**
+   * The broker's address with its credentials, for the commands of the same operator; the file has mode 0600. Absent
+   * where no role needs a broker.
+   */
   readonly natsUrl?: string | undefined;
   /** Absent in the state of an earlier version. */
   readonly streamName?: string;
@@ -32,7 +38,10 @@ export interface ServiceState {
 
 /** A state at rest. */
 interface StoredState extends ServiceState {
-  /** Device and number of the file that it was written to: one that was copied, whatever over, says another. Absent before 0.3. */
+  /**
+   * Device and number of the file that it was written to: one that was copied, whatever over, says another. Absent
+   * before 0.3.
+   */
   readonly file?: string;
 }
 
@@ -60,8 +69,8 @@ export function removeServiceState(runFolder: string, pid: number): void {
 }
 
 /**
- * Reads one state; undefined when it went in the meantime, a power cut left half of it, or the file is a copy of the one that
- * was written: the state is then that of another folder, or of this one before it was restored.
+ * Reads one state; undefined when it went in the meantime, a power cut left half of it, or the file is a copy of the
+ * one that was written: the state is then that of another folder, or of this one before it was restored.
  */
 function findState(file: string): ServiceState | undefined {
   let fd: number | undefined;
@@ -88,7 +97,9 @@ function isOfFolder(runFolder: string, { folder }: ServiceState): boolean {
 
 function listStateFiles(runFolder: string): readonly string[] {
   try {
-    return readdirSync(runFolder).filter((name) => /^supervisor-\d+\.json$/.test(name)).map((name) => path.join(runFolder, name));
+    return readdirSync(runFolder)
+      .filter((name) => /^supervisor-\d+\.json$/.test(name))
+      .map((name) => path.join(runFolder, name));
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return [];
     throw error;
@@ -96,7 +107,10 @@ function listStateFiles(runFolder: string): readonly string[] {
 }
 
 function readStates(runFolder: string): readonly ServiceState[] {
-  return listStateFiles(runFolder).map(findState).filter((state) => state !== undefined).filter((state) => isOfFolder(runFolder, state));
+  return listStateFiles(runFolder)
+    .map(findState)
+    .filter((state) => state !== undefined)
+    .filter((state) => isOfFolder(runFolder, state));
 }
 
 /** Reads the states of the supervisors that run on this data folder; those of dead ones are passed over. */
@@ -105,8 +119,9 @@ export function readServiceStates(runFolder: string): readonly ServiceState[] {
 }
 
 /**
- * The last states of supervisors that are gone and did not stop: killed, or lost with the machine. The next start forgets them.
- * One of an earlier version does not say which folder it is of, and may have come with a copy: it is passed over.
+ * The last states of supervisors that are gone and did not stop: killed, or lost with the machine. The next start
+ * forgets them. One of an earlier version does not say which folder it is of, and may have come with a copy: it is
+ * passed over.
  */
 export function listLostServices(runFolder: string): readonly ServiceState[] {
   return readStates(runFolder).filter((state) => state.folder !== undefined && !isOfRunningProcess(state));
@@ -116,12 +131,14 @@ export function listLostServices(runFolder: string): readonly ServiceState[] {
 const singleProcesses = ['nats-server', 'compact', 'export'];
 
 /**
- * Names the other service that runs one of these processes on the data folder, as `locked` errors name a holder; undefined
- * when there is none. Services of other roles may run on the same folder beside an external broker.
+ * Names the other service that runs one of these processes on the data folder, as `locked` errors name a holder;
+ * undefined when there is none. Services of other roles may run on the same folder beside an external broker.
  */
 export function findRival(runFolder: string, processes: readonly string[]): string | undefined {
   const own = processes.filter((name) => singleProcesses.includes(name));
-  const rival = readServiceStates(runFolder).find((state) => state.pid !== process.pid && state.processes.some(({ name }) => own.includes(name)));
+  const rival = readServiceStates(runFolder).find(
+    (state) => state.pid !== process.pid && state.processes.some(({ name }) => own.includes(name)),
+  );
   return rival === undefined ? undefined : `the tributary service (pid ${rival.pid})`;
 }
 
@@ -129,6 +146,7 @@ export function findRival(runFolder: string, processes: readonly string[]): stri
 export function sweepServiceStates(runFolder: string): void {
   for (const file of listStateFiles(runFolder)) {
     const state = findState(file);
-    if (state === undefined || !isOfFolder(runFolder, state) || !isOfRunningProcess(state)) rmSync(file, { force: true });
+    if (state === undefined || !isOfFolder(runFolder, state) || !isOfRunningProcess(state))
+      rmSync(file, { force: true });
   }
 }

@@ -9,7 +9,10 @@ export interface ReportingProcess {
   renew(): void;
 }
 
-/** Ends processes that run and say nothing any more: what they hold, such as requests of clients, would be held for as long. */
+/**
+ * Ends processes that run and say nothing any more: what they hold, such as requests of clients, would be held for as
+ * long.
+ */
 export interface SilenceWatch {
   /** Looks at those that run; called once a second. */
   look(processes: readonly ReportingProcess[]): void;

@@ -19,7 +19,9 @@ const healthyMs = 10_000;
 /** A child that was started again so often within so long is a problem, until it has run for as long. */
 const unsteadyRestarts = 3;
 const unsteadyMs = 60_000;
-/** A stop of the whole process group, as systemd's or a terminal's, may reach a child before it reaches this process. */
+/**
+ * A stop of the whole process group, as systemd's or a terminal's, may reach a child before it reaches this process.
+ */
 const groupStopMs = 50;
 
 /** What a keeper knows of its child. */
@@ -30,7 +32,10 @@ export interface KeeperState {
   readonly restarts: number;
   /** Why the last one ended or did not start; undefined while nothing went wrong. */
   readonly lastError: string | undefined;
-  /** It ended three times within a minute, and has not run for a minute since. Absent in the state of an earlier version. */
+  /**
+   * It ended three times within a minute, and has not run for a minute since. Absent in the state of an earlier
+   * version.
+   */
   readonly unsteady?: boolean;
 }
 
@@ -49,11 +54,16 @@ export interface Keeper<C extends RunningChild> {
 const waitedFor = ['folder_lost', 'broker_away', 'broker_refused'] as const;
 
 /**
- * Starts a child and keeps it running. `start` is told by its signal when the child is no longer wanted; `signal` is aborted
- * when the service is told to stop: what ends from then on is not started again. Throws when the first start fails: then
- * nothing is kept.
+ * Starts a child and keeps it running. `start` is told by its signal when the child is no longer wanted; `signal` is
+ * aborted when the service is told to stop: what ends from then on is not started again. Throws when the first start
+ * fails: then nothing is kept.
  */
-export async function startKeeper<C extends RunningChild>(name: string, start: (signal: AbortSignal) => Promise<C>, logger: Logger, signal: AbortSignal): Promise<Keeper<C>> {
+export async function startKeeper<C extends RunningChild>(
+  name: string,
+  start: (signal: AbortSignal) => Promise<C>,
+  logger: Logger,
+  signal: AbortSignal,
+): Promise<Keeper<C>> {
   const stopping = new AbortController();
   let child: C | undefined = await start(signal);
   let startedAt = performance.now();

@@ -28,7 +28,8 @@ const streamMaxBytes = Math.ceil(events * 540 + 3 * rounds * roundEvents * 400 +
 const longestMs = 60_000 + events / 5;
 
 const say = (text: string): void => void process.stderr.write(`backlog: ${text}\n`);
-const median = (figures: readonly number[]): number => figures.toSorted((a, b) => a - b)[Math.floor(figures.length / 2)] ?? 0;
+const median = (figures: readonly number[]): number =>
+  figures.toSorted((a, b) => a - b)[Math.floor(figures.length / 2)] ?? 0;
 const seconds = (ms: number): number => Math.round(ms / 100) / 10;
 
 interface Speed {
@@ -46,13 +47,23 @@ async function measure(ledger: Ledger, client: LoadOptions): Promise<Speed> {
     const eventsPerSecond = (roundEvents / (performance.now() - startedAt)) * 1000;
     speeds.push({ eventsPerSecond, p99Ms: tookMs.toSorted((a, b) => a - b)[Math.floor(tookMs.length * 0.99)] ?? 0 });
   }
-  say(speeds.map(({ eventsPerSecond, p99Ms }) => `${Math.round(eventsPerSecond)} events/s, p99 ${p99Ms.toFixed(1)} ms`).join('; '));
-  return { eventsPerSecond: median(speeds.map((speed) => speed.eventsPerSecond)), p99Ms: median(speeds.map((speed) => speed.p99Ms)) };
+  say(
+    speeds
+      .map(({ eventsPerSecond, p99Ms }) => `${Math.round(eventsPerSecond)} events/s, p99 ${p99Ms.toFixed(1)} ms`)
+      .join('; '),
+  );
+  return {
+    eventsPerSecond: median(speeds.map((speed) => speed.eventsPerSecond)),
+    p99Ms: median(speeds.map((speed) => speed.p99Ms)),
+  };
 }
 
 /** Largest process of a role, now. */
 function residentMegabytes(service: TestService, role: 'ingest' | 'nats-server' | 'compact'): number {
-  const sizes = service.processes().filter((process) => process.role === role).map(({ pid }) => readResidentBytes(pid));
+  const sizes = service
+    .processes()
+    .filter((process) => process.role === role)
+    .map(({ pid }) => readResidentBytes(pid));
   return Math.round(Math.max(0, ...sizes) / megabyte);
 }
 
@@ -61,11 +72,22 @@ test(
   async () => {
     const dataDir = path.join(testFolder(), 'data');
     const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const settings = { TRIBUTARY_STREAM_MAX_BYTES: String(streamMaxBytes), TRIBUTARY_LOG_LEVEL: 'warn', TRIBUTARY_INGEST_WORKERS: '1' };
+    const settings = {
+      TRIBUTARY_STREAM_MAX_BYTES: String(streamMaxBytes),
+      TRIBUTARY_LOG_LEVEL: 'warn',
+      TRIBUTARY_INGEST_WORKERS: '1',
+    };
     const intake = await startTestService({ dataDir, settings, words: ['--role', 'ingest'] });
     onTestFinished(() => intake.destroy());
     const ledger = createLedger('load');
-    const client: LoadOptions = { s2s: () => intake.s2s, idApp: 1, token: String(token), random: createRandom(seed), clients: 16, batchShare: 1 };
+    const client: LoadOptions = {
+      s2s: () => intake.s2s,
+      idApp: 1,
+      token: String(token),
+      random: createRandom(seed),
+      clients: 16,
+      batchShare: 1,
+    };
     await sendLoad(ledger, roundEvents, client);
 
     const without = await measure(ledger, client);
@@ -73,17 +95,29 @@ test(
     const backlog = await openBacklog(dataDir);
     const buildAt = performance.now();
     expect(await backlog.add(events)).toBe(true);
-    say(`${backlog.events} events in ${seconds(performance.now() - buildAt)} s, ${Math.round(backlog.bytes / megabyte)} MB`);
+    say(
+      `${backlog.events} events in ${seconds(performance.now() - buildAt)} s, ${Math.round(backlog.bytes / megabyte)} MB`,
+    );
     const waiting = await measure(ledger, client);
     const after = { ingest: residentMegabytes(intake, 'ingest'), nats: residentMegabytes(intake, 'nats-server') };
 
     // fill it to the brim: large messages no longer fit, then single events do not
     expect(await backlog.add(events)).toBe(false);
     const refusals: { ms: number; status: number }[] = [];
-    const fullLoad = startLoad(ledger, { ...client, clients: 8, onAnswer: (ms, status) => void refusals.push({ ms, status }) });
+    const fullLoad = startLoad(ledger, {
+      ...client,
+      clients: 8,
+      onAnswer: (ms, status) => void refusals.push({ ms, status }),
+    });
     await waitFor('the full stream refuses', () => refusals.filter(({ status }) => status === 500).length > 100);
     const url = `${intake.s2s}/v1/customEventBatch/?idApp=1`;
-    const body = JSON.stringify(Array.from({ length: 20 }, () => ({ customUserId: 'late', customEventName: 'refused', customEventParams: { text: 'x'.repeat(200) } })));
+    const body = JSON.stringify(
+      Array.from({ length: 20 }, () => ({
+        customUserId: 'late',
+        customEventName: 'refused',
+        customEventParams: { text: 'x'.repeat(200) },
+      })),
+    );
     const refused = await fetch(url, { method: 'POST', headers: { authorization: String(token) }, body });
     await fullLoad.stop();
     expect(refused.status).toBe(500);
@@ -95,12 +129,21 @@ test(
     await intake.stop();
 
     // the whole service now: the stream is full until the first flush
-    const service = await startTestService({ dataDir, settings: { ...settings, ...(isLongRun ? { TRIBUTARY_FLUSH_AGE_MS: '5000' } : {}) } });
+    const service = await startTestService({
+      dataDir,
+      settings: { ...settings, ...(isLongRun ? { TRIBUTARY_FLUSH_AGE_MS: '5000' } : {}) },
+    });
     onTestFinished(() => service.destroy());
     const startedAt = performance.now();
     const sentBefore = ledger.totals().acknowledged;
     const tookMs: number[] = [];
-    const load = startLoad(ledger, { ...client, s2s: () => service.s2s, clients: 4, pauseMs: 20, onAcknowledged: (ms) => void tookMs.push(ms) });
+    const load = startLoad(ledger, {
+      ...client,
+      s2s: () => service.s2s,
+      clients: 4,
+      pauseMs: 20,
+      onAcknowledged: (ms) => void tookMs.push(ms),
+    });
     await waitFor('import is taken up again', () => ledger.totals().acknowledged > sentBefore + 100, longestMs);
     const takenUpMs = performance.now() - startedAt;
     let compactPeak = 0;
@@ -121,9 +164,21 @@ test(
     const count = await countBacklog(dataDir, ledger);
     const account = reconcile(ledger, count.ledger);
     assertExactlyOnce(account);
-    expect({ ...count, ledger: 0 }).toEqual({ rows: backlog.events, eventIds: backlog.events, names: backlog.events, strangers: 0, ledger: 0 });
+    expect({ ...count, ledger: 0 }).toEqual({
+      rows: backlog.events,
+      eventIds: backlog.events,
+      names: backlog.events,
+      strangers: 0,
+      ledger: 0,
+    });
     const totals = await totalsOf(dataDir);
-    expect(totals).toEqual({ streamed: backlog.events + account.stored, stored: backlog.events + account.stored, failed: 0, repeats: 0, erased: 0 });
+    expect(totals).toEqual({
+      streamed: backlog.events + account.stored,
+      stored: backlog.events + account.stored,
+      failed: 0,
+      repeats: 0,
+      erased: 0,
+    });
 
     const figures = {
       waitingEvents: backlog.events,

@@ -28,15 +28,30 @@ const diskBytes = 128 * mebibyte;
 /** A day as the export area writes it: today, or so many days from it. */
 const day = (offset: number): string => new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10);
 
-/** The real service with one of its stores on a small disk, and clients that send; undefined where no disk can be mounted. */
-async function startOnSmallDisk(ctx: TestContext, store: 'nats' | 'lake' | 'reports', settings: Readonly<Record<string, string>>) {
+/**
+ * The real service with one of its stores on a small disk, and clients that send; undefined where no disk can be
+ * mounted.
+ */
+async function startOnSmallDisk(
+  ctx: TestContext,
+  store: 'nats' | 'lake' | 'reports',
+  settings: Readonly<Record<string, string>>,
+) {
   const dataDir = path.join(testFolder(), 'data');
   const disk = mountSmallDisk(path.join(dataDir, store), diskBytes);
   if (disk === undefined) return ctx.skip('a small file system can only be mounted by root');
   const random = createRandom(seed);
   const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
   const user = await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir]);
-  const service = await startTestService({ dataDir, settings: { TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_QUOTA_IP: 'off', TRIBUTARY_STREAM_MAX_BYTES: String(64 * mebibyte), ...settings } });
+  const service = await startTestService({
+    dataDir,
+    settings: {
+      TRIBUTARY_QUOTA_USER: 'off',
+      TRIBUTARY_QUOTA_IP: 'off',
+      TRIBUTARY_STREAM_MAX_BYTES: String(64 * mebibyte),
+      ...settings,
+    },
+  });
   onTestFinished(() => service.destroy());
   const ledgers = [createLedger('load'), createLedger('probe')] as const;
   const client = { s2s: () => service.s2s, idApp: 1, token: String(token) };
@@ -49,17 +64,34 @@ async function startOnSmallDisk(ctx: TestContext, store: 'nats' | 'lake' | 'repo
   };
   await moreAcknowledged(500);
   return {
-    dataDir, disk, random, service, user, ledgers, probe, acknowledged, moreAcknowledged,
+    dataDir,
+    disk,
+    random,
+    service,
+    user,
+    ledgers,
+    probe,
+    acknowledged,
+    moreAcknowledged,
     /** Waits until `/readyz` tells of a problem. */
-    problem: (what: RegExp) => waitFor(`/readyz tells ${what}`, async () => (await readReadiness(service))?.problems.some((problem) => what.test(problem.what)) === true, patienceMs),
-    ready: () => waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs),
+    problem: (what: RegExp) =>
+      waitFor(
+        `/readyz tells ${what}`,
+        async () => (await readReadiness(service))?.problems.some((problem) => what.test(problem.what)) === true,
+        patienceMs,
+      ),
+    ready: () =>
+      waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs),
     /** Ends the clients, then the service, and balances the books of both. */
     account: async () => {
       await Promise.all([load.stop(), probe.stop()]);
       await waitUntilWorkedOff(service);
       await service.stop();
       const { results } = await balanceAccounts(dataDir, ledgers);
-      return { acknowledgedEvents: results.reduce((sum, result) => sum + result.acknowledged, 0), lostEvents: results.reduce((sum, result) => sum + result.lost.length, 0) };
+      return {
+        acknowledgedEvents: results.reduce((sum, result) => sum + result.acknowledged, 0),
+        lostEvents: results.reduce((sum, result) => sum + result.lost.length, 0),
+      };
     },
   };
 }
@@ -68,42 +100,81 @@ describe('a full disk', () => {
   it.for([
     { how: 'down to the reserve', reserveBytes: 16 * mebibyte, frozen: false },
     { how: 'to the last byte, so that the stream freezes', reserveBytes: 0, frozen: true },
-  ])('of the stream, $how, refuses events in time, and they are taken again without an operator', { timeout: rounds * 240_000 + 120_000 }, async ({ how, reserveBytes, frozen }, ctx) => {
-    if (!isLongRun && !frozen) ctx.skip('in the long form');
-    const { disk, random, service, probe, problem, ready, account, moreAcknowledged } = await startOnSmallDisk(ctx, 'nats', { TRIBUTARY_DISK_RESERVE_BYTES: String(reserveBytes) });
-    const backMs: number[] = [];
-    for (let round = 0; round < rounds; round += 1) {
-      disk.fill(frozen ? 0 : random.integer(1, reserveBytes / 2));
-      await waitFor('events are refused', () => probe.answers.at(-1)?.status === 500, patienceMs);
-      await problem(frozen ? /^nats-server cannot write to the stream: .*no space left on device/ : /the stream's disk has come down to its reserve/);
-      await sleep(fullMs);
-      const spaceMs = performance.now();
-      disk.empty();
-      const seen = probe.answers.length;
-      await waitFor('events are taken again', () => probe.answers.slice(seen).some(({ status }) => status === 200), patienceMs);
-      backMs.push((probe.answers.slice(seen).find(({ status }) => status === 200)?.atMs ?? Infinity) - spaceMs);
-      await moreAcknowledged(200);
-      await ready();
-    }
-    const restarts = readLog(service).filter(({ msg }) => String(msg).includes('it is restarted')).length;
-    const counted = await account();
+  ])(
+    'of the stream, $how, refuses events in time, and they are taken again without an operator',
+    { timeout: rounds * 240_000 + 120_000 },
+    async ({ how, reserveBytes, frozen }, ctx) => {
+      if (!isLongRun && !frozen) ctx.skip('in the long form');
+      const { disk, random, service, probe, problem, ready, account, moreAcknowledged } = await startOnSmallDisk(
+        ctx,
+        'nats',
+        { TRIBUTARY_DISK_RESERVE_BYTES: String(reserveBytes) },
+      );
+      const backMs: number[] = [];
+      for (let round = 0; round < rounds; round += 1) {
+        disk.fill(frozen ? 0 : random.integer(1, reserveBytes / 2));
+        await waitFor('events are refused', () => probe.answers.at(-1)?.status === 500, patienceMs);
+        await problem(
+          frozen
+            ? /^nats-server cannot write to the stream: .*no space left on device/
+            : /the stream's disk has come down to its reserve/,
+        );
+        await sleep(fullMs);
+        const spaceMs = performance.now();
+        disk.empty();
+        const seen = probe.answers.length;
+        await waitFor(
+          'events are taken again',
+          () => probe.answers.slice(seen).some(({ status }) => status === 200),
+          patienceMs,
+        );
+        backMs.push((probe.answers.slice(seen).find(({ status }) => status === 200)?.atMs ?? Infinity) - spaceMs);
+        await moreAcknowledged(200);
+        await ready();
+      }
+      const restarts = readLog(service).filter(({ msg }) => String(msg).includes('it is restarted')).length;
+      const counted = await account();
 
-    const refused = probe.answers.filter(({ status }) => status !== 200);
-    const slowestMs = Math.max(...probe.answers.map(({ tookMs }) => tookMs));
-    const figures = { rounds, ...counted, refusedRequests: refused.length, slowestMs: Math.round(slowestMs), slowestBackMs: Math.round(Math.max(...backMs)), restarts };
-    const reached = slowestMs <= slowestWantedMs && Math.max(...backMs) <= backWantedMs;
-    recordFinding({ promise: 'P5', what: `the stream's disk full ${how}`, wanted: '500 in 2 s, 0 lost, 200 again in 30 s', figures, reached, ...(reached ? {} : { shortfall: 'late; other work shares the cores' }), seed, again: again('stream') });
-    // refused as the contract says, except for what a restart of the broker's process cut off
-    expect(refused.every(({ status, retryAfter, detail }) => status === 500 && retryAfter === '1' && /^(not stored|unknown): /.test(detail ?? ''))).toBe(true);
-    // one restart heals a freeze; a disk that only came down to its reserve needs none
-    const [least, most] = frozen ? [rounds, 2 * rounds] : [0, 0];
-    expect(restarts).toBeGreaterThanOrEqual(least);
-    expect(restarts).toBeLessThanOrEqual(most);
-  });
+      const refused = probe.answers.filter(({ status }) => status !== 200);
+      const slowestMs = Math.max(...probe.answers.map(({ tookMs }) => tookMs));
+      const figures = {
+        rounds,
+        ...counted,
+        refusedRequests: refused.length,
+        slowestMs: Math.round(slowestMs),
+        slowestBackMs: Math.round(Math.max(...backMs)),
+        restarts,
+      };
+      const reached = slowestMs <= slowestWantedMs && Math.max(...backMs) <= backWantedMs;
+      recordFinding({
+        promise: 'P5',
+        what: `the stream's disk full ${how}`,
+        wanted: '500 in 2 s, 0 lost, 200 again in 30 s',
+        figures,
+        reached,
+        ...(reached ? {} : { shortfall: 'late; other work shares the cores' }),
+        seed,
+        again: again('stream'),
+      });
+      // refused as the contract says, except for what a restart of the broker's process cut off
+      expect(
+        refused.every(
+          ({ status, retryAfter, detail }) =>
+            status === 500 && retryAfter === '1' && /^(not stored|unknown): /.test(detail ?? ''),
+        ),
+      ).toBe(true);
+      // one restart heals a freeze; a disk that only came down to its reserve needs none
+      const [least, most] = frozen ? [rounds, 2 * rounds] : [0, 0];
+      expect(restarts).toBeGreaterThanOrEqual(least);
+      expect(restarts).toBeLessThanOrEqual(most);
+    },
+  );
 
   it('of the lake stops no import, and the lake catches up', { timeout: rounds * 240_000 + 120_000 }, async (ctx) => {
     if (!isLongRun) ctx.skip('in the long form');
-    const { disk, service, probe, problem, ready, account, moreAcknowledged } = await startOnSmallDisk(ctx, 'lake', { TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte) });
+    const { disk, service, probe, problem, ready, account, moreAcknowledged } = await startOnSmallDisk(ctx, 'lake', {
+      TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte),
+    });
     const catchUpMs: number[] = [];
     for (let round = 0; round < rounds; round += 1) {
       disk.fill(0);
@@ -113,54 +184,109 @@ describe('a full disk', () => {
       await sleep(fullMs);
       disk.empty();
       const spaceMs = performance.now();
-      await waitFor('flushes again', () => readLog(service).some(({ msg, time }) => msg === 'flushed' && Date.parse(String(time)) > Date.now() - (performance.now() - spaceMs)), patienceMs);
+      await waitFor(
+        'flushes again',
+        () =>
+          readLog(service).some(
+            ({ msg, time }) =>
+              msg === 'flushed' && Date.parse(String(time)) > Date.now() - (performance.now() - spaceMs),
+          ),
+        patienceMs,
+      );
       catchUpMs.push(performance.now() - spaceMs);
       await ready();
     }
     const counted = await account();
     const refusedRequests = probe.answers.filter(({ status }) => status !== 200).length;
     const reached = refusedRequests === 0 && Math.max(...catchUpMs) <= backWantedMs;
-    recordFinding({ promise: 'P5', what: "the lake's disk full", wanted: '0 refused, 0 lost, flushed again in 30 s', figures: { rounds, ...counted, refusedRequests, slowestCatchUpMs: Math.round(Math.max(...catchUpMs)) }, reached, seed, again: again('lake') });
+    recordFinding({
+      promise: 'P5',
+      what: "the lake's disk full",
+      wanted: '0 refused, 0 lost, flushed again in 30 s',
+      figures: { rounds, ...counted, refusedRequests, slowestCatchUpMs: Math.round(Math.max(...catchUpMs)) },
+      reached,
+      seed,
+      again: again('lake'),
+    });
     expect(refusedRequests).toBe(0);
   });
 
-  it('of the reports lets an export wait, and it ends with the right result', { timeout: rounds * 240_000 + 120_000 }, async (ctx) => {
-    if (!isLongRun) ctx.skip('in the long form');
-    const { disk, service, user, ledgers, probe, problem, ready, account, moreAcknowledged } = await startOnSmallDisk(ctx, 'reports', { TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte), TRIBUTARY_SINGLE_FILE_MAX_BYTES: String(diskBytes) });
-    const headers = { authorization: `Basic ${Buffer.from(`${String(user['idUser'])}:${String(user['secret'])}`).toString('base64')}` };
-    const call = async (target: string): Promise<Record<string, unknown>> => ((await (await fetch(`${service.api}${target}`, { headers })).json()) as { data: Record<string, unknown> }).data;
-    const query = new URLSearchParams({ event: 'customEvents', selectors: 'eventName,eventId,params.name,params.value', dateFrom: day(-1), dateTo: day(0), timezone: 'UTC' }).toString();
-    let missingRows = 0;
-    for (let round = 0; round < rounds; round += 1) {
-      await moreAcknowledged(3000);
-      const wanted = ledgers.flatMap((ledger) => ledger.ids('acknowledged'));
-      const lakeHas = async (sequence: number): Promise<boolean> => ((await service.status())['lake'] as { position: number }).position >= sequence;
-      const { lastSequence } = (await service.status())['stream'] as { lastSequence: number };
-      await waitFor('the lake has them', () => lakeHas(lastSequence), patienceMs);
-      // room for the request and its state, none for its result
-      disk.fill(64 * 1024);
-      const failures = (): number => readLog(service).filter(({ msg }) => msg === 'export attempt failed' || msg === 'export request cannot be run now').length;
-      const before = failures();
-      const { idRawExport } = await call(`/api/raw/v1/export/create.json?${query}`);
-      expect(idRawExport).toBeDefined();
-      await problem(/the disk of the reports has come down to its reserve/);
-      await waitFor('an attempt fails for want of space', () => failures() > before, patienceMs);
-      await sleep(fullMs);
-      disk.empty();
-      let report: Record<string, unknown> = {};
-      await waitFor('the export ends', async () => {
-        report = await call(`/api/report/v1/file/get.json?idReportFile=${String(idRawExport)}`);
-        return ['Success!', 'Error occurred'].includes(String(report['status']));
-      }, patienceMs);
-      expect(report['status']).toBe('Success!');
-      const [file] = report['files'] as { link: string }[];
-      const names = new Set((await (await fetch(file?.link ?? '')).text()).split('\n').slice(1).map((line) => line.split(',')[0]));
-      missingRows += wanted.filter((id) => !names.has(id)).length;
-      await ready();
-    }
-    const counted = await account();
-    const refusedRequests = probe.answers.filter(({ status }) => status !== 200).length;
-    recordFinding({ promise: 'P5', what: 'the disk of the reports full', wanted: 'each export right once there is space, import unharmed', figures: { rounds, ...counted, refusedRequests, missingRows }, reached: missingRows === 0 && refusedRequests === 0, seed, again: again('reports') });
-    expect({ missingRows, refusedRequests }).toEqual({ missingRows: 0, refusedRequests: 0 });
-  });
+  it(
+    'of the reports lets an export wait, and it ends with the right result',
+    { timeout: rounds * 240_000 + 120_000 },
+    async (ctx) => {
+      if (!isLongRun) ctx.skip('in the long form');
+      const { disk, service, user, ledgers, probe, problem, ready, account, moreAcknowledged } = await startOnSmallDisk(
+        ctx,
+        'reports',
+        { TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte), TRIBUTARY_SINGLE_FILE_MAX_BYTES: String(diskBytes) },
+      );
+      const headers = {
+        authorization: `Basic ${Buffer.from(`${String(user['idUser'])}:${String(user['secret'])}`).toString('base64')}`,
+      };
+      const call = async (target: string): Promise<Record<string, unknown>> =>
+        ((await (await fetch(`${service.api}${target}`, { headers })).json()) as { data: Record<string, unknown> })
+          .data;
+      const query = new URLSearchParams({
+        event: 'customEvents',
+        selectors: 'eventName,eventId,params.name,params.value',
+        dateFrom: day(-1),
+        dateTo: day(0),
+        timezone: 'UTC',
+      }).toString();
+      let missingRows = 0;
+      for (let round = 0; round < rounds; round += 1) {
+        await moreAcknowledged(3000);
+        const wanted = ledgers.flatMap((ledger) => ledger.ids('acknowledged'));
+        const lakeHas = async (sequence: number): Promise<boolean> =>
+          ((await service.status())['lake'] as { position: number }).position >= sequence;
+        const { lastSequence } = (await service.status())['stream'] as { lastSequence: number };
+        await waitFor('the lake has them', () => lakeHas(lastSequence), patienceMs);
+        // room for the request and its state, none for its result
+        disk.fill(64 * 1024);
+        const failures = (): number =>
+          readLog(service).filter(
+            ({ msg }) => msg === 'export attempt failed' || msg === 'export request cannot be run now',
+          ).length;
+        const before = failures();
+        const { idRawExport } = await call(`/api/raw/v1/export/create.json?${query}`);
+        expect(idRawExport).toBeDefined();
+        await problem(/the disk of the reports has come down to its reserve/);
+        await waitFor('an attempt fails for want of space', () => failures() > before, patienceMs);
+        await sleep(fullMs);
+        disk.empty();
+        let report: Record<string, unknown> = {};
+        await waitFor(
+          'the export ends',
+          async () => {
+            report = await call(`/api/report/v1/file/get.json?idReportFile=${String(idRawExport)}`);
+            return ['Success!', 'Error occurred'].includes(String(report['status']));
+          },
+          patienceMs,
+        );
+        expect(report['status']).toBe('Success!');
+        const [file] = report['files'] as { link: string }[];
+        const names = new Set(
+          (await (await fetch(file?.link ?? '')).text())
+            .split('\n')
+            .slice(1)
+            .map((line) => line.split(',')[0]),
+        );
+        missingRows += wanted.filter((id) => !names.has(id)).length;
+        await ready();
+      }
+      const counted = await account();
+      const refusedRequests = probe.answers.filter(({ status }) => status !== 200).length;
+      recordFinding({
+        promise: 'P5',
+        what: 'the disk of the reports full',
+        wanted: 'each export right once there is space, import unharmed',
+        figures: { rounds, ...counted, refusedRequests, missingRows },
+        reached: missingRows === 0 && refusedRequests === 0,
+        seed,
+        again: again('reports'),
+      });
+      expect({ missingRows, refusedRequests }).toEqual({ missingRows: 0, refusedRequests: 0 });
+    },
+  );
 });

@@ -42,12 +42,24 @@ interface Loaded {
 async function startLoaded(clients: number): Promise<Loaded> {
   const dataDir = path.join(testFolder(), 'data');
   const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' } });
+  const service = await startTestService({
+    dataDir,
+    settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' },
+  });
   onTestFinished(() => service.destroy());
   const ledger = createLedger('stalled');
   const answers: Answer[] = [];
-  const onAnswer = (tookMs: number, status: number): void => void answers.push({ status, tookMs, endedMs: performance.now() });
-  const load = startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token: String(token), random: createRandom(seed), clients, pauseMs: isLongRun ? 20 : 50, onAnswer });
+  const onAnswer = (tookMs: number, status: number): void =>
+    void answers.push({ status, tookMs, endedMs: performance.now() });
+  const load = startLoad(ledger, {
+    s2s: () => service.s2s,
+    idApp: 1,
+    token: String(token),
+    random: createRandom(seed),
+    clients,
+    pauseMs: isLongRun ? 20 : 50,
+    onAnswer,
+  });
   await waitFor('events flow', () => ledger.totals().acknowledged > 500);
   return { service, token: String(token), ledger, answers, load };
 }
@@ -59,7 +71,10 @@ function pidOf(service: TestService, role: ProcessRole): number {
 }
 
 function residentMiB(service: TestService): number {
-  const sizes = service.processes().filter(({ role }) => role === 'ingest').map(({ pid }) => readResidentBytes(pid));
+  const sizes = service
+    .processes()
+    .filter(({ role }) => role === 'ingest')
+    .map(({ pid }) => readResidentBytes(pid));
   return Math.round(Math.max(...sizes) / mebibyte);
 }
 
@@ -85,7 +100,13 @@ async function settle({ service, ledger, load }: Loaded) {
   await waitUntilWorkedOff(service);
   await service.stop();
   const { results } = await balanceAccounts(service.dataDir, [ledger]);
-  return { acknowledgedEvents: results[0]?.acknowledged ?? 0, unknownEvents: results[0]?.unknown ?? 0, unknownStored: results[0]?.unknownStored ?? 0, lostEvents: 0, doubledEvents: 0 };
+  return {
+    acknowledgedEvents: results[0]?.acknowledged ?? 0,
+    unknownEvents: results[0]?.unknown ?? 0,
+    unknownStored: results[0]?.unknownStored ?? 0,
+    lostEvents: 0,
+    doubledEvents: 0,
+  };
 }
 
 test(
@@ -96,7 +117,11 @@ test(
     const before = residentMiB(service);
     let peak = before;
     const stalledAt = performance.now();
-    const resumedAt = await stall(pidOf(service, 'nats-server'), stallMs, () => (peak = Math.max(peak, residentMiB(service))));
+    const resumedAt = await stall(
+      pidOf(service, 'nats-server'),
+      stallMs,
+      () => (peak = Math.max(peak, residentMiB(service))),
+    );
     const backAfter = (): Answer[] => answers.filter(({ status, endedMs }) => status === 200 && endedMs > resumedAt);
     await waitFor('events flow again', () => backAfter().length > 200, 60_000);
     const figures = {
@@ -114,7 +139,9 @@ test(
     const misses = [
       figures.slowestMs > wanted.slowestMs ? `an answer took ${figures.slowestMs} ms` : [],
       figures.first200Ms > wanted.recoveryMs ? `the first 200 came ${figures.first200Ms} ms after` : [],
-      figures.memoryGrowthMegabytes > wanted.growthMiB ? `an import process grew by ${figures.memoryGrowthMegabytes} MiB` : [],
+      figures.memoryGrowthMegabytes > wanted.growthMiB
+        ? `an import process grew by ${figures.memoryGrowthMegabytes} MiB`
+        : [],
     ].flat();
     recordFinding({
       promise: 'P6',
@@ -141,7 +168,12 @@ test(
       await stall(pidOf(service, role), otherStallMs);
       acknowledged[role] = ledger.totals().acknowledged - before;
     }
-    await waitFor('the export area answers again', () => fetch(`${service.api}/healthz`, { signal: AbortSignal.timeout(1000) }).then(({ ok }) => ok, () => false));
+    await waitFor('the export area answers again', () =>
+      fetch(`${service.api}/healthz`, { signal: AbortSignal.timeout(1000) }).then(
+        ({ ok }) => ok,
+        () => false,
+      ),
+    );
     const slowestMs = Math.round(Math.max(...answers.map(({ tookMs }) => tookMs)));
     const refused = answers.filter(({ status }) => status !== 200).length;
     const account = await settle(loaded);
@@ -152,7 +184,14 @@ test(
       promise: 'P6',
       what: 'compactor and export process stalled in turn',
       wanted: 'import answers every request with 200, 0 lost',
-      figures: { stalledSeconds: otherStallMs / 1000, ...account, acknowledgedWithoutCompactor: acknowledged.compact ?? 0, acknowledgedWithoutExport: acknowledged.export ?? 0, refused, slowestMs },
+      figures: {
+        stalledSeconds: otherStallMs / 1000,
+        ...account,
+        acknowledgedWithoutCompactor: acknowledged.compact ?? 0,
+        acknowledgedWithoutExport: acknowledged.export ?? 0,
+        refused,
+        slowestMs,
+      },
       reached: slowestMs <= wanted.slowestMs,
       ...(slowestMs <= wanted.slowestMs ? {} : { shortfall: `an answer took ${slowestMs} ms` }),
       seed,
@@ -175,7 +214,12 @@ test(
       asked += 1;
       const body = JSON.stringify({ customUserId: 'u', customEventName: id, customEventParams: { ledger_id: id } });
       const startedAt = performance.now();
-      await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, { method: 'POST', headers: { authorization: token, connection: 'close' }, body, signal: AbortSignal.timeout(wanted.slowestMs) }).then(
+      await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, {
+        method: 'POST',
+        headers: { authorization: token, connection: 'close' },
+        body,
+        signal: AbortSignal.timeout(wanted.slowestMs),
+      }).then(
         ({ status }) => ledger.record([id], status === 200 ? 'acknowledged' : 'unknown'),
         () => void late.push(performance.now() - startedAt),
       );

@@ -6,7 +6,14 @@ import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
-const event = (id: string, idApp: number): FixtureEvent => ({ event_id: id, kind: 'custom_event', id_app: idApp, event_time: time, available_at: time, custom_event_name: 'n' });
+const event = (id: string, idApp: number): FixtureEvent => ({
+  event_id: id,
+  kind: 'custom_event',
+  id_app: idApp,
+  event_time: time,
+  available_at: time,
+  custom_event_name: 'n',
+});
 const query = 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
 const create = '/api/raw/v1/export/create.json';
 
@@ -50,8 +57,16 @@ describe('access to the export area', () => {
   it('by AuthHMAC works for a form body, which is part of what is signed', async () => {
     const url = `http://127.0.0.1:${running.port}${create}`;
     const body = `${query}&eventName[]=caf%C3%A9`;
-    const accepted = await send(running.port, create, { method: 'POST', body, headers: { authorization: authHmac(owner, 'POST', url, body) } });
-    const refused = await send(running.port, create, { method: 'POST', body: `${body}1`, headers: { authorization: authHmac(owner, 'POST', url, body) } });
+    const accepted = await send(running.port, create, {
+      method: 'POST',
+      body,
+      headers: { authorization: authHmac(owner, 'POST', url, body) },
+    });
+    const refused = await send(running.port, create, {
+      method: 'POST',
+      body: `${body}1`,
+      headers: { authorization: authHmac(owner, 'POST', url, body) },
+    });
     expect([accepted.status, refused.status]).toEqual([200, 403]);
   });
 
@@ -61,14 +76,30 @@ describe('access to the export area', () => {
   });
 
   it('by what is no HTTP, or has too large a head, ends in an envelope too', async () => {
-    expect(await talk(running.port, 'rubbish\r\n\r\n')).toMatch(new RegExp(`^HTTP/1\\.1 400 Bad Request\r\n[^]*\r\n\r\n${refusal('The request is malformed')}$`));
-    expect((await talk(running.port, `GET /?${'x'.repeat(70_000)} HTTP/1.1\r\nHost: a\r\n\r\n`)).endsWith(refusal('The request has more than 2000 headers, or a head of more than 65536 bytes'))).toBe(true);
-    const afterAnother = await talk(running.port, 'GET /api/dictionary/v1/rooted.json HTTP/1.1\r\nHost: a\r\n\r\nrubbish\r\n\r\n');
+    expect(await talk(running.port, 'rubbish\r\n\r\n')).toMatch(
+      new RegExp(`^HTTP/1\\.1 400 Bad Request\r\n[^]*\r\n\r\n${refusal('The request is malformed')}$`),
+    );
+    expect(
+      (await talk(running.port, `GET /?${'x'.repeat(70_000)} HTTP/1.1\r\nHost: a\r\n\r\n`)).endsWith(
+        refusal('The request has more than 2000 headers, or a head of more than 65536 bytes'),
+      ),
+    ).toBe(true);
+    const afterAnother = await talk(
+      running.port,
+      'GET /api/dictionary/v1/rooted.json HTTP/1.1\r\nHost: a\r\n\r\nrubbish\r\n\r\n',
+    );
     expect(afterAnother.startsWith('HTTP/1.1 400')).toBe(false);
   });
 
   it('at an unknown path, or by another method, ends in an envelope', async () => {
-    for (const [target, method] of [['/', 'GET'], ['/api/raw/v2/export/create.json', 'POST'], [create, 'DELETE'], ['/api/dictionary/v1/nothing.json', 'GET'], ['/%', 'GET'], ['/api/%ff', 'GET']] as const) {
+    for (const [target, method] of [
+      ['/', 'GET'],
+      ['/api/raw/v2/export/create.json', 'POST'],
+      [create, 'DELETE'],
+      ['/api/dictionary/v1/nothing.json', 'GET'],
+      ['/%', 'GET'],
+      ['/api/%ff', 'GET'],
+    ] as const) {
       const answer = await send(running.port, target, { method });
       expect(answer.json?.code).toBe(answer.status);
       expect([400, 404]).toContain(answer.status);
@@ -86,7 +117,10 @@ describe('quotas', () => {
   it('answer 429 with Retry-After: by user, by address, for mistakes and for callers without authorization', async () => {
     const area = createExportArea(testFolder());
     const [busy, clumsy] = [await area.addUser({}), await area.addUser({})];
-    const running = await area.start({ quotaUser: [{ limit: 100, windowMs: 3_600_000 }], quotaIp: [{ limit: 1000, windowMs: 3_600_000 }] });
+    const running = await area.start({
+      quotaUser: [{ limit: 100, windowMs: 3_600_000 }],
+      quotaIp: [{ limit: 1000, windowMs: 3_600_000 }],
+    });
     const list = '/api/report/v1/file/list.json';
     try {
       expect(await statuses(100, () => running.call(busy, list))).toEqual(Array.from({ length: 100 }, () => 200));
@@ -96,7 +130,9 @@ describe('quotas', () => {
       expect((await running.call(clumsy, list)).status).toBe(200);
       const anonymous = await statuses(40, () => send(running.port, list));
       expect(new Set(anonymous)).toEqual(new Set([403, 429]));
-      const flood = await Promise.all(Array.from({ length: 900 }, () => send(running.port, '/api/dictionary/v1/rooted.json')));
+      const flood = await Promise.all(
+        Array.from({ length: 900 }, () => send(running.port, '/api/dictionary/v1/rooted.json')),
+      );
       expect(flood.some((answer) => answer.status === 429)).toBe(true);
     } finally {
       await running.stop();
@@ -107,7 +143,9 @@ describe('quotas', () => {
     const area = createExportArea(testFolder());
     const running = await area.start();
     try {
-      const answers = await Promise.all(Array.from({ length: 60 }, () => send(running.port, '/api/report/v1/file/list.json')));
+      const answers = await Promise.all(
+        Array.from({ length: 60 }, () => send(running.port, '/api/report/v1/file/list.json')),
+      );
       expect(new Set(answers.map((answer) => answer.status))).toEqual(new Set([403]));
     } finally {
       await running.stop();

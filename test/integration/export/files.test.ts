@@ -15,7 +15,10 @@ const create = '/api/raw/v1/export/create.json';
 
 /** The rows without the header, in an order of their own. */
 function sorted(rows: readonly string[][]): string[] {
-  return rows.slice(1).map((row) => JSON.stringify(row)).toSorted();
+  return rows
+    .slice(1)
+    .map((row) => JSON.stringify(row))
+    .toSorted();
 }
 
 describe('exported files', () => {
@@ -27,7 +30,10 @@ describe('exported files', () => {
   beforeAll(async () => {
     for (const app of oracleApps) await area.addApp(app);
     user = await area.addUser({});
-    await writeLake(area.tableDir, [importedEvents.slice(0, 300).map(toFixtureEvent), importedEvents.slice(300, 700).map(toFixtureEvent)]);
+    await writeLake(area.tableDir, [
+      importedEvents.slice(0, 300).map(toFixtureEvent),
+      importedEvents.slice(300, 700).map(toFixtureEvent),
+    ]);
     duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     running = await area.start({ maxExports: 100 });
   });
@@ -48,33 +54,58 @@ describe('exported files', () => {
 
   const every = `event=customEvents&selectors=${[...selectors.keys()].join(',')}`;
 
-  const hostile = { event: 'customEvents', selectors: ['eventId', 'customUserId', 'eventName', 'userAgent', 'params.name', 'params.value'], dateFrom: '2025-06-15', dateTo: '2025-06-15', timezone: 'UTC' };
-  const hostileFile = (name: string): Promise<string> => exportFile(new URLSearchParams({ ...hostile, selectors: hostile.selectors.join(',') }).toString(), name);
+  const hostile = {
+    event: 'customEvents',
+    selectors: ['eventId', 'customUserId', 'eventName', 'userAgent', 'params.name', 'params.value'],
+    dateFrom: '2025-06-15',
+    dateTo: '2025-06-15',
+    timezone: 'UTC',
+  };
+  const hostileFile = (name: string): Promise<string> =>
+    exportFile(new URLSearchParams({ ...hostile, selectors: hostile.selectors.join(',') }).toString(), name);
 
   it('are read by DuckDB as RFC 4180, cell by cell', async () => {
     const file = await hostileFile('hostile-duckdb.csv');
     const names = hostile.selectors.map((_, index) => `c${index}`);
     const columns = names.map((name) => `${name}: 'VARCHAR'`).join(', ');
     // as JSON: the client drops a byte order mark at the beginning of a text
-    const lines = await duckdb.rows(`SELECT to_json([${names.join(', ')}])::VARCHAR AS cells FROM read_csv(${sqlText(file)}, auto_detect = false, header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', columns = {${columns}})`);
+    const lines = await duckdb.rows(
+      `SELECT to_json([${names.join(', ')}])::VARCHAR AS cells FROM read_csv(${sqlText(file)}, auto_detect = false, header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', columns = {${columns}})`,
+    );
     const rows = lines.map(({ cells }) => JSON.parse(String(cells)) as string[]);
     expect(rows).toEqual(expectedRows(hostile, importedEvents));
     expect(rows.slice(1).map((row) => row[1])).toEqual(hostileTexts);
   });
 
   it('are read by the csv module of Python without options, cell by cell', async (context) => {
-    if (spawnSync('python3', ['--version']).status !== 0) context.skip('python3 is not here: its csv module does not read the exported file');
+    if (spawnSync('python3', ['--version']).status !== 0)
+      context.skip('python3 is not here: its csv module does not read the exported file');
     const file = await hostileFile('hostile-python.csv');
-    const script = "import csv,json,sys\nprint(json.dumps(list(csv.reader(open(sys.argv[1], newline='', encoding='utf-8')))))";
-    const rows = JSON.parse(execFileSync('python3', ['-c', script, file], { encoding: 'utf8', maxBuffer: 2 ** 26 })) as string[][];
+    const script =
+      "import csv,json,sys\nprint(json.dumps(list(csv.reader(open(sys.argv[1], newline='', encoding='utf-8')))))";
+    const rows = JSON.parse(
+      execFileSync('python3', ['-c', script, file], { encoding: 'utf8', maxBuffer: 2 ** 26 }),
+    ) as string[][];
     expect(rows).toEqual(expectedRows(hostile, importedEvents));
     expect(rows.slice(1).map((row) => row[1])).toEqual(hostileTexts);
   });
 
   it('are read by the sniffer of DuckDB without options, with every row and column', async () => {
     const file = await exportFile(`${every}&${may}`, 'every.csv');
-    const [counted] = await duckdb.rows(`SELECT count(*) AS rows, count(DISTINCT "eventId") AS ids FROM ${sqlText(file)}`);
-    const expected = expectedRows({ event: 'customEvents', selectors: ['eventId'], dateFrom: '2025-05-01', dateTo: '2025-05-11', timezone: 'UTC' }, importedEvents).length - 1;
+    const [counted] = await duckdb.rows(
+      `SELECT count(*) AS rows, count(DISTINCT "eventId") AS ids FROM ${sqlText(file)}`,
+    );
+    const expected =
+      expectedRows(
+        {
+          event: 'customEvents',
+          selectors: ['eventId'],
+          dateFrom: '2025-05-01',
+          dateTo: '2025-05-11',
+          timezone: 'UTC',
+        },
+        importedEvents,
+      ).length - 1;
     expect([Number(counted?.['rows']), Number(counted?.['ids'])]).toEqual([expected, expected]);
     const columns = await duckdb.rows(`DESCRIBE SELECT * FROM ${sqlText(file)}`);
     expect(columns.map((column) => column['column_name'])).toEqual([...selectors.keys()]);
@@ -82,7 +113,11 @@ describe('exported files', () => {
 
   it('of two days are the union of those of each day', async () => {
     const base = 'event=customEvents&selectors=eventId,tsEvent,params.value&timezone=America/New_York';
-    const [both, first, second] = [await exportRows(`${base}&dateFrom=2025-05-04&dateTo=2025-05-05`), await exportRows(`${base}&dateFrom=2025-05-04&dateTo=2025-05-04`), await exportRows(`${base}&dateFrom=2025-05-05&dateTo=2025-05-05`)];
+    const [both, first, second] = [
+      await exportRows(`${base}&dateFrom=2025-05-04&dateTo=2025-05-05`),
+      await exportRows(`${base}&dateFrom=2025-05-04&dateTo=2025-05-04`),
+      await exportRows(`${base}&dateFrom=2025-05-05&dateTo=2025-05-05`),
+    ];
     expect(sorted(both)).toEqual([...sorted(first), ...sorted(second)].toSorted());
     expect(sorted(first).length * sorted(second).length).toBeGreaterThan(0);
   });
@@ -97,7 +132,11 @@ describe('exported files', () => {
   it('of an inverted filter are the complement', async () => {
     const base = `event=customEvents&selectors=eventId,eventName&${may}`;
     const names = ['level_up', 'a,b', 'логин'].map((name) => `eventName[]=${encodeURIComponent(name)}`).join('&');
-    const [all, chosen, others] = [await exportRows(base), await exportRows(`${base}&${names}`), await exportRows(`${base}&${names}&eventNameInvert=1`)];
+    const [all, chosen, others] = [
+      await exportRows(base),
+      await exportRows(`${base}&${names}`),
+      await exportRows(`${base}&${names}&eventNameInvert=1`),
+    ];
     expect([...sorted(chosen), ...sorted(others)].toSorted()).toEqual(sorted(all));
     expect(sorted(chosen).length * sorted(others).length).toBeGreaterThan(0);
   });
@@ -105,7 +144,11 @@ describe('exported files', () => {
   it('of availability before and after a moment are all', async () => {
     const base = `event=userRegistrations&selectors=eventId&${may}`;
     const moment = Date.parse('2025-05-06T00:00:00Z') / 1000;
-    const [all, before, after] = [await exportRows(base), await exportRows(`${base}&availabilityTsTo=${moment}`), await exportRows(`${base}&availabilityTsFrom=${moment + 1}`)];
+    const [all, before, after] = [
+      await exportRows(base),
+      await exportRows(`${base}&availabilityTsTo=${moment}`),
+      await exportRows(`${base}&availabilityTsFrom=${moment + 1}`),
+    ];
     expect([...sorted(before), ...sorted(after)].toSorted()).toEqual(sorted(all));
   });
 
@@ -124,15 +167,24 @@ describe('exported files', () => {
   });
 
   it('have their rows in the order of the lake with more apps and names than are compared one by one', async () => {
-    for (let idApp = 1000; idApp < 1070; idApp += 1) await area.addApp({ idApp, platform: 'web', idAccount: 3, title: `App ${idApp}`, idProject: idApp });
+    for (let idApp = 1000; idApp < 1070; idApp += 1)
+      await area.addApp({ idApp, platform: 'web', idAccount: 3, title: `App ${idApp}`, idProject: idApp });
     const analyst = await area.addUser({ idAccount: 3 });
     const events = importedEvents.slice(0, 600).map((event, index) => ({ ...event, idApp: 1000 + (index % 70) }));
     const other = createExportArea(path.join(area.dataDir, 'many'));
-    await writeLake(path.join(area.dataDir, 'many', 'lake', 'events'), [events.slice(0, 200).map(toFixtureEvent), events.slice(200).map(toFixtureEvent)]);
+    await writeLake(path.join(area.dataDir, 'many', 'lake', 'events'), [
+      events.slice(0, 200).map(toFixtureEvent),
+      events.slice(200).map(toFixtureEvent),
+    ]);
     await running.stop();
     running = await area.start({ tableDir: other.tableDir });
-    const [csv] = await running.export(analyst, `event=customEvents&selectors=eventId,idAppTitle,idProject,idAccount&${may}`);
-    const expected = events.filter((event) => event.kind === 'custom_event').map(({ eventId, idApp }) => [eventId, `App ${idApp}`, String(idApp), '3']);
+    const [csv] = await running.export(
+      analyst,
+      `event=customEvents&selectors=eventId,idAppTitle,idProject,idAccount&${may}`,
+    );
+    const expected = events
+      .filter((event) => event.kind === 'custom_event')
+      .map(({ eventId, idApp }) => [eventId, `App ${idApp}`, String(idApp), '3']);
     expect(parseCsv(csv ?? '').slice(1)).toEqual(expected);
   });
 });
@@ -145,25 +197,76 @@ describe('input in the shape of SQL', () => {
   beforeAll(async () => {
     await area.addApp({ idApp: 13, platform: 'web', idAccount: 1 });
     user = await area.addUser({});
-    await writeLake(area.tableDir, [importedEvents.filter(({ eventId }) => eventId.startsWith('hostile')).map(toFixtureEvent)]);
+    await writeLake(area.tableDir, [
+      importedEvents.filter(({ eventId }) => eventId.startsWith('hostile')).map(toFixtureEvent),
+    ]);
     running = await area.start({ maxExports: 1000 });
   });
   afterAll(() => running.stop());
 
-  const whole: Readonly<Record<string, string>> = { event: 'customEvents', selectors: 'eventId', dateFrom: '2025-06-15', dateTo: '2025-06-15', timezone: 'UTC' };
-  const shapes = ["'; DROP TABLE apps; --", "' OR '1'='1", '1) OR (1=1', '$kind', '"; COPY (SELECT 1) TO \'/tmp/x\'; --', "read_csv('/etc/passwd')", '1; ATTACH \'/tmp/x.db\'', '*', '%'];
-  const names = ['event', 'selectors', 'dateFrom', 'dateTo', 'tsFrom', 'tsTo', 'availabilityTsFrom', 'availabilityTsTo', 'timezone', 'idApp', 'idAccount', 'idAd', 'idCampaign', 'idCountry', 'idProject', 'idPartner', 'isVerified', 'idPurchaseType', 'eventNameInvert', 'rooted', 'idAdMediator', 'idSegment'];
+  const whole: Readonly<Record<string, string>> = {
+    event: 'customEvents',
+    selectors: 'eventId',
+    dateFrom: '2025-06-15',
+    dateTo: '2025-06-15',
+    timezone: 'UTC',
+  };
+  const shapes = [
+    "'; DROP TABLE apps; --",
+    "' OR '1'='1",
+    '1) OR (1=1',
+    '$kind',
+    "\"; COPY (SELECT 1) TO '/tmp/x'; --",
+    "read_csv('/etc/passwd')",
+    "1; ATTACH '/tmp/x.db'",
+    '*',
+    '%',
+  ];
+  const names = [
+    'event',
+    'selectors',
+    'dateFrom',
+    'dateTo',
+    'tsFrom',
+    'tsTo',
+    'availabilityTsFrom',
+    'availabilityTsTo',
+    'timezone',
+    'idApp',
+    'idAccount',
+    'idAd',
+    'idCampaign',
+    'idCountry',
+    'idProject',
+    'idPartner',
+    'isVerified',
+    'idPurchaseType',
+    'eventNameInvert',
+    'rooted',
+    'idAdMediator',
+    'idSegment',
+  ];
 
   it.each(names)('is refused in %s', async (name) => {
     for (const shape of shapes) {
-      const query = Object.entries({ ...whole, [name]: shape }).map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join('&');
+      const query = Object.entries({ ...whole, [name]: shape })
+        .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
+        .join('&');
       expect((await running.call(user, `${create}?${query}`, { method: 'POST' })).status).toBe(400);
     }
   });
 
   it('selects nothing as an SDK key, and just the event of that name as an event name', async () => {
-    const base = Object.entries(whole).map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join('&');
-    for (const shape of shapes) expect(await running.export(user, `${base}&SDKKey[]=${encodeURIComponent(shape).replaceAll('%2C', '')}`)).toEqual(['eventId\n']);
-    for (const shape of hostileTexts.slice(0, 5)) expect(await running.export(user, `${base}&eventName[]=${encodeURIComponent(shape)}`)).toEqual([`eventId\nhostile-${hostileTexts.indexOf(shape)}\n`]);
+    const base = Object.entries(whole)
+      .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
+      .join('&');
+    for (const shape of shapes)
+      expect(await running.export(user, `${base}&SDKKey[]=${encodeURIComponent(shape).replaceAll('%2C', '')}`)).toEqual(
+        ['eventId\n'],
+      );
+    for (const shape of hostileTexts.slice(0, 5))
+      expect(await running.export(user, `${base}&eventName[]=${encodeURIComponent(shape)}`)).toEqual([
+        `eventId\nhostile-${hostileTexts.indexOf(shape)}\n`,
+      ]);
   }, 120_000);
 });

@@ -8,9 +8,13 @@ import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 
 // The rows are the point, not the process: that of each request would cost more than its query.
-vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({ runInWorker: (await import('../../helpers/worker-here.ts')).runHere }));
+vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
+  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
+}));
 
-/** A call that must give exactly the rows that the oracle computes. Without `query` the request is sent as a form body. */
+/**
+ * A call that must give exactly the rows that the oracle computes. Without `query` the request is sent as a form body.
+ */
 interface ResultCase {
   readonly title: string;
   readonly request: OracleRequest;
@@ -29,25 +33,35 @@ interface RefusalCase {
 }
 
 function readCases<T>(name: string): T[] {
-  return JSON.parse(readFileSync(path.join(import.meta.dirname, '..', '..', 'fixtures', 'export', name), 'utf8')) as T[];
+  return JSON.parse(
+    readFileSync(path.join(import.meta.dirname, '..', '..', 'fixtures', 'export', name), 'utf8'),
+  ) as T[];
 }
 
-const resultCases = ['events.json', 'selectors.json', 'parameters.json', 'daylight.json', 'forms.json'].flatMap((name) => readCases<ResultCase>(name));
+const resultCases = ['events.json', 'selectors.json', 'parameters.json', 'daylight.json', 'forms.json'].flatMap(
+  (name) => readCases<ResultCase>(name),
+);
 const refusalCases = readCases<RefusalCase>('refusals.json');
 const create = '/api/raw/v1/export/create.json';
 
-/** Writes the times that depend on the moment of the test: `{now+100}` in Unix seconds, `{day+1}` as a date in Moscow. */
+/**
+ * Writes the times that depend on the moment of the test: `{now+100}` in Unix seconds, `{day+1}` as a date in Moscow.
+ */
 function fillTimes(text: string, nowSeconds: number): string {
   return text
     .replaceAll(/\{now([+-]\d+)\}/g, (_, shift: string) => String(nowSeconds + Number(shift)))
-    .replaceAll(/\{day([+-]\d+)\}/g, (_, shift: string) => dateInZone('Europe/Moscow', nowSeconds + Number(shift) * 86_400));
+    .replaceAll(/\{day([+-]\d+)\}/g, (_, shift: string) =>
+      dateInZone('Europe/Moscow', nowSeconds + Number(shift) * 86_400),
+    );
 }
 
 function encode(request: OracleRequest): string {
   return Object.entries(request)
     .flatMap(([name, value]) => {
       if (typeof value === 'string') return [`${name}=${encodeURIComponent(value)}`];
-      return name === 'eventName' ? (value ?? []).map((item) => `eventName[]=${encodeURIComponent(item)}`) : [`${name}=${(value ?? []).map(encodeURIComponent).join(',')}`];
+      return name === 'eventName'
+        ? (value ?? []).map((item) => `eventName[]=${encodeURIComponent(item)}`)
+        : [`${name}=${(value ?? []).map(encodeURIComponent).join(',')}`];
     })
     .join('&');
 }
@@ -59,10 +73,22 @@ describe('export cases', () => {
   let user: Credentials;
 
   async function start(example: ResultCase): Promise<string> {
-    const call: Call = { method: example.method ?? 'POST', body: example.query === undefined ? encode(example.request) : (example.body ?? ''), headers: example.headers ?? {} };
+    const call: Call = {
+      method: example.method ?? 'POST',
+      body: example.query === undefined ? encode(example.request) : (example.body ?? ''),
+      headers: example.headers ?? {},
+    };
     const { body, ...withoutBody } = call;
-    const answer = await running.call(user, example.query === undefined ? create : `${create}?${example.query}`, body === '' ? withoutBody : call);
-    expect(answer.json).toEqual({ code: 200, message: 'Ok', data: { idRawExport: expect.stringMatching(/^[1-9]\d*$/) as unknown } });
+    const answer = await running.call(
+      user,
+      example.query === undefined ? create : `${create}?${example.query}`,
+      body === '' ? withoutBody : call,
+    );
+    expect(answer.json).toEqual({
+      code: 200,
+      message: 'Ok',
+      data: { idRawExport: expect.stringMatching(/^[1-9]\d*$/) as unknown },
+    });
     return String(answer.json?.data?.idRawExport);
   }
 

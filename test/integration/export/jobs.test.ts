@@ -43,11 +43,22 @@ describe('export requests', () => {
 
   it('are limited for an account however many are created at once, and the refusal names those that exist', async () => {
     const stage = await begin({ maxExports: 3 });
-    const answers = await Promise.all(Array.from({ length: 12 }, () => stage.call(user, create, { method: 'POST', body: query })));
-    const accepted = answers.filter((answer) => answer.status === 200).map((answer) => ({ idRawExport: answer.json?.data?.idRawExport ?? '' })).toSorted((a, b) => Number(a.idRawExport) - Number(b.idRawExport));
+    const answers = await Promise.all(
+      Array.from({ length: 12 }, () => stage.call(user, create, { method: 'POST', body: query })),
+    );
+    const accepted = answers
+      .filter((answer) => answer.status === 200)
+      .map((answer) => ({ idRawExport: answer.json?.data?.idRawExport ?? '' }))
+      .toSorted((a, b) => Number(a.idRawExport) - Number(b.idRawExport));
     expect(accepted).toHaveLength(3);
     for (const refused of answers.filter((answer) => answer.status !== 200)) {
-      expect(refused.json).toMatchObject({ code: 400, message: 'Bad Request', data: { error: { detail: 'The maximum number of simultaneous requests is reached: 3. Wait for room in the queue.' } } });
+      expect(refused.json).toMatchObject({
+        code: 400,
+        message: 'Bad Request',
+        data: {
+          error: { detail: 'The maximum number of simultaneous requests is reached: 3. Wait for room in the queue.' },
+        },
+      });
       expect(refused.json?.data?.error?.info?.exports).toEqual(accepted);
     }
     for (const { idRawExport } of accepted) await stage.waitForEnd(user, idRawExport);
@@ -60,7 +71,11 @@ describe('export requests', () => {
     renameSync(area.reportsDir, away);
     writeFileSync(area.reportsDir, '');
     const refused = await stage.call(user, create, { method: 'POST', body: query });
-    expect([refused.status, refused.json, Number(refused.headers['retry-after']) > 0]).toEqual([500, { code: 500, message: 'Internal Server Error', data: null }, true]);
+    expect([refused.status, refused.json, Number(refused.headers['retry-after']) > 0]).toEqual([
+      500,
+      { code: 500, message: 'Internal Server Error', data: null },
+      true,
+    ]);
     rmSync(area.reportsDir);
     renameSync(away, area.reportsDir);
     expect((await stage.call(user, create, { method: 'POST', body: query })).status).toBe(200);
@@ -69,18 +84,26 @@ describe('export requests', () => {
   it('of a user are capped within the limit of the account', async () => {
     const capped = await area.addUser({ name: 'capped', maxExports: 1 });
     const stage = await begin();
-    const answers = await Promise.all([capped, capped, user].map((who) => stage.call(who, create, { method: 'POST', body: query })));
+    const answers = await Promise.all(
+      [capped, capped, user].map((who) => stage.call(who, create, { method: 'POST', body: query })),
+    );
     // Which of the two at once comes first is open.
     const ofCapped = answers.slice(0, 2).toSorted((a, b) => a.status - b.status);
     expect([...ofCapped, answers[2]].map((answer) => answer?.status)).toEqual([200, 400, 200]);
-    expect(ofCapped[1]?.json?.data?.error?.detail).toBe('The maximum number of simultaneous requests is reached: 1. Wait for room in the queue.');
+    expect(ofCapped[1]?.json?.data?.error?.detail).toBe(
+      'The maximum number of simultaneous requests is reached: 1. Wait for room in the queue.',
+    );
   });
 
   it('are refused to a user without the permission', async () => {
     const reader = await area.addUser({ name: 'reader', canExport: false });
     const stage = await begin();
     const answer = await stage.call(reader, create, { method: 'POST', body: query });
-    expect(answer.json).toEqual({ code: 400, message: 'Bad Request', data: { error: { detail: 'The account lacks export permissions' } } });
+    expect(answer.json).toEqual({
+      code: 400,
+      message: 'Bad Request',
+      data: { error: { detail: 'The account lacks export permissions' } },
+    });
   });
 
   it('show progress while they run, which never goes back, and the same end at every poll', async () => {
@@ -95,7 +118,16 @@ describe('export requests', () => {
     expect(seen.toSorted((a, b) => a - b)).toEqual(seen);
     const polls = await Promise.all([1, 2].map(() => stage.waitForEnd(user, id)));
     expect(polls[0]).toEqual(polls[1]);
-    expect(polls[0]).toMatchObject({ idReportFile: id, files: [{ rows: 1000, sha256: expect.stringMatching(/^[0-9a-f]{64}$/) as unknown, timestampExpires: expect.stringMatching(/^\d{10}$/) as unknown }] });
+    expect(polls[0]).toMatchObject({
+      idReportFile: id,
+      files: [
+        {
+          rows: 1000,
+          sha256: expect.stringMatching(/^[0-9a-f]{64}$/) as unknown,
+          timestampExpires: expect.stringMatching(/^\d{10}$/) as unknown,
+        },
+      ],
+    });
   });
 
   it('with too many lines end as a user error on the raw endpoint and as an error in the report area', async () => {
@@ -103,7 +135,12 @@ describe('export requests', () => {
     const id = await stage.create(user, query);
     expect(await stage.waitForEnd(user, id)).toEqual({ idReportFile: id, status: 'Error occurred' });
     const raw = await stage.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`);
-    expect(raw.json?.data).toEqual({ idRawExport: id, idReportFile: id, status: 'User error occurred', errorMessage: 'Too many lines in export' });
+    expect(raw.json?.data).toEqual({
+      idRawExport: id,
+      idReportFile: id,
+      status: 'User error occurred',
+      errorMessage: 'Too many lines in export',
+    });
     expect(await stage.export(user, `${query}&tsFrom=${start}&tsTo=${start + 998}`)).toHaveLength(1);
   });
 
@@ -124,12 +161,25 @@ describe('export requests', () => {
     const canceled = await stage.call(user, `/api/raw/v1/export/cancel.json?idRawExport=${last}`);
     expect(canceled.json).toEqual({ code: 200, message: 'Ok', data: { idRawExport: last, info: 'Canceled' } });
     const again = await stage.call(user, `/api/raw/v1/export/cancel.json?idRawExport=${last}`);
-    expect(again.json).toEqual({ code: 400, message: 'Bad Request', data: { error: { detail: `Raw export request ${last} is already completed` } } });
-    expect((await stage.call(user, `/api/raw/v1/export/get.json?idRawExport=${last}`)).json?.data).toEqual({ idRawExport: last, idReportFile: last, status: 'Canceled by user' });
-    expect((await stage.call(user, `/api/report/v1/file/get.json?idReportFile=${last}`)).json?.data).toEqual({ idReportFile: last, status: 'Error occurred' });
+    expect(again.json).toEqual({
+      code: 400,
+      message: 'Bad Request',
+      data: { error: { detail: `Raw export request ${last} is already completed` } },
+    });
+    expect((await stage.call(user, `/api/raw/v1/export/get.json?idRawExport=${last}`)).json?.data).toEqual({
+      idRawExport: last,
+      idReportFile: last,
+      status: 'Canceled by user',
+    });
+    expect((await stage.call(user, `/api/report/v1/file/get.json?idReportFile=${last}`)).json?.data).toEqual({
+      idReportFile: last,
+      status: 'Error occurred',
+    });
     await stage.waitForEnd(user, ids[0] ?? '');
     expect((await stage.call(user, `/api/raw/v1/export/cancel.json?idRawExport=${ids[0]}`)).status).toBe(400);
-    expect((await stage.call(user, '/api/raw/v1/export/cancel.json?idRawExport=999')).json?.data?.error?.detail).toBe('Raw export request not found');
+    expect((await stage.call(user, '/api/raw/v1/export/cancel.json?idRawExport=999')).json?.data?.error?.detail).toBe(
+      'Raw export request not found',
+    );
     expect(readdirSync(path.join(area.reportsDir, last)).filter((name) => name !== 'job.json')).toEqual([]);
   });
 
@@ -138,10 +188,15 @@ describe('export requests', () => {
     const file = path.join(area.tableDir, '_young', '000000.parquet');
     writeFileSync(file, 'not a Parquet file');
     running = await area.start({ exportTimeoutMs: 30_000 });
-    const [bad, empty] = [await running.create(user, query), await running.create(user, query.replace('customEvents', 'hits'))];
+    const [bad, empty] = [
+      await running.create(user, query),
+      await running.create(user, query.replace('customEvents', 'hits')),
+    ];
     expect(await running.waitForEnd(user, empty)).toMatchObject({ status: 'Success!' });
     expect(await running.waitForEnd(user, bad)).toEqual({ idReportFile: bad, status: 'Error occurred' });
-    expect(readdirSync(path.join(area.reportsDir, bad)).filter((name) => name.startsWith('attempt') || name === 'parts')).toEqual([]);
+    expect(
+      readdirSync(path.join(area.reportsDir, bad)).filter((name) => name.startsWith('attempt') || name === 'parts'),
+    ).toEqual([]);
   }, 120_000);
 
   it('read the next snapshot when an erasure took a file of theirs away', async () => {
@@ -150,10 +205,17 @@ describe('export requests', () => {
     running = await area.start();
     const stage = running;
     const id = await stage.create(user, query);
-    const attempts = (): number => (JSON.parse(readFileSync(path.join(area.reportsDir, id, 'job.json'), 'utf8')) as { attempts: number }).attempts;
+    const attempts = (): number =>
+      (JSON.parse(readFileSync(path.join(area.reportsDir, id, 'job.json'), 'utf8')) as { attempts: number }).attempts;
     await waitFor('an attempt has failed for want of the file', () => attempts() > 1);
-    const commit = [{ remove: { path: '_young/000000.parquet', deletionTimestamp: Date.now(), dataChange: true } }, { commitInfo: { operation: 'DELETE' } }];
-    writeFileSync(path.join(area.tableDir, '_delta_log', `${'1'.padStart(20, '0')}.json`), commit.map((action) => `${JSON.stringify(action)}\n`).join(''));
+    const commit = [
+      { remove: { path: '_young/000000.parquet', deletionTimestamp: Date.now(), dataChange: true } },
+      { commitInfo: { operation: 'DELETE' } },
+    ];
+    writeFileSync(
+      path.join(area.tableDir, '_delta_log', `${'1'.padStart(20, '0')}.json`),
+      commit.map((action) => `${JSON.stringify(action)}\n`).join(''),
+    );
     expect(await stage.waitForEnd(user, id)).toMatchObject({ status: 'Success!', files: [{ rows: 400 }] });
   });
 
@@ -176,7 +238,8 @@ describe('export requests', () => {
     const ids = [await stage.create(user, query), await stage.create(user, query)];
     await stage.stop();
     running = await area.start();
-    for (const id of ids) expect(await running.waitForEnd(user, id)).toMatchObject({ status: 'Success!', files: [{ rows: 1000 }] });
+    for (const id of ids)
+      expect(await running.waitForEnd(user, id)).toMatchObject({ status: 'Success!', files: [{ rows: 1000 }] });
   });
 
   it('belong to one process: a second one refuses the folder', async () => {
@@ -194,21 +257,42 @@ describe('export requests', () => {
     await stage.waitForEnd(user, second);
     const list = (await stage.call(user, '/api/report/v1/file/list.json')).json?.data?.reports ?? [];
     expect(list.map((report) => report['idReportFile'])).toEqual([second, first]);
-    expect(list[1]).toMatchObject({ idRawExport: first, event: 'customEvents', status: 'Success!', files: 1, rows: 1000, timestampExpires: expect.stringMatching(/^\d{10}$/) as unknown });
+    expect(list[1]).toMatchObject({
+      idRawExport: first,
+      event: 'customEvents',
+      status: 'Success!',
+      files: 1,
+      rows: 1000,
+      timestampExpires: expect.stringMatching(/^\d{10}$/) as unknown,
+    });
   });
 
   it('with 998 event names of 255 characters and one more are read', async () => {
     const stage = await begin();
-    const names = Array.from({ length: 998 }, (_, index) => `eventName[]=${encodeURIComponent(String(index).padStart(255, '日'))}`).join('&');
+    const names = Array.from(
+      { length: 998 },
+      (_, index) => `eventName[]=${encodeURIComponent(String(index).padStart(255, '日'))}`,
+    ).join('&');
     const [csv] = await stage.export(user, `${query}&${names}&eventName[]=name+3`);
-    expect(csv?.split('\n').slice(1, -1).map((line) => line.split(',')[1])).toEqual(Array.from({ length: 143 }, () => 'name 3'));
+    expect(
+      csv
+        ?.split('\n')
+        .slice(1, -1)
+        .map((line) => line.split(',')[1]),
+    ).toEqual(Array.from({ length: 143 }, () => 'name 3'));
   });
 
   it('with a head of 60 KiB are read', async () => {
     const stage = await begin();
-    const campaigns = Array.from({ length: 999 }, (_, index) => `idCampaign%5B%5D=${1_000_000_000_000_000 + index}`).join('&');
+    const campaigns = Array.from(
+      { length: 999 },
+      (_, index) => `idCampaign%5B%5D=${1_000_000_000_000_000 + index}`,
+    ).join('&');
     const names = 'x'.repeat(15_000);
-    const answer = await stage.call(user, `${create}?${query}&${campaigns}`, { method: 'GET', headers: { 'x-padding': names } });
+    const answer = await stage.call(user, `${create}?${query}&${campaigns}`, {
+      method: 'GET',
+      headers: { 'x-padding': names },
+    });
     expect([answer.status, answer.json?.message]).toEqual([200, 'Ok']);
   });
 });

@@ -12,7 +12,8 @@ import { waitFor } from '../../helpers/wait.ts';
 const kills = 6;
 const seed = Number(process.env['TRIBUTARY_TEST_SEED'] ?? 7);
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
-const query = 'event=customEvents&selectors=eventId,eventName,customUserId,params.name,params.value,dtEvent,tsEvent,tsInsert&dateFrom=2025-05-01&dateTo=2025-05-31';
+const query =
+  'event=customEvents&selectors=eventId,eventName,customUserId,params.name,params.value,dtEvent,tsEvent,tsInsert&dateFrom=2025-05-01&dateTo=2025-05-31';
 const options = { singleFileMaxBytes: 0, partMaxBytes: 1024 * 1024, maxExports: 100 };
 
 function childrenOf(pid: number): number[] {
@@ -52,7 +53,10 @@ describe('exports while everything is killed', () => {
   beforeAll(async () => {
     await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
     user = await area.addUser({});
-    await writeLake(area.tableDir, Array.from({ length: 3 }, (_, number) => makeBatch(number)));
+    await writeLake(
+      area.tableDir,
+      Array.from({ length: 3 }, (_, number) => makeBatch(number)),
+    );
     stage = await area.startProcess(options);
   }, 120_000);
   afterAll(() => stage.kill());

@@ -8,7 +8,15 @@ import { waitFor } from '../../helpers/wait.ts';
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 const maxConnections = 30;
 /** Far more than the buffers of a connection hold. */
-const events: FixtureEvent[] = Array.from({ length: 4000 }, (_, index) => ({ event_id: `e${index}`, kind: 'custom_event', id_app: 7, event_time: time, available_at: time, custom_user_id: 'x'.repeat(5000), custom_event_name: 'n' }));
+const events: FixtureEvent[] = Array.from({ length: 4000 }, (_, index) => ({
+  event_id: `e${index}`,
+  kind: 'custom_event',
+  id_app: 7,
+  event_time: time,
+  available_at: time,
+  custom_user_id: 'x'.repeat(5000),
+  custom_event_name: 'n',
+}));
 
 describe('a connection to the export area', () => {
   const area = createExportArea(temporaryFolder());
@@ -20,8 +28,21 @@ describe('a connection to the export area', () => {
     await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
     user = await area.addUser({});
     await writeLake(area.tableDir, [events]);
-    running = await area.start({ singleFileMaxBytes: 1024 ** 3, limits: { maxConnections, headersTimeoutMs: 300, requestTimeoutMs: 600, checkIntervalMs: 50, stalledMs: 500, keepAliveMs: 400 } });
-    const id = await running.create(user, 'event=customEvents&selectors=eventId,customUserId&dateFrom=2025-05-01&dateTo=2025-05-31');
+    running = await area.start({
+      singleFileMaxBytes: 1024 ** 3,
+      limits: {
+        maxConnections,
+        headersTimeoutMs: 300,
+        requestTimeoutMs: 600,
+        checkIntervalMs: 50,
+        stalledMs: 500,
+        keepAliveMs: 400,
+      },
+    });
+    const id = await running.create(
+      user,
+      'event=customEvents&selectors=eventId,customUserId&dateFrom=2025-05-01&dateTo=2025-05-31',
+    );
     link = targetOf((await running.waitForEnd(user, id)).files?.[0]?.link ?? '');
   });
   afterAll(() => running.stop());
@@ -36,14 +57,30 @@ describe('a connection to the export area', () => {
     return { socket, text: () => received };
   }
 
-  const ask = (): Promise<number> => send(running.port, '/api/dictionary/v1/rooted.json').then((answer) => answer.status, () => 0);
+  const ask = (): Promise<number> =>
+    send(running.port, '/api/dictionary/v1/rooted.json').then(
+      (answer) => answer.status,
+      () => 0,
+    );
 
   it.each([
     ['says nothing', '', ''],
     ['never finishes its head', 'GET / HTTP/1.1\r\nX: ', 'HTTP/1.1 400 Bad Request'],
-    ['never finishes its body', 'POST /api/raw/v1/export/create.json HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nevent=', ''],
-    ['never ends its chunks', 'POST /api/raw/v1/export/create.json HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nevent\r\n', ''],
-    ['has had its answer and asks for nothing more', 'GET /api/dictionary/v1/rooted.json HTTP/1.1\r\nHost: a\r\n\r\n', 'HTTP/1.1 200 OK'],
+    [
+      'never finishes its body',
+      'POST /api/raw/v1/export/create.json HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nevent=',
+      '',
+    ],
+    [
+      'never ends its chunks',
+      'POST /api/raw/v1/export/create.json HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nevent\r\n',
+      '',
+    ],
+    [
+      'has had its answer and asks for nothing more',
+      'GET /api/dictionary/v1/rooted.json HTTP/1.1\r\nHost: a\r\n\r\n',
+      'HTTP/1.1 200 OK',
+    ],
   ])('that %s is closed', async (_, text, begin) => {
     const one = open(text);
     await waitFor('the connection is closed', () => one.socket.destroyed || one.socket.closed);
@@ -72,16 +109,30 @@ describe('a connection to the export area', () => {
 
   it('beyond the limit is closed at once, and there is room again when others have gone', async () => {
     const sockets = Array.from({ length: maxConnections * 2 }, () => open('').socket);
-    await waitFor('those beyond the limit are closed', () => sockets.filter((socket) => socket.destroyed).length >= maxConnections);
+    await waitFor(
+      'those beyond the limit are closed',
+      () => sockets.filter((socket) => socket.destroyed).length >= maxConnections,
+    );
     for (const socket of sockets) socket.destroy();
     await waitFor('there is room again', async () => (await ask()) === 200);
     expect(await ask()).toBe(200);
   });
 
   it('gets headers that keep a browser from guessing, with every answer', async () => {
-    for (const target of ['/api/dictionary/v1/rooted.json', '/api/report/v1/file/list.json', '/nothing', '/%', '/api/%ff', link, link.slice(0, -1)]) {
+    for (const target of [
+      '/api/dictionary/v1/rooted.json',
+      '/api/report/v1/file/list.json',
+      '/nothing',
+      '/%',
+      '/api/%ff',
+      link,
+      link.slice(0, -1),
+    ]) {
       expect((await send(running.port, target)).headers, target).toMatchObject({ 'x-content-type-options': 'nosniff' });
     }
-    expect((await send(running.port, link)).headers).toMatchObject({ 'cache-control': 'private, no-store', 'content-disposition': expect.stringMatching(/^attachment; filename="[\w.]+"$/) as string });
+    expect((await send(running.port, link)).headers).toMatchObject({
+      'cache-control': 'private, no-store',
+      'content-disposition': expect.stringMatching(/^attachment; filename="[\w.]+"$/) as string,
+    });
   });
 });

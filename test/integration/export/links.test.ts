@@ -4,7 +4,15 @@ import { createHash } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { rotateSigningKey } from '../../../src/reports/signing-keys.ts';
-import { createExportArea, send, targetOf, type AnswerData, type Credentials, type ExportArea, type RunningArea } from '../../helpers/export-area.ts';
+import {
+  createExportArea,
+  send,
+  targetOf,
+  type AnswerData,
+  type Credentials,
+  type ExportArea,
+  type RunningArea,
+} from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -12,7 +20,15 @@ import { readZip } from '../../helpers/zip.ts';
 
 const query = 'event=customEvents&selectors=eventId,customUserId&dateFrom=2025-05-01&dateTo=2025-05-31';
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
-const events: FixtureEvent[] = Array.from({ length: 300 }, (_, index) => ({ event_id: `e${index}`, kind: 'custom_event', id_app: 7, event_time: time, available_at: time, custom_user_id: `user "${index}"`, custom_event_name: 'n' }));
+const events: FixtureEvent[] = Array.from({ length: 300 }, (_, index) => ({
+  event_id: `e${index}`,
+  kind: 'custom_event',
+  id_app: 7,
+  event_time: time,
+  available_at: time,
+  custom_user_id: `user "${index}"`,
+  custom_event_name: 'n',
+}));
 const accessDenied = { code: 403, message: 'Access denied', data: null };
 
 describe('links', () => {
@@ -49,9 +65,17 @@ describe('links', () => {
     expect(data.files?.length).toBeGreaterThan(2);
     let rows = 0;
     for (const [index, file] of (data.files ?? []).entries()) {
-      expect(file.link).toMatch(new RegExp(`^http://127\\.0\\.0\\.1:${running.port}/files/${id}/${id}\\.customEvents\\.[0-9a-f]{32}\\.${index + 1}\\.csv\\.gz\\?expires=\\d+&kid=[0-9a-f]{8}&user=${user.idUser}&signature=[0-9a-f]{64}$`));
+      expect(file.link).toMatch(
+        new RegExp(
+          `^http://127\\.0\\.0\\.1:${running.port}/files/${id}/${id}\\.customEvents\\.[0-9a-f]{32}\\.${index + 1}\\.csv\\.gz\\?expires=\\d+&kid=[0-9a-f]{8}&user=${user.idUser}&signature=[0-9a-f]{64}$`,
+        ),
+      );
       const answer = await send(running.port, targetOf(file.link));
-      expect([answer.status, answer.headers['content-type'], answer.body.length]).toEqual([200, 'application/gzip', file.bytes]);
+      expect([answer.status, answer.headers['content-type'], answer.body.length]).toEqual([
+        200,
+        'application/gzip',
+        file.bytes,
+      ]);
       expect(createHash('sha256').update(answer.body).digest('hex')).toBe(file.sha256);
       const lines = gunzipSync(answer.body).toString('utf8').split('\n');
       expect([lines[0], lines.length - 2]).toEqual(['eventId,customUserId', file.rows]);
@@ -77,7 +101,11 @@ describe('links', () => {
     const answer = await send(running.port, link);
     expect([answer.status, answer.headers['content-type']]).toEqual([200, 'application/zip']);
     const entries = readZip(answer.body);
-    const parts = await Promise.all((data.files ?? []).map(async (file) => gunzipSync((await send(running.port, targetOf(file.link))).body).toString('utf8')));
+    const parts = await Promise.all(
+      (data.files ?? []).map(async (file) =>
+        gunzipSync((await send(running.port, targetOf(file.link))).body).toString('utf8'),
+      ),
+    );
     expect(entries.map(({ data: part }) => gunzipSync(part).toString('utf8'))).toEqual(parts);
     expect((await send(running.port, link, { method: 'HEAD' })).status).toBe(200);
     expect(warnings).toEqual([]);
@@ -90,8 +118,13 @@ describe('links', () => {
     expect(etag).toBe(`"${data.files?.[0]?.sha256}"`);
     expect((await send(running.port, linkOf(), { headers: { 'if-none-match': etag } })).status).toBe(304);
     const rest = await send(running.port, linkOf(), { headers: { range: 'bytes=10-', 'if-range': etag } });
-    expect([rest.status, Buffer.concat([whole.body.subarray(0, 10), rest.body]).equals(whole.body)]).toEqual([206, true]);
-    expect((await send(running.port, linkOf(), { headers: { range: 'bytes=10-', 'if-range': '"other"' } })).status).toBe(200);
+    expect([rest.status, Buffer.concat([whole.body.subarray(0, 10), rest.body]).equals(whole.body)]).toEqual([
+      206,
+      true,
+    ]);
+    expect(
+      (await send(running.port, linkOf(), { headers: { range: 'bytes=10-', 'if-range': '"other"' } })).status,
+    ).toBe(200);
     const beyond = await send(running.port, linkOf(), { headers: { range: `bytes=${whole.body.length}-` } });
     expect([beyond.status, beyond.headers['content-range']]).toEqual([416, `bytes */${whole.body.length}`]);
     expect((await send(running.port, linkOf(), { method: 'POST' })).status).toBe(404);
@@ -107,44 +140,63 @@ describe('links', () => {
     expect(await ask(linkOf(), { 'if-none-match': `"x,y", W/${etag}`, range: 'bytes=0-0' })).toEqual([304, undefined]);
     expect(await ask(linkOf(), { range: 'bytes=0-0', 'if-range': `W/${etag}` })).toEqual([200, undefined]);
     const archive = targetOf(data.archive?.link ?? '');
-    expect([await ask(archive, { 'if-match': '*' }), await ask(archive, { 'if-match': etag })]).toEqual([[200, undefined], [412, 412]]);
+    expect([await ask(archive, { 'if-match': '*' }), await ask(archive, { 'if-match': etag })]).toEqual([
+      [200, undefined],
+      [412, 412],
+    ]);
   });
 
   it.each([
     ['cut short', (file: string) => truncateSync(file, 20)],
     ['empty', (file: string) => truncateSync(file, 0)],
     ['longer', (file: string) => writeFileSync(file, 'x', { flag: 'a' })],
-    ['of the same size, with a byte that has flipped', (file: string) => {
-      const bytes = readFileSync(file);
-      bytes[30] = (bytes[30] ?? 0) ^ 1;
-      writeFileSync(file, bytes);
-    }],
-  ])('answer 500 before the first byte for a file that is %s, say so to the operator, and work again once it is put back', async (_what, damage) => {
-    const id = await begin();
-    const file = path.join(area.reportsDir, id, 'parts', linkOf().split('?')[0]?.split('/').at(-1) ?? '');
-    const whole = readFileSync(file);
-    expect((await send(running.port, linkOf())).status).toBe(200);
-    damage(file);
-    for (const call of [{}, { headers: { range: 'bytes=0-9' } }, { headers: { 'if-match': '*' } }]) {
-      const answer = await send(running.port, linkOf(), call);
-      expect([answer.status, answer.json?.code, answer.json?.data?.error?.detail]).toEqual([500, 500, 'The report file is damaged on the disk of the service: create the export again']);
-      expect([answer.headers['etag'], answer.headers['content-disposition'], answer.headers['content-type']]).toEqual([undefined, undefined, 'application/json; charset=utf-8']);
-    }
-    expect((await send(running.port, linkOf(), { method: 'HEAD' })).status).toBe(500);
-    expect((await send(running.port, linkOf(1))).status).toBe(200);
-    expect(JSON.stringify(running.stage.facts()['notices'])).toContain(file);
-    const archive = await send(running.port, targetOf(data.archive?.link ?? ''));
-    expect([archive.status, archive.json?.data?.error?.detail]).toEqual([500, 'The report file is damaged on the disk of the service: create the export again']);
-    writeFileSync(file, whole);
-    const again = await send(running.port, linkOf());
-    expect([again.status, again.body.equals(whole)]).toEqual([200, true]);
-    expect(running.stage.facts()['notices']).toEqual([]);
-  });
+    [
+      'of the same size, with a byte that has flipped',
+      (file: string) => {
+        const bytes = readFileSync(file);
+        bytes[30] = (bytes[30] ?? 0) ^ 1;
+        writeFileSync(file, bytes);
+      },
+    ],
+  ])(
+    'answer 500 before the first byte for a file that is %s, say so to the operator, and work again once it is put back',
+    async (_what, damage) => {
+      const id = await begin();
+      const file = path.join(area.reportsDir, id, 'parts', linkOf().split('?')[0]?.split('/').at(-1) ?? '');
+      const whole = readFileSync(file);
+      expect((await send(running.port, linkOf())).status).toBe(200);
+      damage(file);
+      for (const call of [{}, { headers: { range: 'bytes=0-9' } }, { headers: { 'if-match': '*' } }]) {
+        const answer = await send(running.port, linkOf(), call);
+        expect([answer.status, answer.json?.code, answer.json?.data?.error?.detail]).toEqual([
+          500,
+          500,
+          'The report file is damaged on the disk of the service: create the export again',
+        ]);
+        expect([answer.headers['etag'], answer.headers['content-disposition'], answer.headers['content-type']]).toEqual(
+          [undefined, undefined, 'application/json; charset=utf-8'],
+        );
+      }
+      expect((await send(running.port, linkOf(), { method: 'HEAD' })).status).toBe(500);
+      expect((await send(running.port, linkOf(1))).status).toBe(200);
+      expect(JSON.stringify(running.stage.facts()['notices'])).toContain(file);
+      const archive = await send(running.port, targetOf(data.archive?.link ?? ''));
+      expect([archive.status, archive.json?.data?.error?.detail]).toEqual([
+        500,
+        'The report file is damaged on the disk of the service: create the export again',
+      ]);
+      writeFileSync(file, whole);
+      const again = await send(running.port, linkOf());
+      expect([again.status, again.body.equals(whole)]).toEqual([200, true]);
+      expect(running.stage.facts()['notices']).toEqual([]);
+    },
+  );
 
   it('stand under the Host that the client used when there is no public address, and never under what is no host', async () => {
     const id = await begin();
     const target = `/api/report/v1/file/get.json?idReportFile=${id}`;
-    const linkUnder = async (host: string): Promise<string | undefined> => (await running.call(user, target, { headers: { host } })).json?.data?.files?.[0]?.link.replace(/\/files\/.*/, '');
+    const linkUnder = async (host: string): Promise<string | undefined> =>
+      (await running.call(user, target, { headers: { host } })).json?.data?.files?.[0]?.link.replace(/\/files\/.*/, '');
     expect(await linkUnder('export.example:8443')).toBe('http://export.example:8443');
     expect(await linkUnder('[::1]:80')).toBe('http://[::1]:80');
     expect(await linkUnder('')).toBe(`http://127.0.0.1:${running.port}`);
@@ -153,9 +205,13 @@ describe('links', () => {
       expect([answer.status, answer.body.includes('/files/')], host).toEqual([400, false]);
     }
     // a target in absolute form counts instead of the Host (RFC 9112, 3.2.2)
-    const absolute = (authority: string) => running.call(user, `http://${authority}${target}`, { headers: { host: 'other.example' } });
-    expect((await absolute('proxy.example:81')).json?.data?.files?.[0]?.link).toMatch(/^http:\/\/proxy\.example:81\/files\//);
-    for (const authority of ['user@evil.example', '', 'a:b', ':80']) expect((await absolute(authority)).status, authority).toBe(400);
+    const absolute = (authority: string) =>
+      running.call(user, `http://${authority}${target}`, { headers: { host: 'other.example' } });
+    expect((await absolute('proxy.example:81')).json?.data?.files?.[0]?.link).toMatch(
+      /^http:\/\/proxy\.example:81\/files\//,
+    );
+    for (const authority of ['user@evil.example', '', 'a:b', ':80'])
+      expect((await absolute(authority)).status, authority).toBe(400);
   });
 
   it('of a file end to the second: then 403, the request 404, and the files are deleted', async () => {
@@ -166,7 +222,11 @@ describe('links', () => {
     running = await area.start({ linkTtlSeconds: 100, clockOffsetSeconds: 101 });
     expect((await send(running.port, link)).json).toEqual(accessDenied);
     const report = await running.call(user, `/api/report/v1/file/get.json?idReportFile=${id}`);
-    expect(report.json).toEqual({ code: 404, message: 'Not Found', data: { error: { detail: 'File report request is not found' } } });
+    expect(report.json).toEqual({
+      code: 404,
+      message: 'Not Found',
+      data: { error: { detail: 'File report request is not found' } },
+    });
     await waitFor('the files are deleted', () => !existsSync(path.join(area.reportsDir, id)));
     expect(await running.create(user, query)).toBe(String(Number(id) + 1));
   });
@@ -191,7 +251,16 @@ describe('links', () => {
       const changed = link.slice(0, at) + (link[at] === '0' ? '1' : '0') + link.slice(at + 1);
       expect((await send(running.port, changed)).json).toEqual(accessDenied);
     }
-    for (const target of ['/files/', '/files/1', '/files/1/job.json', '/files/1/..%2fjob.json', '/files/%2e%2e/1/job.json', `${link}&x=1`, `${link}&expires=1`, link.replace('/files/', '/files//')]) {
+    for (const target of [
+      '/files/',
+      '/files/1',
+      '/files/1/job.json',
+      '/files/1/..%2fjob.json',
+      '/files/%2e%2e/1/job.json',
+      `${link}&x=1`,
+      `${link}&expires=1`,
+      link.replace('/files/', '/files//'),
+    ]) {
       expect((await send(running.port, target)).status, target).toBe(403);
     }
   });

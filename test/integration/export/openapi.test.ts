@@ -11,7 +11,10 @@ import { temporaryFolder } from '../../helpers/folder.ts';
 interface Reference {
   readonly openapi: string;
   readonly paths: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-  readonly components: { readonly schemas: Readonly<Record<string, unknown>>; readonly securitySchemes: Readonly<Record<string, unknown>> };
+  readonly components: {
+    readonly schemas: Readonly<Record<string, unknown>>;
+    readonly securitySchemes: Readonly<Record<string, unknown>>;
+  };
 }
 
 const verbs = ['get', 'head', 'post', 'put', 'patch', 'delete'];
@@ -36,7 +39,12 @@ describe('the API reference', () => {
   beforeAll(async () => {
     channel('fastify.initialization').subscribe(onServer);
     const config = parseConfig({ TRIBUTARY_DATA_DIR: dataDir, TRIBUTARY_API_PORT: '0' });
-    const stage = await startStage('export', { config, entry: '', logger: createLogger('silent'), metrics: createMetrics() });
+    const stage = await startStage('export', {
+      config,
+      entry: '',
+      logger: createLogger('silent'),
+      metrics: createMetrics(),
+    });
     channel('fastify.initialization').unsubscribe(onServer);
     stop = () => stage.stop();
     port = stage.port ?? 0;
@@ -46,7 +54,9 @@ describe('the API reference', () => {
 
   function described(): string[] {
     const importMethods = Object.entries(reference.paths).filter(([path]) => !path.startsWith('/v1/'));
-    return importMethods.flatMap(([path, operations]) => Object.keys(operations).flatMap((verb) => (verbs.includes(verb) ? [`${verb} ${path}`] : [])));
+    return importMethods.flatMap(([path, operations]) =>
+      Object.keys(operations).flatMap((verb) => (verbs.includes(verb) ? [`${verb} ${path}`] : [])),
+    );
   }
 
   it('has every route of the api port', () => {
@@ -64,24 +74,38 @@ describe('the API reference', () => {
   it('gives each operation a summary, a security rule that exists, and its answers', () => {
     for (const [path, operations] of Object.entries(reference.paths)) {
       for (const [verb, operation] of Object.entries(operations).filter(([name]) => verbs.includes(name))) {
-        const { summary, security, responses } = operation as { summary?: string; security?: Readonly<Record<string, unknown>>[]; responses?: Readonly<Record<string, unknown>> };
+        const { summary, security, responses } = operation as {
+          summary?: string;
+          security?: Readonly<Record<string, unknown>>[];
+          responses?: Readonly<Record<string, unknown>>;
+        };
         expect(summary, `${verb} ${path}`).toMatch(/\w/);
         expect(responses, `${verb} ${path}`).toHaveProperty('200');
-        for (const rule of security ?? [{ missing: [] }]) expect(Object.keys(reference.components.securitySchemes)).toEqual(expect.arrayContaining(Object.keys(rule)));
+        for (const rule of security ?? [{ missing: [] }])
+          expect(Object.keys(reference.components.securitySchemes)).toEqual(expect.arrayContaining(Object.keys(rule)));
       }
     }
   });
 
   it('gives each path the servers of its area, under the address it was asked for', async () => {
-    const { paths } = (await send(port, '/openapi.json', { headers: { host: 'api.example:1234' } })).json as unknown as { paths: Readonly<Record<string, { servers?: { url: string }[] }>> };
-    const urls = (isImport: boolean): (string | undefined)[] => [...new Set(Object.entries(paths).filter(([path]) => path.startsWith('/v1/') === isImport).map(([, { servers }]) => servers?.[0]?.url))];
+    const { paths } = (await send(port, '/openapi.json', { headers: { host: 'api.example:1234' } }))
+      .json as unknown as { paths: Readonly<Record<string, { servers?: { url: string }[] }>> };
+    const urls = (isImport: boolean): (string | undefined)[] => [
+      ...new Set(
+        Object.entries(paths)
+          .filter(([path]) => path.startsWith('/v1/') === isImport)
+          .map(([, { servers }]) => servers?.[0]?.url),
+      ),
+    ];
     expect([urls(true), urls(false)]).toEqual([['http://127.0.0.1:8080'], ['http://api.example:1234']]);
   });
 
   it('has the answer to too many calls wherever one is counted', () => {
     const counted = Object.keys(reference.paths).filter((path) => path.startsWith('/api/'));
     expect(counted.length).toBeGreaterThan(12);
-    for (const path of counted) for (const operation of Object.values(reference.paths[path] ?? {}).filter((one) => !Array.isArray(one))) expect((operation as { responses: object }).responses, path).toHaveProperty('429');
+    for (const path of counted)
+      for (const operation of Object.values(reference.paths[path] ?? {}).filter((one) => !Array.isArray(one)))
+        expect((operation as { responses: object }).responses, path).toHaveProperty('429');
   });
 
   it('refers only to schemas that it has', () => {
@@ -91,8 +115,11 @@ describe('the API reference', () => {
 
   it.each(['/healthz', '/readyz', '/openapi.json'])('describes what %s answers', async (target) => {
     const answer = await send(port, target);
-    const operation = reference.paths[target]?.['get'] as { responses: Readonly<Record<string, { content: Readonly<Record<string, unknown>> }>> } | undefined;
+    const operation = reference.paths[target]?.['get'] as
+      { responses: Readonly<Record<string, { content: Readonly<Record<string, unknown>> }>> } | undefined;
     expect(Object.keys(operation?.responses ?? {})).toContain(String(answer.status));
-    expect(Object.keys(operation?.responses[String(answer.status)]?.content ?? {})).toContain(String(answer.headers['content-type']).split(';')[0]);
+    expect(Object.keys(operation?.responses[String(answer.status)]?.content ?? {})).toContain(
+      String(answer.headers['content-type']).split(';')[0],
+    );
   });
 });

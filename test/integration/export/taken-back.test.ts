@@ -8,7 +8,14 @@ import { dataPaths } from '../../../src/config.ts';
 import { signLink } from '../../../src/reports/signed-links.ts';
 import { openSigningKeys } from '../../../src/reports/signing-keys.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
-import { createExportArea, send, targetOf, type Credentials, type ExportArea, type RunningArea } from '../../helpers/export-area.ts';
+import {
+  createExportArea,
+  send,
+  targetOf,
+  type Credentials,
+  type ExportArea,
+  type RunningArea,
+} from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { silentLogger } from '../../helpers/nats.ts';
@@ -19,7 +26,15 @@ const query = 'event=customEvents&selectors=idApp,customUserId&dateFrom=2025-05-
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 /** 12,000 of them make a file that no socket's buffers hold. */
 const longText = 'x'.repeat(1000);
-const event = (id_app: number, index: number): FixtureEvent => ({ event_id: `${id_app}-${index}`, kind: 'custom_event', id_app, event_time: time, available_at: time, custom_event_name: 'n', custom_user_id: `${index}${longText}` });
+const event = (id_app: number, index: number): FixtureEvent => ({
+  event_id: `${id_app}-${index}`,
+  kind: 'custom_event',
+  id_app,
+  event_time: time,
+  available_at: time,
+  custom_event_name: 'n',
+  custom_user_id: `${index}${longText}`,
+});
 const canceled = 'Canceled by user';
 const list = '/api/report/v1/file/list.json';
 
@@ -36,17 +51,27 @@ describe('an export user', () => {
   let bob: Credentials;
 
   const paths = () => dataPaths(area.dataDir);
-  const jobOf = (id: string): { state: string; attempts: number; interruptions?: number } => JSON.parse(readFileSync(path.join(area.reportsDir, id, 'job.json'), 'utf8')) as { state: string; attempts: number };
-  const rawStatus = async (user: Credentials, id: string): Promise<string | undefined> => (await running.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`)).json?.data?.status;
+  const jobOf = (id: string): { state: string; attempts: number; interruptions?: number } =>
+    JSON.parse(readFileSync(path.join(area.reportsDir, id, 'job.json'), 'utf8')) as { state: string; attempts: number };
+  const rawStatus = async (user: Credentials, id: string): Promise<string | undefined> =>
+    (await running.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`)).json?.data?.status;
   /** 0: the answer was on its way when the link's holder was gone, and was cut off. */
-  const statusOf = (link: string): Promise<number> => send(running.port, link, { method: 'HEAD' }).then(({ status }) => status, () => 0);
-  const firstLink = async (user: Credentials, id: string): Promise<string> => targetOf((await running.waitForEnd(user, id)).files?.[0]?.link ?? '');
+  const statusOf = (link: string): Promise<number> =>
+    send(running.port, link, { method: 'HEAD' }).then(
+      ({ status }) => status,
+      () => 0,
+    );
+  const firstLink = async (user: Credentials, id: string): Promise<string> =>
+    targetOf((await running.waitForEnd(user, id)).files?.[0]?.link ?? '');
 
   /** Creates an export and stops its worker where it stands; returns the worker's process id. */
   async function createStopped(user: Credentials): Promise<{ id: string; worker: number }> {
     const id = await running.create(user, query);
     let worker = 0;
-    await waitFor('a worker runs', () => (worker = listServiceProcesses(process.pid).find(({ role }) => role === 'job')?.pid ?? 0) !== 0);
+    await waitFor(
+      'a worker runs',
+      () => (worker = listServiceProcesses(process.pid).find(({ role }) => role === 'job')?.pid ?? 0) !== 0,
+    );
     signalProcess(worker, 'SIGSTOP');
     expect(jobOf(id).state).toBe('running');
     return { id, worker };
@@ -69,7 +94,10 @@ describe('an export user', () => {
     const { id, worker } = await createStopped(ann);
     const [waiting, colleagues] = [await running.create(ann, query), await running.create(bob, query)];
     await removeUser(paths(), Number(ann.idUser));
-    await waitFor('both are canceled', async () => (await rawStatus(bob, id)) === canceled && (await rawStatus(bob, waiting)) === canceled);
+    await waitFor(
+      'both are canceled',
+      async () => (await rawStatus(bob, id)) === canceled && (await rawStatus(bob, waiting)) === canceled,
+    );
     await waitFor('the worker is gone', () => !isAlive(worker));
     expect((await running.call(ann, list)).status).toBe(403);
     expect((await running.waitForEnd(bob, colleagues)).status).toBe('Success!');
@@ -82,7 +110,10 @@ describe('an export user', () => {
     await running.stop();
     await removeUser(paths(), Number(ann.idUser));
     running = await area.start({ exportWorkers: 1 });
-    await waitFor('both are canceled', async () => (await rawStatus(bob, id)) === canceled && (await rawStatus(bob, waiting)) === canceled);
+    await waitFor(
+      'both are canceled',
+      async () => (await rawStatus(bob, id)) === canceled && (await rawStatus(bob, waiting)) === canceled,
+    );
     expect((await running.call(ann, list)).status).toBe(403);
   });
 
@@ -92,7 +123,14 @@ describe('an export user', () => {
     await removeApp(paths(), 8, Date.now());
     await waitFor('the worker is gone', () => !isAlive(worker));
     const [csv] = await running.download(ann, id);
-    expect(new Set(csv?.trimEnd().split('\n').map((line) => line.split(',')[0]))).toEqual(new Set(['idApp', '7']));
+    expect(
+      new Set(
+        csv
+          ?.trimEnd()
+          .split('\n')
+          .map((line) => line.split(',')[0]),
+      ),
+    ).toEqual(new Set(['idApp', '7']));
     expect([jobOf(id).attempts, jobOf(id).interruptions]).toEqual([1, undefined]);
   });
 
@@ -130,7 +168,13 @@ describe('an export user', () => {
     await begin(12_000);
     const id = await running.create(ann, query);
     const [link, other] = [await firstLink(ann, id), await firstLink(bob, id)];
-    const download = (target: string): Promise<IncomingMessage> => new Promise((resolve, reject) => void httpRequest({ host: '127.0.0.1', port: running.port, path: target, agent: false }, resolve).once('error', reject).end());
+    const download = (target: string): Promise<IncomingMessage> =>
+      new Promise(
+        (resolve, reject) =>
+          void httpRequest({ host: '127.0.0.1', port: running.port, path: target, agent: false }, resolve)
+            .once('error', reject)
+            .end(),
+      );
     const [cut, whole] = [await download(link), await download(other)];
     await removeUser(paths(), Number(ann.idUser));
     await waitFor('the link is refused', async () => (await statusOf(link)) === 403);

@@ -8,7 +8,8 @@ import { writeLake } from '../../helpers/lake-fixture.ts';
 import { readAnswers, talk } from '../../helpers/talk.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const statuses = async (port: number, text: string): Promise<number[]> => readAnswers(await talk(port, text)).map(({ status }) => status);
+const statuses = async (port: number, text: string): Promise<number[]> =>
+  readAnswers(await talk(port, text)).map(({ status }) => status);
 
 describe('a client that ends its sending half after its request', () => {
   const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
@@ -20,7 +21,18 @@ describe('a client that ends its sending half after its request', () => {
     const exportArea = createExportArea(temporaryFolder());
     await exportArea.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
     user = await exportArea.addUser({});
-    await writeLake(exportArea.tableDir, [[{ event_id: 'e', kind: 'custom_event', id_app: 7, event_time: time, available_at: time, custom_event_name: 'n' }]]);
+    await writeLake(exportArea.tableDir, [
+      [
+        {
+          event_id: 'e',
+          kind: 'custom_event',
+          id_app: 7,
+          event_time: time,
+          available_at: time,
+          custom_event_name: 'n',
+        },
+      ],
+    ]);
     area = await exportArea.start({ maxExports: 1 });
   });
   afterAll(async () => {
@@ -36,7 +48,9 @@ describe('a client that ends its sending half after its request', () => {
 
   it('gets the answer of import once its event is stored, and of each of several on one connection', async () => {
     expect(await statuses(service.ingest.port, login('alone'))).toEqual([200]);
-    expect(await statuses(service.ingest.port, login('first') + login('second') + login('third'))).toEqual([200, 200, 200]);
+    expect(await statuses(service.ingest.port, login('first') + login('second') + login('third'))).toEqual([
+      200, 200, 200,
+    ]);
     expect(await stored()).toEqual(['alone', 'first', 'second', 'third']);
   });
 
@@ -71,8 +85,10 @@ describe('a client that ends its sending half after its request', () => {
   });
 
   it('gets the id of the export it has made, the state of it, and the whole file', async () => {
-    const call = (target: string): string => `GET ${target} HTTP/1.1\r\nHost: 127.0.0.1:${area.port}\r\nAuthorization: ${basic(user)}\r\n\r\n`;
-    const create = '/api/raw/v1/export/create.json?event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
+    const call = (target: string): string =>
+      `GET ${target} HTTP/1.1\r\nHost: 127.0.0.1:${area.port}\r\nAuthorization: ${basic(user)}\r\n\r\n`;
+    const create =
+      '/api/raw/v1/export/create.json?event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
     const [created] = readAnswers(await talk(area.port, call(create)));
     expect(JSON.parse(created?.body ?? '')).toEqual({ code: 200, message: 'Ok', data: { idRawExport: '1' } });
     const { files } = await area.waitForEnd(user, '1');

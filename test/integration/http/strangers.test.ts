@@ -14,13 +14,72 @@ const seed = chaosSeed();
 const runs = 600;
 
 const targets = [
-  '/', '*', '/v1/login/', '/v1/login/?idApp=1', '/v1/loginBatch?idApp=3', '/v1/version', '/v1/test-app-access/?idApp=1', '/v2/login/', '/v1/%zz', '/%', '/%00', '/v1/login%2f..%2f', '//', '/v1//login', '/__proto__', '/constructor?__proto__=1', 'http://other.example/v1/login/?idApp=1',
-  '/api/raw/v1/export/create.json', '/api/raw/v1/export/create.json?event=installs&selectors=%ff', '/api/raw/v1/export/get.json?idRawExport=1', '/api/report/v1/file/get.json?idReportFile=x', '/api/report/v1/file/list.json', '/api/dictionary/v1/rooted.json', '/api/dictionary/v1/toString.json',
-  '/files/', '/files/1/x?expires=1&kid=00000000&signature=0', '/healthz/', `/${'a'.repeat(3000)}`,
+  '/',
+  '*',
+  '/v1/login/',
+  '/v1/login/?idApp=1',
+  '/v1/loginBatch?idApp=3',
+  '/v1/version',
+  '/v1/test-app-access/?idApp=1',
+  '/v2/login/',
+  '/v1/%zz',
+  '/%',
+  '/%00',
+  '/v1/login%2f..%2f',
+  '//',
+  '/v1//login',
+  '/__proto__',
+  '/constructor?__proto__=1',
+  'http://other.example/v1/login/?idApp=1',
+  '/api/raw/v1/export/create.json',
+  '/api/raw/v1/export/create.json?event=installs&selectors=%ff',
+  '/api/raw/v1/export/get.json?idRawExport=1',
+  '/api/report/v1/file/get.json?idReportFile=x',
+  '/api/report/v1/file/list.json',
+  '/api/dictionary/v1/rooted.json',
+  '/api/dictionary/v1/toString.json',
+  '/files/',
+  '/files/1/x?expires=1&kid=00000000&signature=0',
+  '/healthz/',
+  `/${'a'.repeat(3000)}`,
 ];
 const headers = [
-  '', 'Content-Type: ', 'Content-Type: x', 'Content-Type: application/json', 'Content-Type: application/json; charset="', 'Content-Type: multipart/form-data', 'Content-Encoding: gzip', 'Content-Encoding: br', 'Transfer-Encoding: chunked', 'Expect: 100-continue', 'Expect: 200-maybe', 'Upgrade: h2c\r\nConnection: Upgrade', 'Upgrade: websocket\r\nConnection: Upgrade', 'Connection: keep-alive, close',
-  'Accept-Version: 9', 'Accept: text/html', 'Origin: http://evil.example', 'Authorization: ', 'Authorization: wrong', 'Authorization: Basic !', 'Authorization: Basic MTp4', 'Authorization: AuthHMAC 1:AAAAAAAAAAAAAAAAAAAAAAAAAAA=', 'Authorization: a\r\nAuthorization: b', 'Idempotency-Key: a\r\nIdempotency-Key: b', 'Range: bytes=0-', 'If-Match: *', 'Host: two.example', `X: ${'y'.repeat(5000)}`, 'X: 1\r\n'.repeat(2100).trimEnd(), 'Trailer: x', 'Content-Length: 0', 'X: \u00ff', 'Cookie: a=b', 'X-HTTP-Method-Override: POST', 'X-Forwarded-Host: evil.example', 'Forwarded: for=1',
+  '',
+  'Content-Type: ',
+  'Content-Type: x',
+  'Content-Type: application/json',
+  'Content-Type: application/json; charset="',
+  'Content-Type: multipart/form-data',
+  'Content-Encoding: gzip',
+  'Content-Encoding: br',
+  'Transfer-Encoding: chunked',
+  'Expect: 100-continue',
+  'Expect: 200-maybe',
+  'Upgrade: h2c\r\nConnection: Upgrade',
+  'Upgrade: websocket\r\nConnection: Upgrade',
+  'Connection: keep-alive, close',
+  'Accept-Version: 9',
+  'Accept: text/html',
+  'Origin: http://evil.example',
+  'Authorization: ',
+  'Authorization: wrong',
+  'Authorization: Basic !',
+  'Authorization: Basic MTp4',
+  'Authorization: AuthHMAC 1:AAAAAAAAAAAAAAAAAAAAAAAAAAA=',
+  'Authorization: a\r\nAuthorization: b',
+  'Idempotency-Key: a\r\nIdempotency-Key: b',
+  'Range: bytes=0-',
+  'If-Match: *',
+  'Host: two.example',
+  `X: ${'y'.repeat(5000)}`,
+  'X: 1\r\n'.repeat(2100).trimEnd(),
+  'Trailer: x',
+  'Content-Length: 0',
+  'X: \u00ff',
+  'Cookie: a=b',
+  'X-HTTP-Method-Override: POST',
+  'X-Forwarded-Host: evil.example',
+  'Forwarded: for=1',
 ];
 const bodies = ['', '{}', '{"customUserId":"u"}', 'event=installs&selectors=idApp', '\u0000\u00ff'];
 
@@ -58,25 +117,44 @@ describe(`a stranger (seed ${seed})`, () => {
   /** Sends a request to both areas; each must answer it, once, in its own form, and not as a failure of the service. */
   async function sendBoth(method: string, target: string, header: string, body: string): Promise<TalkAnswer[]> {
     const text = requestOf(method, target, header, body);
-    const answers = await Promise.all([service.ingest.port, area.port].map(async (port) => readAnswers(await talk(port, text)).filter(({ status }) => status !== 100)));
+    const answers = await Promise.all(
+      [service.ingest.port, area.port].map(async (port) =>
+        readAnswers(await talk(port, text)).filter(({ status }) => status !== 100),
+      ),
+    );
     const what = `${method} ${target.slice(0, 60)} ${header.slice(0, 40)} ${JSON.stringify(body)}`;
     for (const [index, own] of answers.entries()) {
-      expect(own.map(({ status }) => status < 500), what).toEqual([true]);
+      expect(
+        own.map(({ status }) => status < 500),
+        what,
+      ).toEqual([true]);
       const refusals = own.filter(({ status }) => status !== 200 && method !== 'HEAD');
-      expect(refusals.filter((refusal) => !isOwnForm(index === 0 ? 'import' : 'export', refusal)), what).toEqual([]);
+      expect(
+        refusals.filter((refusal) => !isOwnForm(index === 0 ? 'import' : 'export', refusal)),
+        what,
+      ).toEqual([]);
     }
     return answers.flat();
   }
 
   it('is told by every method of HTTP that there is none such, as by any other', async () => {
     for (const method of METHODS.filter((one) => !['POST', 'HEAD'].includes(one))) {
-      const [imported, exported] = await sendBoth(method, method === 'CONNECT' ? 'a:80' : '/v1/login/?idApp=1', '', method === 'GET' ? '' : '{}');
-      expect([imported?.status, imported?.body, exported?.status], method).toEqual([404, '{"error":"Method not found"}', 404]);
+      const [imported, exported] = await sendBoth(
+        method,
+        method === 'CONNECT' ? 'a:80' : '/v1/login/?idApp=1',
+        '',
+        method === 'GET' ? '' : '{}',
+      );
+      expect([imported?.status, imported?.body, exported?.status], method).toEqual([
+        404,
+        '{"error":"Method not found"}',
+        404,
+      ]);
     }
     expect(alarms()).toEqual([]);
   });
 
-  it('gets a refusal in the area\'s own form for an expectation, too many headers, and a Host that is missing, repeated or none', async () => {
+  it("gets a refusal in the area's own form for an expectation, too many headers, and a Host that is missing, repeated or none", async () => {
     const login = 'POST /v1/login/?idApp=1 HTTP/1.1\r\n';
     const cases = [
       [417, `${login}Host: a\r\nExpect: 200-maybe\r\n\r\n`],
@@ -84,7 +162,9 @@ describe(`a stranger (seed ${seed})`, () => {
       [400, `${login}Host: a\r\n${'X: y\r\n'.repeat(2000)}\r\n`],
       [400, `${login}\r\n`],
       [400, `${login}Host: a\r\nHost: a\r\n\r\n`],
-      ...['a/b', 'a@b', 'a b', 'a?b', 'a"b', '[::1', '[::g]', 'a:b', 'a:99999', '<a>', 'a\\b', '\u00e4'].map((host) => [400, `${login}Host: ${host}\r\n\r\n`] as const),
+      ...['a/b', 'a@b', 'a b', 'a?b', 'a"b', '[::1', '[::g]', 'a:b', 'a:99999', '<a>', 'a\\b', '\u00e4'].map(
+        (host) => [400, `${login}Host: ${host}\r\n\r\n`] as const,
+      ),
     ] as const;
     for (const [status, text] of cases) {
       for (const port of [service.ingest.port, area.port]) {
@@ -92,18 +172,30 @@ describe(`a stranger (seed ${seed})`, () => {
         expect([answer?.status, more], text.slice(0, 100)).toEqual([status, []]);
         expect(answer !== undefined && isOwnForm(port === area.port ? 'export' : 'import', answer)).toBe(true);
         // The one says why in its envelope, the other in a header.
-        expect(port === area.port ? answer?.body : answer?.head).toMatch(/(The|the) (request (must have one Host|has more than 2000 headers)|Host header must be|only expectation)/i);
+        expect(port === area.port ? answer?.body : answer?.head).toMatch(
+          /(The|the) (request (must have one Host|has more than 2000 headers)|Host header must be|only expectation)/i,
+        );
       }
     }
     expect(alarms()).toEqual([]);
   });
 
-  it('makes neither a failure nor a line of alarm by any method, target, header and body', { timeout: 60_000 }, async () => {
-    const methods = METHODS.filter((one) => one !== 'CONNECT');
-    await fc.assert(
-      fc.asyncProperty(fc.constantFrom(...methods, 'POST', 'GET'), fc.constantFrom(...targets), fc.constantFrom(...headers), fc.constantFrom(...bodies), async (...request) => void (await sendBoth(...request))),
-      { seed, numRuns: runs },
-    );
-    expect(alarms()).toEqual([]);
-  });
+  it(
+    'makes neither a failure nor a line of alarm by any method, target, header and body',
+    { timeout: 60_000 },
+    async () => {
+      const methods = METHODS.filter((one) => one !== 'CONNECT');
+      await fc.assert(
+        fc.asyncProperty(
+          fc.constantFrom(...methods, 'POST', 'GET'),
+          fc.constantFrom(...targets),
+          fc.constantFrom(...headers),
+          fc.constantFrom(...bodies),
+          async (...request) => void (await sendBoth(...request)),
+        ),
+        { seed, numRuns: runs },
+      );
+      expect(alarms()).toEqual([]);
+    },
+  );
 });

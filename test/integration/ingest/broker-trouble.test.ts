@@ -13,7 +13,12 @@ async function start(options: Parameters<typeof startTestIngest>[1] = {}): Promi
 
 /** A client that sends one event after another until it is told to stop, and keeps the ledger of the answers. */
 function startClient(service: TestIngest, name: string) {
-  const answers: { readonly id: string; readonly status: number; readonly endedMs: number; readonly answer: ImportAnswer }[] = [];
+  const answers: {
+    readonly id: string;
+    readonly status: number;
+    readonly endedMs: number;
+    readonly answer: ImportAnswer;
+  }[] = [];
   const stopped = new AbortController();
   async function run(): Promise<void> {
     for (let number = 0; !stopped.signal.aborted; number += 1) {
@@ -63,7 +68,9 @@ describe('import while the broker', () => {
     expect(new Set(stored).size).toBe(stored.length);
     const inStream = new Set(stored);
     const acknowledged = answers.filter((answer) => answer.status === 200);
-    const refused = answers.filter(({ answer }) => answer.headers.get('x-error-detail')?.startsWith('not stored') === true);
+    const refused = answers.filter(
+      ({ answer }) => answer.headers.get('x-error-detail')?.startsWith('not stored') === true,
+    );
     expect(acknowledged.filter((answer) => !inStream.has(answer.id))).toEqual([]);
     expect(refused.filter((answer) => inStream.has(answer.id))).toEqual([]);
     expect(await service.metric('tributary_ingest_events_acknowledged_total{kind="login"}')).toBe(acknowledged.length);
@@ -72,7 +79,8 @@ describe('import while the broker', () => {
   it('is killed and comes back goes on by itself, and keeps what was acknowledged once', async () => {
     const service = await start();
     const clients = Array.from({ length: 10 }, (_, index) => startClient(service, `c${index}`));
-    const acknowledged = () => clients.flatMap((client) => client.answers.filter((answer) => answer.status === 200).map((answer) => answer.id));
+    const acknowledged = () =>
+      clients.flatMap((client) => client.answers.filter((answer) => answer.status === 200).map((answer) => answer.id));
     for (let round = 1; round <= 3; round += 1) {
       const before = acknowledged().length;
       await waitFor('events flow', () => acknowledged().length > before + 100);
@@ -83,10 +91,16 @@ describe('import while the broker', () => {
     await waitFor('events flow again', () => acknowledged().length > before + 100);
     for (const client of clients) await client.stop();
     await service.nats.kill();
-    await waitFor('the loss is seen', async () => (await service.post('web', 'login', { customUserId: 'unlucky' })).status === 500);
+    await waitFor(
+      'the loss is seen',
+      async () => (await service.post('web', 'login', { customUserId: 'unlucky' })).status === 500,
+    );
     expect(service.ingest.facts()['problems']).toMatchObject([{ what: 'the broker does not take events' }]);
     await service.nats.restart();
-    await waitFor('the return is seen without a request', () => (service.ingest.facts()['problems'] as unknown[]).length === 0);
+    await waitFor(
+      'the return is seen without a request',
+      () => (service.ingest.facts()['problems'] as unknown[]).length === 0,
+    );
     const stored = (await service.newLines()).map((line) => String(line['custom_user_id']));
     expect(new Set(stored).size).toBe(stored.length);
     const inStream = new Set(stored);
@@ -129,10 +143,17 @@ describe('import while the broker', () => {
   it('is stalled refuses at once what no longer fits into the waiting room', async () => {
     const service = await start({ maxWaitingBytes: 20_000, answerWithinMs: 1000 });
     service.nats.signal('SIGSTOP');
-    const requests = Array.from({ length: 20 }, (_, index) => service.post('mini-app', 'login', { customPlatformUserId: `${index}${'x'.repeat(9000)}`, xPlatform: 'mobile_web' }));
+    const requests = Array.from({ length: 20 }, (_, index) =>
+      service.post('mini-app', 'login', {
+        customPlatformUserId: `${index}${'x'.repeat(9000)}`,
+        xPlatform: 'mobile_web',
+      }),
+    );
     const details = (await Promise.all(requests)).map((answer) => answer.headers.get('x-error-detail'));
     service.nats.signal('SIGCONT');
-    expect(details.filter((detail) => detail === 'not stored: too many events wait for the broker').length).toBeGreaterThanOrEqual(10);
+    expect(
+      details.filter((detail) => detail === 'not stored: too many events wait for the broker').length,
+    ).toBeGreaterThanOrEqual(10);
     expect(details).not.toContain(null);
   });
 });
@@ -141,8 +162,13 @@ describe('stopping', () => {
   it('answers the requests in progress before it ends', async () => {
     const service = await startTestIngest(testFolder());
     service.nats.signal('SIGSTOP');
-    const waiting = Array.from({ length: 10 }, (_, index) => service.post('web', 'login', { customUserId: `u${index}` }));
-    await waitFor('the requests are being published', async () => (await service.metric('tributary_ingest_events_received_total{kind="login"}')) === 10);
+    const waiting = Array.from({ length: 10 }, (_, index) =>
+      service.post('web', 'login', { customUserId: `u${index}` }),
+    );
+    await waitFor(
+      'the requests are being published',
+      async () => (await service.metric('tributary_ingest_events_received_total{kind="login"}')) === 10,
+    );
     const stopping = service.ingest.stop();
     service.nats.signal('SIGCONT');
     const answers = await Promise.all(waiting);
@@ -161,8 +187,13 @@ describe('natural batching', () => {
     expect(await service.metric('tributary_ingest_group_requests_count')).toBe(1);
     // While the broker stands still, the group on its way stays there, and all that comes meanwhile has to wait.
     service.nats.signal('SIGSTOP');
-    const crowd = Array.from({ length: 100 }, (_, index) => service.post('web', 'login', { customUserId: `u${index}` }));
-    await waitFor('all of them wait', async () => (await service.metric('tributary_ingest_events_received_total{kind="login"}')) === 101);
+    const crowd = Array.from({ length: 100 }, (_, index) =>
+      service.post('web', 'login', { customUserId: `u${index}` }),
+    );
+    await waitFor(
+      'all of them wait',
+      async () => (await service.metric('tributary_ingest_events_received_total{kind="login"}')) === 101,
+    );
     service.nats.signal('SIGCONT');
     expect((await Promise.all(crowd)).map((answer) => answer.status)).toEqual(crowd.map(() => 200));
     expect(await service.newLines()).toHaveLength(101);

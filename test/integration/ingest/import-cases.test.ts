@@ -54,7 +54,11 @@ function bodyOf({ body, text, base64 }: ImportCase): Buffer {
 
 function headersOf({ app = 'web', headers = {} }: ImportCase): Record<string, string | string[]> {
   const all = { authorization: service.tokens[app], ...headers };
-  return Object.fromEntries(Object.entries(all).flatMap(([name, value]) => (value === null ? [] : [[name, expand(value) as string | string[]]])));
+  return Object.fromEntries(
+    Object.entries(all).flatMap(([name, value]) =>
+      value === null ? [] : [[name, expand(value) as string | string[]]],
+    ),
+  );
 }
 
 const matchers: Readonly<Record<string, () => unknown>> = {
@@ -64,14 +68,23 @@ const matchers: Readonly<Record<string, () => unknown>> = {
 };
 
 function expected(line: Record<string, unknown>): Record<string, unknown> {
-  const entries = Object.entries(line).map(([name, value]) => [name, typeof value === 'string' && matchers[value] !== undefined ? matchers[value]() : expand(value)]);
+  const entries = Object.entries(line).map(([name, value]) => [
+    name,
+    typeof value === 'string' && matchers[value] !== undefined ? matchers[value]() : expand(value),
+  ]);
   return Object.fromEntries(entries) as Record<string, unknown>;
 }
 
 /** The answer that a case has to have, as `send` gives it. */
 function expectedAnswer({ status, error, detail = '' }: ImportCase): object {
   const anyDetail: unknown = expect.stringContaining(detail);
-  return { status, type: 'application/json; charset=utf-8', fields: 1, error, detail: error === undefined ? undefined : anyDetail };
+  return {
+    status,
+    type: 'application/json; charset=utf-8',
+    fields: 1,
+    error,
+    detail: error === undefined ? undefined : anyDetail,
+  };
 }
 
 async function send(imported: ImportCase): Promise<object> {
@@ -83,15 +96,26 @@ async function send(imported: ImportCase): Promise<object> {
     chunked: imported.chunked === true,
   });
   const answer = JSON.parse(body) as { error?: string };
-  return { status, type: headers['content-type'], fields: Object.keys(answer).length, error: answer.error, detail: headers['x-error-detail'] };
+  return {
+    status,
+    type: headers['content-type'],
+    fields: Object.keys(answer).length,
+    error: answer.error,
+    detail: headers['x-error-detail'],
+  };
 }
 
 describe.each(readdirSync(cases).filter((file) => file.endsWith('.ndjson')))('import, %s', (file) => {
   const lines = readFileSync(path.join(cases, file), 'utf8').trimEnd().split('\n');
-  it.each(lines.map((line) => JSON.parse(line) as ImportCase).map((imported) => [imported.rule, imported] as const))('%s', async (_, imported) => {
-    expect(await send(imported)).toEqual(expectedAnswer(imported));
-    const stored = await service.newLines();
-    expect(stored).toMatchObject((imported.stored ?? []).map(expected));
-    expect((imported.absent ?? []).filter((column) => stored.some((line) => Object.hasOwn(line, column)))).toEqual([]);
-  });
+  it.each(lines.map((line) => JSON.parse(line) as ImportCase).map((imported) => [imported.rule, imported] as const))(
+    '%s',
+    async (_, imported) => {
+      expect(await send(imported)).toEqual(expectedAnswer(imported));
+      const stored = await service.newLines();
+      expect(stored).toMatchObject((imported.stored ?? []).map(expected));
+      expect((imported.absent ?? []).filter((column) => stored.some((line) => Object.hasOwn(line, column)))).toEqual(
+        [],
+      );
+    },
+  );
 });

@@ -11,8 +11,12 @@ const logLines: string[] = [];
 let service: TestIngest;
 beforeAll(async () => {
   const logger = pino({ level: 'trace' }, { write: (line) => void logLines.push(line) });
-  // Long enough for the good clients here: they share this process with the server, and the first of them loads what fetch needs.
-  service = await startTestIngest(folder, { logger, limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 50, maxConnections: 60 } });
+  // Long enough for the good clients here: they share this process with the server, and the first of them loads what
+  // fetch needs.
+  service = await startTestIngest(folder, {
+    logger,
+    limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 50, maxConnections: 60 },
+  });
 });
 afterAll(() => service.stop());
 
@@ -31,7 +35,8 @@ async function talk(...pieces: string[]): Promise<string> {
   return text;
 }
 
-const head = (headers: string): string => `POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nAuthorization: ${service.tokens.web}\r\n${headers}\r\n`;
+const head = (headers: string): string =>
+  `POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nAuthorization: ${service.tokens.web}\r\n${headers}\r\n`;
 const event = '{"customUserId":"u"}';
 
 /** Status and body of the answers in a text. */
@@ -43,10 +48,19 @@ describe('bytes that are no good request', () => {
   it.each([
     ['no HTTP at all', 'hello\r\n\r\n'],
     ['TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'],
-    ['two lengths', 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello'],
-    ['a length beside chunks', `POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
+    [
+      'two lengths',
+      'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello',
+    ],
+    [
+      'a length beside chunks',
+      `POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+    ],
     ['a negative length', 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\nhello'],
-    ['a header with a bare line feed and a space in its name', 'POST /v1/login/ HTTP/1.1\r\nHost: x\r\nContent Length : 5\n\r\nhello'],
+    [
+      'a header with a bare line feed and a space in its name',
+      'POST /v1/login/ HTTP/1.1\r\nHost: x\r\nContent Length : 5\n\r\nhello',
+    ],
     ['headers without an end of reason', `POST /v1/login/ HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`],
     ['a path without an end of reason', `POST /v1/${'a'.repeat(20_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
   ])('(%s) are answered with 400 in the one form of error, and the connection ends', async (_, bytes) => {
@@ -55,12 +69,16 @@ describe('bytes that are no good request', () => {
   });
 
   it('(a bad chunk after a good head) store nothing', async () => {
-    expect(answers(await talk(head('Transfer-Encoding: chunked\r\n'), `14\r\n${event}\r\n`, 'zz\r\n'))).toEqual(['400 {"error":"Bad Request"}']);
+    expect(answers(await talk(head('Transfer-Encoding: chunked\r\n'), `14\r\n${event}\r\n`, 'zz\r\n'))).toEqual([
+      '400 {"error":"Bad Request"}',
+    ]);
     expect(await service.newLines()).toEqual([]);
   });
 
   it('(a body of a coding that HTTP/1.1 does not have) get the one answer that the head has got', async () => {
-    expect(answers(await talk('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nhello'))).toHaveLength(1);
+    expect(
+      answers(await talk('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nhello')),
+    ).toHaveLength(1);
   });
 
   it('(rubbish behind a request that is being stored) are not taken for its answer', async () => {
@@ -71,16 +89,20 @@ describe('bytes that are no good request', () => {
     await waitFor('the event is stored', async () => (await service.newLines()).length === 1);
   });
 
-  it('(a second request smuggled into the first one\'s body) stay the first one\'s body', async () => {
+  it("(a second request smuggled into the first one's body) stay the first one's body", async () => {
     const smuggled = `${event}POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\n\r\n`;
-    expect(answers(await talk(head(`Connection: close\r\nContent-Length: ${smuggled.length}\r\n`), smuggled))).toEqual(['400 {"error":"Bad json"}']);
+    expect(answers(await talk(head(`Connection: close\r\nContent-Length: ${smuggled.length}\r\n`), smuggled))).toEqual([
+      '400 {"error":"Bad json"}',
+    ]);
     expect(await service.newLines()).toEqual([]);
   });
 });
 
 describe('a slow client', () => {
   it('that never finishes its headers is cut off', async () => {
-    expect(answers(await talk('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nX-Slow: '))).toEqual(['400 {"error":"Bad Request"}']);
+    expect(answers(await talk('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nX-Slow: '))).toEqual([
+      '400 {"error":"Bad Request"}',
+    ]);
   });
 
   it('that never finishes its body is cut off, and nothing is stored', async () => {
@@ -98,18 +120,36 @@ describe('a slow client', () => {
   });
 
   it('cannot keep others out: connections beyond the limit are closed', async () => {
-    const sockets = Array.from({ length: 80 }, () => connect(service.ingest.port, '127.0.0.1').on('error', () => undefined));
-    await waitFor('connections beyond the limit are closed', () => sockets.filter((socket) => socket.destroyed).length >= 10);
+    const sockets = Array.from({ length: 80 }, () =>
+      connect(service.ingest.port, '127.0.0.1').on('error', () => undefined),
+    );
+    await waitFor(
+      'connections beyond the limit are closed',
+      () => sockets.filter((socket) => socket.destroyed).length >= 10,
+    );
     for (const socket of sockets) socket.destroy();
-    await waitFor('there is room again', () => service.post('web', 'login', { customUserId: 'u' }).then((answer) => answer.status === 200, () => false));
+    await waitFor('there is room again', () =>
+      service.post('web', 'login', { customUserId: 'u' }).then(
+        (answer) => answer.status === 200,
+        () => false,
+      ),
+    );
     expect(await service.newLines()).not.toEqual([]);
   });
 });
 
 describe('every answer', () => {
   it('keeps a browser from guessing what it is', async () => {
-    for (const [path, method] of [['/v1/version', 'POST'], ['/v1/login/?idApp=1', 'POST'], ['/v1/nothing', 'GET'], ['/%', 'GET'], ['/v1/%ff', 'POST']] as const) {
-      expect((await fetch(`${service.url}${path}`, { method })).headers.get('x-content-type-options'), path).toBe('nosniff');
+    for (const [path, method] of [
+      ['/v1/version', 'POST'],
+      ['/v1/login/?idApp=1', 'POST'],
+      ['/v1/nothing', 'GET'],
+      ['/%', 'GET'],
+      ['/v1/%ff', 'POST'],
+    ] as const) {
+      expect((await fetch(`${service.url}${path}`, { method })).headers.get('x-content-type-options'), path).toBe(
+        'nosniff',
+      );
     }
   });
 });
@@ -124,12 +164,18 @@ describe('good requests in unusual pieces', () => {
   it('are answered in order when they come at once on one connection', async () => {
     const one = `${head(`Content-Length: ${event.length}\r\n`)}${event}`;
     const last = `${head('Connection: close\r\nContent-Length: 1\r\n')}{`;
-    expect(answers(await talk(one + one + one + last))).toEqual([...Array.from({ length: 3 }, () => '200 {"message":"Ok"}'), '400 {"error":"Bad json"}']);
+    expect(answers(await talk(one + one + one + last))).toEqual([
+      ...Array.from({ length: 3 }, () => '200 {"message":"Ok"}'),
+      '400 {"error":"Bad json"}',
+    ]);
     expect(await service.newLines()).toHaveLength(3);
   });
 
   it('are taken after the server has said to go on', async () => {
-    const text = await talk(head(`Connection: close\r\nExpect: 100-continue\r\nContent-Length: ${event.length}\r\n`), event);
+    const text = await talk(
+      head(`Connection: close\r\nExpect: 100-continue\r\nContent-Length: ${event.length}\r\n`),
+      event,
+    );
     expect(text).toMatch(/^HTTP\/1\.1 100 Continue/);
     expect(text).toContain('{"message":"Ok"}');
     expect(await service.newLines()).toHaveLength(1);
@@ -139,10 +185,18 @@ describe('good requests in unusual pieces', () => {
 describe('the log', () => {
   it('has a line for a refusal, and no line that a client can forge', async () => {
     const forged = 'x"}\n{"level":"error","msg":"forged"';
-    await service.post('web', 'customEvent', { customUserId: 'u', customEventName: 'e', customEventParams: { [forged]: 1 } });
+    await service.post('web', 'customEvent', {
+      customUserId: 'u',
+      customEventName: 'e',
+      customEventParams: { [forged]: 1 },
+    });
     await service.post('web', 'login', { customUserId: 'u' }, { authorization: 'forged-token-value' });
-    expect(logLines.every((line) => line.endsWith('\n') && (JSON.parse(line) as { msg: string }).msg !== 'forged')).toBe(true);
-    expect(logLines.map((line) => JSON.parse(line) as object)).toContainEqual(expect.objectContaining({ msg: 'request refused', reason: 'rules', method: 'customEvent', idApp: '3' }));
+    expect(
+      logLines.every((line) => line.endsWith('\n') && (JSON.parse(line) as { msg: string }).msg !== 'forged'),
+    ).toBe(true);
+    expect(logLines.map((line) => JSON.parse(line) as object)).toContainEqual(
+      expect.objectContaining({ msg: 'request refused', reason: 'rules', method: 'customEvent', idApp: '3' }),
+    );
   });
 
   it('has no token, right or wrong', () => {

@@ -10,13 +10,14 @@ beforeAll(async () => {
 });
 afterAll(() => service.stop());
 
-const uuid = (version: 7 | 8): RegExp => new RegExp(`^[0-9a-f]{8}-[0-9a-f]{4}-${version}[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`);
+const uuid = (version: 7 | 8): RegExp =>
+  new RegExp(`^[0-9a-f]{8}-[0-9a-f]{4}-${version}[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`);
 
 describe('an import', () => {
   it('of a full custom event is in the stream, field for field, when the 200 arrives', async () => {
     const event = {
       customEventName: 'level_up',
-      customEventParams: { level: '7', __proto_: 'x', 'имя': '💰' },
+      customEventParams: { level: '7', __proto_: 'x', имя: '💰' },
       eventTimestamp: '1700000000',
       customUserId: 'u-1',
       age: '33',
@@ -35,7 +36,7 @@ describe('an import', () => {
       event_time: 1_700_000_000,
       received_at: expect.closeTo(Date.now(), -4) as number,
       custom_event_name: 'level_up',
-      custom_event_params: { level: '7', __proto_: 'x', 'имя': '💰' },
+      custom_event_params: { level: '7', __proto_: 'x', имя: '💰' },
       custom_user_id: 'u-1',
       age: 33,
       connection_type: 0,
@@ -48,7 +49,9 @@ describe('an import', () => {
   it('of a batch stores all of it or nothing', async () => {
     const events = Array.from({ length: 20 }, (_, index) => ({ customUserId: `u-${index}` }));
     expect((await service.post('web', 'loginBatch', events)).status).toBe(200);
-    expect((await service.newLines()).map((line) => line['custom_user_id'])).toEqual(events.map((event) => event.customUserId));
+    expect((await service.newLines()).map((line) => line['custom_user_id'])).toEqual(
+      events.map((event) => event.customUserId),
+    );
     const refused = await service.post('web', 'loginBatch', [...events.slice(1), { customUserId: 1 }]);
     expect(refused).toMatchObject({ status: 400, body: '{"error":"Bad Request"}' });
     expect(refused.headers.get('x-error-detail')).toBe('/19/customUserId must be string');
@@ -68,7 +71,11 @@ describe('an import', () => {
     const others = [
       ...(await send('registrationBatch', [{ customUserId: 'a' }])),
       ...(await send('registrationBatch', [{ customUserId: 'a' }, { customUserId: 'c' }])),
-      ...(await send('registrationBatch', [{ customUserId: 'a' }, { customUserId: 'b', age: '5' }, { customUserId: 'c' }])),
+      ...(await send('registrationBatch', [
+        { customUserId: 'a' },
+        { customUserId: 'b', age: '5' },
+        { customUserId: 'c' },
+      ])),
       ...(await send('registrationBatch', [{ customUserId: 'b', age: '5' }, { customUserId: 'a' }])),
       ...(await send('loginBatch', [{ customUserId: 'a' }])),
       ...(await send('registration', { customUserId: 'a' })),
@@ -80,7 +87,12 @@ describe('an import', () => {
 
   it('with the same key for another app or another method is told apart', async () => {
     const headers = { 'idempotency-key': 'same' };
-    for (const [platform, method] of [['web', 'login'], ['mobile-a', 'login'], ['web', 'registration']] as const) await service.post(platform, method, { customUserId: 'a' }, headers);
+    for (const [platform, method] of [
+      ['web', 'login'],
+      ['mobile-a', 'login'],
+      ['web', 'registration'],
+    ] as const)
+      await service.post(platform, method, { customUserId: 'a' }, headers);
     const [first, otherApp, otherMethod] = (await service.newLines()).map((line) => String(line['event_id']));
     expect(otherApp?.slice(0, 24)).not.toBe(first?.slice(0, 24));
     expect(otherMethod?.slice(0, 24)).toBe(first?.slice(0, 24));
@@ -89,13 +101,18 @@ describe('an import', () => {
 
   it('may be gzipped', async () => {
     const body = JSON.stringify({ customEventName: 'x', customUserId: 'u', customEventParams: { a: 'b'.repeat(255) } });
-    expect(await service.post('web', 'customEvent', gzipSync(body), { 'content-encoding': 'gzip' })).toMatchObject({ status: 200 });
+    expect(await service.post('web', 'customEvent', gzipSync(body), { 'content-encoding': 'gzip' })).toMatchObject({
+      status: 200,
+    });
     expect(await service.newLines()).toHaveLength(1);
   });
 
   it('with a gzip bomb is refused without unpacking it', async () => {
     const bomb = gzipSync(Buffer.alloc(5_000_000, 32));
-    expect(await service.post('web', 'customEvent', bomb, { 'content-encoding': 'gzip' })).toMatchObject({ status: 400, body: '{"error":"Bad Request"}' });
+    expect(await service.post('web', 'customEvent', bomb, { 'content-encoding': 'gzip' })).toMatchObject({
+      status: 400,
+      body: '{"error":"Bad Request"}',
+    });
   });
 });
 
@@ -110,6 +127,9 @@ describe('the other methods', () => {
 
   it('says whether a token suits an app', async () => {
     expect(await service.post('web', 'test-app-access', 'true')).toMatchObject({ status: 200 });
-    expect(await service.post('web', 'test-app-access', 'true', { authorization: service.tokens.game })).toMatchObject({ status: 403, body: '{"error":"Forbidden"}' });
+    expect(await service.post('web', 'test-app-access', 'true', { authorization: service.tokens.game })).toMatchObject({
+      status: 403,
+      body: '{"error":"Forbidden"}',
+    });
   });
 });

@@ -9,11 +9,20 @@ import { startTestIngest, testApps, type TestIngest } from '../../helpers/ingest
 const seed = chaosSeed();
 const runs = 400;
 
-/** What a request of the sequence is, and what it must be answered with. `event` and `batch` are stored when they are. */
+/**
+ * What a request of the sequence is, and what it must be answered with. `event` and `batch` are stored when they are.
+ */
 const expected = { event: 200, batch: 200, version: 200, broken: 400, forbidden: 403, unknown: 404 } as const;
 type Kind = keyof typeof expected;
 /** What ends the sequence: bytes that are no HTTP, or a request that breaks off. */
-const tails = { nothing: '', rubbish: 'rubbish\r\n\r\n', tls: '\x16\x03\x01\x02\x00\x01', halfHead: 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nX: ', badHead: 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHo st: x\r\n\r\n', badChunk: 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n' } as const;
+const tails = {
+  nothing: '',
+  rubbish: 'rubbish\r\n\r\n',
+  tls: '\x16\x03\x01\x02\x00\x01',
+  halfHead: 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nX: ',
+  badHead: 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHo st: x\r\n\r\n',
+  badChunk: 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n',
+} as const;
 
 const plan = fc.record({
   kinds: fc.array(fc.constantFrom(...(Object.keys(expected) as Kind[])), { maxLength: 6 }),
@@ -22,9 +31,12 @@ const plan = fc.record({
   cuts: fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 4 }),
 });
 
-const statusesOf = (text: string): number[] => [...text.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(([, status]) => Number(status));
+const statusesOf = (text: string): number[] =>
+  [...text.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(([, status]) => Number(status));
 
-/** Writes pieces on a connection; returns the answers' status codes once `enough` have come, or the server has closed. */
+/**
+ * Writes pieces on a connection; returns the answers' status codes once `enough` have come, or the server has closed.
+ */
 function talk(port: number, pieces: readonly string[], enough = Infinity): Promise<number[]> {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1');
@@ -47,7 +59,10 @@ function talk(port: number, pieces: readonly string[], enough = Infinity): Promi
 
 function cut(text: string, cuts: readonly number[]): string[] {
   const places = [0, ...cuts.map((share) => Math.floor(share * text.length)).toSorted((a, b) => a - b), text.length];
-  return places.slice(1).map((end, index) => text.slice(places[index], end)).filter((piece) => piece !== '');
+  return places
+    .slice(1)
+    .map((end, index) => text.slice(places[index], end))
+    .filter((piece) => piece !== '');
 }
 
 describe(`requests at once on one connection (seed ${seed})`, () => {
@@ -67,30 +82,47 @@ describe(`requests at once on one connection (seed ${seed})`, () => {
   const request = (kind: Kind, id: string): string => {
     const event = JSON.stringify({ customUserId: id });
     const body = { event, batch: `[${event}]`, version: '', broken: '{', forbidden: event, unknown: event }[kind];
-    const path = { event: 'login', batch: 'loginBatch', version: 'version', broken: 'login', forbidden: 'login', unknown: 'nothing' }[kind];
+    const path = {
+      event: 'login',
+      batch: 'loginBatch',
+      version: 'version',
+      broken: 'login',
+      forbidden: 'login',
+      unknown: 'nothing',
+    }[kind];
     const token = kind === 'forbidden' ? 'wrong' : service.tokens.web;
     return `POST /v1/${path}/?idApp=${testApps.web} HTTP/1.1\r\nHost: x\r\nAuthorization: ${token}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
   };
 
-  it('get each its own answer in their order, whatever comes behind them: none is refused that is stored, none stored that is refused', { timeout: 120_000 }, async () => {
-    await fc.assert(
-      fc.asyncProperty(plan, async ({ kinds, tail, cuts }) => {
-        const requests = kinds.map((kind) => ({ kind, id: `pipelined-${(sent += 1)}` }));
-        const text = requests.map(({ kind, id }) => request(kind, id)).join('') + tails[tail];
-        const isQuiet = tail === 'nothing' || tail === 'halfHead';
-        const statuses = await talk(service.ingest.port, cut(text, cuts), isQuiet ? kinds.length : Infinity);
-        // in order, as far as they came; one more only for what is no HTTP, behind all the others
-        expect(statuses.slice(0, kinds.length)).toEqual(kinds.map((kind) => expected[kind]).slice(0, statuses.length));
-        expect(statuses.slice(kinds.length)).toEqual(statuses.length > kinds.length ? [tail === 'badChunk' ? 403 : 400] : []);
-        expect(statuses.length).toBeGreaterThanOrEqual(isQuiet ? kinds.length : 0);
-        const stored = new Set((await service.newLines()).map((line) => String(line['custom_user_id'])));
-        const lost = requests.filter(({ kind, id }, index) => statuses[index] === 200 && kind !== 'version' && !stored.has(id));
-        const taken = requests.filter(({ kind, id }) => expected[kind] !== 200 && stored.has(id));
-        expect({ lost, taken }).toEqual({ lost: [], taken: [] });
-      }),
-      { seed, numRuns: runs },
-    );
-  });
+  it(
+    'get each its own answer in their order, whatever comes behind them: none is refused that is stored, none stored that is refused',
+    { timeout: 120_000 },
+    async () => {
+      await fc.assert(
+        fc.asyncProperty(plan, async ({ kinds, tail, cuts }) => {
+          const requests = kinds.map((kind) => ({ kind, id: `pipelined-${(sent += 1)}` }));
+          const text = requests.map(({ kind, id }) => request(kind, id)).join('') + tails[tail];
+          const isQuiet = tail === 'nothing' || tail === 'halfHead';
+          const statuses = await talk(service.ingest.port, cut(text, cuts), isQuiet ? kinds.length : Infinity);
+          // in order, as far as they came; one more only for what is no HTTP, behind all the others
+          expect(statuses.slice(0, kinds.length)).toEqual(
+            kinds.map((kind) => expected[kind]).slice(0, statuses.length),
+          );
+          expect(statuses.slice(kinds.length)).toEqual(
+            statuses.length > kinds.length ? [tail === 'badChunk' ? 403 : 400] : [],
+          );
+          expect(statuses.length).toBeGreaterThanOrEqual(isQuiet ? kinds.length : 0);
+          const stored = new Set((await service.newLines()).map((line) => String(line['custom_user_id'])));
+          const lost = requests.filter(
+            ({ kind, id }, index) => statuses[index] === 200 && kind !== 'version' && !stored.has(id),
+          );
+          const taken = requests.filter(({ kind, id }) => expected[kind] !== 200 && stored.has(id));
+          expect({ lost, taken }).toEqual({ lost: [], taken: [] });
+        }),
+        { seed, numRuns: runs },
+      );
+    },
+  );
 
   it('are not answered by the 400 for bytes behind them: an event, a look at the version, and rubbish', async () => {
     for (let round = 0; round < 20; round += 1) {

@@ -11,7 +11,10 @@ import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** Address of chdb: ClickHouse as a module, with delta-kernel inside. No dependency (half a gigabyte); `TEST_CHDB` may name its folder. */
+/**
+ * Address of chdb: ClickHouse as a module, with delta-kernel inside. No dependency (half a gigabyte); `TEST_CHDB` may
+ * name its folder.
+ */
 function findChdb(): string | undefined {
   const folder = process.env['TEST_CHDB'];
   try {
@@ -22,48 +25,65 @@ function findChdb(): string | undefined {
 }
 
 const chdb = findChdb();
-if (chdb === undefined) process.stderr.write('skipped: no chdb here (npm install --no-save chdb, or TEST_CHDB=its folder)\n');
+if (chdb === undefined)
+  process.stderr.write('skipped: no chdb here (npm install --no-save chdb, or TEST_CHDB=its folder)\n');
 
 /** Runs one query in a process of its own: ClickHouse reads only below the folder it runs in. */
 function askClickHouse(folder: string, sql: string): unknown[] {
   const script = `const { query } = await import(${JSON.stringify(chdb)}); process.stdout.write(query(process.argv[1], 'JSONCompact'));`;
-  const answer = execFileSync(process.execPath, ['--input-type=module', '-e', script, sql], { cwd: folder, encoding: 'utf8' });
+  const answer = execFileSync(process.execPath, ['--input-type=module', '-e', script, sql], {
+    cwd: folder,
+    encoding: 'utf8',
+  });
   return (JSON.parse(answer) as { data: unknown[][] }).data[0] ?? [];
 }
 
-test.skipIf(chdb === undefined)('ClickHouse reads the same rows from the log and its checkpoint, and travels in time', async () => {
-  const folder = testFolder();
-  const { table } = lakePaths(path.join(folder, 'lake'));
-  const stream = createMemoryStream();
-  const ask = (select: string, version?: number): unknown[] => {
-    const settings = version === undefined ? '' : ` SETTINGS delta_lake_snapshot_version = ${version}`;
-    return askClickHouse(folder, `SELECT ${select} FROM deltaLakeLocal('${table}')${settings}`);
-  };
-  const compact = await startTestCompact(folder, stream, { sealAgeMs: 300, checkpointEvery: 4 });
-  const params = { 'a"b': "c'd", nul: 'x\u0000y' };
-  const counts = new Map<number, number>();
-  for (let round = 1; round <= 6; round += 1) {
-    stream.publish([eventLine({ age: round }), eventLine({ kind: 'custom_event', custom_event_name: 'n', custom_event_params: params, hwid: '18446744073709551615', event_time: 1_700_000_000 })]);
-    await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === round * 2);
-    const { version } = await readSnapshot(table);
-    counts.set(version, round * 2);
-  }
-  await waitFor('sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));
-  await compact.stop();
+test.skipIf(chdb === undefined)(
+  'ClickHouse reads the same rows from the log and its checkpoint, and travels in time',
+  async () => {
+    const folder = testFolder();
+    const { table } = lakePaths(path.join(folder, 'lake'));
+    const stream = createMemoryStream();
+    const ask = (select: string, version?: number): unknown[] => {
+      const settings = version === undefined ? '' : ` SETTINGS delta_lake_snapshot_version = ${version}`;
+      return askClickHouse(folder, `SELECT ${select} FROM deltaLakeLocal('${table}')${settings}`);
+    };
+    const compact = await startTestCompact(folder, stream, { sealAgeMs: 300, checkpointEvery: 4 });
+    const params = { 'a"b': "c'd", nul: 'x\u0000y' };
+    const counts = new Map<number, number>();
+    for (let round = 1; round <= 6; round += 1) {
+      stream.publish([
+        eventLine({ age: round }),
+        eventLine({
+          kind: 'custom_event',
+          custom_event_name: 'n',
+          custom_event_params: params,
+          hwid: '18446744073709551615',
+          event_time: 1_700_000_000,
+        }),
+      ]);
+      await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === round * 2);
+      const { version } = await readSnapshot(table);
+      counts.set(version, round * 2);
+    }
+    await waitFor('sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));
+    await compact.stop();
 
-  const select = "count(), uniqExact(event_id), countIf(kind = 'login'), sum(age), max(toString(hwid)), min(toUnixTimestamp(event_time))";
-  const expected = ['12', '12', '6', '21', '18446744073709551615', 1_700_000_000];
-  expect(ask(select).map(String)).toEqual(expected.map(String));
-  expect(ask("groupUniqArray(custom_event_params['a\"b'])")).toEqual([expect.arrayContaining(["c'd"])]);
-  const [version = 0, count] = [...counts.entries()][2] ?? [];
-  expect(ask('count()', version)).toEqual([count]);
+    const select =
+      "count(), uniqExact(event_id), countIf(kind = 'login'), sum(age), max(toString(hwid)), min(toUnixTimestamp(event_time))";
+    const expected = ['12', '12', '6', '21', '18446744073709551615', 1_700_000_000];
+    expect(ask(select).map(String)).toEqual(expected.map(String));
+    expect(ask("groupUniqArray(custom_event_params['a\"b'])")).toEqual([expect.arrayContaining(["c'd"])]);
+    const [version = 0, count] = [...counts.entries()][2] ?? [];
+    expect(ask('count()', version)).toEqual([count]);
 
-  const { checkpoints } = await listLog(table);
-  const newest = checkpoints.at(-1) ?? 0;
-  expect(newest).toBeGreaterThan(0);
-  for (const name of await readdir(logFolder(table))) {
-    if (/^\d{20}\./.test(name) && Number(name.slice(0, 20)) < newest) await rm(path.join(logFolder(table), name));
-  }
-  expect(ask(select).map(String)).toEqual(expected.map(String));
-  expect((await readRows(folder)).length).toBe(12);
-});
+    const { checkpoints } = await listLog(table);
+    const newest = checkpoints.at(-1) ?? 0;
+    expect(newest).toBeGreaterThan(0);
+    for (const name of await readdir(logFolder(table))) {
+      if (/^\d{20}\./.test(name) && Number(name.slice(0, 20)) < newest) await rm(path.join(logFolder(table), name));
+    }
+    expect(ask(select).map(String)).toEqual(expected.map(String));
+    expect((await readRows(folder)).length).toBe(12);
+  },
+);

@@ -12,16 +12,23 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { findPythonEngines } from '../../helpers/python-engines.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const linesOf = (part: string): string[] => part.split('\n').slice(1).filter((line) => line !== '');
+const linesOf = (part: string): string[] =>
+  part
+    .split('\n')
+    .slice(1)
+    .filter((line) => line !== '');
 
 /** The lines for Python of docs/lake.md: those of the log first, then those of the sealed folders. */
 function findPageLines(): { log: string[]; sealed: string[] } {
-  const [, block = ''] = /```python\n([\s\S]*?)```/.exec(readFileSync(path.join(packageRoot, 'docs/lake.md'), 'utf8')) ?? [];
+  const [, block = ''] =
+    /```python\n([\s\S]*?)```/.exec(readFileSync(path.join(packageRoot, 'docs/lake.md'), 'utf8')) ?? [];
   const [, log = '', sealed = ''] = block.split(/^# /m);
   return { log: linesOf(log), sealed: linesOf(sealed) };
 }
 
-/** Runs each line below the data folder's parent; answers the rows of its table, and how many different events they are. */
+/**
+ * Runs each line below the data folder's parent; answers the rows of its table, and how many different events they are.
+ */
 const script = `
 import json, sys
 import pandas, polars, pyarrow.dataset
@@ -33,7 +40,7 @@ def count(line):
 print(json.dumps([count(line) for line in json.loads(sys.argv[1])]))
 `;
 
-test("each line for Python of docs/lake.md reads every row once, young or sealed, as it says", async ({ skip }) => {
+test('each line for Python of docs/lake.md reads every row once, young or sealed, as it says', async ({ skip }) => {
   const python = (await findPythonEngines()) ?? skip('there is no Python with its packages here');
   const folder = testFolder();
   const data = path.join(folder, 'data');
@@ -45,13 +52,22 @@ test("each line for Python of docs/lake.md reads every row once, young or sealed
   await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
   await sealer.stop();
   const compact = await startTestCompact(data, stream);
-  stream.publish([eventLine(), eventLine({ kind: 'custom_event', custom_event_name: 'n', custom_event_params: { a: 'b' } })]);
+  stream.publish([
+    eventLine(),
+    eventLine({ kind: 'custom_event', custom_event_name: 'n', custom_event_params: { a: 'b' } }),
+  ]);
   await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
   await compact.stop();
 
   const { log, sealed } = findPageLines();
   expect([log.length, sealed.length]).toEqual([2, 3]);
-  const counts = JSON.parse(execFileSync(python, ['-c', script, JSON.stringify([...log, ...sealed])], { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] })) as unknown[];
+  const counts = JSON.parse(
+    execFileSync(python, ['-c', script, JSON.stringify([...log, ...sealed])], {
+      cwd: folder,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'inherit'],
+    }),
+  ) as unknown[];
   expect(counts).toEqual([...log.map(() => [5, 5]), ...sealed.map(() => [3, 3])]);
   expect((await checkLake(path.join(data, 'lake'))).problems).toEqual([]);
 }, 600_000);

@@ -38,7 +38,10 @@ interface Limits {
 }
 
 /** Starts a broker whose operator may do everything, and whose service may not use some subjects. */
-async function startLimited(denied: Denied, { storeBytes = 268_435_456, apart = false }: Limits = {}): Promise<Account> {
+async function startLimited(
+  denied: Denied,
+  { storeBytes = 268_435_456, apart = false }: Limits = {},
+): Promise<Account> {
   const folder = testFolder();
   const [port] = await settlePorts('127.0.0.1', [{ port: 0, what: 'broker port' }]);
   const config = path.join(folder, 'nats.conf');
@@ -60,11 +63,24 @@ async function startLimited(denied: Denied, { storeBytes = 268_435_456, apart = 
     if (server.exitCode === null && server.signalCode === null) await once(server, 'exit');
   });
   const connect = async (user: string, logger = silentLogger): Promise<StreamConnection> => {
-    const connection = await openConnection({ url: `nats://127.0.0.1:${port}`, user, password: user.slice(0, 1), name: 'test', logger });
+    const connection = await openConnection({
+      url: `nats://127.0.0.1:${port}`,
+      user,
+      password: user.slice(0, 1),
+      name: 'test',
+      logger,
+    });
     onTestFinished(() => connection.close());
     return connection;
   };
-  await waitFor('the broker is ready', () => connect('operator').then((connection) => jetstreamManager(connection.nats)).then(() => true, () => false));
+  await waitFor('the broker is ready', () =>
+    connect('operator')
+      .then((connection) => jetstreamManager(connection.nats))
+      .then(
+        () => true,
+        () => false,
+      ),
+  );
   return {
     operator: await jetstreamManager((await connect('operator')).nats),
     nats: { connect: (logger) => connect('service', logger) },
@@ -73,9 +89,19 @@ async function startLimited(denied: Denied, { storeBytes = 268_435_456, apart = 
       server.kill('SIGHUP');
       // for a moment it knows nobody
       let probe: StreamConnection | undefined;
-      await waitFor('the broker lets the service in', () => connect('service').then((connection) => Boolean((probe = connection)), () => false));
-      const isDenied = async (subject: string): Promise<boolean> => (await probe?.nats.request(subject, '', { timeout: 500 }).then(() => false, (error: unknown) => /permission/i.test(String(error)))) === true;
-      for (const subject of other.publish ?? []) await waitFor(`${subject} is denied`, () => isDenied(subject.replace('>', 'NONE')));
+      await waitFor('the broker lets the service in', () =>
+        connect('service').then(
+          (connection) => Boolean((probe = connection)),
+          () => false,
+        ),
+      );
+      const isDenied = async (subject: string): Promise<boolean> =>
+        (await probe?.nats.request(subject, '', { timeout: 500 }).then(
+          () => false,
+          (error: unknown) => /permission/i.test(String(error)),
+        )) === true;
+      for (const subject of other.publish ?? [])
+        await waitFor(`${subject} is denied`, () => isDenied(subject.replace('>', 'NONE')));
     },
   };
 }
@@ -86,7 +112,11 @@ describe('an account that may not do everything', () => {
     const folder = testFolder();
     await (await claimFor(nats as TestNats, folder)).stop();
     const connection = await nats.connect();
-    const guard = await openGuard(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json'), logger: silentLogger });
+    const guard = await openGuard(connection, {
+      streamName: 'SHARED',
+      claimFile: path.join(folder, 'stream-claim.json'),
+      logger: silentLogger,
+    });
     onTestFinished(() => guard.stop());
     const publishing = startPublishing(openPublisher(connection, guard), 'limited');
     await waitFor('events are taken', () => publishing.acknowledged.size > 20);
@@ -104,13 +134,17 @@ describe('an account that may not do everything', () => {
     await deny({ publish: ['$JS.API.STREAM.UPDATE.>'] });
     await operator.streams.update('SHARED', { max_age: 3_600_000_000_000 });
     await waitFor('what the broker says', () => /The broker says: .*permission/i.test(owner.problems()[0]?.todo ?? ''));
-    expect(owner.problems()).toMatchObject([{ what: expect.stringContaining('max_age is 3600000000000, not 0') as string }]);
+    expect(owner.problems()).toMatchObject([
+      { what: expect.stringContaining('max_age is 3600000000000, not 0') as string },
+    ]);
     await operator.streams.update('SHARED', { max_age: 0 });
     await waitFor('the end of the problem', () => owner.problems().length === 0);
     await owner.stop();
     await expect(claimFor(nats as TestNats, folder)).rejects.toMatchObject({
       code: 'broker_refused',
-      message: expect.stringMatching(/^claim the stream SHARED: the broker refuses it: Permissions Violation for Publish to "\$JS\.API\.STREAM\.UPDATE\.SHARED"/) as string,
+      message: expect.stringMatching(
+        /^claim the stream SHARED: the broker refuses it: Permissions Violation for Publish to "\$JS\.API\.STREAM\.UPDATE\.SHARED"/,
+      ) as string,
     });
   });
 
@@ -125,7 +159,10 @@ describe('an account that may not do everything', () => {
 
   it('has no JetStream: a start says so', async () => {
     const { nats } = await startLimited({}, { apart: true });
-    await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({ message: expect.stringMatching(/JetStream/) as string, hint: expect.stringContaining('JetStream') as string });
+    await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({
+      message: expect.stringMatching(/JetStream/) as string,
+      hint: expect.stringContaining('JetStream') as string,
+    });
     await expect(claimFor(nats as TestNats, testFolder())).rejects.not.toMatchObject({ code: 'broker_away' });
   });
 
@@ -154,13 +191,42 @@ describe('an account that may not do everything', () => {
     const guard = await openGuard(await nats.connect(), { ...stream, logger: silentLogger });
     onTestFinished(() => guard.stop());
     let told: unknown;
-    await waitFor('a start is refused', () => assertMayPublish(connection, stream).then(() => false, (error: unknown) => ((told = error), true)));
-    expect(told).toMatchObject({ code: 'broker_refused', message: expect.stringContaining('Permissions Violation for Publish to "tributary.SHARED.events.') as string });
-    await waitFor('a publish is refused', () => openPublisher(connection, guard).publish(Buffer.from('x'), 1000).then(() => false, (error: unknown) => isAppError(error, 'broker_refused')));
-    expect(pulse.problems()).toMatchObject([{ what: expect.stringContaining('the broker refuses what the service asks of it: Permissions Violation') as string, todo: expect.stringContaining('tributary.>') as string }]);
+    await waitFor('a start is refused', () =>
+      assertMayPublish(connection, stream).then(
+        () => false,
+        (error: unknown) => ((told = error), true),
+      ),
+    );
+    expect(told).toMatchObject({
+      code: 'broker_refused',
+      message: expect.stringContaining('Permissions Violation for Publish to "tributary.SHARED.events.') as string,
+    });
+    await waitFor('a publish is refused', () =>
+      openPublisher(connection, guard)
+        .publish(Buffer.from('x'), 1000)
+        .then(
+          () => false,
+          (error: unknown) => isAppError(error, 'broker_refused'),
+        ),
+    );
+    expect(pulse.problems()).toMatchObject([
+      {
+        what: expect.stringContaining(
+          'the broker refuses what the service asks of it: Permissions Violation',
+        ) as string,
+        todo: expect.stringContaining('tributary.>') as string,
+      },
+    ]);
 
     await deny({});
-    await waitFor('events are taken', () => openPublisher(connection, guard).publish(Buffer.from('x'), 1000).then(() => true, () => false));
+    await waitFor('events are taken', () =>
+      openPublisher(connection, guard)
+        .publish(Buffer.from('x'), 1000)
+        .then(
+          () => true,
+          () => false,
+        ),
+    );
     // The tries themselves are in no stream.
     expect((await operator.streams.info('SHARED')).state.messages).toBe(1);
   });
@@ -171,7 +237,11 @@ describe('an account that may not do everything', () => {
     await (await claimFor(nats as TestNats, folder)).stop();
     const lines: string[] = [];
     const connection = await nats.connect(pino({ level: 'warn' }, { write: (line) => void lines.push(line) }));
-    const guard = await openGuard(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json'), logger: silentLogger });
+    const guard = await openGuard(connection, {
+      streamName: 'SHARED',
+      claimFile: path.join(folder, 'stream-claim.json'),
+      logger: silentLogger,
+    });
     onTestFinished(() => guard.stop());
     const publisher = openPublisher(connection, guard);
     await publisher.publish(Buffer.from('x'), 1000);
@@ -181,7 +251,9 @@ describe('an account that may not do everything', () => {
     const codes = new Set<string>();
     await waitFor('a message is stored without an answer', async () => {
       const before = await stored();
-      await publisher.publish(Buffer.from('x'), 1000).catch((error: unknown) => void (isAppError(error) && codes.add(error.code)));
+      await publisher
+        .publish(Buffer.from('x'), 1000)
+        .catch((error: unknown) => void (isAppError(error) && codes.add(error.code)));
       return codes.has('publish_unknown') && (await stored()) > before;
     });
     expect([...codes].filter((code) => !['publish_unknown', 'broker_away'].includes(code))).toEqual([]);
@@ -201,7 +273,11 @@ describe('an account that may not do everything', () => {
     await witness.ping(1000);
     let asked = 0;
     let isPublishing = true;
-    const probe = startPublishProbe(connection, { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json') }, { isPublishing: () => ((asked += 1), isPublishing), everyMs: 10 });
+    const probe = startPublishProbe(
+      connection,
+      { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json') },
+      { isPublishing: () => ((asked += 1), isPublishing), everyMs: 10 },
+    );
     onTestFinished(() => probe.stop());
     await waitFor('the probe has had its turns', () => asked > 5);
     await Promise.all([connection.ping(1000), witness.ping(1000)]);

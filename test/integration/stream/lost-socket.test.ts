@@ -21,7 +21,9 @@ test('a write that comes after the end of a socket whose listeners were taken of
   await once(socket, 'connect');
   socket.on('error', () => undefined);
   socket.end();
-  const failed = new Promise<NodeJS.ErrnoException>((resolve) => socket.write('late', (error) => resolve(error as NodeJS.ErrnoException)));
+  const failed = new Promise<NodeJS.ErrnoException>((resolve) =>
+    socket.write('late', (error) => resolve(error as NodeJS.ErrnoException)),
+  );
   socket.removeAllListeners();
   socket.destroy();
   expect((await failed).code).toBe('ERR_STREAM_WRITE_AFTER_END');
@@ -29,7 +31,8 @@ test('a write that comes after the end of a socket whose listeners were taken of
 
 test('the socket of a connection to the broker keeps a listener for its errors, the first one and the one after a restart', async () => {
   const connection = await nats.connect();
-  const socketNow = (): Socket | undefined => (connection.nats as unknown as { protocol: { transport: { socket?: Socket } } }).protocol.transport.socket;
+  const socketNow = (): Socket | undefined =>
+    (connection.nats as unknown as { protocol: { transport: { socket?: Socket } } }).protocol.transport.socket;
   const first = socketNow();
   await nats.kill();
   await nats.restart();

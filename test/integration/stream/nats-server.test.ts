@@ -15,8 +15,14 @@ import { isAlive, signalProcess } from '../../helpers/processes.ts';
 import { waitFor, within } from '../../helpers/wait.ts';
 
 async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server: NatsServer; folder: string }> {
-  const folder = options.folder ?? (testFolder());
-  const server = await startNatsServer({ binary: await natsBinary(), folder, maxStoreBytes: 64 * 1024 * 1024, logger: silentLogger, ...options });
+  const folder = options.folder ?? testFolder();
+  const server = await startNatsServer({
+    binary: await natsBinary(),
+    folder,
+    maxStoreBytes: 64 * 1024 * 1024,
+    logger: silentLogger,
+    ...options,
+  });
   onTestFinished(async () => {
     server.kill();
     await within('nats-server is gone', server.exited);
@@ -43,18 +49,35 @@ describe('the embedded nats-server', () => {
     const first = await start();
     const second = await start();
     expect(first.server.address.password).not.toBe(second.server.address.password);
-    await expect(openConnection({ url: first.server.url, name: 'stranger', logger: silentLogger })).rejects.toMatchObject({ code: 'broker_away' });
-    const known = await openConnection({ url: first.server.url, ...first.server.address, name: 'known', logger: silentLogger });
+    await expect(
+      openConnection({ url: first.server.url, name: 'stranger', logger: silentLogger }),
+    ).rejects.toMatchObject({ code: 'broker_away' });
+    const known = await openConnection({
+      url: first.server.url,
+      ...first.server.address,
+      name: 'known',
+      logger: silentLogger,
+    });
     await known.close();
   });
 
   it('is found behind one that is away, by credentials that stand in a list of servers', async () => {
     const { server } = await start();
     const { user, password, port } = server.address;
-    const connection = await openConnection({ url: `nats://127.0.0.1:1,nats://${user}:${password}@127.0.0.1:${port}`, name: 'of a cluster', logger: silentLogger });
+    const connection = await openConnection({
+      url: `nats://127.0.0.1:1,nats://${user}:${password}@127.0.0.1:${port}`,
+      name: 'of a cluster',
+      logger: silentLogger,
+    });
     expect(connection.isConnected()).toBe(true);
     await connection.close();
-    await expect(openConnection({ url: `nats://${user}:wrong@127.0.0.1:${port},nats://127.0.0.1:1`, name: 'stranger', logger: silentLogger })).rejects.toMatchObject({
+    await expect(
+      openConnection({
+        url: `nats://${user}:wrong@127.0.0.1:${port},nats://127.0.0.1:1`,
+        name: 'stranger',
+        logger: silentLogger,
+      }),
+    ).rejects.toMatchObject({
       code: 'broker_away',
       message: expect.not.stringContaining('wrong') as string,
     });
@@ -66,7 +89,9 @@ describe('the embedded nats-server', () => {
     const known = await openConnection({ url: server.url, ...server.address, name: 'known', logger: silentLogger });
     await expect(known.nats.request('$SYS.REQ.SERVER.PING.JSZ', '', { timeout: 500 })).rejects.toThrow('no responders');
     await known.close();
-    await expect(openBrokerMonitor(server.address.port, server.address.password, silentLogger)).rejects.toMatchObject({ code: 'broker_away' });
+    await expect(openBrokerMonitor(server.address.port, server.address.password, silentLogger)).rejects.toMatchObject({
+      code: 'broker_away',
+    });
   });
 
   it('is not well while it is stalled, and well again afterwards', async () => {
@@ -103,13 +128,19 @@ describe('the embedded nats-server', () => {
   it('says what the server said when it cannot start', async () => {
     const { server } = await start();
     const taken = { ...server.address };
-    await expect(start({ address: taken })).rejects.toMatchObject({ code: 'start_failed', message: expect.stringContaining('address already in use') as string });
+    await expect(start({ address: taken })).rejects.toMatchObject({
+      code: 'start_failed',
+      message: expect.stringContaining('address already in use') as string,
+    });
   });
 
   it('says what to look at when its store cannot be used', async () => {
     const folder = testFolder();
     await writeFile(path.join(folder, 'store'), 'no folder');
-    await expect(start({ folder })).rejects.toMatchObject({ code: 'start_failed', hint: expect.stringContaining(`see whether ${folder} can be read and written`) as string });
+    await expect(start({ folder })).rejects.toMatchObject({
+      code: 'start_failed',
+      hint: expect.stringContaining(`see whether ${folder} can be read and written`) as string,
+    });
   });
 
   it('names a binary that is missing', async () => {
@@ -119,9 +150,14 @@ describe('the embedded nats-server', () => {
   it('dies with its parent, and gives the lock of its folder back, when the parent is killed with SIGKILL', async () => {
     const folder = testFolder();
     const script = path.join(import.meta.dirname, '../../helpers/nats-parent.mjs');
-    const parent = spawn(process.execPath, [script, compileSources(testFolder()), folder, await natsBinary()], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const parent = spawn(process.execPath, [script, compileSources(testFolder()), folder, await natsBinary()], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     onTestFinished(() => void parent.kill('SIGKILL'));
-    const [line] = (await within('the server of the parent is ready', once(createInterface({ input: parent.stdout }), 'line'))) as [string];
+    const [line] = (await within(
+      'the server of the parent is ready',
+      once(createInterface({ input: parent.stdout }), 'line'),
+    )) as [string];
     const pid = Number(line);
     expect(isAlive(pid)).toBe(true);
     expect(() => acquireLock(folder, 'somebody else')).toThrow(/in use by the parent/);

@@ -40,39 +40,48 @@ const lasting: readonly (readonly [string, Partial<StreamConfig>])[] = [
 ];
 
 describe('a stream changed by its operator', () => {
-  it.each([...unsafe, ...lasting])('takes no event while %s is unsafe, and says which setting it is', async (setting, change) => {
-    const [stream, folder] = [nextName(), testFolder()];
-    // The owner, which would put it right, is away.
-    await (await claimFor(nats, folder, { streamName: stream })).stop();
-    const { guard, publisher } = await enterFor(nats, folder, stream);
-    const publishing = startPublishing(publisher, stream);
-    await waitFor('events are taken', () => publishing.acknowledged.size > 20);
-    const { state } = await operator.streams.update(stream, change);
-    await waitFor('the import stops', () => publishing.refusal === 'stream_shut');
-    expect(guard.problems()).toMatchObject([{ what: expect.stringContaining(`${setting} is `) as string }]);
-    const told = publishing.acknowledged.size;
-    await waitFor('it is looked at again', async () => publishing.refusal === 'stream_shut' && (await publisher.ping(1000).then(() => true)));
-    await publishing.stop();
-    // What the change itself removed is the operator's doing; nothing was acknowledged on it.
-    expect(publishing.acknowledged.size).toBe(told);
-    expect([...publishing.acknowledged.keys()].filter((sequence) => sequence > state.last_seq)).toEqual([]);
-  });
+  it.each([...unsafe, ...lasting])(
+    'takes no event while %s is unsafe, and says which setting it is',
+    async (setting, change) => {
+      const [stream, folder] = [nextName(), testFolder()];
+      // The owner, which would put it right, is away.
+      await (await claimFor(nats, folder, { streamName: stream })).stop();
+      const { guard, publisher } = await enterFor(nats, folder, stream);
+      const publishing = startPublishing(publisher, stream);
+      await waitFor('events are taken', () => publishing.acknowledged.size > 20);
+      const { state } = await operator.streams.update(stream, change);
+      await waitFor('the import stops', () => publishing.refusal === 'stream_shut');
+      expect(guard.problems()).toMatchObject([{ what: expect.stringContaining(`${setting} is `) as string }]);
+      const told = publishing.acknowledged.size;
+      await waitFor(
+        'it is looked at again',
+        async () => publishing.refusal === 'stream_shut' && (await publisher.ping(1000).then(() => true)),
+      );
+      await publishing.stop();
+      // What the change itself removed is the operator's doing; nothing was acknowledged on it.
+      expect(publishing.acknowledged.size).toBe(told);
+      expect([...publishing.acknowledged.keys()].filter((sequence) => sequence > state.last_seq)).toEqual([]);
+    },
+  );
 
-  it.each(unsafe)('is put right when %s was changed, with a notice, and loses nothing acknowledged after the change', async (setting, change) => {
-    const [stream, folder] = [nextName(), testFolder()];
-    const owner = await claimFor(nats, folder, { streamName: stream });
-    const { guard, publisher } = await enterFor(nats, folder, stream);
-    const publishing = startPublishing(publisher, stream);
-    await waitFor('events are taken', () => publishing.acknowledged.size > 20);
-    const { state } = await operator.streams.update(stream, change);
-    await waitFor('it is put right', () => owner.notices().length > 0);
-    const before = publishing.acknowledged.size;
-    await waitFor('events are taken again', () => publishing.acknowledged.size > before + 50);
-    await publishing.stop();
-    expect(owner.notices()).toMatchObject([{ what: expect.stringContaining(`${setting} is `) as string }]);
-    expect([...owner.problems(), ...guard.problems()]).toEqual([]);
-    expect(await findLost(operator, stream, publishing, state.last_seq)).toEqual([]);
-  });
+  it.each(unsafe)(
+    'is put right when %s was changed, with a notice, and loses nothing acknowledged after the change',
+    async (setting, change) => {
+      const [stream, folder] = [nextName(), testFolder()];
+      const owner = await claimFor(nats, folder, { streamName: stream });
+      const { guard, publisher } = await enterFor(nats, folder, stream);
+      const publishing = startPublishing(publisher, stream);
+      await waitFor('events are taken', () => publishing.acknowledged.size > 20);
+      const { state } = await operator.streams.update(stream, change);
+      await waitFor('it is put right', () => owner.notices().length > 0);
+      const before = publishing.acknowledged.size;
+      await waitFor('events are taken again', () => publishing.acknowledged.size > before + 50);
+      await publishing.stop();
+      expect(owner.notices()).toMatchObject([{ what: expect.stringContaining(`${setting} is `) as string }]);
+      expect([...owner.problems(), ...guard.problems()]).toEqual([]);
+      expect(await findLost(operator, stream, publishing, state.last_seq)).toEqual([]);
+    },
+  );
 
   it('is made anew at once when it is deleted, with its settings, its claim and what the operator gave it', async () => {
     const [stream, folder] = [nextName(), testFolder()];
@@ -99,14 +108,26 @@ describe('a stream changed by its operator', () => {
     await (await claimFor(nats, folder, { streamName: stream })).stop();
     const older = (await operator.streams.info(stream)).config;
     // Another place: a take-over, and so the next generation.
-    const owner = await claimFor(nats, folder, { streamName: stream, place: { host: 'h', folder, fingerprint: 'moved' } });
+    const owner = await claimFor(nats, folder, {
+      streamName: stream,
+      place: { host: 'h', folder, fingerprint: 'moved' },
+    });
     const { publisher } = await enterFor(nats, folder, stream);
     const newer = (await operator.streams.info(stream)).config;
     expect(newer.subjects).not.toEqual(older.subjects);
     await operator.streams.delete(stream);
     await operator.streams.add(older);
-    await waitFor('the claim is that of now', async () => (await operator.streams.info(stream).catch(() => undefined))?.config.subjects[0] === newer.subjects[0]);
-    await waitFor('events are taken', () => publisher.publish(Buffer.from('x'), 1000).then(() => true, () => false));
+    await waitFor(
+      'the claim is that of now',
+      async () =>
+        (await operator.streams.info(stream).catch(() => undefined))?.config.subjects[0] === newer.subjects[0],
+    );
+    await waitFor('events are taken', () =>
+      publisher.publish(Buffer.from('x'), 1000).then(
+        () => true,
+        () => false,
+      ),
+    );
     expect(owner.problems()).toEqual([]);
   });
 
@@ -120,7 +141,12 @@ describe('a stream changed by its operator', () => {
     await waitFor('the import stops', () => guard.problems().length === 1);
     await expect(publisher.publish(Buffer.from('x'), 1000)).rejects.toMatchObject({ code: 'stream_shut' });
     await manager.streams.update(stream, { max_age: 0 });
-    await waitFor('the import goes on', () => publisher.publish(Buffer.from('x'), 1000).then(() => true, () => false));
+    await waitFor('the import goes on', () =>
+      publisher.publish(Buffer.from('x'), 1000).then(
+        () => true,
+        () => false,
+      ),
+    );
     expect(guard.problems()).toEqual([]);
   });
 });

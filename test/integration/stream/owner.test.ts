@@ -31,11 +31,17 @@ describe('a stream', () => {
   it('that belongs to another lake is refused, naming both, whether its owner runs or not', async () => {
     const [first, second] = [testFolder(), testFolder()];
     const owner = await claimFor(nats, first);
-    const refused = { code: 'stream_taken', message: expect.stringMatching(new RegExp(`lake-1 of ${first}.*lake-2 of ${second}`)) as string, hint: expect.stringContaining('TRIBUTARY_STREAM') as string };
+    const refused = {
+      code: 'stream_taken',
+      message: expect.stringMatching(new RegExp(`lake-1 of ${first}.*lake-2 of ${second}`)) as string,
+      hint: expect.stringContaining('TRIBUTARY_STREAM') as string,
+    };
     await expect(claimFor(nats, second, { lake: lake('lake-2') })).rejects.toMatchObject(refused);
     await owner.stop();
     await expect(claimFor(nats, second, { lake: lake('lake-2') })).rejects.toMatchObject(refused);
-    await expect(claimFor(nats, second, { lake: lake('lake-2', 'SHARED@once'), exclusive: true })).rejects.toMatchObject(refused);
+    await expect(
+      claimFor(nats, second, { lake: lake('lake-2', 'SHARED@once'), exclusive: true }),
+    ).rejects.toMatchObject(refused);
   });
 
   it('of another name on the same cluster is each service its own', async () => {
@@ -62,11 +68,14 @@ describe('a stream', () => {
     expect((await operator.streams.info('SHARED')).state.messages).toBe(2);
   });
 
-  it('without a claim that has messages is nobody\'s to take, until the operator says whose it is', async () => {
+  it("without a claim that has messages is nobody's to take, until the operator says whose it is", async () => {
     await operator.streams.add({ name: 'SHARED', subjects: ['tributary.events'] });
     await (await nats.connect()).nats.request('tributary.events', 'whose?');
     for (const followed of [undefined, 'SHARED@another-time']) {
-      await expect(claimFor(nats, testFolder(), { lake: lake('lake-1', followed) })).rejects.toMatchObject({ code: 'stream_taken', hint: expect.stringContaining('tributary.lake=lake-1') as string });
+      await expect(claimFor(nats, testFolder(), { lake: lake('lake-1', followed) })).rejects.toMatchObject({
+        code: 'stream_taken',
+        hint: expect.stringContaining('tributary.lake=lake-1') as string,
+      });
     }
     await operator.streams.update('SHARED', { metadata: { 'tributary.lake': 'lake-1' } });
     await claimFor(nats, testFolder(), { lake: lake('lake-1') });
@@ -83,19 +92,22 @@ describe('a stream', () => {
     expect(await publisher.publish(Buffer.from('x'), 2000)).toMatchObject({ sequence: 1 });
   });
 
-  it.each(['deleted', 'without its claim'])('that was %s while its owner stood still is not the former owner\'s any more when a copy has made it its own', async (how) => {
-    const folder = testFolder();
-    const owner = await claimFor(nats, folder);
-    const copy = copyOf(folder);
-    const former = await enterFor(nats, folder);
-    await owner.stop();
-    const { created } = await operator.streams.info('SHARED');
-    if (how === 'deleted') await operator.streams.delete('SHARED');
-    else await operator.streams.update('SHARED', { metadata: {} });
-    await claimFor(nats, copy, { lake: lake('lake-1', `SHARED@${created}`) });
-    await waitFor('the former owner says so', () => former.guard.problems()[0]?.what.includes(copy) === true);
-    await expect(former.publisher.publish(Buffer.from('x'), 2000)).rejects.toMatchObject({ code: 'stream_shut' });
-  });
+  it.each(['deleted', 'without its claim'])(
+    "that was %s while its owner stood still is not the former owner's any more when a copy has made it its own",
+    async (how) => {
+      const folder = testFolder();
+      const owner = await claimFor(nats, folder);
+      const copy = copyOf(folder);
+      const former = await enterFor(nats, folder);
+      await owner.stop();
+      const { created } = await operator.streams.info('SHARED');
+      if (how === 'deleted') await operator.streams.delete('SHARED');
+      else await operator.streams.update('SHARED', { metadata: {} });
+      await claimFor(nats, copy, { lake: lake('lake-1', `SHARED@${created}`) });
+      await waitFor('the former owner says so', () => former.guard.problems()[0]?.what.includes(copy) === true);
+      await expect(former.publisher.publish(Buffer.from('x'), 2000)).rejects.toMatchObject({ code: 'stream_shut' });
+    },
+  );
 
   it('is shared by the processes of one data folder', async () => {
     const folder = testFolder();
@@ -109,7 +121,10 @@ describe('a stream', () => {
     const folder = testFolder();
     await claimFor(nats, folder);
     const copy = copyOf(folder);
-    await expect(claimFor(nats, copy)).rejects.toMatchObject({ code: 'stream_taken', message: expect.stringMatching(new RegExp(`${folder} .*pid \\d+.*${copy} `)) as string });
+    await expect(claimFor(nats, copy)).rejects.toMatchObject({
+      code: 'stream_taken',
+      message: expect.stringMatching(new RegExp(`${folder} .*pid \\d+.*${copy} `)) as string,
+    });
     const { publisher } = await enterFor(nats, folder);
     expect(await publisher.publish(Buffer.from('x'), 2000)).toMatchObject({ sequence: 1 });
   });
@@ -127,8 +142,13 @@ describe('a stream', () => {
     await claimFor(nats, copy);
     // What was in a process that stood still meanwhile: the broker itself refuses it, without a look or a clock.
     await expect(connection.nats.request(formerSubject ?? '', 'late')).rejects.toThrow('no responders');
-    await expect(former.publisher.publish(Buffer.from('2'), 2000)).rejects.toSatisfy((error: unknown) => isAppError(error, 'stream_shut') || isAppError(error, 'broker_away'));
-    await expect(formerReader.state()).rejects.toMatchObject({ code: 'stream_shut', message: expect.stringContaining(copy) as string });
+    await expect(former.publisher.publish(Buffer.from('2'), 2000)).rejects.toSatisfy(
+      (error: unknown) => isAppError(error, 'stream_shut') || isAppError(error, 'broker_away'),
+    );
+    await expect(formerReader.state()).rejects.toMatchObject({
+      code: 'stream_shut',
+      message: expect.stringContaining(copy) as string,
+    });
     await waitFor('the former owner says so', () => former.guard.problems().length === 1);
     expect(former.guard.problems()[0]?.what).toContain(copy);
     const { publisher } = await enterFor(nats, copy);
@@ -156,7 +176,14 @@ describe('a stream', () => {
     const claims = await Promise.allSettled(copies.map((copy) => claimFor(nats, copy)));
     expect(claims.some(({ status }) => status === 'fulfilled')).toBe(true);
     const guards = await Promise.all(copies.map((copy) => enterFor(nats, copy)));
-    const outcomes = await Promise.all(guards.map(({ publisher }) => publisher.publish(Buffer.from('x'), 2000).then(() => true, () => false)));
+    const outcomes = await Promise.all(
+      guards.map(({ publisher }) =>
+        publisher.publish(Buffer.from('x'), 2000).then(
+          () => true,
+          () => false,
+        ),
+      ),
+    );
     expect(outcomes.filter(Boolean)).toHaveLength(1);
   });
 });

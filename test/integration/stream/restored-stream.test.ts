@@ -44,7 +44,9 @@ interface Scene {
   readonly publish: (messages: number) => Promise<string[]>;
   /** Lets the compactor of a folder take in what the stream has; returns the faults that it reported. */
   readonly takeIn: (folder: string) => Promise<string[]>;
-  /** Keeps the broker's store as it is now; the function puts it back, as an operator does who restores it from a copy. */
+  /**
+   * Keeps the broker's store as it is now; the function puts it back, as an operator does who restores it from a copy.
+   */
   readonly putBack: () => Promise<() => Promise<void>>;
   backUp(): Promise<void>;
   restore(): Promise<void>;
@@ -55,7 +57,11 @@ async function createScene(): Promise<Scene> {
   const nats = await startTestNats();
   onTestFinished(() => nats.stop());
   let publisher = openPublisher(await nats.connect());
-  const [original, copy, dir] = ['original', 'copy', 'backup'].map((name) => path.join(root, name)) as [string, string, string];
+  const [original, copy, dir] = ['original', 'copy', 'backup'].map((name) => path.join(root, name)) as [
+    string,
+    string,
+    string,
+  ];
   return {
     nats,
     original,
@@ -138,27 +144,30 @@ describe('a restored lake', () => {
   it.each([
     ['ends before the backup does', 1, 'shortened'],
     ['has used the numbers again', 3, 'replaced'],
-  ])('beside an older stream, one that has lost its end and %s, reports it, and has what is in either once', async (_, later, fault) => {
-    const { nats, original, copy, publish, takeIn, putBack, ...scene } = await createScene();
-    const ids = await publish(3);
-    await takeIn(original);
-    const putStoreBack = await putBack();
-    ids.push(...(await publish(2)));
-    await scene.backUp();
-    await scene.restore();
-    await putStoreBack();
-    const { id, lastSequence } = await (await openReader(await nats.connect())).state();
-    expect(lastSequence).toBe(3);
-    ids.push(...(await publish(later)));
-    expect(await takeIn(copy)).toEqual([fault]);
-    await expectEvents(copy, ids);
-    // the same stream under numbers of another life: it goes on, and the alarm was told once
-    const { lake } = await readSnapshot(lakePaths(path.join(copy, 'lake')).table);
-    expect(lake?.epoch).toMatchObject({ appId: `${id}#2`, streamId: id, position: 3 + later });
-    ids.push(...(await publish(2)));
-    expect(await takeIn(copy)).toEqual([]);
-    await expectEvents(copy, ids);
-  });
+  ])(
+    'beside an older stream, one that has lost its end and %s, reports it, and has what is in either once',
+    async (_, later, fault) => {
+      const { nats, original, copy, publish, takeIn, putBack, ...scene } = await createScene();
+      const ids = await publish(3);
+      await takeIn(original);
+      const putStoreBack = await putBack();
+      ids.push(...(await publish(2)));
+      await scene.backUp();
+      await scene.restore();
+      await putStoreBack();
+      const { id, lastSequence } = await (await openReader(await nats.connect())).state();
+      expect(lastSequence).toBe(3);
+      ids.push(...(await publish(later)));
+      expect(await takeIn(copy)).toEqual([fault]);
+      await expectEvents(copy, ids);
+      // the same stream under numbers of another life: it goes on, and the alarm was told once
+      const { lake } = await readSnapshot(lakePaths(path.join(copy, 'lake')).table);
+      expect(lake?.epoch).toMatchObject({ appId: `${id}#2`, streamId: id, position: 3 + later });
+      ids.push(...(await publish(2)));
+      expect(await takeIn(copy)).toEqual([]);
+      await expectEvents(copy, ids);
+    },
+  );
 });
 
 describe('a restored folder beside its running original, on one broker', () => {
@@ -167,11 +176,18 @@ describe('a restored folder beside its running original, on one broker', () => {
     onTestFinished(() => nats.stop());
     const operator = await operatorOf(nats);
     const root = testFolder();
-    const [original, copy, dir] = ['original', 'copy', 'backup'].map((name) => path.join(root, name)) as [string, string, string];
+    const [original, copy, dir] = ['original', 'copy', 'backup'].map((name) => path.join(root, name)) as [
+      string,
+      string,
+      string,
+    ];
     /** Claims a stream as the supervisor of a folder does; returns what its import and its compactor have of it. */
     const enter = async (folder: string, stream: string) => {
       const lakeDir = path.join(folder, 'lake');
-      await claimFor(nats, folder, { streamName: stream, lake: { id: await ensureLakeId(lakeDir), findStreamId: () => findFollowedStream(lakeDir) } });
+      await claimFor(nats, folder, {
+        streamName: stream,
+        lake: { id: await ensureLakeId(lakeDir), findStreamId: () => findFollowedStream(lakeDir) },
+      });
       const { guard, publisher } = await enterFor(nats, folder, stream);
       return { publisher, reader: await openReader(await nats.connect(), { streamName: stream, guard }) };
     };
@@ -184,11 +200,17 @@ describe('a restored folder beside its running original, on one broker', () => {
     await restore(dir, copy);
     const before = await operator.streams.info('SHARED');
 
-    await expect(enter(copy, 'SHARED')).rejects.toMatchObject({ code: 'stream_taken', message: expect.stringMatching(new RegExp(`${original} .*pid \\d+.*${copy} `)) as string, hint: expect.stringContaining('another stream by TRIBUTARY_STREAM') as string });
+    await expect(enter(copy, 'SHARED')).rejects.toMatchObject({
+      code: 'stream_taken',
+      message: expect.stringMatching(new RegExp(`${original} .*pid \\d+.*${copy} `)) as string,
+      hint: expect.stringContaining('another stream by TRIBUTARY_STREAM') as string,
+    });
     // nor does what works on its folder without asking
     const { guard, publisher } = await enterFor(nats, copy, 'SHARED');
     await expect(publisher.publish(Buffer.from('x'), 2000)).rejects.toMatchObject({ code: 'stream_shut' });
-    await expect((await openReader(await nats.connect(), { streamName: 'SHARED', guard })).state()).rejects.toMatchObject({ code: 'stream_shut' });
+    await expect(
+      (await openReader(await nats.connect(), { streamName: 'SHARED', guard })).state(),
+    ).rejects.toMatchObject({ code: 'stream_shut' });
     const { config, state } = await operator.streams.info('SHARED');
     expect({ config, state }).toEqual({ config: before.config, state: before.state });
 

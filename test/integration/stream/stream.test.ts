@@ -27,7 +27,15 @@ describe('the stream', () => {
   it('is created with settings that keep what was acknowledged', async () => {
     const nats = await start({ streamMaxBytes: 64 * mebibyte });
     const { config } = await (await jetstreamManager((await nats.connect()).nats)).streams.info(streamName);
-    expect(config).toMatchObject({ storage: 'file', retention: 'limits', discard: 'new', max_bytes: 64 * mebibyte, max_age: 0, num_replicas: 1, max_msg_size: maxMessageBytes + 4096 });
+    expect(config).toMatchObject({
+      storage: 'file',
+      retention: 'limits',
+      discard: 'new',
+      max_bytes: 64 * mebibyte,
+      max_age: 0,
+      num_replicas: 1,
+      max_msg_size: maxMessageBytes + 4096,
+    });
   });
 
   it('keeps its events and takes the new limit when it is there already', async () => {
@@ -45,9 +53,19 @@ describe('the stream', () => {
     const nats = await start({ streamMaxBytes: 'none' });
     const connection = await nats.connect();
     const manager = await jetstreamManager(connection.nats);
-    await manager.streams.add({ name: streamName, subjects: [eventSubject], discard: DiscardPolicy.Old, max_bytes: mebibyte, max_msgs: 5 });
+    await manager.streams.add({
+      name: streamName,
+      subjects: [eventSubject],
+      discard: DiscardPolicy.Old,
+      max_bytes: mebibyte,
+      max_msgs: 5,
+    });
     await ensureStream(connection, { maxBytes: 2 * mebibyte });
-    expect((await manager.streams.info(streamName)).config).toMatchObject({ discard: 'new', max_msgs: -1, max_bytes: 2 * mebibyte });
+    expect((await manager.streams.info(streamName)).config).toMatchObject({
+      discard: 'new',
+      max_msgs: -1,
+      max_bytes: 2 * mebibyte,
+    });
   });
 
   it.each([
@@ -57,7 +75,9 @@ describe('the stream', () => {
   ])('is refused when it is %s', async (_, settings) => {
     const nats = await start({ streamMaxBytes: 'none' });
     const connection = await nats.connect();
-    await (await jetstreamManager(connection.nats)).streams.add({ name: streamName, subjects: [eventSubject], ...settings });
+    await (
+      await jetstreamManager(connection.nats)
+    ).streams.add({ name: streamName, subjects: [eventSubject], ...settings });
     await expect(ensureStream(connection, { maxBytes: mebibyte })).rejects.toMatchObject({ code: 'broker_unsafe' });
   });
 });
@@ -90,7 +110,11 @@ describe('the publisher', () => {
     await publisher.publish(message, 5000);
     await publisher.publish(message, 5000);
     await expect(publisher.publish(message, 5000)).rejects.toMatchObject({ code: 'stream_full', retryable: true });
-    expect(await (await openReader(connection)).state()).toMatchObject({ firstSequence: 1, lastSequence: 3, messages: 3 });
+    expect(await (await openReader(connection)).state()).toMatchObject({
+      firstSequence: 1,
+      lastSequence: 3,
+      messages: 3,
+    });
   });
 
   it('says in time that it does not know, while the broker is stalled', async () => {
@@ -105,7 +129,12 @@ describe('the publisher', () => {
     } finally {
       nats.signal('SIGCONT');
     }
-    await waitFor('the broker answers', () => publisher.ping(200).then(() => true, () => false));
+    await waitFor('the broker answers', () =>
+      publisher.ping(200).then(
+        () => true,
+        () => false,
+      ),
+    );
     // Unknown is not failed: here it was stored.
     const reader = await openReader(connection);
     expect((await reader.state()).lastSequence).toBe(2);
@@ -141,19 +170,24 @@ describe('the reader', () => {
     await publishNumbers(nats, 1, 250);
     const reader = await openReader(await nats.connect());
     const messages = await reader.pull(20, { maxBytes: mebibyte, waitMs: 1000 });
-    expect(messages.map((message) => [message.sequence, text(message)])).toEqual(Array.from({ length: 230 }, (_, index) => [index + 21, String(index + 21)]));
+    expect(messages.map((message) => [message.sequence, text(message)])).toEqual(
+      Array.from({ length: 230 }, (_, index) => [index + 21, String(index + 21)]),
+    );
   });
 
   it('stops at the bytes asked for, and the next pull goes on from there', async () => {
     const nats = await start();
     const publisher = openPublisher(await nats.connect());
-    for (let number = 0; number < 12; number += 1) await publisher.publish(new Uint8Array(500 * 1024).fill(number), 5000);
+    for (let number = 0; number < 12; number += 1)
+      await publisher.publish(new Uint8Array(500 * 1024).fill(number), 5000);
     const reader = await openReader(await nats.connect());
     const first = await reader.pull(0, { maxBytes: 3 * mebibyte, waitMs: 30_000 });
     expect(first.length).toBeGreaterThanOrEqual(3);
     expect(first.length).toBeLessThan(8);
     const rest = await reader.pull(first.length, { maxBytes: 64 * mebibyte, waitMs: 1500 });
-    expect([...first, ...rest].map((message) => message.payload[0])).toEqual(Array.from({ length: 12 }, (_, index) => index));
+    expect([...first, ...rest].map((message) => message.payload[0])).toEqual(
+      Array.from({ length: 12 }, (_, index) => index),
+    );
   });
 
   it('waits for messages that come while it pulls', async () => {
@@ -169,7 +203,8 @@ describe('the reader', () => {
     const reader = await openReader(await nats.connect());
     const publishing = publishNumbers(nats, 1, 400);
     const seen: string[] = [];
-    while (seen.length < 400) seen.push(...(await reader.pull(seen.length, { maxBytes: mebibyte, waitMs: 15 })).map(text));
+    while (seen.length < 400)
+      seen.push(...(await reader.pull(seen.length, { maxBytes: mebibyte, waitMs: 15 })).map(text));
     await publishing;
     expect(seen).toEqual(Array.from({ length: 400 }, (_, index) => String(index + 1)));
   });
@@ -196,7 +231,9 @@ describe('the reader', () => {
     await nats.restart();
     await publishNumbers(nats, 51, 60);
     await waitFor('the connection is back', () => connection.isConnected());
-    expect((await reader.pull(50, { maxBytes: mebibyte, waitMs: 1500 })).map(text)).toEqual(Array.from({ length: 10 }, (_, index) => String(index + 51)));
+    expect((await reader.pull(50, { maxBytes: mebibyte, waitMs: 1500 })).map(text)).toEqual(
+      Array.from({ length: 10 }, (_, index) => String(index + 51)),
+    );
     expect((await reader.state()).id).toBe(before.id);
   });
 
@@ -224,7 +261,8 @@ describe('the reader', () => {
   it('pulls a backlog larger than what the broker lets wait for one client', async () => {
     const nats = await start({ streamMaxBytes: 120 * mebibyte });
     const publisher = openPublisher(await nats.connect());
-    for (let number = 0; number < 110; number += 1) await publisher.publish(new Uint8Array(800 * 1024).fill(number), 10_000);
+    for (let number = 0; number < 110; number += 1)
+      await publisher.publish(new Uint8Array(800 * 1024).fill(number), 10_000);
     const reader = await openReader(await nats.connect());
     const messages = await reader.pull(0, { maxBytes: 110 * 800 * 1024 + mebibyte, waitMs: 5000 });
     expect(messages.map((message) => message.payload[0])).toEqual(Array.from({ length: 110 }, (_, index) => index));

@@ -61,7 +61,10 @@ describe('access', () => {
   it('refuses to revoke what names no token, and says which tokens live', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
-    await expect(revokeAppToken(paths, 7, 'nothing!')).rejects.toMatchObject({ code: 'not_found', hint: expect.stringContaining(token.slice(0, 8)) });
+    await expect(revokeAppToken(paths, 7, 'nothing!')).rejects.toMatchObject({
+      code: 'not_found',
+      hint: expect.stringContaining(token.slice(0, 8)),
+    });
     await expect(revokeAppToken(paths, 8, token)).rejects.toMatchObject({ code: 'not_found' });
   });
 
@@ -76,7 +79,9 @@ describe('access', () => {
 
   it('keeps every one of many concurrent changes', async () => {
     const paths = newPaths();
-    await Promise.all(Array.from({ length: 8 }, (_, index) => addUser(paths, { name: `u${index}`, idAccount: 1, canExport: true })));
+    await Promise.all(
+      Array.from({ length: 8 }, (_, index) => addUser(paths, { name: `u${index}`, idAccount: 1, canExport: true })),
+    );
     const reader = openAccessReader(paths, logger);
     const names = Array.from({ length: 8 }, (_, index) => reader.current().findUser(String(index + 1))?.name);
     expect(new Set(names).size).toBe(8);
@@ -88,7 +93,14 @@ describe('access', () => {
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 3, canExport: false, maxExports: 2 });
     const app = await addApp(paths, webApp, 0);
     const reader = openAccessReader(paths, logger);
-    expect(reader.current().findUser(idUser)).toEqual({ idUser, name: 'ann', idAccount: 3, secret, canExport: false, maxExports: 2 });
+    expect(reader.current().findUser(idUser)).toEqual({
+      idUser,
+      name: 'ann',
+      idAccount: 3,
+      secret,
+      canExport: false,
+      maxExports: 2,
+    });
     const atRest = readFileSync(paths.access, 'utf8');
     expect(atRest).not.toContain(secret);
     expect(atRest).not.toContain(app.token);
@@ -103,7 +115,12 @@ describe('access', () => {
     await addApp(paths, { ...webApp, idApp: 3, idAccount: 5 }, 0);
     await addApp(paths, { ...webApp, idApp: 4, idAccount: 6 }, 0);
     const reader = openAccessReader(paths, logger);
-    expect(reader.current().appsOfAccount(5).map((app) => app.idApp)).toEqual([3, 20]);
+    expect(
+      reader
+        .current()
+        .appsOfAccount(5)
+        .map((app) => app.idApp),
+    ).toEqual([3, 20]);
     expect(reader.current().appsOfAccount(9)).toEqual([]);
     reader.close();
   });
@@ -129,7 +146,9 @@ describe('access', () => {
     expect(errors).toEqual([expect.stringContaining('secrets.key is gone')]);
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     expect(reader.current().findUser(idUser)).toBeUndefined();
-    await expect(addUser(paths, { name: 'bob', idAccount: 1, canExport: true })).rejects.toMatchObject({ code: 'access_damaged' });
+    await expect(addUser(paths, { name: 'bob', idAccount: 1, canExport: true })).rejects.toMatchObject({
+      code: 'access_damaged',
+    });
     reader.close();
   });
 
@@ -153,7 +172,9 @@ describe('access', () => {
     const changed = written.replace('"idAccount": 1', '"idAccount": 2');
     expect(changed).not.toBe(written);
     writeFileSync(paths.access, changed);
-    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'access_damaged', hint: expect.stringContaining('version to 1') }));
+    expect(() => openAccessReader(paths, logger)).toThrow(
+      expect.objectContaining({ code: 'access_damaged', hint: expect.stringContaining('version to 1') }),
+    );
     writeFileSync(paths.access, JSON.stringify({ ...(JSON.parse(changed) as object), version: 1, sha256: undefined }));
     await addApp(paths, { ...webApp, idApp: 8 }, 0);
     expect(JSON.parse(readFileSync(paths.access, 'utf8'))).toMatchObject({ version: 2, sha256: expect.any(String) });

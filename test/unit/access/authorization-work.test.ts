@@ -14,17 +14,35 @@ function noted<T extends (...given: never[]) => unknown>(name: string, step: T):
 // The time an answer takes is that of its steps.
 vi.mock('node:crypto', async (importOriginal) => {
   const crypto = await importOriginal<typeof Crypto>();
-  return { ...crypto, createHash: noted('hash', crypto.createHash), createHmac: noted('hmac', crypto.createHmac), timingSafeEqual: noted('compare', crypto.timingSafeEqual) };
+  return {
+    ...crypto,
+    createHash: noted('hash', crypto.createHash),
+    createHmac: noted('hmac', crypto.createHmac),
+    timingSafeEqual: noted('compare', crypto.timingSafeEqual),
+  };
 });
 
-const user: User = { idUser: '7', name: 'analyst', idAccount: 1, secret: 'secret-of-seven', canExport: true, maxExports: undefined };
+const user: User = {
+  idUser: '7',
+  name: 'analyst',
+  idAccount: 1,
+  secret: 'secret-of-seven',
+  canExport: true,
+  maxExports: undefined,
+};
 const view = { findUser: (idUser: string) => (idUser === user.idUser ? user : undefined) } as AccessView;
 const basic = (text: string): string => `Basic ${Buffer.from(text).toString('base64')}`;
 const signature = `${'A'.repeat(27)}=`;
 
 /** The steps that deciding on an Authorization header takes. */
 function stepsFor(authorization: string, publicUrl?: string): string[] {
-  const request: ReceivedRequest = { method: 'GET', target: '/x?y=1', host: 'a', body: Buffer.from('b'), authorization };
+  const request: ReceivedRequest = {
+    method: 'GET',
+    target: '/x?y=1',
+    host: 'a',
+    body: Buffer.from('b'),
+    authorization,
+  };
   work.length = 0;
   findCaller(request, view, publicUrl);
   return [...work];

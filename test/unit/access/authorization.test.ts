@@ -2,8 +2,20 @@ import { describe, expect, it } from 'vitest';
 import type { AccessView, User } from '../../../src/access/access.ts';
 import { findCaller, signAuthHmac } from '../../../src/access/authorization.ts';
 
-const user: User = { idUser: '77658', name: 'client', idAccount: 1, secret: '72d2erEtbynf6f7ZYTsYKnb7', canExport: true, maxExports: undefined };
-const view: AccessView = { findApp: () => undefined, findAppByToken: () => undefined, findUser: (id) => (id === user.idUser ? user : undefined), appsOfAccount: () => [] };
+const user: User = {
+  idUser: '77658',
+  name: 'client',
+  idAccount: 1,
+  secret: '72d2erEtbynf6f7ZYTsYKnb7',
+  canExport: true,
+  maxExports: undefined,
+};
+const view: AccessView = {
+  findApp: () => undefined,
+  findAppByToken: () => undefined,
+  findUser: (id) => (id === user.idUser ? user : undefined),
+  appsOfAccount: () => [],
+};
 const target = '/api/raw/v1/export/get.json?idReport=4';
 const vector = 'AuthHMAC 77658:PqrQR8zsgQU9Qcocjp6T6hnjF8Y=';
 const received = { method: 'GET', target, host: 'tracker.my.com', body: undefined, authorization: vector };
@@ -14,7 +26,9 @@ function basic(text: string): string {
 
 describe('AuthHMAC', () => {
   it('gives the signature that clients give for the known vector', () => {
-    expect(signAuthHmac(user.secret, 'GET', `https://tracker.my.com${target}`, Buffer.alloc(0))).toBe('PqrQR8zsgQU9Qcocjp6T6hnjF8Y=');
+    expect(signAuthHmac(user.secret, 'GET', `https://tracker.my.com${target}`, Buffer.alloc(0))).toBe(
+      'PqrQR8zsgQU9Qcocjp6T6hnjF8Y=',
+    );
   });
 
   it('is accepted under the public address, whatever Host says', () => {
@@ -26,9 +40,23 @@ describe('AuthHMAC', () => {
     const odd = '/api/raw/v1/export/create.json?idApp[]=1&idApp%5B%5D=2&selectors=a,b&eventName=%D0%BB+x%20y';
     const body = Buffer.from('a=b&c=\u00e9', 'utf8');
     const authorization = `AuthHMAC 77658:${signAuthHmac(user.secret, 'POST', `http://localhost:8081${odd}`, body)}`;
-    expect(findCaller({ method: 'POST', target: odd, host: 'localhost:8081', body, authorization }, view, undefined)).toBe(user);
-    expect(findCaller({ method: 'POST', target: odd.replace('[]', '%5B%5D'), host: 'localhost:8081', body, authorization }, view, undefined)).toBeUndefined();
-    expect(findCaller({ method: 'POST', target: odd, host: 'localhost:8081', body: Buffer.from('a=c'), authorization }, view, undefined)).toBeUndefined();
+    expect(
+      findCaller({ method: 'POST', target: odd, host: 'localhost:8081', body, authorization }, view, undefined),
+    ).toBe(user);
+    expect(
+      findCaller(
+        { method: 'POST', target: odd.replace('[]', '%5B%5D'), host: 'localhost:8081', body, authorization },
+        view,
+        undefined,
+      ),
+    ).toBeUndefined();
+    expect(
+      findCaller(
+        { method: 'POST', target: odd, host: 'localhost:8081', body: Buffer.from('a=c'), authorization },
+        view,
+        undefined,
+      ),
+    ).toBeUndefined();
   });
 
   it.each([
@@ -49,10 +77,20 @@ describe('HTTP Basic', () => {
     expect(findCaller({ ...received, authorization: basic(`77658:${user.secret}`) }, view, undefined)).toBe(user);
   });
 
-  it.each([undefined, '', 'Basic', 'Basic !!!!', basic('77658'), basic('77658:'), basic(`77658:${user.secret} `), basic(`77659:${user.secret}`), basic(`077658:${user.secret}`), basic(':'), basic('77658:no user has this secret'), `Bearer ${user.secret}`])(
-    'is refused as %s',
-    (authorization) => {
-      expect(findCaller({ ...received, authorization }, view, undefined)).toBeUndefined();
-    },
-  );
+  it.each([
+    undefined,
+    '',
+    'Basic',
+    'Basic !!!!',
+    basic('77658'),
+    basic('77658:'),
+    basic(`77658:${user.secret} `),
+    basic(`77659:${user.secret}`),
+    basic(`077658:${user.secret}`),
+    basic(':'),
+    basic('77658:no user has this secret'),
+    `Bearer ${user.secret}`,
+  ])('is refused as %s', (authorization) => {
+    expect(findCaller({ ...received, authorization }, view, undefined)).toBeUndefined();
+  });
 });

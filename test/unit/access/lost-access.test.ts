@@ -46,15 +46,18 @@ describe('access data that is gone', () => {
     reader.close();
   });
 
-  it.each(['_young', 'fresh', 'kind=login'])('is a problem beside a lake with events (%s), also without the keys', (name) => {
-    const paths = newPaths();
-    const lake = path.join(path.dirname(paths.access), 'lake');
-    mkdirSync(path.join(lake, 'events', name), { recursive: true });
-    writeFileSync(path.join(lake, 'events', name, 'a.parquet'), '');
-    const reader = openAccessReader(paths, logger, { isExpected: () => holdsEvents(lake) });
-    expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
-    reader.close();
-  });
+  it.each(['_young', 'fresh', 'kind=login'])(
+    'is a problem beside a lake with events (%s), also without the keys',
+    (name) => {
+      const paths = newPaths();
+      const lake = path.join(path.dirname(paths.access), 'lake');
+      mkdirSync(path.join(lake, 'events', name), { recursive: true });
+      writeFileSync(path.join(lake, 'events', name, 'a.parquet'), '');
+      const reader = openAccessReader(paths, logger, { isExpected: () => holdsEvents(lake) });
+      expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
+      reader.close();
+    },
+  );
 
   it('is a problem while the service runs, and the last good view stays', async () => {
     const paths = newPaths();
@@ -62,7 +65,9 @@ describe('access data that is gone', () => {
     const reader = openAccessReader(paths, logger);
     expect(judge(reader)).toEqual(whole);
     rmSync(paths.access);
-    await vi.waitFor(() => expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 }), { timeout: 5000 });
+    await vi.waitFor(() => expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 }), {
+      timeout: 5000,
+    });
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();
   });
@@ -71,7 +76,10 @@ describe('access data that is gone', () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     rmSync(paths.access);
-    await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'access_damaged', hint: expect.stringContaining(revisionPath(paths.keys)) });
+    await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({
+      code: 'access_damaged',
+      hint: expect.stringContaining(revisionPath(paths.keys)),
+    });
     rmSync(revisionPath(paths.keys));
     await addApp(paths, { ...webApp, idApp: 8 }, 0);
   });
@@ -80,7 +88,11 @@ describe('access data that is gone', () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     rmSync(revisionPath(paths.keys));
-    const { revision: _, sha256: __, ...early } = JSON.parse(readFileSync(paths.access, 'utf8')) as Record<string, unknown>;
+    const {
+      revision: _,
+      sha256: __,
+      ...early
+    } = JSON.parse(readFileSync(paths.access, 'utf8')) as Record<string, unknown>;
     writeFileSync(paths.access, renderChecked(early, 2));
     await keepAccessRevision(paths);
     rmSync(paths.access);
@@ -101,7 +113,9 @@ describe('an older copy of the access data', () => {
     await vi.waitFor(() => expect(reader.problems()[0]?.what).toContain('older copy'), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeUndefined();
     reader.close();
-    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'access_damaged', message: expect.stringContaining('older copy') }));
+    expect(() => openAccessReader(paths, logger)).toThrow(
+      expect.objectContaining({ code: 'access_damaged', message: expect.stringContaining('older copy') }),
+    );
     await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'access_damaged' });
 
     // what the operator means is taken

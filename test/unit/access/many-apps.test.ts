@@ -28,7 +28,13 @@ function writeApps(count: number): AccessPaths {
     title: `App ${idApp}`,
     sdkKey: `key-${idApp}`,
     idAccount: 1,
-    tokens: [{ prefix: 'token of', sha256: createHash('sha256').update(tokenOf(idApp)).digest('hex'), createdAt: new Date(0).toISOString() }],
+    tokens: [
+      {
+        prefix: 'token of',
+        sha256: createHash('sha256').update(tokenOf(idApp)).digest('hex'),
+        createdAt: new Date(0).toISOString(),
+      },
+    ],
   }));
   mkdirSync(paths.keys);
   writeFileSync(paths.access, renderChecked({ nextIdUser: 1, revision: 1, apps, users: [] }, 2));
@@ -85,7 +91,11 @@ describe('access data of many apps', () => {
     const reader = openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
     writeFileSync(paths.access, `{"version":1,"padding":"${'x'.repeat(100_000)}"`);
-    await vi.waitFor(() => expect(reader.problems()[0]?.what).toMatch(/access\.json cannot be read: .*Restore access\.json from a backup/), { timeout: 10_000 });
+    await vi.waitFor(
+      () =>
+        expect(reader.problems()[0]?.what).toMatch(/access\.json cannot be read: .*Restore access\.json from a backup/),
+      { timeout: 10_000 },
+    );
     expect(reader.current().findAppByToken(17, tokenOf(17))).toBeDefined();
   });
 
@@ -95,7 +105,9 @@ describe('access data of many apps', () => {
     const reader = openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
     const other = await addUser(paths, { name: 'bob', idAccount: 1, canExport: true });
-    await vi.waitFor(() => expect(reader.current().findUser(other.idUser)?.secret).toBe(other.secret), { timeout: 10_000 });
+    await vi.waitFor(() => expect(reader.current().findUser(other.idUser)?.secret).toBe(other.secret), {
+      timeout: 10_000,
+    });
     expect(reader.current().findUser(idUser)?.secret).toBe(secret);
     for (const strange of ['0', '01', '3', '', 'x', '1e0']) expect(reader.current().findUser(strange)).toBeUndefined();
   });
@@ -103,13 +115,28 @@ describe('access data of many apps', () => {
 
 describe('the apps of an export', () => {
   it('are chosen by values that are each looked up once, not once for each app', () => {
-    const apps: ExportApp[] = Array.from({ length: 5000 }, (_, index) => ({ idApp: index + 1, sdkKey: `key-${index + 1}`, title: '', platform: 'web', idAccount: 1, idProject: index % 2 === 0 ? 5 : undefined }));
+    const apps: ExportApp[] = Array.from({ length: 5000 }, (_, index) => ({
+      idApp: index + 1,
+      sdkKey: `key-${index + 1}`,
+      title: '',
+      platform: 'web',
+      idAccount: 1,
+      idProject: index % 2 === 0 ? 5 : undefined,
+    }));
     const values = Array.from({ length: 999 }, (_, index) => String(4500 + index));
-    const request = { idApp: values, SDKKey: ['key-1', 'key-2'], idAccount: values.concat('1'), idProject: values.concat('5') } as unknown as ExportSpec;
+    const request = {
+      idApp: values,
+      SDKKey: ['key-1', 'key-2'],
+      idAccount: values.concat('1'),
+      idProject: values.concat('5'),
+    } as unknown as ExportSpec;
     const work = countWork();
     const chosen = selectApps(request, apps);
     expect(work.searched).toBeLessThan(100);
-    expect(chosen.map(({ idApp }) => idApp)).toEqual([1, ...Array.from({ length: 250 }, (_, index) => 4501 + 2 * index)]);
+    expect(chosen.map(({ idApp }) => idApp)).toEqual([
+      1,
+      ...Array.from({ length: 250 }, (_, index) => 4501 + 2 * index),
+    ]);
     expect(selectApps({} as ExportSpec, apps)).toHaveLength(5000);
   });
 });

@@ -32,15 +32,35 @@ describe('an app that is removed', () => {
     const tokens = [(await addApp(paths, given, 0)).token, (await addAppToken(paths, 7, 1)).token];
     const reader = open(paths);
     const [live] = listApps(paths);
-    expect(live).toEqual({ idApp: '7', platform: 'web', title: 'Game', idAccount: '1', idProject: '5', sdkKey: 'k', tokens: tokens.map((token, index) => ({ prefix: token.slice(0, 8), createdAt: new Date(index).toISOString() })) });
+    expect(live).toEqual({
+      idApp: '7',
+      platform: 'web',
+      title: 'Game',
+      idAccount: '1',
+      idProject: '5',
+      sdkKey: 'k',
+      tokens: tokens.map((token, index) => ({ prefix: token.slice(0, 8), createdAt: new Date(index).toISOString() })),
+    });
 
-    expect(await removeApp(paths, 7, 1000)).toEqual({ idApp: '7', removedAt: '1970-01-01T00:00:01.000Z', revoked: tokens.map((token) => token.slice(0, 8)) });
+    expect(await removeApp(paths, 7, 1000)).toEqual({
+      idApp: '7',
+      removedAt: '1970-01-01T00:00:01.000Z',
+      revoked: tokens.map((token) => token.slice(0, 8)),
+    });
     await vi.waitFor(() => expect(reader.current().findApp(7)).toBeUndefined(), { timeout: 2000 });
-    expect([reader.current().appsOfAccount(1), tokens.map((token) => reader.current().findAppByToken(7, token))]).toEqual([[], [undefined, undefined]]);
-    expect([listApps(paths), listApps(paths, true)]).toEqual([[], [{ ...live, tokens: [], removedAt: '1970-01-01T00:00:01.000Z' }]]);
+    expect([
+      reader.current().appsOfAccount(1),
+      tokens.map((token) => reader.current().findAppByToken(7, token)),
+    ]).toEqual([[], [undefined, undefined]]);
+    expect([listApps(paths), listApps(paths, true)]).toEqual([
+      [],
+      [{ ...live, tokens: [], removedAt: '1970-01-01T00:00:01.000Z' }],
+    ]);
 
     const restored = await restoreApp(paths, 7, 2000);
-    await vi.waitFor(() => expect(reader.current().findAppByToken(7, restored.token)).toMatchObject({ ...given }), { timeout: 2000 });
+    await vi.waitFor(() => expect(reader.current().findAppByToken(7, restored.token)).toMatchObject({ ...given }), {
+      timeout: 2000,
+    });
     expect(tokens.map((token) => reader.current().findAppByToken(7, token))).toEqual([undefined, undefined]);
     expect([listApps(paths).map(({ idApp }) => idApp), listApps(paths, true)]).toEqual([['7'], []]);
   });
@@ -50,8 +70,15 @@ describe('an app that is removed', () => {
     await addApp(paths, { ...webApp, sdkKey: 'k' }, 0);
     await removeApp(paths, 7, 1000);
     const before = readFileSync(paths.access, 'utf8');
-    await expect(addApp(paths, { ...webApp, idAccount: 2 }, 0)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('app 7 was removed at 1970-01-01T00:00:01.000Z'), hint: expect.stringContaining('app restore 7') });
-    await expect(addApp(paths, { ...webApp, idApp: 8, sdkKey: 'k' }, 0)).rejects.toMatchObject({ code: 'conflict', hint: expect.stringContaining('app restore 7') });
+    await expect(addApp(paths, { ...webApp, idAccount: 2 }, 0)).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('app 7 was removed at 1970-01-01T00:00:01.000Z'),
+      hint: expect.stringContaining('app restore 7'),
+    });
+    await expect(addApp(paths, { ...webApp, idApp: 8, sdkKey: 'k' }, 0)).rejects.toMatchObject({
+      code: 'conflict',
+      hint: expect.stringContaining('app restore 7'),
+    });
     expect(readFileSync(paths.access, 'utf8')).toBe(before);
   });
 
@@ -60,8 +87,16 @@ describe('an app that is removed', () => {
     await addApp(paths, webApp, 0);
     const both = await Promise.allSettled([removeApp(paths, 7, 1000), removeApp(paths, 7, 1000)]);
     expect(both.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
-    for (const again of [() => removeApp(paths, 7, 0), () => addAppToken(paths, 7, 0), () => revokeAppToken(paths, 7, 'abcd')]) {
-      await expect(again()).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('was removed at'), hint: expect.stringContaining('app restore 7') });
+    for (const again of [
+      () => removeApp(paths, 7, 0),
+      () => addAppToken(paths, 7, 0),
+      () => revokeAppToken(paths, 7, 'abcd'),
+    ]) {
+      await expect(again()).rejects.toMatchObject({
+        code: 'not_found',
+        message: expect.stringContaining('was removed at'),
+        hint: expect.stringContaining('app restore 7'),
+      });
     }
     await restoreApp(paths, 7, 0);
     await expect(restoreApp(paths, 7, 0)).rejects.toMatchObject({ code: 'conflict' });
@@ -70,7 +105,13 @@ describe('an app that is removed', () => {
 
   it('that is not there leaves nothing behind in a folder without access data', async () => {
     const paths = newPaths();
-    for (const attempt of [() => removeApp(paths, 7, 0), () => removeUser(paths, 1), () => renewSecret(paths, 1), () => addAppToken(paths, 7, 0)]) await expect(attempt()).rejects.toMatchObject({ code: 'not_found' });
+    for (const attempt of [
+      () => removeApp(paths, 7, 0),
+      () => removeUser(paths, 1),
+      () => renewSecret(paths, 1),
+      () => addAppToken(paths, 7, 0),
+    ])
+      await expect(attempt()).rejects.toMatchObject({ code: 'not_found' });
     expect([existsSync(paths.keys), existsSync(paths.access)]).toEqual([false, false]);
   });
 });
@@ -92,16 +133,26 @@ describe('a user', () => {
   it('has one name in an account: the same again is refused, naming the one that has it', async () => {
     const paths = newPaths();
     await addUser(paths, ann);
-    await expect(addUser(paths, { ...ann, canExport: false })).rejects.toMatchObject({ code: 'conflict', message: 'account 1 has a user ann already: 1', hint: expect.stringContaining('user secret 1') });
+    await expect(addUser(paths, { ...ann, canExport: false })).rejects.toMatchObject({
+      code: 'conflict',
+      message: 'account 1 has a user ann already: 1',
+      hint: expect.stringContaining('user secret 1'),
+    });
     expect((await addUser(paths, { ...ann, idAccount: 2 })).idUser).toBe('2');
-    const both = await Promise.allSettled([addUser(paths, { ...ann, name: 'bob' }), addUser(paths, { ...ann, name: 'bob' })]);
+    const both = await Promise.allSettled([
+      addUser(paths, { ...ann, name: 'bob' }),
+      addUser(paths, { ...ann, name: 'bob' }),
+    ]);
     expect(both.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
   });
 
   it('with a new secret signs in by it alone, also when it was the secret at rest that was damaged', async () => {
     const paths = newPaths();
     const [first, other] = [await addUser(paths, ann), await addUser(paths, { ...ann, name: 'bob' })];
-    const { sha256: _, ...file } = JSON.parse(readFileSync(paths.access, 'utf8')) as { sha256: string; users: { sealedSecret: string }[] };
+    const { sha256: _, ...file } = JSON.parse(readFileSync(paths.access, 'utf8')) as {
+      sha256: string;
+      users: { sealedSecret: string }[];
+    };
     if (file.users[0] !== undefined) file.users[0].sealedSecret = 'damaged';
     writeFileSync(paths.access, renderChecked({ ...file }));
     const reader = open(paths);
@@ -139,14 +190,26 @@ describe('what is taken back', () => {
     renameSync(key, `${key}.away`);
     await removeApp(paths, 7, 0);
     await removeUser(paths, Number(first.idUser));
-    await vi.waitFor(() => expect([reader.current().findAppByToken(7, token), reader.current().findUser('1')]).toEqual([undefined, undefined]), { timeout: 2000 });
+    await vi.waitFor(
+      () =>
+        expect([reader.current().findAppByToken(7, token), reader.current().findUser('1')]).toEqual([
+          undefined,
+          undefined,
+        ]),
+      { timeout: 2000 },
+    );
     expect(reader.current().findUser('2')?.secret).toBe(other.secret);
-    expect(reader.problems().map(({ what }) => what)).toEqual([expect.stringContaining('cannot sign in after the next start')]);
+    expect(reader.problems().map(({ what }) => what)).toEqual([
+      expect.stringContaining('cannot sign in after the next start'),
+    ]);
   });
 
   it('is the last token of an app only with a list that says so: none is left', async () => {
     const paths = newPaths();
-    const [first, second] = [(await addApp(paths, webApp, 0)).token.slice(0, 8), (await addAppToken(paths, 7, 0)).token.slice(0, 8)];
+    const [first, second] = [
+      (await addApp(paths, webApp, 0)).token.slice(0, 8),
+      (await addAppToken(paths, 7, 0)).token.slice(0, 8),
+    ];
     expect(await revokeAppToken(paths, 7, first)).toEqual({ idApp: '7', revoked: first, tokens: [second] });
     expect(await revokeAppToken(paths, 7, second)).toEqual({ idApp: '7', revoked: second, tokens: [] });
     expect(listApps(paths)[0]?.tokens).toEqual([]);
@@ -156,14 +219,20 @@ describe('what is taken back', () => {
 describe('an SDK key', () => {
   it.each(['a,b', ',', '', 'x'.repeat(256)])('that no filter can name is refused: %j', async (sdkKey) => {
     const paths = newPaths();
-    await expect(addApp(paths, { ...webApp, sdkKey }, 0)).rejects.toMatchObject({ code: 'usage', hint: expect.stringContaining('1 to 255 characters and no comma') });
+    await expect(addApp(paths, { ...webApp, sdkKey }, 0)).rejects.toMatchObject({
+      code: 'usage',
+      hint: expect.stringContaining('1 to 255 characters and no comma'),
+    });
     expect(existsSync(paths.access)).toBe(false);
   });
 
   it('of an earlier version is read as it is', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, { ...webApp, sdkKey: '\u{1f600}'.repeat(255) }, 0);
-    const { sha256: _, ...file } = JSON.parse(readFileSync(paths.access, 'utf8')) as { sha256: string; apps: { sdkKey: string }[] };
+    const { sha256: _, ...file } = JSON.parse(readFileSync(paths.access, 'utf8')) as {
+      sha256: string;
+      apps: { sdkKey: string }[];
+    };
     if (file.apps[0] !== undefined) file.apps[0].sdkKey = 'a,b';
     writeFileSync(paths.access, renderChecked({ ...file }));
     expect(open(paths).current().findAppByToken(7, token)?.sdkKey).toBe('a,b');

@@ -1,7 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { parseWords } from '../../../src/cli/command.ts';
 
-const options = { revoke: { type: 'string' }, user: { type: 'string', multiple: true }, yes: { type: 'boolean' } } as const;
+const options = {
+  revoke: { type: 'string' },
+  user: { type: 'string', multiple: true },
+  yes: { type: 'boolean' },
+} as const;
 const parse = (...args: string[]) => parseWords(args, ['ID'], options, 'tributary x ID');
 
 describe("a command's words", () => {

@@ -18,20 +18,46 @@ const never = new AbortController().signal;
 async function run(command: Command, words: readonly string[], environment: Environment = {}): Promise<unknown[]> {
   const answers: unknown[] = [];
   const keep = (line: unknown): void => void answers.push(line);
-  const context: CommandContext = { environment, entry: '', answer: keep, print: keep, note: () => undefined, stop: never, force: never };
+  const context: CommandContext = {
+    environment,
+    entry: '',
+    answer: keep,
+    print: keep,
+    note: () => undefined,
+    stop: never,
+    force: never,
+  };
   await command.run(words, context);
   return answers;
 }
 
 /** Reads a data folder, or changes what has to be in it. */
 const needsFolder: readonly (readonly [Command, string])[] = [
-  [statusCommand, ''], [appCommand, 'list'], [appCommand, 'token 1'], [appCommand, 'token 1 --revoke abcd'], [appCommand, 'remove 1'], [appCommand, 'restore 1'],
-  [userCommand, 'list'], [userCommand, 'remove 1'], [userCommand, 'secret 1'], [lakeCommand, 'check'], [lakeCommand, 'log'], [lakeCommand, 'files'], [lakeCommand, 'stats'],
-  [lakeCommand, 'repair'], [failedCommand, 'list'], [failedCommand, 'replay'], [eraseCommand, '--app 1'],
+  [statusCommand, ''],
+  [appCommand, 'list'],
+  [appCommand, 'token 1'],
+  [appCommand, 'token 1 --revoke abcd'],
+  [appCommand, 'remove 1'],
+  [appCommand, 'restore 1'],
+  [userCommand, 'list'],
+  [userCommand, 'remove 1'],
+  [userCommand, 'secret 1'],
+  [lakeCommand, 'check'],
+  [lakeCommand, 'log'],
+  [lakeCommand, 'files'],
+  [lakeCommand, 'stats'],
+  [lakeCommand, 'repair'],
+  [failedCommand, 'list'],
+  [failedCommand, 'replay'],
+  [eraseCommand, '--app 1'],
 ];
 const needsLake = needsFolder.filter(([command]) => command === lakeCommand || command === failedCommand);
 /** Begins with what it adds. */
-const makesFolder: readonly (readonly [Command, string])[] = [[appCommand, 'add 1 --platform web'], [userCommand, 'add ann --account 1'], [keyCommand, 'rotate']];
+const makesFolder: readonly (readonly [Command, string])[] = [
+  [appCommand, 'add 1 --platform web'],
+  [userCommand, 'add ann --account 1'],
+  [keyCommand, 'rotate'],
+];
 const split = (words: string): string[] => words.split(' ').filter((word) => word !== '');
 
 describe('a data folder', () => {
@@ -48,17 +74,30 @@ describe('a data folder', () => {
   it('that is not there is refused by what reads or changes one, whoever named it, and is not made', async () => {
     for (const [command, words] of needsFolder) {
       const what = `${command.name} ${words}`;
-      await expect(run(command, split(words)), what).rejects.toMatchObject({ code: 'not_found', message: `there is no data folder ${path.join(folder, 'data')}` });
-      await expect(run(command, [...split(words), '--data', 'else/where']), what).rejects.toMatchObject({ code: 'not_found', message: `there is no data folder ${path.join(folder, 'else', 'where')}` });
-      await expect(run(command, split(words), { TRIBUTARY_DATA_DIR: 'variable' }), what).rejects.toMatchObject({ code: 'not_found' });
+      await expect(run(command, split(words)), what).rejects.toMatchObject({
+        code: 'not_found',
+        message: `there is no data folder ${path.join(folder, 'data')}`,
+      });
+      await expect(run(command, [...split(words), '--data', 'else/where']), what).rejects.toMatchObject({
+        code: 'not_found',
+        message: `there is no data folder ${path.join(folder, 'else', 'where')}`,
+      });
+      await expect(run(command, split(words), { TRIBUTARY_DATA_DIR: 'variable' }), what).rejects.toMatchObject({
+        code: 'not_found',
+      });
     }
     expect(everything()).toEqual([]);
   });
 
   it('that is not there is made by what adds to one only where it is named', async () => {
     for (const [command, words] of makesFolder) {
-      await expect(run(command, split(words)), command.name).rejects.toMatchObject({ code: 'not_found', hint: expect.stringContaining('name the folder by --data or TRIBUTARY_DATA_DIR') });
-      await expect(run(command, split(words), { TRIBUTARY_DATA_DIR: '' }), command.name).rejects.toMatchObject({ code: 'not_found' });
+      await expect(run(command, split(words)), command.name).rejects.toMatchObject({
+        code: 'not_found',
+        hint: expect.stringContaining('name the folder by --data or TRIBUTARY_DATA_DIR'),
+      });
+      await expect(run(command, split(words), { TRIBUTARY_DATA_DIR: '' }), command.name).rejects.toMatchObject({
+        code: 'not_found',
+      });
     }
     expect(everything()).toEqual([]);
     for (const [command, words] of makesFolder) {
@@ -75,10 +114,16 @@ describe('a data folder', () => {
     mkdirSync('data');
     writeFileSync(path.join('data', 'notes.txt'), '');
     for (const [command, words] of needsFolder) {
-      await expect(run(command, split(words)), command.name).rejects.toMatchObject({ code: 'not_found', message: `${path.join(folder, 'data')} is no data folder: nothing of tributary is in it` });
+      await expect(run(command, split(words)), command.name).rejects.toMatchObject({
+        code: 'not_found',
+        message: `${path.join(folder, 'data')} is no data folder: nothing of tributary is in it`,
+      });
     }
     for (const [command, words] of [...needsFolder, ...makesFolder]) {
-      await expect(run(command, [...split(words), '--data', 'data/notes.txt']), command.name).rejects.toMatchObject({ code: 'usage', message: expect.stringContaining('notes.txt is a file and no folder') });
+      await expect(run(command, [...split(words), '--data', 'data/notes.txt']), command.name).rejects.toMatchObject({
+        code: 'usage',
+        message: expect.stringContaining('notes.txt is a file and no folder'),
+      });
     }
     expect(everything()).toEqual(['data', path.join('data', 'notes.txt')]);
   });
@@ -89,7 +134,11 @@ describe('a data folder', () => {
     expect(await run(statusCommand, [])).toMatchObject([{ running: false, problems: [] }]);
     expect(await run(appCommand, ['list'])).toMatchObject([{ idApp: '1' }]);
     expect(await run(userCommand, ['list'])).toEqual([]);
-    for (const [command, words] of needsLake) await expect(run(command, split(words)), words).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('there is no lake in') });
+    for (const [command, words] of needsLake)
+      await expect(run(command, split(words)), words).rejects.toMatchObject({
+        code: 'not_found',
+        message: expect.stringContaining('there is no lake in'),
+      });
     expect(everything()).toEqual(before);
   });
 });

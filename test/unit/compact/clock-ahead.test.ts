@@ -26,13 +26,18 @@ function openClockLake() {
   const clock = { now: startMs, nowMs: () => clock.now };
   let events = 0;
   const publish = async (): Promise<void> => {
-    stream.publish([eventLine({ age: (events += 1), event_time: Math.floor(clock.now / 1000), received_at: clock.now })]);
+    stream.publish([
+      eventLine({ age: (events += 1), event_time: Math.floor(clock.now / 1000), received_at: clock.now }),
+    ]);
     await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === events);
     clock.now += 1000;
   };
   /** `age` and `available_at` of every row, in the order in which a reader by `available_at` gets them. */
   const read = async (after = -Infinity): Promise<{ age: number; at: number }[]> => {
-    const rows = (await readRows(folder, 'event_id, age, available_at')).map((row) => ({ age: Number(row['age']), at: Number(row['available_at']) }));
+    const rows = (await readRows(folder, 'event_id, age, available_at')).map((row) => ({
+      age: Number(row['age']),
+      at: Number(row['available_at']),
+    }));
     return rows.filter(({ at }) => at > after).toSorted((a, b) => a.at - b.at);
   };
   const repair = async (crashPoint: CrashPoint = noCrashPoint): Promise<LakeRepair> => {
@@ -67,7 +72,14 @@ test('a clock that was 400 days ahead is told at once, increments go on, and a r
   await publish();
   // Though the clock is far behind, who reads by available_at misses nothing.
   expect((await read(cursor)).map(({ age }) => age)).toEqual([5]);
-  expect(compact.facts()['problems']).toEqual([{ what: expect.stringMatching(/^the newest available_at of the lake, 2027-02-05T.*, is 400 days ahead of this machine's clock, seen since 2026-01-01T/) as string, todo: expect.stringContaining("'tributary lake repair'") as string }]);
+  expect(compact.facts()['problems']).toEqual([
+    {
+      what: expect.stringMatching(
+        /^the newest available_at of the lake, 2027-02-05T.*, is 400 days ahead of this machine's clock, seen since 2026-01-01T/,
+      ) as string,
+      todo: expect.stringContaining("'tributary lake repair'") as string,
+    },
+  ]);
 
   clock.now += 60_000;
   const before = await read();
@@ -78,8 +90,19 @@ test('a clock that was 400 days ahead is told at once, increments go on, and a r
   for (const { at } of after.slice(1)) expect(at).toBeGreaterThan(goodMs);
   expect(Math.max(...after.map(({ at }) => at))).toBeLessThanOrEqual(clock.now);
   expect(new Set(after.map(({ at }) => at)).size).toBe(new Set(before.map(({ at }) => at)).size);
-  const [from, to] = [before, after].map((rows) => [rows[1]?.at, rows.at(-1)?.at].map((ms) => new Date(ms ?? 0).toISOString()));
-  expect(repaired.clock).toEqual([{ rows: 4, files: expect.any(Number) as number, unchangedUpTo: new Date(goodMs).toISOString(), from, to, cursors: expect.stringContaining(`to ${to?.[1]};`) as string }]);
+  const [from, to] = [before, after].map((rows) =>
+    [rows[1]?.at, rows.at(-1)?.at].map((ms) => new Date(ms ?? 0).toISOString()),
+  );
+  expect(repaired.clock).toEqual([
+    {
+      rows: 4,
+      files: expect.any(Number) as number,
+      unchangedUpTo: new Date(goodMs).toISOString(),
+      from,
+      to,
+      cursors: expect.stringContaining(`to ${to?.[1]};`) as string,
+    },
+  ]);
 
   expect(compact.facts()['problems']).toEqual([]);
   clock.now += 1000;
@@ -140,10 +163,15 @@ test('a repair of the times that is killed is finished by the next one, with eve
     await compact.stop();
     count += 2;
     clock.now += 1000;
-    await expect(repair((at) => (at === step ? Promise.reject(new Error('killed')) : Promise.resolve()))).rejects.toThrow('killed');
+    await expect(
+      repair((at) => (at === step ? Promise.reject(new Error('killed')) : Promise.resolve())),
+    ).rejects.toThrow('killed');
     await repair();
     const rows = await read();
-    expect(rows.map(({ age }) => age), step).toEqual(Array.from({ length: count }, (_, index) => index + 1));
+    expect(
+      rows.map(({ age }) => age),
+      step,
+    ).toEqual(Array.from({ length: count }, (_, index) => index + 1));
     expect(Math.max(...rows.map(({ at }) => at)), step).toBeLessThanOrEqual(clock.now);
   }
   expect((await checkLake(lakeDir)).problems).toEqual([]);

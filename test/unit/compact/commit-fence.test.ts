@@ -46,21 +46,31 @@ test.for<{ readonly what: string; readonly change: BuildChange }>([
     what: 'the position has moved',
     change: (_state, lake) => {
       if (lake.epoch === undefined) throw new Error('the lake follows no stream');
-      return { cause: 'flush', actions: [{ txn: { appId: lake.epoch.appId, version: 1 } }], epoch: { ...lake.epoch, position: 1 } };
+      return {
+        cause: 'flush',
+        actions: [{ txn: { appId: lake.epoch.appId, version: 1 } }],
+        epoch: { ...lake.epoch, position: 1 },
+      };
     },
   },
   {
     what: 'another epoch has begun at the same position',
     change: (_state, lake) => {
       if (lake.epoch === undefined) throw new Error('the lake follows no stream');
-      return { cause: 'epoch', actions: [{ txn: { appId: 'ANOTHER@1', version: 0 } }], epoch: { ...lake.epoch, appId: 'ANOTHER@1' } };
+      return {
+        cause: 'epoch',
+        actions: [{ txn: { appId: 'ANOTHER@1', version: 0 } }],
+        epoch: { ...lake.epoch, appId: 'ANOTHER@1' },
+      };
     },
   },
 ])('a batch is not committed when $what since it was pulled', async ({ change }) => {
   const folder = testFolder();
   const stream = createMemoryStream();
   stream.publish([eventLine()]);
-  const compact = await startTestCompact(folder, stream, { crashPoint: once('flush-written', () => commitBeside(folder, change)) });
+  const compact = await startTestCompact(folder, stream, {
+    crashPoint: once('flush-written', () => commitBeside(folder, change)),
+  });
   onTestFinished(() => compact.stop());
   await expect(endOrStored(folder, compact)).rejects.toMatchObject({ code: 'fenced' });
   expect(await readRows(folder, 'event_id')).toEqual([]);
@@ -72,7 +82,9 @@ test('a batch whose available_at another commit has overtaken gets a later one',
   const aheadMs = clock.nowMs() + 60_000;
   stream.publish([eventLine()]);
   const ahead: BuildChange = () => ({ cause: 'replay', actions: [], availableAtMs: aheadMs });
-  const compact = await startTestCompact(folder, stream, { crashPoint: once('flush-written', () => commitBeside(folder, ahead)) });
+  const compact = await startTestCompact(folder, stream, {
+    crashPoint: once('flush-written', () => commitBeside(folder, ahead)),
+  });
   onTestFinished(() => compact.stop());
   await waitFor('the row is stored', async () => (await storedRows(folder)) === 1, soonMs);
   const [row] = await readRows(folder, 'event_id, available_at');
@@ -113,7 +125,12 @@ test('a compactor whose lake was taken over while it had nothing to flush seals 
   const table = lakePaths(path.join(folder, 'lake')).table;
   const stream = createMemoryStream();
   let offsetMs = 0;
-  const first = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-1'), sealAgeMs: 3_600_000, clock: { nowMs: () => clock.nowMs() + offsetMs } });
+  const first = await startTestCompact(folder, stream, {
+    withoutLock: true,
+    spoolDir: path.join(folder, 'spool-1'),
+    sealAgeMs: 3_600_000,
+    clock: { nowMs: () => clock.nowMs() + offsetMs },
+  });
   onTestFinished(() => first.stop());
   stream.publish([eventLine()]);
   await waitFor('the row is stored', async () => (await storedRows(folder)) === 1);
@@ -151,6 +168,10 @@ test('a compactor that stood still between asking whose the stream is and its co
   stream.publish([eventLine()]);
   await waitFor('the first is stored', async () => (await storedRows(folder)) === 1, soonMs);
   stream.publish([eventLine()]);
-  await waitFor('it is asked again, or the row is stored', async () => refusals > 0 || (await storedRows(folder)) === 2, soonMs);
+  await waitFor(
+    'it is asked again, or the row is stored',
+    async () => refusals > 0 || (await storedRows(folder)) === 2,
+    soonMs,
+  );
   expect(await storedRows(folder)).toBe(1);
 });

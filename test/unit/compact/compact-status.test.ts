@@ -18,8 +18,14 @@ test('faults of the stream and kept failed events are noticed, with what to do, 
   expect(compact.facts()).toMatchObject({
     problems: [],
     notices: [
-      { what: expect.stringMatching(/^at \d{4}-.*Z: the stream was created anew/), todo: expect.stringContaining('Idempotency-Key') },
-      { what: 'events that could not be written to the lake are kept: 1', todo: expect.stringContaining('tributary failed list') },
+      {
+        what: expect.stringMatching(/^at \d{4}-.*Z: the stream was created anew/),
+        todo: expect.stringContaining('Idempotency-Key'),
+      },
+      {
+        what: 'events that could not be written to the lake are kept: 1',
+        todo: expect.stringContaining('tributary failed list'),
+      },
     ],
   });
   await compact.stop();
@@ -30,8 +36,13 @@ test('a trouble that lasts tells its newest error and since when, until it is ov
   const trouble = createTrouble(clock, 0);
   expect(trouble.find()).toBeUndefined();
   trouble.note(new Error('first'));
-  expect(trouble.note(new AppError('disk', 'the disk is full', { hint: 'Free some disk space.' }))).toBeGreaterThanOrEqual(0);
-  expect(trouble.find()).toEqual({ since: '2024-01-01T00:00:00.000Z', error: 'the disk is full. Free some disk space.' });
+  expect(
+    trouble.note(new AppError('disk', 'the disk is full', { hint: 'Free some disk space.' })),
+  ).toBeGreaterThanOrEqual(0);
+  expect(trouble.find()).toEqual({
+    since: '2024-01-01T00:00:00.000Z',
+    error: 'the disk is full. Free some disk space.',
+  });
   trouble.clear();
   expect(trouble.find()).toBeUndefined();
 

@@ -37,22 +37,62 @@ test('every column comes out of the lake as it went into the stream', async () =
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
-  const params = { a: '1', 'quote"\'\\': 'line\nbreak', nul: 'x\u0000y', '\u0000': 'nul', '': 'empty', 'é😀': '\u2028' };
+  const params = {
+    a: '1',
+    'quote"\'\\': 'line\nbreak',
+    nul: 'x\u0000y',
+    '\u0000': 'nul',
+    '': 'empty',
+    'é😀': '\u2028',
+  };
   const odd = JSON.parse('{"__proto__":"p","constructor":"c"}') as unknown;
   stream.publish([
-    eventLine({ event_id: '0188a0c0-0000-7000-8000-000000000001', kind: 'custom_event', id_app: 9007199254740991, event_time: 1_700_000_000, received_at: 1_700_000_000_123, custom_event_name: 'x', custom_event_params: params, hwid: '18446744073709551615', sezam_user_id: '-9223372036854775808', age: 128 }),
-    eventLine({ event_id: '0188a0c0-0000-7000-8000-000000000002', kind: 'custom_event', event_time: 4_294_967_295, custom_event_name: '', custom_event_params: odd }),
+    eventLine({
+      event_id: '0188a0c0-0000-7000-8000-000000000001',
+      kind: 'custom_event',
+      id_app: 9007199254740991,
+      event_time: 1_700_000_000,
+      received_at: 1_700_000_000_123,
+      custom_event_name: 'x',
+      custom_event_params: params,
+      hwid: '18446744073709551615',
+      sezam_user_id: '-9223372036854775808',
+      age: 128,
+    }),
+    eventLine({
+      event_id: '0188a0c0-0000-7000-8000-000000000002',
+      kind: 'custom_event',
+      event_time: 4_294_967_295,
+      custom_event_name: '',
+      custom_event_params: odd,
+    }),
     eventLine({ event_id: '0188a0c0-0000-7000-8000-000000000003', custom_event_params: {} }),
   ]);
   await waitForStreamed(folder, 3);
   await compact.stop();
-  const rows = await readRows(folder, 'event_id, kind, date::VARCHAR AS date, id_app, event_time, received_at, available_at, hwid::VARCHAR AS hwid, sezam_user_id, age, custom_event_params, custom_user_id');
+  const rows = await readRows(
+    folder,
+    'event_id, kind, date::VARCHAR AS date, id_app, event_time, received_at, available_at, hwid::VARCHAR AS hwid, sezam_user_id, age, custom_event_params, custom_user_id',
+  );
   expect(rows[0]).toMatchObject({
-    kind: 'custom_event', date: '2023-11-14', id_app: 9007199254740991n, event_time: new Date('2023-11-14T22:13:20.000Z'), received_at: new Date('2023-11-14T22:13:20.123Z'),
-    hwid: '18446744073709551615', sezam_user_id: -9223372036854775808n, age: 128, custom_user_id: 'u1',
+    kind: 'custom_event',
+    date: '2023-11-14',
+    id_app: 9007199254740991n,
+    event_time: new Date('2023-11-14T22:13:20.000Z'),
+    received_at: new Date('2023-11-14T22:13:20.123Z'),
+    hwid: '18446744073709551615',
+    sezam_user_id: -9223372036854775808n,
+    age: 128,
+    custom_user_id: 'u1',
     custom_event_params: Object.entries(params).map(([key, value]) => ({ key, value })),
   });
-  expect(rows[1]).toMatchObject({ date: '2106-02-07', custom_event_params: [{ key: '__proto__', value: 'p' }, { key: 'constructor', value: 'c' }] });
+  expect(rows[1]).toMatchObject({
+    date: '2106-02-07',
+    custom_event_params: [
+      { key: '__proto__', value: 'p' },
+      { key: 'constructor', value: 'c' },
+    ],
+  });
   expect(rows[2]).toMatchObject({ custom_event_params: [], age: null, hwid: null });
   expect(new Set(rows.map((row) => Number(row['available_at']))).size).toBe(1);
 });
@@ -80,12 +120,24 @@ test('an event that cannot be written is kept with its reason and holds nothing 
   const good = eventLine();
   stream.publishRaw(`{"event_id":\n${JSON.stringify(good)}\n[1]\n{"event_id":"\\ud800"}\n`);
   await waitForStreamed(folder, 4);
-  stream.publish([eventLine({ age: 'old' }), eventLine({ id_app: undefined }), eventLine({ kind: 'other' }), eventLine({ event_id: 'short' }), eventLine({ event_time: 1.5 }), eventLine({ received_at: 9e17 })]);
+  stream.publish([
+    eventLine({ age: 'old' }),
+    eventLine({ id_app: undefined }),
+    eventLine({ kind: 'other' }),
+    eventLine({ event_id: 'short' }),
+    eventLine({ event_time: 1.5 }),
+    eventLine({ received_at: 9e17 }),
+  ]);
   expect(await waitForStreamed(folder, 10)).toEqual({ streamed: 10, stored: 1, failed: 9, repeats: 0, erased: 0 });
   await compact.stop();
   const failed = await readFailed(folder);
-  expect(failed.map((event) => event.reason).toSorted()).toEqual([...Array<string>(2).fill('bad_json'), ...Array<string>(7).fill('bad_value')]);
-  expect(failed.map((event) => event.line)).toEqual(expect.arrayContaining(['{"event_id":', '[1]', '{"event_id":"\\ud800"}']));
+  expect(failed.map((event) => event.reason).toSorted()).toEqual([
+    ...Array<string>(2).fill('bad_json'),
+    ...Array<string>(7).fill('bad_value'),
+  ]);
+  expect(failed.map((event) => event.line)).toEqual(
+    expect.arrayContaining(['{"event_id":', '[1]', '{"event_id":"\\ud800"}']),
+  );
   expect(failed.some((event) => event.line.includes('"age":"old"'))).toBe(true);
   expect((await readRows(folder)).map((row) => row['event_id'])).toEqual([good['event_id']]);
 });
@@ -94,19 +146,30 @@ test('an event under the same key is stored once, within a batch, across batches
   const folder = testFolder();
   const stream = createMemoryStream();
   const first = await startTestCompact(folder, stream);
-  stream.publish([eventLine({ event_id: keyedId(1, 1) }), eventLine({ event_id: keyedId(1, 1) }), eventLine({ event_id: keyedId(2, 1) })]);
+  stream.publish([
+    eventLine({ event_id: keyedId(1, 1) }),
+    eventLine({ event_id: keyedId(1, 1) }),
+    eventLine({ event_id: keyedId(2, 1) }),
+  ]);
   await waitForStreamed(folder, 3);
   stream.publish([eventLine({ event_id: keyedId(1, 1) }), eventLine({ event_id: keyedId(2, 2) })]);
   await waitForStreamed(folder, 5);
   await first.stop();
   const second = await startTestCompact(folder, stream);
-  stream.publish([eventLine({ event_id: keyedId(2, 1) }), eventLine({ event_id: keyedId(3, 1) }), eventLine({ event_id: keyedId(3, 9) })]);
+  stream.publish([
+    eventLine({ event_id: keyedId(2, 1) }),
+    eventLine({ event_id: keyedId(3, 1) }),
+    eventLine({ event_id: keyedId(3, 9) }),
+  ]);
   expect(await waitForStreamed(folder, 8)).toEqual({ streamed: 8, stored: 3, failed: 2, repeats: 3, erased: 0 });
   await second.stop();
   expect((await readRows(folder)).map((row) => row['event_id'])).toEqual([keyedId(1, 1), keyedId(2, 1), keyedId(3, 1)]);
   const failed = await readFailed(folder);
   expect(failed.map((event) => [event.reason, (JSON.parse(event.line) as { event_id: string }).event_id])).toEqual(
-    expect.arrayContaining([['key_reused', keyedId(2, 2)], ['key_reused', keyedId(3, 9)]]),
+    expect.arrayContaining([
+      ['key_reused', keyedId(2, 2)],
+      ['key_reused', keyedId(3, 9)],
+    ]),
   );
 });
 
@@ -146,15 +209,28 @@ test('sealed files hold the rows of their kind and date in order, and no row is 
   const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   const days = [1_700_000_000, 1_700_100_000, Math.floor(Date.now() / 1000)];
   for (let round = 0; round < 5; round += 1) {
-    stream.publish(days.flatMap((day) => [eventLine({ event_time: day + 60 - round, id_app: 3 - (round % 3) }), eventLine({ event_time: day, kind: 'registration' })]));
+    stream.publish(
+      days.flatMap((day) => [
+        eventLine({ event_time: day + 60 - round, id_app: 3 - (round % 3) }),
+        eventLine({ event_time: day, kind: 'registration' }),
+      ]),
+    );
   }
   await waitForStreamed(folder, 30);
-  await waitFor('all is sealed', async () => (await readSnapshot(lakePaths(lake).table)).files.every((file) => !file.young));
+  await waitFor('all is sealed', async () =>
+    (await readSnapshot(lakePaths(lake).table)).files.every((file) => !file.young),
+  );
   await compact.stop();
   expect((await readRows(folder)).length).toBe(30);
   const glob = path.join(lake, 'events', 'kind=*', 'date=*', '*.parquet');
-  expect(await query(`SELECT count(*)::INT AS n, count(DISTINCT event_id)::INT AS d, count(DISTINCT (kind, date))::INT AS groups FROM read_parquet('${glob}')`)).toEqual([{ n: 30, d: 30, groups: 6 }]);
-  const [sorted] = await query(`SELECT bool_and(ok) AS ok FROM (SELECT (id_app, event_time) >= lag((id_app, event_time), 1, (id_app, event_time)) OVER (PARTITION BY filename ORDER BY file_row_number) AS ok FROM read_parquet('${glob}', filename = true, file_row_number = true))`);
+  expect(
+    await query(
+      `SELECT count(*)::INT AS n, count(DISTINCT event_id)::INT AS d, count(DISTINCT (kind, date))::INT AS groups FROM read_parquet('${glob}')`,
+    ),
+  ).toEqual([{ n: 30, d: 30, groups: 6 }]);
+  const [sorted] = await query(
+    `SELECT bool_and(ok) AS ok FROM (SELECT (id_app, event_time) >= lag((id_app, event_time), 1, (id_app, event_time)) OVER (PARTITION BY filename ORDER BY file_row_number) AS ok FROM read_parquet('${glob}', filename = true, file_row_number = true))`,
+  );
   expect(sorted).toEqual({ ok: true });
   expect(await readdir(lakePaths(lake).staging)).toEqual([]);
 });
@@ -166,10 +242,16 @@ test('rows of dates long past wait for each other, so that old history makes one
   const compact = await startTestCompact(folder, stream, { sealAgeMs: 3_600_000, clock: { nowMs: () => nowMs } });
   const table = lakePaths(path.join(folder, 'lake')).table;
   for (let hour = 0; hour < 3; hour += 1) {
-    stream.publish([...Array.from({ length: 30 }, (_, n) => eventLine({ event_time: 1_100_000_000 + n * 86_400 })), eventLine({ event_time: Math.floor(nowMs / 1000) })]);
+    stream.publish([
+      ...Array.from({ length: 30 }, (_, n) => eventLine({ event_time: 1_100_000_000 + n * 86_400 })),
+      eventLine({ event_time: Math.floor(nowMs / 1000) }),
+    ]);
     await waitForStreamed(folder, (hour + 1) * 31);
     nowMs += 3_600_001;
-    await waitFor('this hour is sealed', async () => (await readSnapshot(table)).files.filter((file) => !file.young).length === hour + 1);
+    await waitFor(
+      'this hour is sealed',
+      async () => (await readSnapshot(table)).files.filter((file) => !file.young).length === hour + 1,
+    );
   }
   await compact.stop();
   nowMs += 86_400_000;

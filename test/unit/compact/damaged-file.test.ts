@@ -59,7 +59,19 @@ async function withDamage() {
 
 test('a damaged file is not sealed, which would make its damage look right, and keeps no other from it', async () => {
   const { lakeDir, duckdb, table, files, damaged } = await withDamage();
-  const seal = () => sealDue({ table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: ownStaging(lakeDir), dueRows: createDueRows(sealing) }, sealing, leftOut);
+  const seal = () =>
+    sealDue(
+      {
+        table,
+        duckdb,
+        clock,
+        crashPoint: noCrashPoint,
+        stagingDir: ownStaging(lakeDir),
+        dueRows: createDueRows(sealing),
+      },
+      sealing,
+      leftOut,
+    );
   const leftOut = new Map<string, AppError>();
   expect(await seal()).toMatchObject({ filesIn: 1, rows: 2 });
   expect([...leftOut.values()].map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
@@ -72,7 +84,19 @@ test('a damaged file is not sealed, which would make its damage look right, and 
 test('an erasure that cannot trust a file rewrites nothing, and says which it is', async () => {
   const { lakeDir, stream, duckdb, table, files, damaged } = await withDamage();
   const before = (await files()).map((file) => file.path);
-  const erasing = eraseEvents({ table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal }, { users: ['alice'] }, { retentionMs: 60_000 });
+  const erasing = eraseEvents(
+    {
+      table,
+      lakeDir,
+      duckdb,
+      publisher: stream.publisher,
+      clock,
+      crashPoint: noCrashPoint,
+      signal: new AbortController().signal,
+    },
+    { users: ['alice'] },
+    { retentionMs: 60_000 },
+  );
   await expect(erasing).rejects.toMatchObject({ code: 'file_damaged', message: expect.stringContaining(damaged) });
   expect((await files()).map((file) => file.path)).toEqual(before);
 });
@@ -95,7 +119,18 @@ test('a file that was replaced meanwhile is no damaged one: its keys are looked 
   const { lakeDir, duckdb, table, files } = await withLake();
   const replaced = await files();
   const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });
-  await sealDue({ table: other, duckdb, clock, crashPoint: noCrashPoint, stagingDir: ownStaging(lakeDir), dueRows: createDueRows(sealing) }, sealing, new Map());
+  await sealDue(
+    {
+      table: other,
+      duckdb,
+      clock,
+      crashPoint: noCrashPoint,
+      stagingDir: ownStaging(lakeDir),
+      dueRows: createDueRows(sealing),
+    },
+    sealing,
+    new Map(),
+  );
   for (const { absolutePath } of replaced) await rm(absolutePath);
   await expect(loadKeys(duckdb, table)).rejects.toMatchObject({ code: 'file_damaged', retryable: true });
   expect(await loadKeys(duckdb, table)).toEqual([]);

@@ -18,8 +18,10 @@ const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 const startMs = Date.UTC(2026, 2, 1, 12);
 
-const request = (names: string, more: Partial<TestRequest> = {}): Line[] => linesOf({ key: 'k', names: names.split(''), receivedMs: startMs, ...more });
-const at = (names: string, afterMs: number, key = 'k'): Line[] => request(names, { key, receivedMs: startMs + afterMs });
+const request = (names: string, more: Partial<TestRequest> = {}): Line[] =>
+  linesOf({ key: 'k', names: names.split(''), receivedMs: startMs, ...more });
+const at = (names: string, afterMs: number, key = 'k'): Line[] =>
+  request(names, { key, receivedMs: startMs + afterMs });
 
 const hash = (text: string): string => createHash('sha256').update(text).digest('hex');
 
@@ -28,54 +30,142 @@ function requestOfEarlierVersion(names: string, key: string): Line[] {
   return request(names, { method: 'customEvent' }).map((line, index) => {
     const hex = `${hash(`1\n${index}\n${key}`).slice(0, 20)}${hash(names.charAt(index)).slice(0, 12)}`;
     const variant = '89ab'.charAt(Number.parseInt(hex.charAt(16), 16) & 3);
-    return { ...line, event_id: `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}` };
+    return {
+      ...line,
+      event_id: `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}`,
+    };
   });
 }
 
 const [badA = {}, goodB = {}] = request('ab').map((line, index) => (index === 0 ? { ...line, age: 'old' } : line));
 
-/** What is sent, message by message, and what the lake must have of it in the end: one letter an event. What is neither stored nor failed is a repeat. */
+/**
+ * What is sent, message by message, and what the lake must have of it in the end: one letter an event. What is neither
+ * stored nor failed is a repeat.
+ */
 const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reused?: string; bad?: string }>> = {
-  'a longer batch, and one longer still, are not stored': { messages: [request('a'), request('ab'), request('abc')], stored: 'a', reused: 'aabbc' },
+  'a longer batch, and one longer still, are not stored': {
+    messages: [request('a'), request('ab'), request('abc')],
+    stored: 'a',
+    reused: 'aabbc',
+  },
   'nor is a shorter batch': { messages: [request('ab'), request('a'), request('b')], stored: 'ab', reused: 'ab' },
   'nor the same events in another order': { messages: [request('ab'), request('ba')], stored: 'ab', reused: 'ab' },
-  'nor the same event to another method': { messages: [request('a', { method: 'customEvent' }), request('a')], stored: 'a', reused: 'a' },
-  'nor an event of another kind': { messages: [request('a', { method: 'registration' }), request('b', { method: 'customEvent' })], stored: 'a', reused: 'b' },
-  'a retry is a repeat, before and after another request': { messages: [request('ab'), request('ab'), request('abc'), request('ab')], stored: 'ab', reused: 'abc' },
-  'another key is another matter': { messages: [request('a'), request('a', { key: 'other' }), request('ab', { key: 'third' })], stored: 'aaab' },
-  'a batch whose first event fails has the key all the same': { messages: [[badA, goodB], request('b'), [badA, goodB]], stored: 'b', reused: 'b', bad: 'aa' },
-  'an event that failed is stored by a retry that can be written': { messages: [[badA, goodB], request('ab')], stored: 'ab', bad: 'a' },
-  'a single event that an earlier version took in': { messages: [requestOfEarlierVersion('a', 'k'), request('a', { method: 'customEvent' })], stored: 'a' },
-  'a batch that an earlier version took in': { messages: [requestOfEarlierVersion('ab', 'k'), request('ab')], stored: 'ab', reused: 'ab' },
-  'a repeat in the last millisecond of the day, and at its end': { messages: [at('a', 0), at('a', 2 * hourMs), at('a', dayMs - 1), at('a', dayMs), at('b', dayMs - 1)], stored: 'a', reused: 'b' },
+  'nor the same event to another method': {
+    messages: [request('a', { method: 'customEvent' }), request('a')],
+    stored: 'a',
+    reused: 'a',
+  },
+  'nor an event of another kind': {
+    messages: [request('a', { method: 'registration' }), request('b', { method: 'customEvent' })],
+    stored: 'a',
+    reused: 'b',
+  },
+  'a retry is a repeat, before and after another request': {
+    messages: [request('ab'), request('ab'), request('abc'), request('ab')],
+    stored: 'ab',
+    reused: 'abc',
+  },
+  'another key is another matter': {
+    messages: [request('a'), request('a', { key: 'other' }), request('ab', { key: 'third' })],
+    stored: 'aaab',
+  },
+  'a batch whose first event fails has the key all the same': {
+    messages: [[badA, goodB], request('b'), [badA, goodB]],
+    stored: 'b',
+    reused: 'b',
+    bad: 'aa',
+  },
+  'an event that failed is stored by a retry that can be written': {
+    messages: [[badA, goodB], request('ab')],
+    stored: 'ab',
+    bad: 'a',
+  },
+  'a single event that an earlier version took in': {
+    messages: [requestOfEarlierVersion('a', 'k'), request('a', { method: 'customEvent' })],
+    stored: 'a',
+  },
+  'a batch that an earlier version took in': {
+    messages: [requestOfEarlierVersion('ab', 'k'), request('ab')],
+    stored: 'ab',
+    reused: 'ab',
+  },
+  'a repeat in the last millisecond of the day, and at its end': {
+    messages: [at('a', 0), at('a', 2 * hourMs), at('a', dayMs - 1), at('a', dayMs), at('b', dayMs - 1)],
+    stored: 'a',
+    reused: 'b',
+  },
   'the first after a day is another event, and its day begins': {
-    messages: [at('a', 0), at('a', 23 * hourMs), at('a', dayMs + 1), at('a', 2 * dayMs), at('b', 2 * dayMs), at('b', 2 * dayMs + 2), at('a', 2 * dayMs + 3)],
+    messages: [
+      at('a', 0),
+      at('a', 23 * hourMs),
+      at('a', dayMs + 1),
+      at('a', 2 * dayMs),
+      at('b', 2 * dayMs),
+      at('b', 2 * dayMs + 2),
+      at('a', 2 * dayMs + 3),
+    ],
     stored: 'aab',
     reused: 'ab',
   },
-  'a repeat that another clock has received before the first': { messages: [at('a', 0), at('a', -5000), at('b', -hourMs)], stored: 'a', reused: 'b' },
+  'a repeat that another clock has received before the first': {
+    messages: [at('a', 0), at('a', -5000), at('b', -hourMs)],
+    stored: 'a',
+    reused: 'b',
+  },
   'a clock that jumps ahead for days, and comes back': {
-    messages: [at('a', 0), at('x', 3 * dayMs, 'x'), at('y', 400 * dayMs, 'y'), at('a', hourMs), at('y', 400 * dayMs + 1, 'y'), at('x', 3 * dayMs + 1, 'x')],
+    messages: [
+      at('a', 0),
+      at('x', 3 * dayMs, 'x'),
+      at('y', 400 * dayMs, 'y'),
+      at('a', hourMs),
+      at('y', 400 * dayMs + 1, 'y'),
+      at('x', 3 * dayMs + 1, 'x'),
+    ],
     stored: 'axy',
   },
-  'a clock that stands at 1970 for a while': { messages: [at('a', 0), at('x', -startMs, 'x'), at('x', 1 - startMs, 'x'), at('a', hourMs)], stored: 'ax' },
+  'a clock that stands at 1970 for a while': {
+    messages: [at('a', 0), at('x', -startMs, 'x'), at('x', 1 - startMs, 'x'), at('a', hourMs)],
+    stored: 'ax',
+  },
 };
 
 /** The names of a case's events among some, sorted. */
-const namesOf = (some: readonly Line[], title: string): string => some.filter((line) => line['custom_user_id'] === title).map((line) => String(line['custom_event_name'])).toSorted().join('');
+const namesOf = (some: readonly Line[], title: string): string =>
+  some
+    .filter((line) => line['custom_user_id'] === title)
+    .map((line) => String(line['custom_event_name']))
+    .toSorted()
+    .join('');
 
-/** When the compactor reads the messages: all at once, one of each case at a time, or that by a compactor of its own each time. */
+/**
+ * When the compactor reads the messages: all at once, one of each case at a time, or that by a compactor of its own
+ * each time.
+ */
 const ways = ['in one flush', 'in a flush each', 'over restarts'] as const;
-/** Where the compactor's clock stands when it reads what was received; a backlog of a day, and clocks that are wrong. */
+/**
+ * Where the compactor's clock stands when it reads what was received; a backlog of a day, and clocks that are wrong.
+ */
 const clocks = { 'a day later': 25 * hourMs, 'two years ahead': 730 * dayMs, 'a week back': -7 * dayMs };
 const rounds = ways.flatMap((way) => Object.entries(clocks).map(([when, aheadMs]) => ({ way, when, aheadMs })));
 
-/** The messages of every case, in rounds: the first of each, the second of each, and so on. The lines carry the case's name, also in the key. */
+/**
+ * The messages of every case, in rounds: the first of each, the second of each, and so on. The lines carry the case's
+ * name, also in the key.
+ */
 function messagesByRound(): Line[][][] {
   const all = Object.entries(cases).map(([title, { messages }], index) =>
-    messages.map((lines) => lines.map((line) => ({ ...line, custom_user_id: title, event_id: `${String(index).padStart(4, '0')}${String(line['event_id']).slice(4)}` }))),
+    messages.map((lines) =>
+      lines.map((line) => ({
+        ...line,
+        custom_user_id: title,
+        event_id: `${String(index).padStart(4, '0')}${String(line['event_id']).slice(4)}`,
+      })),
+    ),
   );
-  return Array.from({ length: Math.max(...all.map((messages) => messages.length)) }, (_, round) => all.flatMap((messages) => (messages[round] === undefined ? [] : [messages[round]])));
+  return Array.from({ length: Math.max(...all.map((messages) => messages.length)) }, (_, round) =>
+    all.flatMap((messages) => (messages[round] === undefined ? [] : [messages[round]])),
+  );
 }
 
 test.each(rounds)('a key stands for one request a day from its receipt: read $way, $when', async ({ way, aheadMs }) => {
@@ -96,23 +186,50 @@ test.each(rounds)('a key stands for one request a day from its receipt: read $wa
       compact = await startTestCompact(folder, stream, options);
     }
     publish(messages);
-    await waitFor(`${sent} events are taken in`, async () => (await readSnapshot(paths.table)).lake?.totals.streamed === sent);
+    await waitFor(
+      `${sent} events are taken in`,
+      async () => (await readSnapshot(paths.table)).lake?.totals.streamed === sent,
+    );
   }
   await compact.stop();
 
   const rows = await readRows(folder, 'event_id, custom_user_id, custom_event_name');
-  const failed = (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat().map(({ reason, line }) => ({ reason, ...(JSON.parse(line) as Line) }));
+  const failed = (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile)))
+    .flat()
+    .map(({ reason, line }) => ({ reason, ...(JSON.parse(line) as Line) }));
   const found = Object.keys(cases).map((title) => [
     title,
-    { stored: namesOf(rows, title), reused: namesOf(failed.filter(({ reason }) => reason === 'key_reused'), title), bad: namesOf(failed.filter(({ reason }) => reason === 'bad_value'), title) },
+    {
+      stored: namesOf(rows, title),
+      reused: namesOf(
+        failed.filter(({ reason }) => reason === 'key_reused'),
+        title,
+      ),
+      bad: namesOf(
+        failed.filter(({ reason }) => reason === 'bad_value'),
+        title,
+      ),
+    },
   ]);
-  expect(Object.fromEntries(found)).toEqual(Object.fromEntries(Object.entries(cases).map(([title, { stored, reused = '', bad = '' }]) => [title, { stored, reused, bad }])));
+  expect(Object.fromEntries(found)).toEqual(
+    Object.fromEntries(
+      Object.entries(cases).map(([title, { stored, reused = '', bad = '' }]) => [title, { stored, reused, bad }]),
+    ),
+  );
   const repeats = sent - rows.length - failed.length;
-  expect((await readSnapshot(paths.table)).lake?.totals).toEqual({ streamed: sent, stored: rows.length, failed: failed.length, repeats, erased: 0 });
+  expect((await readSnapshot(paths.table)).lake?.totals).toEqual({
+    streamed: sent,
+    stored: rows.length,
+    failed: failed.length,
+    repeats,
+    erased: 0,
+  });
 });
 
 test('a single event under a key has the id that earlier versions gave it', () => {
-  expect(keyedEventIds({ idApp: 1, key: 'k', method: 'customEvent', given: ['a'] })(0)).toBe(requestOfEarlierVersion('a', 'k')[0]?.['event_id']);
+  expect(keyedEventIds({ idApp: 1, key: 'k', method: 'customEvent', given: ['a'] })(0)).toBe(
+    requestOfEarlierVersion('a', 'k')[0]?.['event_id'],
+  );
 });
 
 test('what failed is kept as it was in the stream, byte for byte', async () => {
@@ -121,22 +238,48 @@ test('what failed is kept as it was in the stream, byte for byte', async () => {
   const stream = createMemoryStream();
   const first = JSON.stringify(request('a')[0]);
   // an unknown member, members in another order, digits that a double has not
-  const second = JSON.stringify({ unknown: { deep: 1.5 }, ...request('b')[0], hwid: '18446744073709551615' }).replace('"id_app":1', '"id_app":1 ,  "sezam_user_id":9223372036854775807');
-  const bad = JSON.stringify(eventLine({ age: 'old', custom_event_params: { quote: '"', nul: '\u0000' } })).replace('"id_app":1', '"id_app": 1');
+  const second = JSON.stringify({ unknown: { deep: 1.5 }, ...request('b')[0], hwid: '18446744073709551615' }).replace(
+    '"id_app":1',
+    '"id_app":1 ,  "sezam_user_id":9223372036854775807',
+  );
+  const bad = JSON.stringify(eventLine({ age: 'old', custom_event_params: { quote: '"', nul: '\u0000' } })).replace(
+    '"id_app":1',
+    '"id_app": 1',
+  );
   stream.publishRaw(`${first}\n${second}\n${bad}\n`);
   const compact = await startTestCompact(folder, stream);
   await waitFor('the events are taken in', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 3);
   await compact.stop();
   const failed = (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
-  expect(Object.fromEntries(failed.map(({ reason, line }) => [reason, line]))).toEqual({ bad_value: bad, key_reused: second });
+  expect(Object.fromEntries(failed.map(({ reason, line }) => [reason, line]))).toEqual({
+    bad_value: bad,
+    key_reused: second,
+  });
   expect(failed).toHaveLength(2);
 });
 
 test('ranges: what is covered is not loaded again, and nothing between is left out', () => {
-  const covered = [{ fromMs: 0, toMs: 9 }, { fromMs: 20, toMs: 29 }];
-  expect(findUncovered({ fromMs: -5, toMs: 35 }, covered)).toEqual([{ fromMs: -5, toMs: -1 }, { fromMs: 10, toMs: 19 }, { fromMs: 30, toMs: 35 }]);
+  const covered = [
+    { fromMs: 0, toMs: 9 },
+    { fromMs: 20, toMs: 29 },
+  ];
+  expect(findUncovered({ fromMs: -5, toMs: 35 }, covered)).toEqual([
+    { fromMs: -5, toMs: -1 },
+    { fromMs: 10, toMs: 19 },
+    { fromMs: 30, toMs: 35 },
+  ]);
   expect(findUncovered({ fromMs: 5, toMs: 25 }, covered)).toEqual([{ fromMs: 10, toMs: 19 }]);
   expect(findUncovered({ fromMs: 21, toMs: 29 }, covered)).toEqual([]);
   expect(findUncovered({ fromMs: 29, toMs: 30 }, covered)).toEqual([{ fromMs: 30, toMs: 30 }]);
-  expect(joinRanges([{ fromMs: 20, toMs: 29 }, { fromMs: 0, toMs: 9 }, { fromMs: 10, toMs: 12 }, { fromMs: 5, toMs: 6 }])).toEqual([{ fromMs: 0, toMs: 12 }, { fromMs: 20, toMs: 29 }]);
+  expect(
+    joinRanges([
+      { fromMs: 20, toMs: 29 },
+      { fromMs: 0, toMs: 9 },
+      { fromMs: 10, toMs: 12 },
+      { fromMs: 5, toMs: 6 },
+    ]),
+  ).toEqual([
+    { fromMs: 0, toMs: 12 },
+    { fromMs: 20, toMs: 29 },
+  ]);
 });

@@ -29,7 +29,12 @@ async function withCompact(options: Parameters<typeof startTestCompact>[2]) {
   const stream: MemoryStream = createMemoryStream();
   const compact = await startTestCompact(folder, stream, options);
   onTestFinished(() => compact.stop());
-  return { stream, compact, lakeDir: path.join(folder, 'lake'), problems: () => compact.facts()['problems'] as Problem[] };
+  return {
+    stream,
+    compact,
+    lakeDir: path.join(folder, 'lake'),
+    problems: () => compact.facts()['problems'] as Problem[],
+  };
 }
 
 test('a young file that cannot be read is left out and named; the others are sealed, and flushes go on', async () => {
@@ -43,13 +48,22 @@ test('a young file that cannot be read is left out and named; the others are sea
   // Its bytes are those that the log names: to the engine it is no Parquet all the same.
   writeFileSync(file, 'PAR1 and nothing else PAR1');
   const written = { sizeBytes: 26, numRecords: 1, stats: { numRecords: 1 }, sha256: await hashFile(file) };
-  await table.commit((_state, lake) => ({ cause: 'flush', actions: [{ add: toAdd(name, written, 0, true) }], availableAtMs: lake.availableAtMs }));
+  await table.commit((_state, lake) => ({
+    cause: 'flush',
+    actions: [{ add: toAdd(name, written, 0, true) }],
+    availableAtMs: lake.availableAtMs,
+  }));
   for (let stored = 2; stored <= 3; stored += 1) {
     stream.publish([eventLine()]);
-    await waitFor('the event is sealed', async () => (await openFiles(lakeDir)).filter((found) => !found.young).length === stored);
+    await waitFor(
+      'the event is sealed',
+      async () => (await openFiles(lakeDir)).filter((found) => !found.young).length === stored,
+    );
   }
   expect((await openFiles(lakeDir)).filter((found) => found.young).map((found) => found.path)).toEqual([name]);
-  expect(problems()).toEqual([{ what: expect.stringContaining(name), since: expect.any(String), todo: expect.stringContaining('tried again') }]);
+  expect(problems()).toEqual([
+    { what: expect.stringContaining(name), since: expect.any(String), todo: expect.stringContaining('tried again') },
+  ]);
   expect(compact.facts()['stored']).toBe(3);
 });
 
@@ -63,7 +77,9 @@ test('upkeep that cannot work is a problem with a name, and ends no flush; it go
   rmSync(staging, { recursive: true });
   writeFileSync(staging, 'no folder');
   stream.publish([eventLine()]);
-  await waitFor('the problem is named', () => problems().some(({ what }) => what.startsWith('young rows of the lake have not been sealed since')));
+  await waitFor('the problem is named', () =>
+    problems().some(({ what }) => what.startsWith('young rows of the lake have not been sealed since')),
+  );
   stream.publish([eventLine()]);
   await waitFor('the flushes go on', () => compact.facts()['stored'] === 3);
   expect(ended).toBeUndefined();
@@ -79,7 +95,9 @@ test('an event that the engine has no memory for is taken out of its message, an
   onTestFinished(() => duckdb.close());
   const spool = path.join(folder, 'spool.ndjson');
   const params = Object.fromEntries(Array.from({ length: 200_000 }, (_, index) => [index.toString(36), '']));
-  const lines = [eventLine(), eventLine({ kind: 'custom_event', custom_event_params: params }), eventLine()].map((line) => JSON.stringify(line));
+  const lines = [eventLine(), eventLine({ kind: 'custom_event', custom_event_params: params }), eventLine()].map(
+    (line) => JSON.stringify(line),
+  );
   writeFileSync(spool, lines.map((line) => `${line}\n`).join(''));
   expect(await takeOutTooLarge(duckdb, spool)).toEqual([{ reason: 'too_large', line: lines[1] }]);
   expect(await takeOutTooLarge(duckdb, spool)).toEqual([]);
@@ -103,9 +121,14 @@ test('want of memory has a code of its own, and an engine spills into a folder t
   const folder = testFolder();
   const lean = await openDuckdb({ memoryMb: 32, threads: 1 });
   onTestFinished(() => lean.close());
-  await expect(lean.rows('SELECT len(list(range)) AS n FROM range(20000000)')).rejects.toMatchObject({ code: 'memory', hint: expect.stringContaining('TRIBUTARY_DUCKDB_MEMORY_MB') });
+  await expect(lean.rows('SELECT len(list(range)) AS n FROM range(20000000)')).rejects.toMatchObject({
+    code: 'memory',
+    hint: expect.stringContaining('TRIBUTARY_DUCKDB_MEMORY_MB'),
+  });
   const spilling = await openDuckdb({ memoryMb: 64, threads: 1, tempDir: path.join(folder, 'not', 'there') });
   onTestFinished(() => spilling.close());
-  await spilling.run('CREATE TEMP TABLE many AS SELECT md5(range::VARCHAR) AS one, md5((range + 1)::VARCHAR) AS two FROM range(2000000)');
+  await spilling.run(
+    'CREATE TEMP TABLE many AS SELECT md5(range::VARCHAR) AS one, md5((range + 1)::VARCHAR) AS two FROM range(2000000)',
+  );
   expect(await spilling.rows('SELECT count(*) AS n FROM many')).toEqual([{ n: 2_000_000n }]);
 });

@@ -19,7 +19,10 @@ const hourMs = 3_600_000;
 const startMs = Date.UTC(2026, 0, 1);
 const retentionMs = 60_000;
 
-/** A lake after a clock that was 30 days ahead: one sealed file whose rows are, by age, 3, 1, 4, 2, of which 1 has a time that is right, and a young one with 5. */
+/**
+ * A lake after a clock that was 30 days ahead: one sealed file whose rows are, by age, 3, 1, 4, 2, of which 1 has a
+ * time that is right, and a young one with 5.
+ */
 async function openAheadLake() {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -51,13 +54,18 @@ async function openAheadLake() {
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   const read = async (files: string): Promise<{ age: number; at: number }[]> => {
-    const rows = await duckdb.rows(`SELECT age, epoch_ms(available_at) AS at FROM read_parquet(${files}, hive_partitioning = false) ORDER BY filename, file_row_number`);
+    const rows = await duckdb.rows(
+      `SELECT age, epoch_ms(available_at) AS at FROM read_parquet(${files}, hive_partitioning = false) ORDER BY filename, file_row_number`,
+    );
     return rows.map((row) => ({ age: Number(row['age']), at: Number(row['at']) }));
   };
   /** The rows of the glob, as they lie there. */
   const readGlob = () => read(`'${table}/kind=*/date=*/*.parquet'`);
   /** The rows of the newest version, as they become available. */
-  const readLog = async () => (await read(sqlList((await readSnapshot(table)).files.map((file) => file.absolutePath)))).toSorted((a, b) => a.at - b.at);
+  const readLog = async () =>
+    (await read(sqlList((await readSnapshot(table)).files.map((file) => file.absolutePath)))).toSorted(
+      (a, b) => a.at - b.at,
+    );
   const repair = (crashPoint: CrashPoint = noCrashPoint) => repairLake({ lakeDir, duckdb, clock, crashPoint });
   return { lakeDir, table, clock, start, readGlob, readLog, repair };
 }
@@ -71,28 +79,38 @@ test('readers of the glob, of the log and of older versions find every row once 
   expect(inGlob.map(({ age }) => age)).toEqual([3, 1, 4, 2]);
   const look = async (when: string): Promise<void> => {
     expect(await readGlob(), when).toEqual(inGlob);
-    expect((await readLog()).map(({ age }) => age), when).toEqual([1, 2, 3, 4, 5]);
+    expect(
+      (await readLog()).map(({ age }) => age),
+      when,
+    ).toEqual([1, 2, 3, 4, 5]);
     await assertFilesWhole(before.files);
   };
 
   for (const step of intentSteps) {
     // Ahead of this clock lies also what the repair before has written: a rewrite that waits is rewritten.
     clock.now -= hourMs;
-    await expect(repair((at) => (at === step ? Promise.reject(new Error('killed')) : look(`at ${at}`)))).rejects.toThrow('killed');
+    await expect(
+      repair((at) => (at === step ? Promise.reject(new Error('killed')) : look(`at ${at}`))),
+    ).rejects.toThrow('killed');
     await look(`killed at ${step}`);
     const after = await readSnapshot(table);
     await repair((at) => look(`at ${at}, after a kill at ${step}`));
     await look(`after a kill at ${step}`);
     await assertFilesWhole(after.files);
     expect(Math.max(...(await readLog()).map(({ at }) => at)), step).toBeLessThanOrEqual(clock.now);
-    expect((await readSnapshot(table)).files.flatMap((file) => file.replaces ?? []), step).toEqual(sealed);
+    expect(
+      (await readSnapshot(table)).files.flatMap((file) => file.replaces ?? []),
+      step,
+    ).toEqual(sealed);
     expect((await checkLake(lakeDir)).problems, step).toEqual([]);
   }
 
   const inLog = await readLog();
   clock.now += retentionMs;
   const swapping = await start();
-  await waitFor('the rewrite is in its place', async () => (await readSnapshot(table)).files.every((file) => file.replaces === undefined));
+  await waitFor('the rewrite is in its place', async () =>
+    (await readSnapshot(table)).files.every((file) => file.replaces === undefined),
+  );
   await swapping.stop();
   expect((await readSnapshot(table)).files.filter((file) => !file.young).map((file) => file.path)).toEqual(sealed);
   expect(await readGlob()).toEqual(inGlob.map(({ age }) => inLog.find((row) => row.age === age)));

@@ -30,7 +30,10 @@ async function withYoungFile(): Promise<{ readonly folder: string; readonly stre
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
   stream.publish([eventLine(), eventLine({ custom_user_id: 'u2' })]);
-  await waitFor('the rows are stored', async () => (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals.stored === 2);
+  await waitFor(
+    'the rows are stored',
+    async () => (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals.stored === 2,
+  );
   await compact.stop();
   return { folder, stream };
 }
@@ -41,11 +44,18 @@ async function sealedFiles(folder: string): Promise<number> {
 
 test('a seal that wrote another number of rows than the log counts is refused, and its rows stay young', async () => {
   const { folder, stream } = await withYoungFile();
-  await commitBeside(folder, ({ files }) => ({ cause: 'replay', actions: [...files.values()].map((add) => ({ add: countedAsThree(add) })) }));
+  await commitBeside(folder, ({ files }) => ({
+    cause: 'replay',
+    actions: [...files.values()].map((add) => ({ add: countedAsThree(add) })),
+  }));
   const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   onTestFinished(() => compact.stop());
   const problems = (): string => JSON.stringify(compact.facts()['problems']);
-  await waitFor('the seal is refused', async () => problems().includes('a seal of 3 rows wrote 2') || (await sealedFiles(folder)) > 0, soonMs);
+  await waitFor(
+    'the seal is refused',
+    async () => problems().includes('a seal of 3 rows wrote 2') || (await sealedFiles(folder)) > 0,
+    soonMs,
+  );
   expect(problems()).toContain('a seal of 3 rows wrote 2');
   expect(await sealedFiles(folder)).toBe(0);
   stream.publish([eventLine()]);
@@ -61,7 +71,13 @@ test('a seal whose rows were taken out of the table while it was renaming does n
       if (step !== 'renamed' || taken > 0) return;
       await commitBeside(folder, ({ files }) => {
         taken = files.size;
-        return { cause: 'erase', actions: [...files.keys()].map((name) => ({ remove: { path: name, deletionTimestamp: clock.nowMs(), dataChange: true } })), totals: { stored: -2, erased: 2 } };
+        return {
+          cause: 'erase',
+          actions: [...files.keys()].map((name) => ({
+            remove: { path: name, deletionTimestamp: clock.nowMs(), dataChange: true },
+          })),
+          totals: { stored: -2, erased: 2 },
+        };
       });
     },
   });
@@ -71,5 +87,8 @@ test('a seal whose rows were taken out of the table while it was renaming does n
   await compact.stop();
   expect(taken).toBe(1);
   expect(await readRows(folder, 'event_id')).toEqual([]);
-  expect((await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals).toMatchObject({ stored: 0, erased: 2 });
+  expect((await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals).toMatchObject({
+    stored: 0,
+    erased: 2,
+  });
 });

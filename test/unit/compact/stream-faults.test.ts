@@ -14,10 +14,14 @@ import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const facts = (compact: { facts(): Readonly<Record<string, unknown>> }) => (compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault);
+const facts = (compact: { facts(): Readonly<Record<string, unknown>> }) =>
+  (compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault);
 
 async function waitForStored(folder: string, events: number): Promise<void> {
-  await waitFor(`${events} events are stored`, async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).lake?.totals.stored === events);
+  await waitFor(
+    `${events} events are stored`,
+    async () => (await readSnapshot(path.join(folder, 'lake', 'events'))).lake?.totals.stored === events,
+  );
 }
 
 /** Compacts two messages of one event, so that the position is 2 and the anchor is message 2. */
@@ -35,21 +39,24 @@ async function withTwoEvents(): Promise<{ folder: string; stream: MemoryStream; 
   return { folder, stream, first };
 }
 
-test.for(['before the start', 'while it runs'])('messages that reuse acknowledged numbers %s are taken in, with an alarm', async (when) => {
-  const { folder, stream } = await withTwoEvents();
-  const damage = (): void => {
-    stream.truncate(1);
-    stream.publish([eventLine()]);
-    stream.publish([eventLine()]);
-  };
-  if (when === 'before the start') damage();
-  const compact = await startTestCompact(folder, stream);
-  if (when !== 'before the start') damage();
-  await waitForStored(folder, 4);
-  expect(facts(compact)).toEqual(['replaced']);
-  await compact.stop();
-  expect((await readRows(folder)).length).toBe(4);
-});
+test.for(['before the start', 'while it runs'])(
+  'messages that reuse acknowledged numbers %s are taken in, with an alarm',
+  async (when) => {
+    const { folder, stream } = await withTwoEvents();
+    const damage = (): void => {
+      stream.truncate(1);
+      stream.publish([eventLine()]);
+      stream.publish([eventLine()]);
+    };
+    if (when === 'before the start') damage();
+    const compact = await startTestCompact(folder, stream);
+    if (when !== 'before the start') damage();
+    await waitForStored(folder, 4);
+    expect(facts(compact)).toEqual(['replaced']);
+    await compact.stop();
+    expect((await readRows(folder)).length).toBe(4);
+  },
+);
 
 test('numbers that are used again before anything of a new epoch is in the lake are taken in, with an alarm', async () => {
   const { folder, stream } = await withTwoEvents();
@@ -109,7 +116,11 @@ test('a log that lost its newest entries is told of, and the young file they nam
   const { folder, stream } = await withTwoEvents();
   const { table, young, orphans } = lakePaths(path.join(folder, 'lake'));
   const log = path.join(table, '_delta_log');
-  const newest = (await readdir(log)).filter((name) => name.endsWith('.json')).toSorted().at(-1) ?? '';
+  const newest =
+    (await readdir(log))
+      .filter((name) => name.endsWith('.json'))
+      .toSorted()
+      .at(-1) ?? '';
   const before = await readdir(young);
   await rm(path.join(log, newest));
   const compact = await startTestCompact(folder, stream);
@@ -157,7 +168,9 @@ test('a tail that was seen and is lost before the lake has it is told of, even w
   const { folder, stream } = await withTwoEvents();
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
   const first = await startTestCompact(folder, stream, { flushAgeMs: 600_000 });
-  await waitFor('the end is seen', async () => (await readFile(lakePaths(path.join(folder, 'lake')).streamEnd, 'utf8')).includes('"lastSequence":5'));
+  await waitFor('the end is seen', async () =>
+    (await readFile(lakePaths(path.join(folder, 'lake')).streamEnd, 'utf8')).includes('"lastSequence":5'),
+  );
   await first.stop();
   stream.truncate(3);
   for (let n = 0; n < 4; n += 1) stream.publish([eventLine()]);

@@ -19,13 +19,22 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const clock = createClock(0);
 
-/** An empty lake under its compactor's lock, and the probe of it, which reports at once; `tries` counts what has ended. */
+/**
+ * An empty lake under its compactor's lock, and the probe of it, which reports at once; `tries` counts what has ended.
+ */
 async function createScene(root = testFolder()): Promise<{ lakeDir: string; probe: WriteProbe; tries: () => number }> {
   const lakeDir = path.join(root, 'lake');
   await ensureLake(lakeDir, { clock, retentionMs: 1000 });
   const lock = acquireLock(lakeDir, 'a test');
   let tries = 0;
-  const probe = startWriteProbe({ tryWrite: () => tryWrite(lakeDir, () => lock.assertHeld()).finally(() => void (tries += 1)), clock, logger: silentLogger }, { everyMs: 10, lastingMs: 0 });
+  const probe = startWriteProbe(
+    {
+      tryWrite: () => tryWrite(lakeDir, () => lock.assertHeld()).finally(() => void (tries += 1)),
+      clock,
+      logger: silentLogger,
+    },
+    { everyMs: 10, lastingMs: 0 },
+  );
   onTestFinished(async () => {
     await probe.stop();
     lock.release();
@@ -49,7 +58,9 @@ describe('a lake into which nothing comes', () => {
       const readOnly = makeReadOnly(folder);
       if (readOnly === undefined) context.skip('nothing can be mounted here');
       const what = new RegExp(`^the lake cannot be written since \\d{4}-.*: (EROFS|EACCES).*'${folder}`);
-      await waitFor(`${folder} is reported`, () => probe.problems().some((problem) => what.test(problem.what) && problem.todo.includes('read-only')));
+      await waitFor(`${folder} is reported`, () =>
+        probe.problems().some((problem) => what.test(problem.what) && problem.todo.includes('read-only')),
+      );
       readOnly?.undo();
       await waitFor('it is over', () => probe.problems().length === 0);
     }
@@ -76,7 +87,8 @@ describe('a lake into which nothing comes', () => {
     const { lakeDir, probe, tries } = await createScene();
     renameSync(lakeDir, `${lakeDir}-moved`);
     const { young, failed, staging } = lakePaths(lakeDir);
-    for (const folder of [path.join(path.dirname(young), '_delta_log'), young, failed, staging]) mkdirSync(folder, { recursive: true });
+    for (const folder of [path.join(path.dirname(young), '_delta_log'), young, failed, staging])
+      mkdirSync(folder, { recursive: true });
     await tryOften(tries);
     expect(listFiles(lakeDir)).toEqual([]);
     // a try under way aside: the supervisor tells of it
@@ -90,7 +102,10 @@ describe('a lake into which nothing comes', () => {
   it('is reported when a write to it does not return', async () => {
     const disk = new EventEmitter();
     const stuck = once(disk, 'answers');
-    const probe = startWriteProbe({ tryWrite: async () => void (await stuck), clock, logger: silentLogger }, { everyMs: 1, lastingMs: 0 });
+    const probe = startWriteProbe(
+      { tryWrite: async () => void (await stuck), clock, logger: silentLogger },
+      { everyMs: 1, lastingMs: 0 },
+    );
     await waitFor('it is reported', () => probe.problems().length === 1);
     expect(probe.problems()[0]?.what).toContain('a write has not returned');
     disk.emit('answers');
@@ -109,7 +124,9 @@ describe('a lake into which nothing comes', () => {
     if (readOnly === undefined) context.skip('nothing can be mounted here');
     stream.publish([eventLine()]);
     const problems = (): string[] => (compact.facts()['problems'] as readonly Problem[]).map(({ what }) => what);
-    await waitFor('it is reported', () => problems().some((what) => what.startsWith('events have not come from the stream into the lake since')));
+    await waitFor('it is reported', () =>
+      problems().some((what) => what.startsWith('events have not come from the stream into the lake since')),
+    );
     expect(ended).toBeUndefined();
     readOnly?.undo();
     await waitFor('it is taken in', () => compact.facts()['stored'] === 1);

@@ -1,5 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { dictionaries, eventAliases, eventNames, findTitle, importedEvents, countries, selectors, timezones } from '../../../src/datasets/dictionaries.ts';
+import {
+  dictionaries,
+  eventAliases,
+  eventNames,
+  findTitle,
+  importedEvents,
+  countries,
+  selectors,
+  timezones,
+} from '../../../src/datasets/dictionaries.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 
 describe('the dictionaries', () => {
@@ -12,21 +21,30 @@ describe('the dictionaries', () => {
   it('name only columns that the events table has', () => {
     const columns = new Set(eventColumns.map((column) => column.name));
     for (const { name, source } of selectors.values()) {
-      const read = Object.entries(source ?? {}).filter(([kind]) => ['column', 'seconds', 'zoneDate', 'mapKeys', 'mapValues'].includes(kind));
+      const read = Object.entries(source ?? {}).filter(([kind]) =>
+        ['column', 'seconds', 'zoneDate', 'mapKeys', 'mapValues'].includes(kind),
+      );
       for (const [, column] of read) expect(columns, name).toContain(column);
     }
   });
 
   it('have a selector for every imported field', () => {
-    const read = new Set([...selectors.values()].flatMap(({ source }) => Object.values(source ?? {}).filter((value) => typeof value === 'string')));
-    const imported = eventColumns.filter((column) => column.field !== undefined && column.field !== 'customEventParams').map((column) => column.name);
+    const read = new Set(
+      [...selectors.values()].flatMap(({ source }) =>
+        Object.values(source ?? {}).filter((value) => typeof value === 'string'),
+      ),
+    );
+    const imported = eventColumns
+      .filter((column) => column.field !== undefined && column.field !== 'customEventParams')
+      .map((column) => column.name);
     for (const column of imported) expect(read).toContain(column);
   });
 
   it('list each selector once, with a type and a meaning', () => {
     const list = dictionaries.selectors as readonly { name: string; type: string; meaning: string }[];
     expect(new Set(list.map(({ name }) => name)).size).toBe(list.length);
-    for (const { name, type, meaning } of list) expect([name, type, meaning].every((text) => text.length > 0)).toBe(true);
+    for (const { name, type, meaning } of list)
+      expect([name, type, meaning].every((text) => text.length > 0)).toBe(true);
   });
 
   it('have time zones that JavaScript knows too', () => {
@@ -35,6 +53,7 @@ describe('the dictionaries', () => {
 
   it('find titles by their id and nothing that objects have of themselves', () => {
     expect(findTitle(countries, '188')).toBe('Russia');
-    for (const id of ['__proto__', 'constructor', 'toString', '', '0188']) expect(findTitle(countries, id)).toBeUndefined();
+    for (const id of ['__proto__', 'constructor', 'toString', '', '0188'])
+      expect(findTitle(countries, id)).toBeUndefined();
   });
 });

@@ -9,30 +9,64 @@ describe('the validator of an event', () => {
     [{ customEventName: 'a', idGender: 3 }, '/idGender', 'must be one of 0, 1, 2'],
     [{ customEventName: 'a', age: '129' }, '/age', 'must be <= 128'],
     [{ customEventName: 'a', age: null }, '/age', 'must be integer'],
-    [{ customEventName: 'a', hwid: '18446744073709551616' }, '/hwid', 'must be a string of digits from 1 to 18446744073709551615'],
+    [
+      { customEventName: 'a', hwid: '18446744073709551616' },
+      '/hwid',
+      'must be a string of digits from 1 to 18446744073709551615',
+    ],
     [{ customEventName: 'a', sezamUserId: 2 ** 53 }, '/sezamUserId', 'must be an integer within its range'],
-    [{ customEventName: 'a', sezamUserId: '9223372036854775808' }, '/sezamUserId', 'must be an integer within its range'],
-    [{ customEventName: 'a', customEventParams: { '': 'x' } }, '/customEventParams', 'has a name that must NOT have fewer than 1 characters'],
+    [
+      { customEventName: 'a', sezamUserId: '9223372036854775808' },
+      '/sezamUserId',
+      'must be an integer within its range',
+    ],
+    [
+      { customEventName: 'a', customEventParams: { '': 'x' } },
+      '/customEventParams',
+      'has a name that must NOT have fewer than 1 characters',
+    ],
     [{ customEventName: 'a', customEventParams: { 'a/b': 1 } }, '/customEventParams/a~1b', 'must be string'],
   ])('names the field and the rule for %j', (fields, pointer, reason) => {
     expect(validateEvent('custom_event', { ...fields })).toEqual({ pointer, reason });
   });
 
   it('turns a number written as a string into a number, in place', () => {
-    const fields = { age: '33', eventTimestamp: '1.7e9', sezamUserId: '9.223372036854775807e18', hwid: '007', customUserId: '5' };
+    const fields = {
+      age: '33',
+      eventTimestamp: '1.7e9',
+      sezamUserId: '9.223372036854775807e18',
+      hwid: '007',
+      customUserId: '5',
+    };
     expect(validateEvent('login', fields)).toBeUndefined();
-    expect(fields).toEqual({ age: 33, eventTimestamp: 1_700_000_000, sezamUserId: '9223372036854775807', hwid: '007', customUserId: '5' });
+    expect(fields).toEqual({
+      age: 33,
+      eventTimestamp: 1_700_000_000,
+      sezamUserId: '9223372036854775807',
+      hwid: '007',
+      customUserId: '5',
+    });
   });
 
   it('counts lengths in code points', () => {
     expect(validateEvent('custom_event', { customEventName: '💰'.repeat(255) })).toBeUndefined();
-    expect(validateEvent('custom_event', { customEventName: '💰'.repeat(256) })).toMatchObject({ pointer: '/customEventName' });
+    expect(validateEvent('custom_event', { customEventName: '💰'.repeat(256) })).toMatchObject({
+      pointer: '/customEventName',
+    });
   });
 
   it('takes __proto__ for a name like any other', () => {
-    const fields = JSON.parse('{"__proto__":{"customEventName":"a"},"customEventParams":{"__proto__":"x"}}') as Record<string, unknown>;
+    const fields = JSON.parse('{"__proto__":{"customEventName":"a"},"customEventParams":{"__proto__":"x"}}') as Record<
+      string,
+      unknown
+    >;
     expect(validateEvent('custom_event', fields)).toEqual({ pointer: '/customEventName', reason: 'is required' });
-    expect(validateEvent('custom_event', { customEventName: 'a', ...(JSON.parse('{"customEventParams":{"__proto__":1}}') as object) })).toEqual({
+    expect(
+      validateEvent('custom_event', {
+        customEventName: 'a',
+        ...(JSON.parse('{"customEventParams":{"__proto__":1}}') as object),
+      }),
+    ).toEqual({
       pointer: '/customEventParams/__proto__',
       reason: 'must be string',
     });
@@ -40,10 +74,13 @@ describe('the validator of an event', () => {
 });
 
 describe('a number as a string', () => {
-  it.each(['', ' 1', '1 ', '+1', '01', '1e', '1e2x', '0x10', 'NaN', 'Infinity', '.5', '5.', '１'])('is none when it is %j', (text) => {
-    expect(parseJsonNumber(text)).toBeUndefined();
-    expect(parseJsonInteger(text)).toBeUndefined();
-  });
+  it.each(['', ' 1', '1 ', '+1', '01', '1e', '1e2x', '0x10', 'NaN', 'Infinity', '.5', '5.', '１'])(
+    'is none when it is %j',
+    (text) => {
+      expect(parseJsonNumber(text)).toBeUndefined();
+      expect(parseJsonInteger(text)).toBeUndefined();
+    },
+  );
 
   it.each([
     ['0', '0'],

@@ -3,10 +3,32 @@ import { countsAgree, formatCountsByName, formatSummary, type DemoCounts } from 
 import { createStageTiming } from '../../../src/demo/stage-timing.ts';
 
 const good: DemoCounts = {
-  sent: { events: 3, requests: 1, byName: new Map([['a', 2], ['b', 1]]), firstTimestamp: 1, lastTimestamp: 2, timedByReceipt: false },
+  sent: {
+    events: 3,
+    requests: 1,
+    byName: new Map([
+      ['a', 2],
+      ['b', 1],
+    ]),
+    firstTimestamp: 1,
+    lastTimestamp: 2,
+    timedByReceipt: false,
+  },
   stored: 3,
-  lakeRows: [{ name: 'a', events: 2n, users: 1n }, { name: 'b', events: 1n, users: 1n }],
-  report: { rows: 3, distinctIds: 3, bytes: 10, parts: 1, byName: new Map([['a', 2], ['b', 1]]) },
+  lakeRows: [
+    { name: 'a', events: 2n, users: 1n },
+    { name: 'b', events: 1n, users: 1n },
+  ],
+  report: {
+    rows: 3,
+    distinctIds: 3,
+    bytes: 10,
+    parts: 1,
+    byName: new Map([
+      ['a', 2],
+      ['b', 1],
+    ]),
+  },
 };
 
 describe('the demo’s report', () => {
@@ -17,7 +39,18 @@ describe('the demo’s report', () => {
     expect(countsAgree({ ...good, lakeRows: [...good.lakeRows, { name: 'c', events: 1n, users: 1n }] })).toBe(false);
     expect(countsAgree({ ...good, report: { ...good.report, rows: 4 } })).toBe(false);
     expect(countsAgree({ ...good, report: { ...good.report, distinctIds: 2 } })).toBe(false);
-    expect(countsAgree({ ...good, report: { ...good.report, byName: new Map([['a', 1], ['b', 2]]) } })).toBe(false);
+    expect(
+      countsAgree({
+        ...good,
+        report: {
+          ...good.report,
+          byName: new Map([
+            ['a', 1],
+            ['b', 2],
+          ]),
+        },
+      }),
+    ).toBe(false);
   });
 
   it('shows the counts of each name side by side, and a summary of five lines', () => {

@@ -38,7 +38,17 @@ describe('made-up game sessions', () => {
     const sessions = events.filter((event) => event.customEventName === 'session_start');
     expect(sessions.length).toBeGreaterThan(players.size);
     expect(new Set(events.map((event) => event.customEventName))).toEqual(
-      new Set(['session_start', 'tutorial_step', 'level_start', 'enemy_defeated', 'level_complete', 'level_fail', 'shop_open', 'purchase', 'session_end']),
+      new Set([
+        'session_start',
+        'tutorial_step',
+        'level_start',
+        'enemy_defeated',
+        'level_complete',
+        'level_fail',
+        'shop_open',
+        'purchase',
+        'session_end',
+      ]),
     );
   });
 

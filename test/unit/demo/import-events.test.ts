@@ -9,24 +9,31 @@ async function bodiesOf(events: readonly DemoEvent[]): Promise<string[]> {
   return bodies;
 }
 
-const eventOf = (text: string): DemoEvent => ({ json: JSON.stringify({ customEventName: text }), name: text, timestamp: undefined });
+const eventOf = (text: string): DemoEvent => ({
+  json: JSON.stringify({ customEventName: text }),
+  name: text,
+  timestamp: undefined,
+});
 
 describe('batches of the demo', () => {
   it('hold every event once, in order, within 20 events and 10,240 bytes, and are as large as they may be', async () => {
     await fc.assert(
-      fc.asyncProperty(fc.array(fc.string({ maxLength: 3000, unit: 'grapheme', size: 'max' }).map(eventOf), { maxLength: 60 }), async (events) => {
-        const bodies = await bodiesOf(events);
-        const batches = bodies.map((body) => JSON.parse(body) as { customEventName: string }[]);
-        expect(batches.flat().map((event) => event.customEventName)).toEqual(events.map((event) => event.name));
-        const sizes = bodies.map((body) => Buffer.byteLength(body));
-        expect(batches.every((batch) => batch.length >= 1 && batch.length <= 20)).toBe(true);
-        expect(batches.every((batch, index) => batch.length === 1 || (sizes[index] ?? 0) <= 10_240)).toBe(true);
-        const couldTakeMore = batches.slice(1).filter((batch, index) => {
-          const grown = (sizes[index] ?? 0) + 1 + Buffer.byteLength(JSON.stringify(batch[0]));
-          return (batches[index] ?? []).length < 20 && grown <= 10_240;
-        });
-        expect(couldTakeMore).toEqual([]);
-      }),
+      fc.asyncProperty(
+        fc.array(fc.string({ maxLength: 3000, unit: 'grapheme', size: 'max' }).map(eventOf), { maxLength: 60 }),
+        async (events) => {
+          const bodies = await bodiesOf(events);
+          const batches = bodies.map((body) => JSON.parse(body) as { customEventName: string }[]);
+          expect(batches.flat().map((event) => event.customEventName)).toEqual(events.map((event) => event.name));
+          const sizes = bodies.map((body) => Buffer.byteLength(body));
+          expect(batches.every((batch) => batch.length >= 1 && batch.length <= 20)).toBe(true);
+          expect(batches.every((batch, index) => batch.length === 1 || (sizes[index] ?? 0) <= 10_240)).toBe(true);
+          const couldTakeMore = batches.slice(1).filter((batch, index) => {
+            const grown = (sizes[index] ?? 0) + 1 + Buffer.byteLength(JSON.stringify(batch[0]));
+            return (batches[index] ?? []).length < 20 && grown <= 10_240;
+          });
+          expect(couldTakeMore).toEqual([]);
+        },
+      ),
       { numRuns: 50 },
     );
   });

@@ -22,7 +22,11 @@ describe.each(['docs/ARCHITECTURE.md', 'CONTRIBUTING.md'])('%s', (page) => {
   const code = [...text.matchAll(/`([^`\n]+)`/g)].map(([, words = '']) => words);
 
   it('names only files and folders that exist', () => {
-    const paths = code.filter((words) => /^(?:src|test|docs|schemas|pipelines)\/[\w./-]+$|^[\w./-]+\/[\w.-]+\.(?:ts|json|md)$/.test(words) && !/^(?:data|lake|reports|_delta_log)\//.test(words));
+    const paths = code.filter(
+      (words) =>
+        /^(?:src|test|docs|schemas|pipelines)\/[\w./-]+$|^[\w./-]+\/[\w.-]+\.(?:ts|json|md)$/.test(words) &&
+        !/^(?:data|lake|reports|_delta_log)\//.test(words),
+    );
     expect(paths.length).toBeGreaterThan(10);
     expect(paths.filter((file) => !existsSync(path.join(packageRoot, file)))).toEqual([]);
   });

@@ -3,9 +3,14 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
-const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...readdirSync(path.join(packageRoot, 'docs')).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)].filter((page) =>
-  existsSync(path.join(packageRoot, page)),
-);
+const pages = [
+  'README.md',
+  'CONTRIBUTING.md',
+  'CHANGELOG.md',
+  ...readdirSync(path.join(packageRoot, 'docs'))
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name}`),
+].filter((page) => existsSync(path.join(packageRoot, page)));
 
 /** A page without its blocks of code, in which a bracket is no link and a number sign no heading. */
 function readProse(page: string): string {
@@ -16,7 +21,12 @@ function readProse(page: string): string {
 function findAnchors(page: string): ReadonlySet<string> {
   const anchors = new Set<string>();
   for (const [, heading = ''] of readProse(page).matchAll(/^#{1,6} (.*)$/gm)) {
-    const name = heading.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1').trim().toLowerCase().replaceAll(/[^\p{L}\p{N}_\- ]/gu, '').replaceAll(' ', '-');
+    const name = heading
+      .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+      .trim()
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}_\- ]/gu, '')
+      .replaceAll(' ', '-');
     let anchor = name;
     for (let again = 1; anchors.has(anchor); again += 1) anchor = `${name}-${again}`;
     anchors.add(anchor);
@@ -34,14 +44,20 @@ function findLinks(page: string): readonly string[] {
 function findFault(page: string, link: string): string | undefined {
   const [file = '', anchor] = link.split('#');
   const target = file === '' ? page : path.posix.join(path.posix.dirname(page), file);
-  if (target.startsWith('..') || !existsSync(path.join(packageRoot, target))) return `${page}: ${link}: there is no ${target}`;
-  if (anchor !== undefined && !findAnchors(target).has(anchor)) return `${page}: ${link}: ${target} has no such heading`;
+  if (target.startsWith('..') || !existsSync(path.join(packageRoot, target)))
+    return `${page}: ${link}: there is no ${target}`;
+  if (anchor !== undefined && !findAnchors(target).has(anchor))
+    return `${page}: ${link}: ${target} has no such heading`;
   return undefined;
 }
 
 describe('the pages', () => {
   it.each(pages)('%s has only links that resolve', (page) => {
-    expect(findLinks(page).map((link) => findFault(page, link)).filter((fault) => fault !== undefined)).toEqual([]);
+    expect(
+      findLinks(page)
+        .map((link) => findFault(page, link))
+        .filter((fault) => fault !== undefined),
+    ).toEqual([]);
   });
 
   it('can all be reached from the README', () => {

@@ -27,12 +27,48 @@ function readArguments(text: string, from: number): string {
 
 /** Each error that the sources make with a code that stands there: where, its code, and what it is made with. */
 const errors = sources.flatMap(({ name, text }) =>
-  [...text.matchAll(/new AppError\(\s*'(\w+)'/g)].map((match) => ({ at: name, code: match[1] ?? '', made: readArguments(text, text.indexOf('(', match.index) + 1) })),
+  [...text.matchAll(/new AppError\(\s*'(\w+)'/g)].map((match) => ({
+    at: name,
+    code: match[1] ?? '',
+    made: readArguments(text, text.indexOf('(', match.index) + 1),
+  })),
 );
 
-/** What ends a command, or keeps the service from its work, until somebody does something. What is tried again by itself is not among them. */
-const needAct = ['config_invalid', 'not_found', 'conflict', 'locked', 'folder_lost', 'file_damaged', 'log_damaged', 'rewrite_damaged', 'access_damaged', 'report_damaged', 'link_keys_damaged', 'backup_damaged', 'record_damaged', 'stream_gap', 'data_format', 'broker_refused', 'broker_unsafe', 'broker_missing', 'stream_taken', 'fenced', 'lake_protocol', 'foreign_commit', 'schema_change', 'disk', 'start_failed'];
-/** Never seen by an operator as they are: a client's request, or what a caller wraps into an error with a hint, or cannot happen. */
+/**
+ * What ends a command, or keeps the service from its work, until somebody does something. What is tried again by itself
+ * is not among them.
+ */
+const needAct = [
+  'config_invalid',
+  'not_found',
+  'conflict',
+  'locked',
+  'folder_lost',
+  'file_damaged',
+  'log_damaged',
+  'rewrite_damaged',
+  'access_damaged',
+  'report_damaged',
+  'link_keys_damaged',
+  'backup_damaged',
+  'record_damaged',
+  'stream_gap',
+  'data_format',
+  'broker_refused',
+  'broker_unsafe',
+  'broker_missing',
+  'stream_taken',
+  'fenced',
+  'lake_protocol',
+  'foreign_commit',
+  'schema_change',
+  'disk',
+  'start_failed',
+];
+/**
+ * Never seen by an operator as they are: a client's request, or what a caller wraps into an error with a hint, or
+ * cannot happen.
+ */
 const inner: readonly (readonly [file: string, part: string])[] = [
   ['reports/store.ts', 'export request ${id} has ended'],
   ['reports/store.ts', 'there is no export request'],
@@ -49,24 +85,48 @@ const inner: readonly (readonly [file: string, part: string])[] = [
 describe('the messages that an operator meets', () => {
   it('say what to do next, where it does not pass by itself', () => {
     expect(errors.length).toBeGreaterThan(100);
-    const silent = errors.filter(({ at, code, made }) => needAct.includes(code) && !/\bhint\b/.test(made) && !inner.some(([file, part]) => at === file && made.includes(part)));
+    const silent = errors.filter(
+      ({ at, code, made }) =>
+        needAct.includes(code) &&
+        !/\bhint\b/.test(made) &&
+        !inner.some(([file, part]) => at === file && made.includes(part)),
+    );
     expect(silent.map(({ at, made }) => `${at}: ${made}`)).toEqual([]);
-    for (const [file, part] of inner) expect(errors.some(({ at, made }) => at === file && made.includes(part)), `${file}: ${part}`).toBe(true);
+    for (const [file, part] of inner)
+      expect(
+        errors.some(({ at, made }) => at === file && made.includes(part)),
+        `${file}: ${part}`,
+      ).toBe(true);
   });
 
   it('have an end, and begin like the sentences that they stand in', () => {
-    const hints = errors.flatMap(({ at, made }) => [...made.matchAll(/\bhint: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , hint = '']) => ({ at, hint })));
+    const hints = errors.flatMap(({ at, made }) =>
+      [...made.matchAll(/\bhint: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , hint = '']) => ({ at, hint })),
+    );
     expect(hints.length).toBeGreaterThan(80);
-    expect(hints.filter(({ hint }) => !/^(?:[A-Z'`]|\$\{).*[.:}]$/s.test(hint) && !hint.startsWith('Usage: '))).toEqual([]);
-    const problems = sources.flatMap(({ name, text }) => [...text.matchAll(/\btodo: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , todo = '']) => ({ name, todo })));
+    expect(hints.filter(({ hint }) => !/^(?:[A-Z'`]|\$\{).*[.:}]$/s.test(hint) && !hint.startsWith('Usage: '))).toEqual(
+      [],
+    );
+    const problems = sources.flatMap(({ name, text }) =>
+      [...text.matchAll(/\btodo: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , todo = '']) => ({ name, todo })),
+    );
     expect(problems.length).toBeGreaterThan(20);
     expect(problems.filter(({ todo }) => !/^(?:[A-Z]|\$\{).*[.}]$/s.test(todo))).toEqual([]);
   });
 
   it('use the words that are searched for', () => {
     const riddles = /\btold\b|\btells\b|\bin vain\b|\bovertaken\b|is over'|waits'/;
-    const lines = sources.flatMap(({ name, text }) => [...text.matchAll(/logger(?:\.\w+|\[[^\]]*\])\((.*)\);/g)].map(([, words = '']) => ({ name, message: /(['"`])((?:(?!\1).)*)\1$/.exec(words)?.[2] ?? '' })));
+    const lines = sources.flatMap(({ name, text }) =>
+      [...text.matchAll(/logger(?:\.\w+|\[[^\]]*\])\((.*)\);/g)].map(([, words = '']) => ({
+        name,
+        message: /(['"`])((?:(?!\1).)*)\1$/.exec(words)?.[2] ?? '',
+      })),
+    );
     expect(lines.length).toBeGreaterThan(60);
-    expect([...lines, ...errors.map(({ at, made }) => ({ name: at, message: made }))].filter(({ message }) => riddles.test(message))).toEqual([]);
+    expect(
+      [...lines, ...errors.map(({ at, made }) => ({ name: at, message: made }))].filter(({ message }) =>
+        riddles.test(message),
+      ),
+    ).toEqual([]);
   });
 });

@@ -7,7 +7,11 @@ import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 /** What speaks of the present state; the changelog speaks of former ones, too. */
-const pages = ['README.md', 'CONTRIBUTING.md', ...readdirSync(path.join(packageRoot, 'docs')).map((name) => `docs/${name}`)].filter((file) => file.endsWith('.md') && existsSync(path.join(packageRoot, file)));
+const pages = [
+  'README.md',
+  'CONTRIBUTING.md',
+  ...readdirSync(path.join(packageRoot, 'docs')).map((name) => `docs/${name}`),
+].filter((file) => file.endsWith('.md') && existsSync(path.join(packageRoot, file)));
 
 describe('README.md', () => {
   it('can be read in a few minutes', () => {
@@ -15,19 +19,29 @@ describe('README.md', () => {
   });
 
   it('gives every dependency its reason, and none that is not there', () => {
-    const { dependencies, devDependencies } = JSON.parse(read('package.json')) as Record<'dependencies' | 'devDependencies', Record<string, string>>;
+    const { dependencies, devDependencies } = JSON.parse(read('package.json')) as Record<
+      'dependencies' | 'devDependencies',
+      Record<string, string>
+    >;
     const readme = read('README.md');
     const table = readme.slice(readme.indexOf('| package |')).split('\n\n')[0] ?? '';
-    const named = table.split('\n').flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, name = '']) => name));
+    const named = table
+      .split('\n')
+      .flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, name = '']) => name));
     expect(named.toSorted()).toEqual([...Object.keys(dependencies), ...Object.keys(devDependencies)].toSorted());
   });
 });
 
 describe('docs/operating.md', () => {
   it('lists every setting, and none that is not there', () => {
-    const settings = [...read('src/config.ts').matchAll(/read\.\w+\('([A-Z0-9_]+)'/g)].map(([, name]) => `TRIBUTARY_${name}`);
+    const settings = [...read('src/config.ts').matchAll(/read\.\w+\('([A-Z0-9_]+)'/g)].map(
+      ([, name]) => `TRIBUTARY_${name}`,
+    );
     const setup = ['TRIBUTARY_CACHE_DIR'];
-    const listed = read('docs/operating.md').split('\n').filter((line) => line.startsWith('| `TRIBUTARY_')).flatMap((line) => line.split('|')[1]?.match(/TRIBUTARY_[A-Z0-9_]+/g) ?? []);
+    const listed = read('docs/operating.md')
+      .split('\n')
+      .filter((line) => line.startsWith('| `TRIBUTARY_'))
+      .flatMap((line) => line.split('|')[1]?.match(/TRIBUTARY_[A-Z0-9_]+/g) ?? []);
     expect(listed.toSorted()).toEqual([...settings, ...setup].toSorted());
   });
 });
@@ -38,7 +52,9 @@ describe('docs/api.md', () => {
     const texts = ['a\nb\n\nc', "it's", 'back\\slash', '\\n', '\\\n', '\r', ',]', 'plain', ''];
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
-      const [row] = await duckdb.rows(`SELECT to_json(${expression})::VARCHAR AS list FROM (SELECT ${arrayLiteral(sqlList(texts))} AS cell)`);
+      const [row] = await duckdb.rows(
+        `SELECT to_json(${expression})::VARCHAR AS list FROM (SELECT ${arrayLiteral(sqlList(texts))} AS cell)`,
+      );
       expect(JSON.parse(String(row?.['list']))).toEqual(texts);
     } finally {
       duckdb.close();

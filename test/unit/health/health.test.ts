@@ -5,7 +5,12 @@ import { createProblemLog } from '../../../src/health/problem-log.ts';
 
 const now = Date.parse('2024-05-01T10:00:00Z');
 const running = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
-const healthy = { writtenAt: '2024-05-01T09:59:59Z', processes: [running], facts: { compact: { lagMessages: 0 } }, silentMs: { compact: 900 } };
+const healthy = {
+  writtenAt: '2024-05-01T09:59:59Z',
+  processes: [running],
+  facts: { compact: { lagMessages: 0 } },
+  silentMs: { compact: 900 },
+};
 
 const silent = (seconds: number) => ({ what: `compact is silent for ${seconds} s`, todo: 'End it.' });
 
@@ -15,23 +20,41 @@ describe('health', () => {
   });
 
   it('names a process that is down, why it ended, and where to look', () => {
-    const state = { ...healthy, processes: [{ ...running, state: 'waiting', lastError: 'ended with SIGKILL' } as const] };
-    expect(findProblems(state, now)).toEqual([{ what: 'compact is down (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') }]);
+    const state = {
+      ...healthy,
+      processes: [{ ...running, state: 'waiting', lastError: 'ended with SIGKILL' } as const],
+    };
+    expect(findProblems(state, now)).toEqual([
+      { what: 'compact is down (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') },
+    ]);
   });
 
   it('names a process that is started again and again, also while it runs', () => {
-    const state = { ...healthy, processes: [{ ...running, restarts: 4, unsteady: true, lastError: 'ended with exit code 1' } as const] };
-    expect(findProblems(state, now)).toEqual([{ what: 'compact keeps ending: it was started again 4 times (ended with exit code 1)', todo: expect.stringContaining('"process":"compact"') }]);
+    const state = {
+      ...healthy,
+      processes: [{ ...running, restarts: 4, unsteady: true, lastError: 'ended with exit code 1' } as const],
+    };
+    expect(findProblems(state, now)).toEqual([
+      {
+        what: 'compact keeps ending: it was started again 4 times (ended with exit code 1)',
+        todo: expect.stringContaining('"process":"compact"'),
+      },
+    ]);
   });
 
   it('passes on what a stage reports, and nothing that is not a problem', () => {
     const reported = { what: 'the stream is full', todo: 'Start the compactor.' };
-    expect(findProblems({ ...healthy, facts: { ingest: { problems: [reported, 'text', null, { what: 1 }] } } }, now)).toEqual([reported]);
+    expect(
+      findProblems({ ...healthy, facts: { ingest: { problems: [reported, 'text', null, { what: 1 }] } } }, now),
+    ).toEqual([reported]);
   });
 
   it('tells of what is to be looked at, which is no problem', () => {
     const noticed = { what: '3 events are kept', todo: 'Run tributary failed list.' };
-    const state = { ...healthy, facts: { compact: { notices: [noticed, 1] }, ingest: { notices: 'none' }, export: {} } };
+    const state = {
+      ...healthy,
+      facts: { compact: { notices: [noticed, 1] }, ingest: { notices: 'none' }, export: {} },
+    };
     expect(findNotices(state)).toEqual([noticed]);
     expect(findProblems(state, now)).toEqual([]);
   });
@@ -47,7 +70,9 @@ describe('health', () => {
 
   it('tells once what several processes see', () => {
     const seen = { problems: [{ what: 'the broker does not take events', todo: 'Look at it.' }] };
-    expect(findProblems({ ...healthy, facts: { 'ingest-1': seen, 'ingest-2': seen, compact: seen } }, now)).toHaveLength(1);
+    expect(
+      findProblems({ ...healthy, facts: { 'ingest-1': seen, 'ingest-2': seen, compact: seen } }, now),
+    ).toHaveLength(1);
   });
 });
 
@@ -55,7 +80,10 @@ describe('health', () => {
 function createTestLog() {
   const lines: Record<string, unknown>[] = [];
   let nowMs = now;
-  const log = createProblemLog(pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line) as Record<string, unknown>) }), () => nowMs);
+  const log = createProblemLog(
+    pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line) as Record<string, unknown>) }),
+    () => nowMs,
+  );
   return { log, lines, pass: (seconds: number) => void (nowMs += seconds * 1000) };
 }
 
@@ -70,22 +98,43 @@ describe('the log of problems', () => {
     expect(lines.map(({ msg, what, todo, since }) => ({ msg, what, todo, since }))).toEqual([
       { msg: 'problem', what: 'compact is silent for 10 s', todo: 'End it.', since: undefined },
       { msg: 'problem', what: 'the stream is full', todo: 'Raise its limit.', since: undefined },
-      { msg: 'problem resolved', what: 'compact is silent for 12 s', todo: undefined, since: '2024-05-01T10:00:01.000Z' },
+      {
+        msg: 'problem resolved',
+        what: 'compact is silent for 12 s',
+        todo: undefined,
+        since: '2024-05-01T10:00:01.000Z',
+      },
       { msg: 'problem resolved', what: 'the stream is full', todo: undefined, since: '2024-05-01T10:00:03.000Z' },
     ]);
   });
 
   it('knows since when each problem and notice holds, until it is resolved; one that comes back begins anew', () => {
     const { log, pass } = createTestLog();
-    const [noticed, full] = [{ what: '3 events are kept', todo: 'List them.' }, { what: 'the stream is full', todo: 'Raise its limit.' }];
-    expect(log.update([full], [noticed])).toEqual({ 'Raise its limit.': '2024-05-01T10:00:00.000Z', 'List them.': '2024-05-01T10:00:00.000Z' });
+    const [noticed, full] = [
+      { what: '3 events are kept', todo: 'List them.' },
+      { what: 'the stream is full', todo: 'Raise its limit.' },
+    ];
+    expect(log.update([full], [noticed])).toEqual({
+      'Raise its limit.': '2024-05-01T10:00:00.000Z',
+      'List them.': '2024-05-01T10:00:00.000Z',
+    });
     pass(2);
     const since = log.update([full, silent(10)], [{ ...noticed, what: '4 events are kept' }]);
-    expect(since).toEqual({ 'Raise its limit.': '2024-05-01T10:00:00.000Z', 'List them.': '2024-05-01T10:00:00.000Z', 'End it.': '2024-05-01T10:00:02.000Z' });
+    expect(since).toEqual({
+      'Raise its limit.': '2024-05-01T10:00:00.000Z',
+      'List them.': '2024-05-01T10:00:00.000Z',
+      'End it.': '2024-05-01T10:00:02.000Z',
+    });
     // told with each by readyz and status, unless the stage that reports it knows better
     const earlier = '2024-05-01T09:00:00.000Z';
-    const facts = { ingest: { problems: [full] }, compact: { problems: [{ ...silent(10), since: earlier }], notices: [noticed] } };
-    expect(findProblems({ ...healthy, facts, since }, now)).toEqual([{ ...full, since: '2024-05-01T10:00:00.000Z' }, { ...silent(10), since: earlier }]);
+    const facts = {
+      ingest: { problems: [full] },
+      compact: { problems: [{ ...silent(10), since: earlier }], notices: [noticed] },
+    };
+    expect(findProblems({ ...healthy, facts, since }, now)).toEqual([
+      { ...full, since: '2024-05-01T10:00:00.000Z' },
+      { ...silent(10), since: earlier },
+    ]);
     expect(findNotices({ facts, since })).toEqual([{ ...noticed, since: '2024-05-01T10:00:00.000Z' }]);
     log.update([]);
     pass(1);

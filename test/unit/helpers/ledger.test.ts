@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { assertExactlyOnce, createLedger, reconcile, type StoredEvent } from '../../helpers/ledger.ts';
 
-const row = (id: string, changes: Partial<StoredEvent> = {}): StoredEvent => ({ id, rows: 1, eventIds: 1, whole: true, ...changes });
+const row = (id: string, changes: Partial<StoredEvent> = {}): StoredEvent => ({
+  id,
+  rows: 1,
+  eventIds: 1,
+  whole: true,
+  ...changes,
+});
 
 function ledgerOfFour() {
   const ledger = createLedger('run');
@@ -15,15 +21,23 @@ describe('the ledger', () => {
   it('knows the outcome of each event, unknown until told', () => {
     const ledger = ledgerOfFour();
     expect(ledger.totals()).toEqual({ sent: 4, acknowledged: 2, refused: 1, unknown: 1 });
-    expect(['run-0', 'run-2', 'run-3', 'run-4', 'run-', 'other-1', 'run-1x'].map((id) => ledger.outcomeOf(id))).toEqual([
-      'acknowledged', 'refused', 'unknown', undefined, undefined, undefined, undefined,
-    ]);
+    expect(['run-0', 'run-2', 'run-3', 'run-4', 'run-', 'other-1', 'run-1x'].map((id) => ledger.outcomeOf(id))).toEqual(
+      ['acknowledged', 'refused', 'unknown', undefined, undefined, undefined, undefined],
+    );
     expect(() => ledger.record(['run-9'], 'refused')).toThrow('run-9');
   });
 
   it('accepts a lake with every acknowledged event once, with or without the unknown ones', () => {
     const without = reconcile(ledgerOfFour(), [row('run-0'), row('run-1')]);
-    expect(without).toMatchObject({ sent: 4, stored: 2, unknownStored: 0, lost: [], doubled: [], invented: [], damaged: [] });
+    expect(without).toMatchObject({
+      sent: 4,
+      stored: 2,
+      unknownStored: 0,
+      lost: [],
+      doubled: [],
+      invented: [],
+      damaged: [],
+    });
     expect(() => assertExactlyOnce(without)).not.toThrow();
     const withUnknown = reconcile(ledgerOfFour(), [row('run-0'), row('run-1'), row('run-3')]);
     expect(withUnknown).toMatchObject({ stored: 3, unknownStored: 1 });

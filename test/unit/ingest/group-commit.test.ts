@@ -7,7 +7,11 @@ import { createLogger } from '../../../src/runtime/logger.ts';
 import { maxMessageBytes } from '../../../src/stream/stream.ts';
 
 /** A broker that confirms nothing until it is told to, as one whose disk takes its time. */
-function startHeldBroker(): { readonly groups: GroupCommit; readonly published: Buffer[]; readonly release: () => void } {
+function startHeldBroker(): {
+  readonly groups: GroupCommit;
+  readonly published: Buffer[];
+  readonly release: () => void;
+} {
   const published: Buffer[] = [];
   const hold = new AbortController();
   const held = once(hold.signal, 'abort');
@@ -20,8 +24,18 @@ function startHeldBroker(): { readonly groups: GroupCommit; readonly published: 
     ping: () => Promise.resolve(),
     close: () => Promise.resolve(),
   };
-  const dependencies = { publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, trouble: createTrouble(() => false) };
-  return { groups: createGroupCommit(dependencies, { maxWaitingBytes: 8 * 1024 * 1024, answerWithinMs: 60_000 }), published, release: () => hold.abort() };
+  const dependencies = {
+    publisher,
+    logger: createLogger('silent'),
+    onGroup: () => undefined,
+    isDiskLow: () => false,
+    trouble: createTrouble(() => false),
+  };
+  return {
+    groups: createGroupCommit(dependencies, { maxWaitingBytes: 8 * 1024 * 1024, answerWithinMs: 60_000 }),
+    published,
+    release: () => hold.abort(),
+  };
 }
 
 const lineOf = (n: number): Buffer => Buffer.from(`${String(n).padStart(10_000, 'x')}\n`);
@@ -41,7 +55,11 @@ test('a group stays below the size of one message, however much waits, and nothi
 
 test('lines of exactly the size of a message go alone', async () => {
   const { groups, published, release } = startHeldBroker();
-  const answers = [groups.append(lineOf(1)), groups.append(Buffer.alloc(maxMessageBytes, 'y')), groups.append(lineOf(2))];
+  const answers = [
+    groups.append(lineOf(1)),
+    groups.append(Buffer.alloc(maxMessageBytes, 'y')),
+    groups.append(lineOf(2)),
+  ];
   release();
   await Promise.all(answers);
   expect(published.map(({ length }) => length)).toEqual([10_001, maxMessageBytes, 10_001]);
@@ -54,7 +72,9 @@ test('what would not fit into the waiting room is refused at once, and what wait
   await new Promise((resolve) => void setImmediate(resolve));
   const waiting = Array.from({ length: 838 }, (_, n) => groups.append(lineOf(n)));
   expect(groups.waitingBytes()).toBeLessThanOrEqual(8 * 1024 * 1024);
-  expect(await Promise.race([groups.append(lineOf(999)), Promise.resolve({ state: 'waits' })])).toMatchObject({ state: 'refused' });
+  expect(await Promise.race([groups.append(lineOf(999)), Promise.resolve({ state: 'waits' })])).toMatchObject({
+    state: 'refused',
+  });
   release();
   expect(new Set((await Promise.all([first, ...waiting])).map(({ state }) => state))).toEqual(new Set(['stored']));
   expect(published.reduce((sum, { length }) => sum + length, 0)).toBe(839 * 10_001);
@@ -72,8 +92,14 @@ test('what the broker does not allow is refused at once, and taken as soon as it
     close: () => Promise.resolve(),
   };
   const trouble = createTrouble(() => false);
-  const groups = createGroupCommit({ publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, trouble }, { maxWaitingBytes: 1024, answerWithinMs: 3_600_000 });
-  expect(await groups.append(Buffer.from('a\n'))).toEqual({ state: 'refused', detail: 'not stored: the broker refuses it' });
+  const groups = createGroupCommit(
+    { publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, trouble },
+    { maxWaitingBytes: 1024, answerWithinMs: 3_600_000 },
+  );
+  expect(await groups.append(Buffer.from('a\n'))).toEqual({
+    state: 'refused',
+    detail: 'not stored: the broker refuses it',
+  });
   // The connection tells it, in the broker's words.
   expect(trouble.problems()).toEqual([]);
   isAllowed = true;

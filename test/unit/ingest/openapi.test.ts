@@ -8,7 +8,10 @@ import { eventFields } from '../../../src/datasets/event-fields.ts';
 import { assembleOpenApi } from '../../../src/runtime/http/openapi.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 
-const servers = { import: { url: 'http://s2s.example', description: 'Import' }, export: { url: 'http://api.example', description: 'Export' } };
+const servers = {
+  import: { url: 'http://s2s.example', description: 'Import' },
+  export: { url: 'http://api.example', description: 'Export' },
+};
 const reference = assembleOpenApi('1.2.3', servers, [describeImport()]) as {
   paths: Record<string, { servers: unknown; post?: { requestBody?: { content: Record<string, { schema: object }> } } }>;
   components: { schemas: Record<string, { properties: Record<string, object> }> };
@@ -17,28 +20,52 @@ const reference = assembleOpenApi('1.2.3', servers, [describeImport()]) as {
 describe('the API reference of import', () => {
   it('has every route that the server has, and no other', async () => {
     const routes: string[] = [];
-    const server = createServer(defaultServerLimits, { onProtocolError: () => undefined, onBadUrl: () => undefined }, silentLogger);
+    const server = createServer(
+      defaultServerLimits,
+      { onProtocolError: () => undefined, onBadUrl: () => undefined },
+      silentLogger,
+    );
     server.addHook('onRoute', (route) => void routes.push(`${String(route.method)} ${route.url}`));
     // Nothing is called: only the routes are looked at.
     addImportRoutes(server, {} as RouteDependencies, '1.2.3');
     const described = Object.entries(reference.paths).flatMap(([path, methods]) =>
-      Object.keys(methods).filter((name) => name !== 'servers').map((verb) => `${verb.toUpperCase()} ${path.replace(/\/$/, '')}`),
+      Object.keys(methods)
+        .filter((name) => name !== 'servers')
+        .map((verb) => `${verb.toUpperCase()} ${path.replace(/\/$/, '')}`),
     );
     expect(new Set(described)).toEqual(new Set(routes));
     await server.close();
   });
 
   it('has every field of every kind', () => {
-    const names = new Map([['registration', 'Registration'], ['login', 'Login'], ['custom_event', 'CustomEvent']]);
-    for (const field of eventFields) for (const kind of field.kinds) expect(reference.components.schemas[names.get(kind) ?? '']?.properties).toHaveProperty([field.name]);
+    const names = new Map([
+      ['registration', 'Registration'],
+      ['login', 'Login'],
+      ['custom_event', 'CustomEvent'],
+    ]);
+    for (const field of eventFields)
+      for (const kind of field.kinds)
+        expect(reference.components.schemas[names.get(kind) ?? '']?.properties).toHaveProperty([field.name]);
   });
 
   it('is made of schemas that a validator understands and that take what import takes', () => {
     const ajv = new Ajv2020({ strict: false });
     ajv.addSchema({ $id: 'reference', ...reference });
-    const validate = ajv.compile({ $ref: 'reference#/paths/~1v1~1customEventBatch~1/post/requestBody/content/application~1json/schema' });
-    expect(validate([{ customEventName: 'e', age: '33', idGender: 1, customEventParams: { a: 'b' }, hwid: '5' }])).toBe(true);
-    for (const bad of [[], [{}], [{ customEventName: '' }], [{ customEventName: 'e', age: 'x' }], [{ customEventName: 'e', idGender: 3 }], {}]) expect(validate(bad)).toBe(false);
+    const validate = ajv.compile({
+      $ref: 'reference#/paths/~1v1~1customEventBatch~1/post/requestBody/content/application~1json/schema',
+    });
+    expect(validate([{ customEventName: 'e', age: '33', idGender: 1, customEventParams: { a: 'b' }, hwid: '5' }])).toBe(
+      true,
+    );
+    for (const bad of [
+      [],
+      [{}],
+      [{ customEventName: '' }],
+      [{ customEventName: 'e', age: 'x' }],
+      [{ customEventName: 'e', idGender: 3 }],
+      {},
+    ])
+      expect(validate(bad)).toBe(false);
   });
 
   it('says where import is served', () => {
@@ -46,12 +73,16 @@ describe('the API reference of import', () => {
   });
 
   it('joins with the reference of export', () => {
-    const whole = assembleOpenApi('1', servers, [describeImport(), describeExportApi()]) as { paths: Record<string, { servers: unknown }> };
+    const whole = assembleOpenApi('1', servers, [describeImport(), describeExportApi()]) as {
+      paths: Record<string, { servers: unknown }>;
+    };
     expect(whole.paths['/v1/login/']?.servers).toEqual([servers.import]);
     expect(whole.paths['/api/raw/v1/export/create.json']?.servers).toEqual([servers.export]);
   });
 
   it('refuses two areas that describe the same thing', () => {
-    expect(() => assembleOpenApi('1', servers, [describeImport(), describeImport()])).toThrow('two areas describe /v1/registration/');
+    expect(() => assembleOpenApi('1', servers, [describeImport(), describeImport()])).toThrow(
+      'two areas describe /v1/registration/',
+    );
   });
 });

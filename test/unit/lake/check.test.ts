@@ -30,7 +30,10 @@ async function writeLake(): Promise<{ lakeDir: string; table: string; sealed: st
   const compact = await startTestCompact(folder, stream);
   for (const count of [1, 2]) {
     stream.publish([eventLine(), eventLine({ age: 'x' })]);
-    await waitFor('flushed', async () => (await readSnapshot(table)).files.filter((file) => file.young).length === count);
+    await waitFor(
+      'flushed',
+      async () => (await readSnapshot(table)).files.filter((file) => file.young).length === count,
+    );
   }
   await compact.stop();
   const sealed = (await readSnapshot(table)).files.find((file) => !file.young)?.absolutePath ?? '';
@@ -42,14 +45,26 @@ test('a whole lake passes, and its history and statistics add up', async () => {
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, files: 3, rows: 4, problems: [] });
   const stats = await readLakeStats(lakeDir);
   expect(stats).toMatchObject({ files: 3, youngFiles: 2, totals: { streamed: 6, stored: 4, failed: 2 } });
-  expect(stats.groups.map(({ kind, rows, sealedFiles, youngRows }) => ({ kind, rows, sealedFiles, youngRows }))).toEqual([{ kind: 'login', rows: 4, sealedFiles: 1, youngRows: 2 }]);
+  expect(
+    stats.groups.map(({ kind, rows, sealedFiles, youngRows }) => ({ kind, rows, sealedFiles, youngRows })),
+  ).toEqual([{ kind: 'login', rows: 4, sealedFiles: 1, youngRows: 2 }]);
   const history = await readHistory(lakeDir, 100);
-  expect(history.map((entry) => entry.cause).toReversed()).toEqual(['create', 'start', 'epoch', 'flush', 'seal', 'start', 'flush', 'flush']);
+  expect(history.map((entry) => entry.cause).toReversed()).toEqual([
+    'create',
+    'start',
+    'epoch',
+    'flush',
+    'seal',
+    'start',
+    'flush',
+    'flush',
+  ]);
 });
 
 test('each kind of damage is found and named', async () => {
   const { lakeDir, sealed, log, table } = await writeLake();
-  const problems = async () => (await checkLake(lakeDir)).problems.map(({ problem, path: at }) => `${problem} ${path.basename(at)}`);
+  const problems = async () =>
+    (await checkLake(lakeDir)).problems.map(({ problem, path: at }) => `${problem} ${path.basename(at)}`);
   const names = (await readdir(log)).filter((name) => name.endsWith('.json')).toSorted();
   const backup = await readFile(sealed);
 
@@ -98,8 +113,14 @@ test('a lake whose log is gone is told of, and no new log begins beside its file
   await rm(log, { recursive: true });
   const { ok, problems } = await checkLake(lakeDir);
   expect(ok).toBe(false);
-  expect(problems.map(({ problem }) => problem)).toEqual(['missing_log_entry', ...Array.from({ length: problems.length - 1 }, () => 'orphan_file')]);
+  expect(problems.map(({ problem }) => problem)).toEqual([
+    'missing_log_entry',
+    ...Array.from({ length: problems.length - 1 }, () => 'orphan_file'),
+  ]);
   const before = (await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'));
-  await expect(startTestCompact(path.dirname(lakeDir), createMemoryStream())).rejects.toMatchObject({ code: 'log_damaged', message: expect.stringContaining('no log') });
+  await expect(startTestCompact(path.dirname(lakeDir), createMemoryStream())).rejects.toMatchObject({
+    code: 'log_damaged',
+    message: expect.stringContaining('no log'),
+  });
   expect((await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'))).toEqual(before);
 });

@@ -16,7 +16,9 @@ test('rows that a command spills lie where the compactor sweeps them when the co
   const staging = path.join(lakeDir, 'staging');
   await ensureLake(lakeDir, { clock: createClock(0), retentionMs: 86_400_000 });
   const engine = await openCommandEngine(lakeDir, { memoryMb: 64, threads: 1 });
-  await engine.duckdb.run('CREATE TEMP TABLE many AS SELECT md5(range::VARCHAR) AS one, md5((range + 1)::VARCHAR) AS two FROM range(2000000)');
+  await engine.duckdb.run(
+    'CREATE TEMP TABLE many AS SELECT md5(range::VARCHAR) AS one, md5((range + 1)::VARCHAR) AS two FROM range(2000000)',
+  );
   const [spill = ''] = readdirSync(staging);
   expect(readdirSync(path.join(staging, spill))).not.toEqual([]);
   // what a kill would leave

@@ -16,7 +16,10 @@ import { waitFor } from '../../helpers/wait.ts';
 /** A folder that is copied is a service of its own: nothing in it names the place it was copied from. */
 
 const messages = [1, 2, 3].map((age) => [eventLine({ age }), eventLine({ age, kind: 'registration' })]);
-const ids = messages.flat().map((line) => String(line['event_id'])).toSorted();
+const ids = messages
+  .flat()
+  .map((line) => String(line['event_id']))
+  .toSorted();
 
 function streamOfMessages(): MemoryStream {
   const stream = createMemoryStream();
@@ -34,7 +37,10 @@ async function copyAtEachStep(): Promise<{ original: string; copies: { step: str
   const root = testFolder();
   const original = path.join(root, 'original');
   const first = await startTestCompact(original, streamOfMessages());
-  await waitFor('all is stored', async () => (await readSnapshot(lakePaths(path.join(original, 'lake')).table)).lake?.totals.stored === ids.length);
+  await waitFor(
+    'all is stored',
+    async () => (await readSnapshot(lakePaths(path.join(original, 'lake')).table)).lake?.totals.stored === ids.length,
+  );
   await first.stop();
   const copies: { step: string; folder: string }[] = [];
   const crashPoint = async (step: string): Promise<void> => {
@@ -75,14 +81,19 @@ async function toAbsoluteIntent(folder: string, original: string): Promise<numbe
   const [name = ''] = await readdir(staging);
   const file = path.join(staging, name, 'intent.json');
   const { moves, ...rest } = parseChecked(await readFile(file, 'utf8')) as { moves: { name: string; to: string }[] };
-  await writeFile(file, renderChecked({ ...rest, moves: moves.map((move) => ({ ...move, to: path.resolve(root, move.to) })) }));
+  await writeFile(
+    file,
+    renderChecked({ ...rest, moves: moves.map((move) => ({ ...move, to: path.resolve(root, move.to) })) }),
+  );
   return moves.length;
 }
 
 test('an intent of version 0.2, which has absolute paths, is finished in the folder where it lies', async () => {
   const { original, copies } = await copyAtEachStep();
   const before = hashFiles(original);
-  for (const { step, folder } of copies.filter((copy) => ['intent-written', 'file-renamed', 'renamed'].includes(copy.step))) {
+  for (const { step, folder } of copies.filter((copy) =>
+    ['intent-written', 'file-renamed', 'renamed'].includes(copy.step),
+  )) {
     expect(await toAbsoluteIntent(folder, step === 'renamed' ? folder : original)).toBeGreaterThan(0);
     await expectWorks(folder);
   }
@@ -90,7 +101,8 @@ test('an intent of version 0.2, which has absolute paths, is finished in the fol
 });
 
 const change = { cause: 'seal', actions: [] } as const;
-const intent = (to: string, name = '0.parquet'): string => renderChecked({ commitId: 'c', baseVersion: 1, moves: [{ name, to }], change, unlink: [] });
+const intent = (to: string, name = '0.parquet'): string =>
+  renderChecked({ commitId: 'c', baseVersion: 1, moves: [{ name, to }], change, unlink: [] });
 
 test.each([
   ['a path that climbs out', '../events/fresh/a.parquet'],
@@ -100,13 +112,20 @@ test.each([
   ['an absolute path that is no place of a lake', '/etc/passwd'],
   ['an absolute path that climbs out', '/data/lake/events/fresh/../../../../etc/passwd'],
 ])('an intent with %s is refused', (_what, to) => {
-  expect(() => parseIntent('intent.json', intent(to), '/data/lake')).toThrow(expect.objectContaining({ code: 'rewrite_damaged' }) as Error);
+  expect(() => parseIntent('intent.json', intent(to), '/data/lake')).toThrow(
+    expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
+  );
 });
 
 test('an intent with a staged file that lies elsewhere is refused; one that is whole is read as places of this lake', () => {
-  for (const name of ['../a', 'a/b', '..', '']) expect(() => parseIntent('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(expect.objectContaining({ code: 'rewrite_damaged' }) as Error);
+  for (const name of ['../a', 'a/b', '..', ''])
+    expect(() => parseIntent('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(
+      expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
+    );
   for (const to of ['events/fresh/a.parquet', '/elsewhere/lake/events/fresh/a.parquet']) {
-    expect(parseIntent('intent.json', intent(to), '/data/lake').moves).toEqual([{ name: '0.parquet', to: '/data/lake/events/fresh/a.parquet' }]);
+    expect(parseIntent('intent.json', intent(to), '/data/lake').moves).toEqual([
+      { name: '0.parquet', to: '/data/lake/events/fresh/a.parquet' },
+    ]);
   }
 });
 
@@ -118,5 +137,8 @@ test('a rewrite does not follow a link out of its lake', async () => {
   const parsed = parseIntent('intent.json', intent('events/kind=login/date=2026-01-01/a.parquet'), lakeDir);
   await assertInsideLake(lakeDir, parsed);
   await symlink(outside, path.join(lakeDir, 'events', 'kind=login'));
-  await expect(assertInsideLake(lakeDir, parsed)).rejects.toMatchObject({ code: 'rewrite_damaged', message: expect.stringContaining('outside the lake') as string });
+  await expect(assertInsideLake(lakeDir, parsed)).rejects.toMatchObject({
+    code: 'rewrite_damaged',
+    message: expect.stringContaining('outside the lake') as string,
+  });
 });

@@ -15,7 +15,13 @@ import { commitSteps, openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { ensureFolder } from '../../../src/runtime/files/durable-file.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
-import { columnMappingActions, deletionVectorActions, leaveChecksums, openForeignEngine, type ForeignEngine } from '../../helpers/foreign-engine.ts';
+import {
+  columnMappingActions,
+  deletionVectorActions,
+  leaveChecksums,
+  openForeignEngine,
+  type ForeignEngine,
+} from '../../helpers/foreign-engine.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
@@ -46,7 +52,8 @@ async function startLake() {
     ids.push(String(line['event_id']));
     stream.publish([line]);
   };
-  const stored = async (): Promise<void> => waitFor('all is stored', async () => (await readSnapshot(table)).lake?.totals.stored === ids.length);
+  const stored = async (): Promise<void> =>
+    waitFor('all is stored', async () => (await readSnapshot(table)).lake?.totals.stored === ids.length);
   const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   for (const age of [1, 2, 3]) publish({ age });
   await stored();
@@ -59,7 +66,17 @@ async function startLake() {
     await stored();
     expect((await readRows(folder, 'event_id')).map((row) => row['event_id'])).toEqual(ids.toSorted());
   };
-  return { folder, lakeDir: path.join(folder, 'lake'), table, stream, compact, publish, expectAll, ids, engine: openForeignEngine(table) };
+  return {
+    folder,
+    lakeDir: path.join(folder, 'lake'),
+    table,
+    stream,
+    compact,
+    publish,
+    expectAll,
+    ids,
+    engine: openForeignEngine(table),
+  };
 }
 
 test('a new table keeps writers of other engines out and lets readers in; an older one is raised by one commit', async () => {
@@ -69,7 +86,10 @@ test('a new table keeps writers of other engines out and lets readers in; an old
   const protocol = { minReaderVersion: 1, minWriterVersion: 7, writerFeatures: ['tributary-writer'] };
   expect((await loadTableState(table)).protocol).toEqual(protocol);
   const writer = await openTable(table, options);
-  await writer.commit(() => ({ cause: 'protocol', actions: [{ protocol: { minReaderVersion: 1, minWriterVersion: 2 } }] }));
+  await writer.commit(() => ({
+    cause: 'protocol',
+    actions: [{ protocol: { minReaderVersion: 1, minWriterVersion: 2 } }],
+  }));
   const raised = await openLake(lakeDir, options);
   expect([raised.state().version, raised.state().protocol]).toEqual([2, protocol]);
   expect((await openLake(lakeDir, options)).state().version).toBe(2);
@@ -94,7 +114,11 @@ test('a commit that changes nothing is read over: flushes, totals, the chain of 
   duckdb.close();
   const newest = writer.state().version;
   expect((await listLog(table)).checkpoints.at(-1)).toBe(newest);
-  await trimLog(writer, lakePaths(lakeDir).failed, { nowMs: Date.now() + 10, retentionMs: 0, crashPoint: noCrashPoint });
+  await trimLog(writer, lakePaths(lakeDir).failed, {
+    nowMs: Date.now() + 10,
+    retentionMs: 0,
+    crashPoint: noCrashPoint,
+  });
   // The checkpoint of another engine's version would have nobody to say what is ours.
   expect(await readSnapshot(table)).toMatchObject({ version: newest, foreign: undefined, lake: { totals, epoch } });
   expect((await checkLake(lakeDir)).problems).toEqual([]);
@@ -113,21 +137,52 @@ interface Change {
 const changes: Readonly<Record<string, Change>> = {
   append: {
     make: (engine) => engine.append("SELECT 'x1' AS event_id, 'login' AS kind"),
-    repaired: () => ({ filesRestored: 0, filesTakenOut: [{ rows: 1, to: expect.stringMatching(/^orphans\/foreign-\d+-part-/) as string }] }),
+    repaired: () => ({
+      filesRestored: 0,
+      filesTakenOut: [{ rows: 1, to: expect.stringMatching(/^orphans\/foreign-\d+-part-/) as string }],
+    }),
     aside: 1,
   },
-  delete: { make: (engine) => engine.rewrite('DELETE', true, 'age > 1'), repaired: (filesRestored, rowsRestored) => ({ filesRestored, rowsRestored }) },
-  update: { make: (engine) => engine.rewrite('UPDATE', true), repaired: (filesRestored, rowsRestored) => ({ filesRestored, rowsRestored }) },
-  optimize: { make: (engine) => engine.rewrite('OPTIMIZE', false), repaired: (filesRestored, rowsRestored) => ({ filesRestored, rowsRestored, filesTakenOut: [{ rows: rowsRestored }] }) },
+  delete: {
+    make: (engine) => engine.rewrite('DELETE', true, 'age > 1'),
+    repaired: (filesRestored, rowsRestored) => ({ filesRestored, rowsRestored }),
+  },
+  update: {
+    make: (engine) => engine.rewrite('UPDATE', true),
+    repaired: (filesRestored, rowsRestored) => ({ filesRestored, rowsRestored }),
+  },
+  optimize: {
+    make: (engine) => engine.rewrite('OPTIMIZE', false),
+    repaired: (filesRestored, rowsRestored) => ({
+      filesRestored,
+      rowsRestored,
+      filesTakenOut: [{ rows: rowsRestored }],
+    }),
+  },
   'overwrite with other columns': {
     make: async (engine, table) => {
       const { metaData } = await loadTableState(table);
       await engine.rewrite('DELETE', true, 'false');
-      return engine.commit('WRITE', [{ metaData: { ...metaData, schemaString: '{"type":"struct","fields":[{"name":"event_id","type":"string","nullable":true,"metadata":{}}]}' } }]);
+      return engine.commit('WRITE', [
+        {
+          metaData: {
+            ...metaData,
+            schemaString:
+              '{"type":"struct","fields":[{"name":"event_id","type":"string","nullable":true,"metadata":{}}]}',
+          },
+        },
+      ]);
     },
-    repaired: (filesRestored) => ({ filesRestored, columnsRestored: true, undone: [{ operation: 'DELETE' }, { operation: 'WRITE' }] }),
+    repaired: (filesRestored) => ({
+      filesRestored,
+      columnsRestored: true,
+      undone: [{ operation: 'DELETE' }, { operation: 'WRITE' }],
+    }),
   },
-  'lower protocol': { make: (engine) => engine.commit('RESTORE', [{ protocol: { minReaderVersion: 1, minWriterVersion: 2 } }]), repaired: () => ({ protocolRestored: true }) },
+  'lower protocol': {
+    make: (engine) => engine.commit('RESTORE', [{ protocol: { minReaderVersion: 1, minWriterVersion: 2 } }]),
+    repaired: () => ({ protocolRestored: true }),
+  },
   'deletion vectors': {
     make: async (engine, table) => engine.commit('DELETE', deletionVectorActions(await loadTableState(table))),
     repaired: () => ({ protocolRestored: true, columnsRestored: true, filesRestored: 1 }),
@@ -137,7 +192,10 @@ const changes: Readonly<Record<string, Change>> = {
     repaired: () => ({ protocolRestored: true, columnsRestored: true, filesRestored: 0 }),
   },
   'position of the stream': {
-    make: async (engine, table) => engine.commit('STREAMING UPDATE', [{ txn: { appId: [...(await loadTableState(table)).txns.keys()][0], version: 999 } }]),
+    make: async (engine, table) =>
+      engine.commit('STREAMING UPDATE', [
+        { txn: { appId: [...(await loadTableState(table)).txns.keys()][0], version: 999 } },
+      ]),
     repaired: () => ({ filesRestored: 0 }),
   },
 };
@@ -152,20 +210,32 @@ test('whatever another engine changes stops the flushes with one problem, and a 
     const newest = (await listLog(table)).commits.at(-1) ?? 0;
     publish();
     await waitFor('the problem is told', () => (compact.facts()['problems'] as unknown[]).length > 0);
-    const problem = { what: expect.stringContaining(`(delta-rs:py-1.6.6) has changed the lake's table: version ${version + 1}, `) as string, todo: expect.stringContaining("'tributary lake repair'") as string };
+    const problem = {
+      what: expect.stringContaining(
+        `(delta-rs:py-1.6.6) has changed the lake's table: version ${version + 1}, `,
+      ) as string,
+      todo: expect.stringContaining("'tributary lake repair'") as string,
+    };
     expect(compact.facts()['problems'], name).toEqual([problem]);
     // What is acknowledged waits in the stream, and readers of ours have what they had.
     expect(stream.sequences.length, name).toBeGreaterThan(1);
     expect(await readSnapshot(table), name).toMatchObject({ version, files, foreign: { version: version + 1 } });
 
-    expect(await repair(folder), name).toMatchObject({ repaired: true, missing: [], lost: [], foreign: change.repaired(files.length, rows) });
+    expect(await repair(folder), name).toMatchObject({
+      repaired: true,
+      missing: [],
+      lost: [],
+      foreign: change.repaired(files.length, rows),
+    });
     await expectAll();
     await waitFor('the problem is over', () => (compact.facts()['problems'] as unknown[]).length === 0);
     expect((await readCommit(table, newest)).actions[0]?.commitInfo?.engineInfo, name).toBe('delta-rs:py-1.6.6');
     aside += change.aside ?? 0;
   }
   await compact.stop();
-  expect((await checkLake(lakeDir)).problems.map((found) => `${found.problem} ${path.dirname(found.path)}`)).toEqual(Array.from({ length: aside }, () => 'orphan_file orphans'));
+  expect((await checkLake(lakeDir)).problems.map((found) => `${found.problem} ${path.dirname(found.path)}`)).toEqual(
+    Array.from({ length: aside }, () => 'orphan_file orphans'),
+  );
   expect((await repair(folder)).repaired).toBe(false);
 });
 
@@ -178,7 +248,11 @@ test('a compactor that starts on a table changed by another engine waits for the
   // It can be stopped while it waits, too.
   await (await startTestCompact(folder, stream)).stop();
   const waiting = await startTestCompact(folder, stream);
-  expect(waiting.facts()).toMatchObject({ problems: [{ what: expect.stringContaining('OPTIMIZE') as string, todo: expect.stringContaining('lake repair') as string }] });
+  expect(waiting.facts()).toMatchObject({
+    problems: [
+      { what: expect.stringContaining('OPTIMIZE') as string, todo: expect.stringContaining('lake repair') as string },
+    ],
+  });
   expect((await readSnapshot(table)).files.length).toBe(2);
   await repair(folder);
   await expectAll();
@@ -192,11 +266,14 @@ test('a repair that is killed at any step is done by the next one', async () => 
   for (const step of [...repairSteps, ...commitSteps]) {
     await engine.commit('DELETE', deletionVectorActions(await loadTableState(table)));
     await engine.rewrite('OPTIMIZE', false);
-    await expect(repair(folder, false, (at) => (at === step ? Promise.reject(new Error('killed')) : Promise.resolve()))).rejects.toThrow('killed');
+    await expect(
+      repair(folder, false, (at) => (at === step ? Promise.reject(new Error('killed')) : Promise.resolve())),
+    ).rejects.toThrow('killed');
     await repair(folder);
     await expectAll();
     expect((await readSnapshot(table)).foreign).toBeUndefined();
-    for (const name of (await readdir(logFolder(table))).filter((entry) => entry.endsWith('.tmp'))) await rm(path.join(logFolder(table), name));
+    for (const name of (await readdir(logFolder(table))).filter((entry) => entry.endsWith('.tmp')))
+      await rm(path.join(logFolder(table), name));
     expect((await checkLake(lakeDir)).problems.filter(({ path: at }) => !at.startsWith('orphans'))).toEqual([]);
   }
 });
@@ -220,10 +297,18 @@ test('rows of a rewrite that waits for the place of a sealed file, and that is g
   const rewrite = `${rewrittenFolder}/rewrite.parquet`;
   await ensureFolder(path.join(table, rewrittenFolder));
   await copyFile(sealed?.absolutePath ?? '', path.join(table, rewrite));
-  await (await openTable(table, options)).commit((state) => {
+  await (
+    await openTable(table, options)
+  ).commit((state) => {
     const add = state.files.get(encodeURI(sealed?.path ?? ''));
     if (add === undefined) throw new Error('there is no sealed file');
-    return { cause: 'restamp', actions: [{ remove: { path: add.path, deletionTimestamp: clock.nowMs(), dataChange: true } }, { add: toWaiting({ ...add, path: rewrite }, sealed?.path ?? '') }] };
+    return {
+      cause: 'restamp',
+      actions: [
+        { remove: { path: add.path, deletionTimestamp: clock.nowMs(), dataChange: true } },
+        { add: toWaiting({ ...add, path: rewrite }, sealed?.path ?? '') },
+      ],
+    };
   });
   const { files } = await readSnapshot(table);
   await compact.stop();
@@ -235,7 +320,9 @@ test('rows of a rewrite that waits for the place of a sealed file, and that is g
   await sealer.stop();
   await expectAll();
   expect((await readSnapshot(table)).files.flatMap((file) => file.replaces ?? [])).toEqual([sealed?.path]);
-  const inGlob = await query(`SELECT age FROM read_parquet('${table}/kind=*/date=*/*.parquet', hive_partitioning = false) ORDER BY age`);
+  const inGlob = await query(
+    `SELECT age FROM read_parquet('${table}/kind=*/date=*/*.parquet', hive_partitioning = false) ORDER BY age`,
+  );
   expect(inGlob.map((row) => Number(row['age']))).toEqual([1, 2, 3, 4]);
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
@@ -247,7 +334,12 @@ test('what is gone for good is named with its rows, stays in the table, and leav
   await engine.rewrite('DELETE', true, 'age > 2');
   await rm(sealed?.absolutePath ?? '');
   const date = new Date().toISOString().slice(0, 10);
-  expect(await repair(folder)).toMatchObject({ repaired: true, rowsRecovered: 0, missing: [{ path: sealed?.path, rows: 3, kind: 'login', dates: [date] }], lost: [] });
+  expect(await repair(folder)).toMatchObject({
+    repaired: true,
+    rowsRecovered: 0,
+    missing: [{ path: sealed?.path, rows: 3, kind: 'login', dates: [date] }],
+    lost: [],
+  });
   expect((await checkLake(lakeDir)).problems.map(({ problem }) => problem)).toContain('missing_file');
   publish();
   await waitFor('flushes go on', async () => (await readSnapshot(table)).lake?.totals.stored === 5);

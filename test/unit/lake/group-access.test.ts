@@ -4,7 +4,12 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { restoreCommand } from '../../../src/cli/restore.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
-import { closeToGroup, followGroupAccess, openToGroup, resolveLakeGroup } from '../../../src/runtime/files/group-access.ts';
+import {
+  closeToGroup,
+  followGroupAccess,
+  openToGroup,
+  resolveLakeGroup,
+} from '../../../src/runtime/files/group-access.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { backUp } from '../../helpers/backup.ts';
@@ -17,8 +22,14 @@ const isRoot = process.geteuid?.() === 0;
 
 /** A group that this process may give files to, other than its own where there is one: name and number. */
 function findOtherGroup(): { name: string; groupId: number } {
-  const groups = readFileSync('/etc/group', 'utf8').split('\n').map((line) => line.split(':')).map(([name = '', , number]) => ({ name, groupId: Number(number) }));
-  const other = groups.find(({ groupId }) => groupId > 0 && groupId !== process.getegid?.() && (isRoot || process.getgroups?.().includes(groupId)));
+  const groups = readFileSync('/etc/group', 'utf8')
+    .split('\n')
+    .map((line) => line.split(':'))
+    .map(([name = '', , number]) => ({ name, groupId: Number(number) }));
+  const other = groups.find(
+    ({ groupId }) =>
+      groupId > 0 && groupId !== process.getegid?.() && (isRoot || process.getgroups?.().includes(groupId)),
+  );
   return other ?? { name: String(process.getegid?.()), groupId: process.getegid?.() ?? 0 };
 }
 
@@ -33,7 +44,10 @@ function walk(folder: string): string[] {
   });
 }
 
-/** Says whether a program with these words works for somebody of a group; where that cannot be tried, it is as `otherwise`. */
+/**
+ * Says whether a program with these words works for somebody of a group; where that cannot be tried, it is as
+ * `otherwise`.
+ */
 function worksFor(gid: number, words: readonly [string, ...string[]], otherwise: boolean): boolean {
   const [program, ...rest] = words;
   return isRoot ? spawnSync(program, rest, { uid: stranger, gid, stdio: 'ignore' }).status === 0 : otherwise;
@@ -44,16 +58,25 @@ function hasGroupBit(name: string, bit: number): boolean {
   return gid === groupId && (mode & bit) !== 0;
 }
 
-/** The files below a folder that a member of the group can read: told by the system where this runs as root, else by the modes. */
+/**
+ * The files below a folder that a member of the group can read: told by the system where this runs as root, else by the
+ * modes.
+ */
 function readableFiles(folder: string): string[] {
   const files = walk(folder).filter((name) => lstatSync(name).isFile());
-  const canReach = (name: string): boolean => name === path.dirname(folder) || (hasGroupBit(name, 0o010) && canReach(path.dirname(name)));
-  return files.filter((file) => worksFor(groupId, ['cat', file], hasGroupBit(file, 0o040) && canReach(path.dirname(file)))).map((file) => path.relative(folder, file));
+  const canReach = (name: string): boolean =>
+    name === path.dirname(folder) || (hasGroupBit(name, 0o010) && canReach(path.dirname(name)));
+  return files
+    .filter((file) => worksFor(groupId, ['cat', file], hasGroupBit(file, 0o040) && canReach(path.dirname(file))))
+    .map((file) => path.relative(folder, file));
 }
 
 /** Every file of the table, and snapshot.sql, relative to the data folder. */
 function tableFiles(data: string): string[] {
-  return walk(lakePaths(path.join(data, 'lake')).table).filter((name) => lstatSync(name).isFile() && path.basename(name) !== '.lock').map((file) => path.relative(data, file)).concat('lake/snapshot.sql');
+  return walk(lakePaths(path.join(data, 'lake')).table)
+    .filter((name) => lstatSync(name).isFile() && path.basename(name) !== '.lock')
+    .map((file) => path.relative(data, file))
+    .concat('lake/snapshot.sql');
 }
 
 async function addEvents(data: string, stream: MemoryStream, sealAgeMs: number): Promise<void> {
@@ -63,12 +86,18 @@ async function addEvents(data: string, stream: MemoryStream, sealAgeMs: number):
   stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
   await waitFor('stored', async () => {
     const { files, lake } = await readSnapshot(table);
-    return lake?.totals.stored === (before.lake?.totals.stored ?? 0) + 2 && files.every((file) => !file.young || sealAgeMs > 1000);
+    return (
+      lake?.totals.stored === (before.lake?.totals.stored ?? 0) + 2 &&
+      files.every((file) => !file.young || sealAgeMs > 1000)
+    );
   });
   await compact.stop();
 }
 
-/** A data folder as a service leaves it: a lake with young and sealed files, failed events and files put aside; keys and access. */
+/**
+ * A data folder as a service leaves it: a lake with young and sealed files, failed events and files put aside; keys and
+ * access.
+ */
 async function newDataFolder(): Promise<{ data: string; lake: string; stream: MemoryStream }> {
   const umask = process.umask(0o077);
   onTestFinished(() => void process.umask(umask));
@@ -133,15 +162,27 @@ test('a lake that is open already is not gone through again; one that was being 
   expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
 });
 
-test('a restored lake is read by the group, and by snapshot.sql, before a service has started on it; without the setting it is its owner\'s alone', async () => {
+test("a restored lake is read by the group, and by snapshot.sql, before a service has started on it; without the setting it is its owner's alone", async () => {
   const { data, stream } = await newDataFolder();
-  const [dir, closed, open] = ['backup', 'closed', 'open'].map((name) => path.join(path.dirname(data), name)) as [string, string, string];
+  const [dir, closed, open] = ['backup', 'closed', 'open'].map((name) => path.join(path.dirname(data), name)) as [
+    string,
+    string,
+    string,
+  ];
   await backUp(data, dir, stream);
   const { signal } = new AbortController();
   const said: unknown[] = [];
   const say = (words: unknown): void => void said.push(words);
   const restore = async (folder: string, environment: Record<string, string>): Promise<void> => {
-    await restoreCommand.run([dir, '--data', folder], { environment: { ...environment, TRIBUTARY_LOG_LEVEL: 'silent' }, entry: '', answer: say, print: say, note: say, stop: signal, force: signal });
+    await restoreCommand.run([dir, '--data', folder], {
+      environment: { ...environment, TRIBUTARY_LOG_LEVEL: 'silent' },
+      entry: '',
+      answer: say,
+      print: say,
+      note: say,
+      stop: signal,
+      force: signal,
+    });
   };
   await restore(closed, {});
   expect(readableFiles(closed)).toEqual([]);
@@ -155,18 +196,31 @@ test('a restored lake is read by the group, and by snapshot.sql, before a servic
     expect(await duckdb.rows('SELECT count(*)::INTEGER AS n FROM events')).toEqual([{ n: 4 }]);
   }
   // refused before anything is made
-  await expect(restore(path.join(path.dirname(data), 'other'), { TRIBUTARY_LAKE_GROUP: 'no-such-group' })).rejects.toMatchObject({ code: 'config_invalid' });
+  await expect(
+    restore(path.join(path.dirname(data), 'other'), { TRIBUTARY_LAKE_GROUP: 'no-such-group' }),
+  ).rejects.toMatchObject({ code: 'config_invalid' });
   expect(readdirSync(path.dirname(data)).toSorted()).toEqual(['backup', 'closed', 'open']);
 });
 
 test('a group that there is not, or that the process is no member of, is refused in one sentence', async () => {
-  await expect(resolveLakeGroup('no-such-group')).rejects.toMatchObject({ code: 'config_invalid', message: "TRIBUTARY_LAKE_GROUP names 'no-such-group', and there is no such group" });
+  await expect(resolveLakeGroup('no-such-group')).rejects.toMatchObject({
+    code: 'config_invalid',
+    message: "TRIBUTARY_LAKE_GROUP names 'no-such-group', and there is no such group",
+  });
   expect([await resolveLakeGroup(group), await resolveLakeGroup(String(groupId))]).toEqual([groupId, groupId]);
-  const foreign = readFileSync('/etc/group', 'utf8').split('\n').map((line) => line.split(':')).find(([, , number]) => number !== undefined && number !== '0' && !process.getgroups?.().includes(Number(number)))?.[0];
+  const foreign = readFileSync('/etc/group', 'utf8')
+    .split('\n')
+    .map((line) => line.split(':'))
+    .find(
+      ([, , number]) => number !== undefined && number !== '0' && !process.getgroups?.().includes(Number(number)),
+    )?.[0];
   if (foreign === undefined) return;
   if (isRoot) {
     process.seteuid?.(stranger);
     onTestFinished(() => process.seteuid?.(0));
   }
-  await expect(resolveLakeGroup(foreign)).rejects.toMatchObject({ code: 'config_invalid', message: `TRIBUTARY_LAKE_GROUP names '${foreign}', and this process is no member of that group` });
+  await expect(resolveLakeGroup(foreign)).rejects.toMatchObject({
+    code: 'config_invalid',
+    message: `TRIBUTARY_LAKE_GROUP names '${foreign}', and this process is no member of that group`,
+  });
 });

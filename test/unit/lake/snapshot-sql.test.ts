@@ -16,7 +16,11 @@ import { waitFor } from '../../helpers/wait.ts';
 
 /** Opens an engine that has nothing of ours, as an analyst's is. */
 async function openEngine(file = ':memory:', options: Record<string, string> = {}): Promise<DuckDBInstance> {
-  const instance = await DuckDBInstance.create(file, { ...options, autoinstall_known_extensions: 'false', autoload_known_extensions: 'false' });
+  const instance = await DuckDBInstance.create(file, {
+    ...options,
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+  });
   onTestFinished(() => instance.closeSync());
   return instance;
 }
@@ -35,7 +39,9 @@ async function rowsOf(connection: DuckDBConnection, sql: string): Promise<unknow
 
 /** The ages of all rows of a view, in order: by them the rows of these tests are known. */
 async function agesOf(connection: DuckDBConnection, view = 'events'): Promise<unknown> {
-  return (await rowsOf(connection, `SELECT list(age ORDER BY age) AS ages FROM ${view}`)).map((row) => (row as { ages: unknown }).ages)[0];
+  return (await rowsOf(connection, `SELECT list(age ORDER BY age) AS ages FROM ${view}`)).map(
+    (row) => (row as { ages: unknown }).ages,
+  )[0];
 }
 
 /** Runs snapshot.sql as `.read` does, then a query, in an engine of its own. */
@@ -56,7 +62,10 @@ async function addEvents(folder: string, stream: MemoryStream, ages: readonly nu
   const before = (await readSnapshot(path.join(lakeDir, 'events'))).lake?.totals.stored ?? 0;
   const sql = await readSql(lakeDir);
   stream.publish(ages.map((age) => eventLine({ age })));
-  await waitFor('stored', async () => (await readSnapshot(path.join(lakeDir, 'events'))).lake?.totals.stored === before + ages.length);
+  await waitFor(
+    'stored',
+    async () => (await readSnapshot(path.join(lakeDir, 'events'))).lake?.totals.stored === before + ages.length,
+  );
   await waitFor('snapshot.sql is renewed', async () => (await readSql(lakeDir)) !== sql);
   await compact.stop();
   return lakeDir;
@@ -86,13 +95,18 @@ test('the views have every committed row, young or sealed, and each kind its own
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
-  await waitFor('sealed', async () => (await readSnapshot(path.join(lakeDir, 'events'))).files.filter((file) => !file.young).length === 2);
+  await waitFor(
+    'sealed',
+    async () => (await readSnapshot(path.join(lakeDir, 'events'))).files.filter((file) => !file.young).length === 2,
+  );
   await compact.stop();
   const last = await startTestCompact(folder, stream);
   stream.publish([eventLine({ kind: 'custom_event', custom_event_name: 'buy', custom_event_params: { a: 'b' } })]);
   await waitFor('flushed', async () => (await readSnapshot(path.join(lakeDir, 'events'))).files.length === 3);
   await last.stop();
-  expect(await readThroughSql(lakeDir, 'SELECT kind, count(*)::INT AS n FROM events GROUP BY kind ORDER BY kind')).toEqual([
+  expect(
+    await readThroughSql(lakeDir, 'SELECT kind, count(*)::INT AS n FROM events GROUP BY kind ORDER BY kind'),
+  ).toEqual([
     { kind: 'custom_event', n: 1 },
     { kind: 'login', n: 1 },
     { kind: 'registration', n: 1 },
@@ -106,7 +120,17 @@ test('the views answer on every connection, also after the next run, and in a da
   const instance = await DuckDBInstance.create(file);
   const [one, other] = [await instance.connect(), await instance.connect()];
   await runScript(one, await readSql(lakeDir));
-  expect([await agesOf(one), await agesOf(other), await agesOf(other, 'tributary.events'), await agesOf(other, 'login')]).toEqual([[1, 2], [1, 2], [1, 2], [1, 2]]);
+  expect([
+    await agesOf(one),
+    await agesOf(other),
+    await agesOf(other, 'tributary.events'),
+    await agesOf(other, 'login'),
+  ]).toEqual([
+    [1, 2],
+    [1, 2],
+    [1, 2],
+    [1, 2],
+  ]);
   await addEvents(folder, stream, [3], 1);
   expect(await agesOf(other)).toEqual([1, 2]);
   await runScript(one, await readSql(lakeDir));
@@ -117,7 +141,11 @@ test('the views answer on every connection, also after the next run, and in a da
   other.closeSync();
   instance.closeSync();
   const again = await (await openEngine(file)).connect();
-  expect([await agesOf(again), await agesOf(again, 'tributary.events'), await agesOf(again, 'registration')]).toEqual([[1, 2, 3], [1, 2, 3], null]);
+  expect([await agesOf(again), await agesOf(again, 'tributary.events'), await agesOf(again, 'registration')]).toEqual([
+    [1, 2, 3],
+    [1, 2, 3],
+    null,
+  ]);
   await runScript(again, await readSql(lakeDir));
   expect(await agesOf(again)).toEqual([1, 2, 3]);
 });
@@ -129,7 +157,11 @@ test('tables and views of the same names stay as they are; the lake is then in t
   for (let run = 0; run < 2; run += 1) {
     await runScript(connection, await readSql(lakeDir));
     expect([await agesOf(connection), await agesOf(connection, 'registration')]).toEqual([[7], [8]]);
-    expect([await agesOf(connection, 'tributary.events'), await agesOf(connection, 'tributary.registration'), await agesOf(connection, 'login')]).toEqual([[1, 2], null, [1, 2]]);
+    expect([
+      await agesOf(connection, 'tributary.events'),
+      await agesOf(connection, 'tributary.registration'),
+      await agesOf(connection, 'login'),
+    ]).toEqual([[1, 2], null, [1, 2]]);
   }
 });
 
@@ -140,8 +172,13 @@ test('a database that cannot be written, or is called as the schema is, has the 
   const writer = await writable.connect();
   await writer.run('CREATE TABLE login AS SELECT 7 AS age');
   await runScript(writer, await readSql(lakeDir));
-  expect([await agesOf(writer), await agesOf(writer, 'tributary.tributary.login')]).toEqual([[1, 2], [1, 2]]);
-  await writer.run('DROP SCHEMA tributary.tributary CASCADE; DROP VIEW events; DROP VIEW registration; DROP VIEW custom_event');
+  expect([await agesOf(writer), await agesOf(writer, 'tributary.tributary.login')]).toEqual([
+    [1, 2],
+    [1, 2],
+  ]);
+  await writer.run(
+    'DROP SCHEMA tributary.tributary CASCADE; DROP VIEW events; DROP VIEW registration; DROP VIEW custom_event',
+  );
   writer.closeSync();
   writable.closeSync();
 
@@ -150,7 +187,11 @@ test('a database that cannot be written, or is called as the schema is, has the 
   const [one, other] = [await instance.connect(), await instance.connect()];
   for (let run = 0; run < 2; run += 1) {
     await runScript(one, await readSql(lakeDir));
-    expect([await agesOf(one), await agesOf(one, 'tributary.events'), await agesOf(one, 'login')]).toEqual([[1, 2], [1, 2], [7]]);
+    expect([await agesOf(one), await agesOf(one, 'tributary.events'), await agesOf(one, 'login')]).toEqual([
+      [1, 2],
+      [1, 2],
+      [7],
+    ]);
     expect(await agesOf(other, 'tributary_memory.events')).toEqual([1, 2]);
   }
 });
@@ -176,7 +217,10 @@ test('the text in a copy of a lake never shows what the original has gained sinc
   // Every start writes the file of its own folder.
   await ensureLake(path.join(copy, 'lake'), { clock: createClock(0), retentionMs: 86_400_000 });
   const ages = 'SELECT list(age ORDER BY age) AS ages FROM events';
-  expect([await readThroughSql(path.join(copy, 'lake'), ages), await readThroughSql(lakeDir, ages)]).toEqual([[{ ages: [1, 2] }], [{ ages: [1, 2, 3] }]]);
+  expect([await readThroughSql(path.join(copy, 'lake'), ages), await readThroughSql(lakeDir, ages)]).toEqual([
+    [{ ages: [1, 2] }],
+    [{ ages: [1, 2, 3] }],
+  ]);
 });
 
 test('the text in a moved lake says that the lake is gone, and a folder without one is told of', async () => {
@@ -209,13 +253,16 @@ test('views that are older than the retention say so', async () => {
   const age = async (ms: number): Promise<void> => {
     for (const schema of ['main', 'tributary']) {
       await connection.run(`SET VARIABLE files = (SELECT enum_range(NULL::${schema}.tributary_files))`);
-      await connection.run(`CREATE OR REPLACE TYPE ${schema}.tributary_files AS ENUM (SELECT unnest([(getvariable('files')[1]::BIGINT - ${ms})::VARCHAR] || getvariable('files')[2:]))`);
+      await connection.run(
+        `CREATE OR REPLACE TYPE ${schema}.tributary_files AS ENUM (SELECT unnest([(getvariable('files')[1]::BIGINT - ${ms})::VARCHAR] || getvariable('files')[2:]))`,
+      );
     }
   };
   await age(86_300_000);
   expect(await agesOf(connection)).toEqual([1, 2]);
   await age(100_000);
-  for (const view of ['events', 'login', 'tributary.events']) await expect(agesOf(connection, view)).rejects.toThrow('for 24 hours only: run snapshot.sql again');
+  for (const view of ['events', 'login', 'tributary.events'])
+    await expect(agesOf(connection, view)).rejects.toThrow('for 24 hours only: run snapshot.sql again');
   await runScript(connection, await readSql(lakeDir));
   expect(await agesOf(connection)).toEqual([1, 2]);
 });
@@ -223,19 +270,33 @@ test('views that are older than the retention say so', async () => {
 test('a path with characters that mean something in SQL and in patterns is that path alone', async () => {
   const name = `a[1]*?{x,y} 'q' "d" ü$%`;
   const { folder, lakeDir, stream } = await newLake(name);
-  expect(await readThroughSql(lakeDir, 'SELECT list(age ORDER BY age) AS ages FROM events')).toEqual([{ ages: [1, 2] }]);
+  expect(await readThroughSql(lakeDir, 'SELECT list(age ORDER BY age) AS ages FROM events')).toEqual([
+    { ages: [1, 2] },
+  ]);
   // All else that the engine reads and writes by such a path: seals, checkpoints, a check.
   const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10, checkpointEvery: 2 });
-  await waitFor('sealed', async () => (await readSnapshot(path.join(lakeDir, 'events'))).files.every((file) => !file.young));
+  await waitFor('sealed', async () =>
+    (await readSnapshot(path.join(lakeDir, 'events'))).files.every((file) => !file.young),
+  );
   await sealer.stop();
   expect((await checkLake(lakeDir)).problems).toEqual([]);
-  expect(await readThroughSql(lakeDir, 'SELECT list(age ORDER BY age) AS ages FROM events')).toEqual([{ ages: [1, 2] }]);
+  expect(await readThroughSql(lakeDir, 'SELECT list(age ORDER BY age) AS ages FROM events')).toEqual([
+    { ages: [1, 2] },
+  ]);
 });
 
 test("'lake snapshot' prints a text that is kept: for the lake of the data folder, or for the root that is named", async () => {
   const { folder, stream } = await newLake();
   const printed: string[] = [];
-  const context = { environment: {}, entry: '', answer: () => undefined, print: (line: string) => void printed.push(line), note: () => undefined, stop: new AbortController().signal, force: new AbortController().signal };
+  const context = {
+    environment: {},
+    entry: '',
+    answer: () => undefined,
+    print: (line: string) => void printed.push(line),
+    note: () => undefined,
+    stop: new AbortController().signal,
+    force: new AbortController().signal,
+  };
   await lakeCommand.run(['snapshot', '--data', folder], context);
   await lakeCommand.run(['snapshot', '--data', folder, '--root', path.relative('.', folder)], context);
   await lakeCommand.run(['snapshot', '--data', folder, '--root', 's3://bucket/lake/'], context);
@@ -246,5 +307,7 @@ test("'lake snapshot' prints a text that is kept: for the lake of the data folde
     expect(await agesOf(connection)).toEqual([1, 2, 3]);
   }
   expect(printed[2]).toContain("SET VARIABLE tributary_at = 's3://bucket/lake';");
-  await expect(lakeCommand.run(['snapshot', '--data', path.join(folder, 'nothing')], context)).rejects.toMatchObject({ code: 'not_found' });
+  await expect(lakeCommand.run(['snapshot', '--data', path.join(folder, 'nothing')], context)).rejects.toMatchObject({
+    code: 'not_found',
+  });
 });

@@ -35,7 +35,10 @@ async function withRewrites(count: number) {
       if (add === undefined) throw new Error(`there is no ${file.path}`);
       return {
         cause: 'erase',
-        actions: [{ remove: { path: add.path, deletionTimestamp: removedAtMs, dataChange: true } }, { add: { ...add, path: relative, tags: { ...add.tags, replaces: add.path } } }],
+        actions: [
+          { remove: { path: add.path, deletionTimestamp: removedAtMs, dataChange: true } },
+          { add: { ...add, path: relative, tags: { ...add.tags, replaces: add.path } } },
+        ],
       };
     });
   }
@@ -61,7 +64,10 @@ test('a damaged rewrite takes no place, since the file as it was is the only cop
   const { table, before, removedAtMs, options } = await withRewrites(2);
   const [damaged] = table.snapshot().files.filter((file) => file.replaces !== undefined);
   damageFile(damaged?.absolutePath ?? '', 'flip', createRandom(1));
-  await expect(swapDue(table, options(removedAtMs + retentionMs))).rejects.toMatchObject({ code: 'file_damaged', message: expect.stringContaining(String(damaged?.absolutePath)) });
+  await expect(swapDue(table, options(removedAtMs + retentionMs))).rejects.toMatchObject({
+    code: 'file_damaged',
+    message: expect.stringContaining(String(damaged?.absolutePath)),
+  });
   expect(listSwaps(table.state())).toHaveLength(1);
   await assertFilesWhole(before);
   await rename(path.join(table.dir, damaged?.replaces ?? ''), path.join(table.dir, damaged?.path ?? ''));

@@ -30,12 +30,20 @@ async function newLake(): Promise<{ lakeDir: string; table: string; log: string 
   return { lakeDir, table, log: path.join(table, '_delta_log') };
 }
 
-const addOf = (name: string) => ({ add: { path: name, partitionValues: {}, size: 1, modificationTime: 0, dataChange: true } });
+const addOf = (name: string) => ({
+  add: { path: name, partitionValues: {}, size: 1, modificationTime: 0, dataChange: true },
+});
 
 test('writers that commit at once all get in, one after the other, each with its own version', async () => {
   const { table } = await newLake();
   const writers = await Promise.all(Array.from({ length: 4 }, () => openTable(table, options)));
-  await Promise.all(writers.flatMap((writer, w) => Array.from({ length: 10 }, (_, n) => writer.commit(() => ({ cause: 'flush', actions: [addOf(`_young/${w}-${n}.parquet`)], totals: { stored: 1 } })))));
+  await Promise.all(
+    writers.flatMap((writer, w) =>
+      Array.from({ length: 10 }, (_, n) =>
+        writer.commit(() => ({ cause: 'flush', actions: [addOf(`_young/${w}-${n}.parquet`)], totals: { stored: 1 } })),
+      ),
+    ),
+  );
   const { files, lake, version } = await readSnapshot(table);
   expect([files.length, lake?.totals.stored, version]).toEqual([40, 40, 40]);
 });
@@ -58,7 +66,11 @@ test('a checkpoint says the same as the log, with the older log removed, and old
   for (let n = 0; n < checkpointEvery + 5; n += 1) {
     await writer.commit(() => ({
       cause: 'flush',
-      actions: [addOf(`_young/${n} ü%.parquet`.replaceAll(' ', '%20').replace('%.', '%25.')), { txn: { appId: 's', version: n } }, ...(n === 3 ? [{ remove: { path: '_young/1%20ü%25.parquet', deletionTimestamp: 5, dataChange: true } }] : [])],
+      actions: [
+        addOf(`_young/${n} ü%.parquet`.replaceAll(' ', '%20').replace('%.', '%25.')),
+        { txn: { appId: 's', version: n } },
+        ...(n === 3 ? [{ remove: { path: '_young/1%20ü%25.parquet', deletionTimestamp: 5, dataChange: true } }] : []),
+      ],
     }));
   }
   const before = await loadTableState(table);
@@ -66,9 +78,15 @@ test('a checkpoint says the same as the log, with the older log removed, and old
   expect(await checkpointWhenDue(duckdb, writer, noCrashPoint)).toBe(true);
   expect(await checkpointWhenDue(duckdb, writer, noCrashPoint)).toBe(false);
   duckdb.close();
-  for (const name of (await readdir(log)).filter((candidate) => /^0+\d\.|^0+[1-9]\d\.json/.test(candidate))) await rm(path.join(log, name));
+  for (const name of (await readdir(log)).filter((candidate) => /^0+\d\.|^0+[1-9]\d\.json/.test(candidate)))
+    await rm(path.join(log, name));
   const after = await loadTableState(table);
-  expect([after.version, [...after.files.keys()], [...after.tombstones.keys()], [...after.txns]]).toEqual([before.version, [...before.files.keys()], [...before.tombstones.keys()], [...before.txns]]);
+  expect([after.version, [...after.files.keys()], [...after.tombstones.keys()], [...after.txns]]).toEqual([
+    before.version,
+    [...before.files.keys()],
+    [...before.tombstones.keys()],
+    [...before.txns],
+  ]);
   expect((await readSnapshot(table)).files.some((file) => file.path === '_young/0 ü%.parquet')).toBe(true);
   await writer.commit(() => ({ cause: 'flush', actions: [addOf('_young/last.parquet')] }));
   expect((await loadTableState(table, before.version)).files.size).toBe(before.files.size);
@@ -82,7 +100,10 @@ test('the log is trimmed, and removed files are unlinked, only after the retenti
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   await writeFile(path.join(paths.young, 'a.parquet'), 'x');
   await writer.commit(() => ({ cause: 'flush', actions: [addOf('_young/a.parquet')] }));
-  await writer.commit(() => ({ cause: 'seal', actions: [{ remove: { path: '_young/a.parquet', deletionTimestamp: nowMs, dataChange: false } }] }));
+  await writer.commit(() => ({
+    cause: 'seal',
+    actions: [{ remove: { path: '_young/a.parquet', deletionTimestamp: nowMs, dataChange: false } }],
+  }));
   for (let n = 0; n < checkpointEvery; n += 1) await writer.commit(() => ({ cause: 'flush', actions: [] }));
   await checkpointWhenDue(duckdb, writer, noCrashPoint);
   duckdb.close();
@@ -90,7 +111,10 @@ test('the log is trimmed, and removed files are unlinked, only after the retenti
   nowMs += 999;
   expect([await vacuum(writer, clean()), await trimLog(writer, paths.failed, clean())]).toEqual([0, 0]);
   nowMs += 1;
-  expect([await vacuum(writer, clean()), await trimLog(writer, paths.failed, clean())]).toEqual([1, checkpointEvery + 4]);
+  expect([await vacuum(writer, clean()), await trimLog(writer, paths.failed, clean())]).toEqual([
+    1,
+    checkpointEvery + 4,
+  ]);
   expect(await readdir(paths.young)).toEqual([]);
   const { commits, checkpoints } = await listLog(table);
   expect([commits, checkpoints]).toEqual([[checkpointEvery + 2], [checkpointEvery + 2]]);
@@ -102,9 +126,16 @@ test('the log is trimmed, and removed files are unlinked, only after the retenti
 test('a table whose protocol asks for what nobody here knows is refused by writers and readers, with what to do', async () => {
   const { table } = await newLake();
   const writer = await openTable(table, options);
-  for (const protocol of [{ minReaderVersion: 3, minWriterVersion: 7 }, { minReaderVersion: 1, minWriterVersion: 7, writerFeatures: ['tributary-writer', 'later'] }, { minReaderVersion: 1, minWriterVersion: 7 }]) {
+  for (const protocol of [
+    { minReaderVersion: 3, minWriterVersion: 7 },
+    { minReaderVersion: 1, minWriterVersion: 7, writerFeatures: ['tributary-writer', 'later'] },
+    { minReaderVersion: 1, minWriterVersion: 7 },
+  ]) {
     await writer.commit(() => ({ cause: 'protocol', actions: [{ protocol }] }));
-    await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'lake_protocol', hint: expect.stringContaining('newer version') as string });
+    await expect(readSnapshot(table)).rejects.toMatchObject({
+      code: 'lake_protocol',
+      hint: expect.stringContaining('newer version') as string,
+    });
     await expect(openTable(table, options)).rejects.toMatchObject({ code: 'lake_protocol' });
     await writer.commit(() => ({ cause: 'protocol', actions: [{ protocol: tableProtocol }] }));
     expect((await readSnapshot(table)).files).toEqual([]);
@@ -127,27 +158,35 @@ test('a log with a missing version or a broken line is an error, never a shorter
   expect((await readSnapshot(table)).version).toBe(3);
 });
 
-test('a damaged commit is an error, never another engine\'s: any bit flipped, alone or beside a name that cannot be read', { timeout: 240_000 }, async () => {
-  const { table, log } = await newLake();
-  const writer = await openTable(table, options);
-  await writer.commit(() => ({ cause: 'flush', actions: [{ txn: { appId: 's', version: 7 } }] }));
-  const file = path.join(log, '00000000000000000001.json');
-  const whole = await readFile(file);
-  const believed: string[] = [];
-  // The short form flips every third bit, of eight in a byte, from another one on each time: each in three runs, and every byte in each.
-  const stride = isLongRun ? 1 : 3;
-  for (const bytes of [whole, Buffer.from(whole.toString().replace('commitInfo', 'commitInfn'))]) {
-    for (let bit = randomInt(stride); bit < bytes.length * 8; bit += stride) {
-      const damaged = Buffer.from(bytes);
-      damaged[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
-      if (damaged.equals(whole)) continue;
-      await writeFile(file, damaged);
-      const outcome = await readCommit(table, 1).then(() => 'believed', (error: unknown) => (isAppError(error, 'log_damaged') ? 'refused' : String(error)));
-      if (outcome !== 'refused') believed.push(`bit ${bit}: ${outcome}`);
+test(
+  "a damaged commit is an error, never another engine's: any bit flipped, alone or beside a name that cannot be read",
+  { timeout: 240_000 },
+  async () => {
+    const { table, log } = await newLake();
+    const writer = await openTable(table, options);
+    await writer.commit(() => ({ cause: 'flush', actions: [{ txn: { appId: 's', version: 7 } }] }));
+    const file = path.join(log, '00000000000000000001.json');
+    const whole = await readFile(file);
+    const believed: string[] = [];
+    // The short form flips every third bit, of eight in a byte, from another one on each time: each in three runs, and
+    // every byte in each.
+    const stride = isLongRun ? 1 : 3;
+    for (const bytes of [whole, Buffer.from(whole.toString().replace('commitInfo', 'commitInfn'))]) {
+      for (let bit = randomInt(stride); bit < bytes.length * 8; bit += stride) {
+        const damaged = Buffer.from(bytes);
+        damaged[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+        if (damaged.equals(whole)) continue;
+        await writeFile(file, damaged);
+        const outcome = await readCommit(table, 1).then(
+          () => 'believed',
+          (error: unknown) => (isAppError(error, 'log_damaged') ? 'refused' : String(error)),
+        );
+        if (outcome !== 'refused') believed.push(`bit ${bit}: ${outcome}`);
+      }
     }
-  }
-  expect(believed).toEqual([]);
-});
+    expect(believed).toEqual([]);
+  },
+);
 
 test('a file outside the table is refused', async () => {
   const { table } = await newLake();
@@ -168,38 +207,74 @@ test('a new optional field becomes a column by one commit, old rows read as NULL
   await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === 1);
   await compact.stop();
   const state = await loadTableState(table);
-  const names = (JSON.parse(state.metaData?.schemaString ?? '{}') as { fields: { name: string }[] }).fields.map((field) => field.name);
+  const names = (JSON.parse(state.metaData?.schemaString ?? '{}') as { fields: { name: string }[] }).fields.map(
+    (field) => field.name,
+  );
   expect(names).toEqual([...older.map((column) => column.name), 'age', 'hwid']);
   expect(await readRows(folder, 'event_id, age, hwid')).toMatchObject([{ age: 30, hwid: null }]);
 
   const again = (await readSnapshot(table)).version;
   await openLake(lakeDir, options);
   expect((await readSnapshot(table)).version).toBe(again);
-  const changed: Column[] = eventColumns.map((column) => (column.name === 'age' ? { ...column, type: 'BIGINT' } : column));
+  const changed: Column[] = eventColumns.map((column) =>
+    column.name === 'age' ? { ...column, type: 'BIGINT' } : column,
+  );
   await expect(openLake(lakeDir, { ...options, columns: changed })).rejects.toMatchObject({ code: 'schema_change' });
   await expect(openLake(lakeDir, { ...options, columns: older })).rejects.toMatchObject({ code: 'schema_change' });
   expect((await readSnapshot(table)).version).toBe(again);
 });
 
 test('files are pruned by what the log knows of them, and never when it knows nothing', () => {
-  const unknown: DataFile = { path: 'x', absolutePath: '/x', sizeBytes: 1, numRecords: 1, minValues: {}, maxValues: {}, sha256: undefined, young: true };
+  const unknown: DataFile = {
+    path: 'x',
+    absolutePath: '/x',
+    sizeBytes: 1,
+    numRecords: 1,
+    minValues: {},
+    maxValues: {},
+    sha256: undefined,
+    young: true,
+  };
   const known: DataFile = {
     ...unknown,
-    minValues: { id_app: 5, kind: 'login', event_time: '2024-01-01T00:00:00.000Z', available_at: '2024-01-02T00:00:00.000Z' },
-    maxValues: { id_app: 9, kind: 'login', event_time: '2024-01-01T00:00:10.000Z', available_at: '2024-01-02T00:00:00.000Z' },
+    minValues: {
+      id_app: 5,
+      kind: 'login',
+      event_time: '2024-01-01T00:00:00.000Z',
+      available_at: '2024-01-02T00:00:00.000Z',
+    },
+    maxValues: {
+      id_app: 9,
+      kind: 'login',
+      event_time: '2024-01-01T00:00:10.000Z',
+      available_at: '2024-01-02T00:00:00.000Z',
+    },
   };
   const kept = (filter: Parameters<typeof pruneFiles>[1]) => pruneFiles([unknown, known], filter).length === 2;
   const start = Date.parse('2024-01-01T00:00:00Z');
   expect(pruneFiles([unknown], { idApps: [], eventTime: { fromMs: 1, toMs: 2 }, kinds: ['login'] })).toEqual([]);
-  expect([kept({ idApps: [9, 20] }), kept({ idApps: [4, 10] }), kept({ kinds: ['login'] }), kept({ kinds: ['registration'] })]).toEqual([true, false, true, false]);
-  expect([kept({ eventTime: { fromMs: start + 10_000 } }), kept({ eventTime: { fromMs: start + 10_002 } }), kept({ eventTime: { toMs: start } }), kept({ eventTime: { toMs: start - 1 } })]).toEqual([true, false, true, false]);
+  expect([
+    kept({ idApps: [9, 20] }),
+    kept({ idApps: [4, 10] }),
+    kept({ kinds: ['login'] }),
+    kept({ kinds: ['registration'] }),
+  ]).toEqual([true, false, true, false]);
+  expect([
+    kept({ eventTime: { fromMs: start + 10_000 } }),
+    kept({ eventTime: { fromMs: start + 10_002 } }),
+    kept({ eventTime: { toMs: start } }),
+    kept({ eventTime: { toMs: start - 1 } }),
+  ]).toEqual([true, false, true, false]);
   expect([kept({}), kept({ availableAt: { fromMs: start, toMs: start + 1000 } })]).toEqual([true, false]);
 });
 
 test('a file system without hard links is refused, in plain words', async () => {
   const { log } = await newLake();
   const refusal = Object.assign(new Error('EPERM: operation not permitted, link'), { code: 'EPERM' });
-  await expect(assertHardLinks(log, () => Promise.reject(refusal))).rejects.toMatchObject({ code: 'start_failed', message: expect.stringContaining('no hard links') as string });
+  await expect(assertHardLinks(log, () => Promise.reject(refusal))).rejects.toMatchObject({
+    code: 'start_failed',
+    message: expect.stringContaining('no hard links') as string,
+  });
   await assertHardLinks(log);
   expect((await readdir(log)).filter((name) => name.includes('probe'))).toEqual([]);
 });

@@ -41,17 +41,27 @@ test('a lake whose young files lie in the former folder is read, checked, sealed
   await waitFor('flushed', async () => (await readSnapshot(table)).files.length === 1);
   await first.stop();
   const former = await moveToFormerFolder(lakeDir);
-  const ages = async (): Promise<unknown[]> => (await readRows(folder, 'age')).map((row) => row['age']).toSorted((a, b) => Number(a) - Number(b));
+  const ages = async (): Promise<unknown[]> =>
+    (await readRows(folder, 'age')).map((row) => row['age']).toSorted((a, b) => Number(a) - Number(b));
   expect(holdsEvents(lakeDir)).toBe(true);
   expect(await ages()).toEqual([1, 2]);
   expect((await readSnapshot(table)).files.map((file) => file.young)).toEqual([true]);
   expect((await checkLake(lakeDir)).problems).toEqual([]);
   writeFileSync(path.join(former, 'leftover.parquet'), '');
-  expect((await checkLake(lakeDir)).problems).toMatchObject([{ problem: 'orphan_file', path: 'events/fresh/leftover.parquet', detail: expect.stringContaining('next start') as string }]);
+  expect((await checkLake(lakeDir)).problems).toMatchObject([
+    {
+      problem: 'orphan_file',
+      path: 'events/fresh/leftover.parquet',
+      detail: expect.stringContaining('next start') as string,
+    },
+  ]);
 
   const second = await startTestCompact(folder, stream, { sealAgeMs: 10, retentionMs: 1000 });
   stream.publish([eventLine({ age: 3 })]);
-  await waitFor('sealed', async () => (await ages()).length === 3 && (await readSnapshot(table)).files.every((file) => !file.young));
+  await waitFor(
+    'sealed',
+    async () => (await ages()).length === 3 && (await readSnapshot(table)).files.every((file) => !file.young),
+  );
   await waitFor('the former young files are removed', () => !existsSync(former) || readdirSync(former).length === 0);
   await second.stop();
   const third = await startTestCompact(folder, stream);
@@ -66,7 +76,10 @@ test('a lake that has lost its log is not begun anew beside young files', async 
   const paths = lakePaths(path.join(folder, 'lake'));
   mkdirSync(paths.young, { recursive: true });
   writeFileSync(path.join(paths.young, 'a.parquet'), '');
-  await expect(startTestCompact(folder, createMemoryStream())).rejects.toMatchObject({ code: 'log_damaged', message: expect.stringContaining('no log') as string });
+  await expect(startTestCompact(folder, createMemoryStream())).rejects.toMatchObject({
+    code: 'log_damaged',
+    message: expect.stringContaining('no log') as string,
+  });
   rmSync(path.join(paths.young, 'a.parquet'));
   await (await startTestCompact(folder, createMemoryStream())).stop();
   expect(readdirSync(logFolder(paths.table)).length).toBeGreaterThan(0);

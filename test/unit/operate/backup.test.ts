@@ -62,11 +62,17 @@ async function countTotals(folder: string): Promise<{ stored: number; failed: nu
 }
 
 /** Lets a compactor take everything in that is in the stream. */
-async function takeIn({ data, stream }: Scene, options: Parameters<typeof startTestCompact>[2] = {}, until: (files: readonly { young: boolean }[]) => boolean = () => true): Promise<void> {
+async function takeIn(
+  { data, stream }: Scene,
+  options: Parameters<typeof startTestCompact>[2] = {},
+  until: (files: readonly { young: boolean }[]) => boolean = () => true,
+): Promise<void> {
   const compact = await startTestCompact(data, stream, options);
   await waitFor('all is taken in', async () => {
     const { lake, files } = await readSnapshot(lakePaths(path.join(data, 'lake')).table);
-    return lake?.epoch?.position === (await stream.state()).lastSequence && stream.sequences.length <= 1 && until(files);
+    return (
+      lake?.epoch?.position === (await stream.state()).lastSequence && stream.sequences.length <= 1 && until(files)
+    );
   });
   await compact.stop();
 }
@@ -167,15 +173,29 @@ describe('a backup', () => {
     // Parquet compresses values: a file is looked into by its rows
     const storedUsers = async (): Promise<unknown[]> => {
       const manifest = await findManifest(dir);
-      const files = manifest?.files.filter((file) => /\/(kind=|_rewritten|_young|fresh).*\.parquet$/.test(file.path)).map(({ sha256 }) => `'${path.join(dir, 'files', sha256.slice(0, 2), sha256)}'`);
-      return (await query(`SELECT DISTINCT custom_user_id AS id FROM read_parquet([${files?.join(', ')}], hive_partitioning = false) ORDER BY id`)).map((row) => row['id']);
+      const files = manifest?.files
+        .filter((file) => /\/(kind=|_rewritten|_young|fresh).*\.parquet$/.test(file.path))
+        .map(({ sha256 }) => `'${path.join(dir, 'files', sha256.slice(0, 2), sha256)}'`);
+      return (
+        await query(
+          `SELECT DISTINCT custom_user_id AS id FROM read_parquet([${files?.join(', ')}], hive_partitioning = false) ORDER BY id`,
+        )
+      ).map((row) => row['id']);
     };
     expect(await storedUsers()).toEqual(['planted', 'somebody']);
 
     const compact = await startTestCompact(data, stream);
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     const table = await openTable(lakePaths(path.join(data, 'lake')).table, { clock, crashPoint: noCrashPoint });
-    const erasing = { table, lakeDir: path.join(data, 'lake'), duckdb, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal };
+    const erasing = {
+      table,
+      lakeDir: path.join(data, 'lake'),
+      duckdb,
+      publisher: stream.publisher,
+      clock,
+      crashPoint: noCrashPoint,
+      signal: new AbortController().signal,
+    };
     expect(await eraseEvents(erasing, { users: ['planted'] }, { retentionMs: 86_400_000 })).toMatchObject({ rows: 2 });
     duckdb.close();
     await compact.stop();
@@ -185,9 +205,16 @@ describe('a backup', () => {
     const copy = path.join(root, 'copy');
     await restore(dir, copy);
     const glob = path.join(copy, 'lake', 'events', 'kind=*', 'date=*', '*.parquet');
-    expect((await query(`SELECT custom_user_id AS id FROM read_parquet('${glob}', hive_partitioning = false)`)).map((row) => row['id'])).toEqual(['somebody', 'somebody']);
+    expect(
+      (await query(`SELECT custom_user_id AS id FROM read_parquet('${glob}', hive_partitioning = false)`)).map(
+        (row) => row['id'],
+      ),
+    ).toEqual(['somebody', 'somebody']);
     expect(await countTotals(copy)).toMatchObject({ stored: 2, erased: 2 });
-    await expectEvents(copy, (await readRows(data, 'event_id')).map((row) => String(row['event_id'])));
+    await expectEvents(
+      copy,
+      (await readRows(data, 'event_id')).map((row) => String(row['event_id'])),
+    );
   });
 
   it('by links shares the bytes of the table with the original, and is whole after that has gone on and was removed', async () => {
@@ -198,7 +225,8 @@ describe('a backup', () => {
     await backUp(data, dir, stream, { link: true });
     const { files } = await readSnapshot(lakePaths(path.join(data, 'lake')).table);
     expect(files.length).toBeGreaterThan(0);
-    for (const { absolutePath, sha256 = '' } of files) expect(statSync(absolutePath).ino).toBe(statSync(path.join(dir, 'files', sha256.slice(0, 2), sha256)).ino);
+    for (const { absolutePath, sha256 = '' } of files)
+      expect(statSync(absolutePath).ino).toBe(statSync(path.join(dir, 'files', sha256.slice(0, 2), sha256)).ino);
     const before = hashFiles(dir);
     publish(2);
     await takeIn(scene, { sealAgeMs: 10, retentionMs: 1000 }, (live) => live.every((file) => !file.young));
@@ -216,8 +244,16 @@ describe('a backup', () => {
     await backUp(data, dir, undefined);
     const copy = path.join(root, 'copy');
     await restore(dir, copy);
-    for (const name of ['access.json', ...readdirSync(paths.keys).filter((key) => key !== '.lock').map((key) => `keys/${key}`)]) expect(readFileSync(path.join(copy, name))).toEqual(readFileSync(path.join(data, name)));
-    for (const folder of [dir, copy]) for (const name of readdirSync(folder, { recursive: true, withFileTypes: true })) expect([name.name, statSync(path.join(name.parentPath, name.name)).mode & 0o077]).toEqual([name.name, 0]);
+    for (const name of [
+      'access.json',
+      ...readdirSync(paths.keys)
+        .filter((key) => key !== '.lock')
+        .map((key) => `keys/${key}`),
+    ])
+      expect(readFileSync(path.join(copy, name))).toEqual(readFileSync(path.join(data, name)));
+    for (const folder of [dir, copy])
+      for (const name of readdirSync(folder, { recursive: true, withFileTypes: true }))
+        expect([name.name, statSync(path.join(name.parentPath, name.name)).mode & 0o077]).toEqual([name.name, 0]);
     // no lake was there, and none is made
     expect(existsSync(path.join(copy, 'lake'))).toBe(false);
   });
@@ -232,7 +268,8 @@ describe('a backup', () => {
       await takeIn(scene);
       versions.push(await version());
     }
-    for (const [index, at] of versions.entries()) expect(await listFailedFilesAt(paths.failed, paths.table, at)).toHaveLength(index + 1);
+    for (const [index, at] of versions.entries())
+      expect(await listFailedFilesAt(paths.failed, paths.table, at)).toHaveLength(index + 1);
   });
 });
 
@@ -258,7 +295,9 @@ describe('a backup that is not finished', () => {
     await takeIn(scene);
     await expect(backUp(data, dir, () => Promise.reject(new Error('killed')))).rejects.toThrow('killed');
     expect(listFiles(path.join(dir, 'files')).length).toBeGreaterThan(0);
-    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('not_found', 'holds no finished backup'));
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(
+      because('not_found', 'holds no finished backup'),
+    );
   });
 
   it('for want of space says so, and is made once there is some', async (context) => {
@@ -278,7 +317,9 @@ describe('a backup that is not finished', () => {
     await takeIn(scene);
     disk.fill(0);
     expect(await refusal(backUp(data, dir, stream))).toEqual(because('disk', 'was not finished'));
-    expect(Object.entries(before).filter(([name, hash]) => hashFiles(dir)[name] !== hash && name !== '.lock')).toEqual([]);
+    expect(Object.entries(before).filter(([name, hash]) => hashFiles(dir)[name] !== hash && name !== '.lock')).toEqual(
+      [],
+    );
     disk.empty();
     await backUp(data, dir, stream);
     await restore(dir, path.join(root, 'copy'));
@@ -294,7 +335,9 @@ describe('a backup that is not finished', () => {
     await backUp(data, dir, async () => {
       expect(await refusal(backUp(data, dir, stream))).toEqual(because('locked', 'is in use by a backup'));
       seconds += 1;
-      expect(await refusal(restore(dir, path.join(scene.root, 'copy')))).toEqual(because('not_found', 'no finished backup'));
+      expect(await refusal(restore(dir, path.join(scene.root, 'copy')))).toEqual(
+        because('not_found', 'no finished backup'),
+      );
       return stream;
     });
     expect(seconds).toBe(1);
@@ -311,7 +354,9 @@ describe('a damaged backup', () => {
     await backUp(data, dir, stream);
     const { files = [], tail } = (await findManifest(dir)) ?? {};
     const young = files.find((file) => file.path.includes('/_young/'));
-    for (const { sha256 = '', path: name } of [young, { ...tail, path: 'the tail of the stream' }].map((one) => one ?? { path: '' }) as { sha256?: string; path: string }[]) {
+    for (const { sha256 = '', path: name } of [young, { ...tail, path: 'the tail of the stream' }].map(
+      (one) => one ?? { path: '' },
+    ) as { sha256?: string; path: string }[]) {
       const file = path.join(dir, 'files', sha256.slice(0, 2), sha256);
       const bytes = readFileSync(file);
       const damaged = Buffer.from(bytes);
@@ -338,7 +383,10 @@ describe('a damaged backup', () => {
     const text = readFileSync(manifestPath(dir), 'utf8');
     writeFileSync(manifestPath(dir), text.replace('"sequence":1', '"sequence":2'));
     expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', 'manifest.json'));
-    writeFileSync(manifestPath(dir), renderChecked({ ...parseChecked(text), files: [{ path: '../outside', size: 0, sha256: '0'.repeat(64) }] }));
+    writeFileSync(
+      manifestPath(dir),
+      renderChecked({ ...parseChecked(text), files: [{ path: '../outside', size: 0, sha256: '0'.repeat(64) }] }),
+    );
     expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', 'no manifest'));
     await backUp(data, dir, stream);
     await restore(dir, path.join(root, 'copy'));
@@ -353,7 +401,9 @@ describe('a damaged backup', () => {
     await backUp(data, dir, stream);
     publish(1);
     await takeIn(scene);
-    const [old, newest] = (await readSnapshot(lakePaths(path.join(data, 'lake')).table)).files.toSorted((a, b) => statSync(a.absolutePath).mtimeMs - statSync(b.absolutePath).mtimeMs).map((file) => file.absolutePath) as [string, string];
+    const [old, newest] = (await readSnapshot(lakePaths(path.join(data, 'lake')).table)).files
+      .toSorted((a, b) => statSync(a.absolutePath).mtimeMs - statSync(b.absolutePath).mtimeMs)
+      .map((file) => file.absolutePath) as [string, string];
     const bytes = readFileSync(newest);
     for (const file of [old, newest]) writeFileSync(file, Buffer.alloc(statSync(file).size));
     expect(await refusal(backUp(data, dir, stream))).toEqual(because('file_damaged', newest));
@@ -378,10 +428,16 @@ describe('a restore', () => {
     expect(await refusal(restore(dir, data))).toEqual(because('conflict', 'is not empty'));
     expect(hashFiles(data)).toEqual(before);
     expect(await refusal(restore(dir, path.join(dir, 'new')))).toEqual(because('usage', 'lie in each other'));
-    expect(await refusal(backUp(data, path.join(data, 'backup'), stream))).toEqual(because('usage', 'lie in each other'));
+    expect(await refusal(backUp(data, path.join(data, 'backup'), stream))).toEqual(
+      because('usage', 'lie in each other'),
+    );
     expect(await refusal(backUp(data, root, stream))).toEqual(because('usage', 'lie in each other'));
-    expect(await refusal(backUp(data, other.data, stream))).toEqual(because('usage', 'holds other things than a backup'));
-    expect(await refusal(backUp(other.data, dir, other.stream))).toEqual(because('conflict', 'holds the backup of another lake'));
+    expect(await refusal(backUp(data, other.data, stream))).toEqual(
+      because('usage', 'holds other things than a backup'),
+    );
+    expect(await refusal(backUp(other.data, dir, other.stream))).toEqual(
+      because('conflict', 'holds the backup of another lake'),
+    );
   });
 
   it('that was killed is begun anew, and nothing else works on the folder meanwhile', async () => {
@@ -406,8 +462,13 @@ describe('a restore', () => {
     const { data, dir, root } = createScene();
     await addApp(dataPaths(data), { idApp: 1, platform: 'web', idAccount: 1 }, 0);
     await backUp(data, dir, undefined);
-    writeFileSync(manifestPath(dir), renderChecked({ ...parseChecked(readFileSync(manifestPath(dir), 'utf8')), format: 99, program: '9.9.9' }));
-    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('data_format', 'has format 99, written by tributary 9.9.9'));
+    writeFileSync(
+      manifestPath(dir),
+      renderChecked({ ...parseChecked(readFileSync(manifestPath(dir), 'utf8')), format: 99, program: '9.9.9' }),
+    );
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(
+      because('data_format', 'has format 99, written by tributary 9.9.9'),
+    );
     expect(await refusal(backUp(data, dir, undefined))).toEqual(because('data_format', 'has format 99'));
   });
 });

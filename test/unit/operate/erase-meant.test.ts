@@ -16,7 +16,11 @@ import { testFolder } from '../../helpers/folder.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const apps: readonly AccountOfApp[] = [{ idApp: '1', idAccount: '1' }, { idApp: '2', idAccount: '1' }, { idApp: '3', idAccount: '2' }];
+const apps: readonly AccountOfApp[] = [
+  { idApp: '1', idAccount: '1' },
+  { idApp: '2', idAccount: '1' },
+  { idApp: '3', idAccount: '2' },
+];
 
 const list = (): readonly AccountOfApp[] => apps;
 
@@ -37,13 +41,25 @@ async function startErasable(events: readonly ReturnType<typeof eventLine>[]) {
   await waitFor('all is stored', async () => (await readRows(folder, 'event_id')).length === events.length);
   const clock = createClock(0);
   const table = lakePaths(lakeDir).table;
-  const open = async (crashPoint: CrashPoint = noCrashPoint) => ({ table: await openTable(table, { clock, crashPoint }), lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint, signal: new AbortController().signal });
+  const open = async (crashPoint: CrashPoint = noCrashPoint) => ({
+    table: await openTable(table, { clock, crashPoint }),
+    lakeDir,
+    duckdb,
+    publisher: stream.publisher,
+    clock,
+    crashPoint,
+    signal: new AbortController().signal,
+  });
   return {
     folder,
     read: () => readSnapshot(table),
     history: async () => (await listLog(table)).commits[0],
     survey: async (target: ErasureTarget) => surveyErasure(await open(), target),
-    erase: async (target: ErasureTarget, crashPoint?: CrashPoint) => eraseEvents(await open(crashPoint), target, { retentionMs: 86_400_000, assertMeant: (found) => assertOneMeaning(found, target, list) }),
+    erase: async (target: ErasureTarget, crashPoint?: CrashPoint) =>
+      eraseEvents(await open(crashPoint), target, {
+        retentionMs: 86_400_000,
+        assertMeant: (found) => assertOneMeaning(found, target, list),
+      }),
   };
 }
 
@@ -62,7 +78,11 @@ test('an erasure that was killed between its rewrite and its last commit has its
   const lake = await startErasable([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })]);
   await expect(lake.erase({ users: ['alice'] }, killed)).rejects.toThrow('killed');
   expect((await lake.read()).lake).toMatchObject({ erasing: true });
-  expect(await lake.erase({ users: ['alice'] })).toMatchObject({ rows: 0, historyFrom: expect.any(Number), finishesAt: expect.any(String) });
+  expect(await lake.erase({ users: ['alice'] })).toMatchObject({
+    rows: 0,
+    historyFrom: expect.any(Number),
+    finishesAt: expect.any(String),
+  });
   const { lake: state } = await lake.read();
   expect(state?.erasing).toBeUndefined();
   expect(state?.forgetBefore).toBeGreaterThan(0);
@@ -78,12 +98,25 @@ test('an id that stands for several people is refused, with the word that tells 
     eventLine({ custom_user_id: 'dave', id_app: 1 }),
     eventLine({ custom_user_id: 'dave', id_app: 2 }),
   ]);
-  await expect(lake.erase({ users: ['12'] })).rejects.toMatchObject({ code: 'usage', message: expect.stringContaining('of several kinds (custom, platform, game)'), hint: expect.stringContaining('--kind') });
-  await expect(lake.erase({ users: ['dave', 'carol'] })).rejects.toMatchObject({ code: 'usage', message: expect.stringContaining("'carol' stands in events of several accounts"), hint: expect.stringContaining('--account') });
+  await expect(lake.erase({ users: ['12'] })).rejects.toMatchObject({
+    code: 'usage',
+    message: expect.stringContaining('of several kinds (custom, platform, game)'),
+    hint: expect.stringContaining('--kind'),
+  });
+  await expect(lake.erase({ users: ['dave', 'carol'] })).rejects.toMatchObject({
+    code: 'usage',
+    message: expect.stringContaining("'carol' stands in events of several accounts"),
+    hint: expect.stringContaining('--account'),
+  });
   expect((await readRows(lake.folder, 'event_id')).length).toBe(7);
   expect((await lake.read()).lake?.totals.erased).toBe(0);
 
-  expect(await lake.survey({ users: ['12'], userKind: 'game' })).toMatchObject({ rows: 1, failedEvents: 0, filesToRewrite: 1, meanings: [{ id: '12', kind: 'game', idApp: 2, rows: 1 }] });
+  expect(await lake.survey({ users: ['12'], userKind: 'game' })).toMatchObject({
+    rows: 1,
+    failedEvents: 0,
+    filesToRewrite: 1,
+    meanings: [{ id: '12', kind: 'game', idApp: 2, rows: 1 }],
+  });
   expect(await lake.erase({ users: ['12'], userKind: 'game' })).toMatchObject({ rows: 1 });
   expect(await lake.erase({ users: ['12'], userKind: 'platform' })).toMatchObject({ rows: 1 });
   // one kind is left, and needs no word
@@ -96,14 +129,34 @@ test('an id that stands for several people is refused, with the word that tells 
 test('a look at what would be erased counts rows and failed events, and changes nothing', async () => {
   const lake = await startErasable([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })]);
   const before = (await lake.read()).version;
-  expect(await lake.survey({ users: ['alice', randomUUID()] })).toMatchObject({ rows: 1, failedEvents: 0, filesToRewrite: 1 });
-  expect(await lake.survey({ users: ['nobody'] })).toEqual({ rows: 0, failedEvents: 0, filesToRewrite: 0, meanings: [] });
+  expect(await lake.survey({ users: ['alice', randomUUID()] })).toMatchObject({
+    rows: 1,
+    failedEvents: 0,
+    filesToRewrite: 1,
+  });
+  expect(await lake.survey({ users: ['nobody'] })).toEqual({
+    rows: 0,
+    failedEvents: 0,
+    filesToRewrite: 0,
+    meanings: [],
+  });
   expect((await lake.read()).version).toBe(before);
 });
 
 test('the words of an erasure name whom, what kind, and whose', async () => {
-  expect(await parseErasure({ user: '12', kind: 'game', account: '1' }, list)).toEqual({ users: ['12'], userKind: 'game', apps: [1, 2] });
+  expect(await parseErasure({ user: '12', kind: 'game', account: '1' }, list)).toEqual({
+    users: ['12'],
+    userKind: 'game',
+    apps: [1, 2],
+  });
   expect(await parseErasure({ device: 'd', app: '3' }, list)).toEqual({ devices: ['d'], apps: [3] });
-  for (const words of [{ user: '1', kind: 'mine' }, { device: 'd', kind: 'game' }, { account: '1' }, { user: '1', app: '1', account: '1' }, {}]) await expect(parseErasure(words, list)).rejects.toMatchObject({ code: 'usage' });
+  for (const words of [
+    { user: '1', kind: 'mine' },
+    { device: 'd', kind: 'game' },
+    { account: '1' },
+    { user: '1', app: '1', account: '1' },
+    {},
+  ])
+    await expect(parseErasure(words, list)).rejects.toMatchObject({ code: 'usage' });
   await expect(parseErasure({ user: '1', account: '9' }, list)).rejects.toMatchObject({ code: 'not_found' });
 });

@@ -30,14 +30,38 @@ interface EraseSetting {
   readonly failAt?: string;
 }
 
-async function erase(folder: string, stream: MemoryStream, target: ErasureTarget, options: EraseOptions = { retentionMs: 86_400_000, now: true }, setting: EraseSetting = {}): Promise<Erased> {
+async function erase(
+  folder: string,
+  stream: MemoryStream,
+  target: ErasureTarget,
+  options: EraseOptions = { retentionMs: 86_400_000, now: true },
+  setting: EraseSetting = {},
+): Promise<Erased> {
   const { clock = createClock(0), memoryMb = 512, failAt, tempDir } = setting;
   const lakeDir = path.join(folder, 'lake');
   const duckdb = await openDuckdb({ memoryMb, threads: 1, ...(tempDir === undefined ? {} : { tempDir }) });
-  const failing: Duckdb = { ...duckdb, rows: (sql, values) => (failAt !== undefined && sql.startsWith(failAt) ? Promise.reject(new Error(`${failAt} failed`)) : duckdb.rows(sql, values)) };
+  const failing: Duckdb = {
+    ...duckdb,
+    rows: (sql, values) =>
+      failAt !== undefined && sql.startsWith(failAt)
+        ? Promise.reject(new Error(`${failAt} failed`))
+        : duckdb.rows(sql, values),
+  };
   try {
     const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
-    return await eraseEvents({ table, lakeDir, duckdb: failing, publisher: stream.publisher, clock, crashPoint: noCrashPoint, signal: new AbortController().signal }, target, options);
+    return await eraseEvents(
+      {
+        table,
+        lakeDir,
+        duckdb: failing,
+        publisher: stream.publisher,
+        clock,
+        crashPoint: noCrashPoint,
+        signal: new AbortController().signal,
+      },
+      target,
+      options,
+    );
   } finally {
     duckdb.close();
   }
@@ -55,23 +79,38 @@ test('an erased user is in no file, no failed event and no message, and everyone
   const table = lakePaths(lakeDir).table;
   const stream = createMemoryStream();
   const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10 });
-  stream.publish([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' }), eventLine({ kind: 'registration', custom_user_id: 'alice' })]);
+  stream.publish([
+    eventLine({ custom_user_id: 'alice' }),
+    eventLine({ custom_user_id: 'bob' }),
+    eventLine({ kind: 'registration', custom_user_id: 'alice' }),
+  ]);
   await waitFor('sealed', async () => (await readSnapshot(table)).files.filter((file) => !file.young).length === 2);
   await sealer.stop();
   const compact = await startTestCompact(folder, stream);
-  stream.publish([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'carol' }), eventLine({ custom_user_id: 'alice', age: 'x' }), eventLine({ custom_user_id: 'bob', age: 'x' })]);
+  stream.publish([
+    eventLine({ custom_user_id: 'alice' }),
+    eventLine({ custom_user_id: 'carol' }),
+    eventLine({ custom_user_id: 'alice', age: 'x' }),
+    eventLine({ custom_user_id: 'bob', age: 'x' }),
+  ]);
   stream.publishRaw('{"custom_user_id":"alice",\n');
 
   const report = await erase(folder, stream, { users: ['alice'] });
   expect(report).toMatchObject({ rows: 3, failedEvents: 2, filesRewritten: 3 });
   const { lake } = await readSnapshot(table);
   expect(lake?.totals).toEqual({ streamed: 8, stored: 2, failed: 1, repeats: 0, erased: 5 });
-  expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(new Set(['bob', 'carol']));
+  expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(
+    new Set(['bob', 'carol']),
+  );
   expect(await findFilesWith(lakeDir, 'alice')).toEqual([]);
   expect(await stream.findMessage(stream.sequences[0] ?? 0)).toMatchObject({ payload: Buffer.from('\n') });
   expect((await listLog(table)).commits[0]).toBeGreaterThanOrEqual(report.historyFrom ?? 0);
   expect(report.historyFrom).toBeGreaterThan(0);
-  expect(await erase(folder, stream, { users: ['alice'] })).toMatchObject({ rows: 0, failedEvents: 0, filesRewritten: 0 });
+  expect(await erase(folder, stream, { users: ['alice'] })).toMatchObject({
+    rows: 0,
+    failedEvents: 0,
+    filesRewritten: 0,
+  });
 
   stream.publish([eventLine({ custom_user_id: 'dave' })]);
   await waitFor('dave is stored', async () => (await readRows(folder, 'event_id')).length === 3);
@@ -106,9 +145,12 @@ test('failed events are found by the exact digits of an id, by the bytes of what
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
-  const failing = (members: string): void => void stream.publishRaw(`{"event_id":"${randomUUID()}","kind":"login","age":"x",${members}}\n`);
-  for (const sezam of ['9223372036854775807', '"9223372036854775807"', '9223372036854775806', '9223372036854775808']) failing(`"sezam_user_id":${sezam}`);
-  for (const hwid of ['18446744073709551615', '18446744073709551614', '"18446744073709551615"']) failing(`"hwid":${hwid}`);
+  const failing = (members: string): void =>
+    void stream.publishRaw(`{"event_id":"${randomUUID()}","kind":"login","age":"x",${members}}\n`);
+  for (const sezam of ['9223372036854775807', '"9223372036854775807"', '9223372036854775806', '9223372036854775808'])
+    failing(`"sezam_user_id":${sezam}`);
+  for (const hwid of ['18446744073709551615', '18446744073709551614', '"18446744073709551615"'])
+    failing(`"hwid":${hwid}`);
   failing('"custom_user_id":7.50e1,"lvid":"75 is no user"');
   failing('"custom_user_id":["nested"]');
   stream.publishRaw(Buffer.concat([Buffer.from('{"custom_user_id":"torn'), Buffer.of(0xff), Buffer.from('"}\n')]));
@@ -120,26 +162,42 @@ test('failed events are found by the exact digits of an id, by the bytes of what
   await compact.stop();
 });
 
-test.for(isLongRun ? [2_700_000] : [300_000])('many people are erased from a sealed file of %i rows by one rewrite, in the order it has, within little memory', { timeout: 120_000 }, async (rows) => {
-  const folder = testFolder();
-  const lakeDir = path.join(folder, 'lake');
-  const file = await addSealedFile(lakeDir, rows, 1000);
-  const other = await addSealedFile(lakeDir, 1000, 1);
-  const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  const [{ n } = {}] = await query(`SELECT count(*)::INT AS n FROM '${file?.absolutePath}' WHERE custom_user_id IN ('user-7', 'user-8', 'user-9')`);
-  // The parent of the folder is not there; a sort of these rows would need more than the memory.
-  const engine = { memoryMb: isLongRun ? 512 : 160, tempDir: path.join(folder, 'not', 'there', 'spill') };
-  const erased = await erase(folder, stream, { users: ['user-7', 'user-8', 'user-9'] }, { retentionMs: 86_400_000 }, engine);
-  expect(erased).toMatchObject({ rows: n, filesRewritten: 1 });
-  const { files } = await readSnapshot(lakePaths(lakeDir).table);
-  expect(new Set(files.map(({ path: name, replaces }) => replaces ?? name))).toEqual(new Set([file?.path, other?.path]));
-  const rewrite = files.find((each) => each.replaces !== undefined)?.absolutePath;
-  const [order] = await query(`SELECT count(*)::INT AS n, bool_and(ordered) AS ordered FROM (SELECT (id_app, event_time) >= lag((id_app, event_time), 1, (id_app, event_time)) OVER () AS ordered FROM '${rewrite}')`);
-  expect(order).toEqual({ n: rows - Number(n), ordered: true });
-  expect(await readdir(lakePaths(lakeDir).staging)).toEqual([]);
-  await compact.stop();
-});
+test.for(isLongRun ? [2_700_000] : [300_000])(
+  'many people are erased from a sealed file of %i rows by one rewrite, in the order it has, within little memory',
+  { timeout: 120_000 },
+  async (rows) => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const file = await addSealedFile(lakeDir, rows, 1000);
+    const other = await addSealedFile(lakeDir, 1000, 1);
+    const stream = createMemoryStream();
+    const compact = await startTestCompact(folder, stream);
+    const [{ n } = {}] = await query(
+      `SELECT count(*)::INT AS n FROM '${file?.absolutePath}' WHERE custom_user_id IN ('user-7', 'user-8', 'user-9')`,
+    );
+    // The parent of the folder is not there; a sort of these rows would need more than the memory.
+    const engine = { memoryMb: isLongRun ? 512 : 160, tempDir: path.join(folder, 'not', 'there', 'spill') };
+    const erased = await erase(
+      folder,
+      stream,
+      { users: ['user-7', 'user-8', 'user-9'] },
+      { retentionMs: 86_400_000 },
+      engine,
+    );
+    expect(erased).toMatchObject({ rows: n, filesRewritten: 1 });
+    const { files } = await readSnapshot(lakePaths(lakeDir).table);
+    expect(new Set(files.map(({ path: name, replaces }) => replaces ?? name))).toEqual(
+      new Set([file?.path, other?.path]),
+    );
+    const rewrite = files.find((each) => each.replaces !== undefined)?.absolutePath;
+    const [order] = await query(
+      `SELECT count(*)::INT AS n, bool_and(ordered) AS ordered FROM (SELECT (id_app, event_time) >= lag((id_app, event_time), 1, (id_app, event_time)) OVER () AS ordered FROM '${rewrite}')`,
+    );
+    expect(order).toEqual({ n: rows - Number(n), ordered: true });
+    expect(await readdir(lakePaths(lakeDir).staging)).toEqual([]);
+    await compact.stop();
+  },
+);
 
 test('an erasure that fails leaves nothing behind, and the lake as it was', async () => {
   const folder = testFolder();
@@ -165,10 +223,17 @@ test('a sealed file gives its place to its rewrite when its readers have had the
   const stream = createMemoryStream();
   const clock = createSteppedClock();
   const options = { clock, retentionMs: 60_000, checkpointEvery: 2 };
-  const glob = async () => (await query(`SELECT custom_user_id AS id, count(*)::INT AS n, count(DISTINCT event_id)::INT AS ids FROM read_parquet('${table}/kind=*/date=*/*.parquet') GROUP BY ALL ORDER BY 1`)).map((row) => ({ ...row }));
+  const glob = async () =>
+    (
+      await query(
+        `SELECT custom_user_id AS id, count(*)::INT AS n, count(DISTINCT event_id)::INT AS ids FROM read_parquet('${table}/kind=*/date=*/*.parquet') GROUP BY ALL ORDER BY 1`,
+      )
+    ).map((row) => ({ ...row }));
   const inGlob = await glob();
   const expectLog = async (...ids: string[]): Promise<void> => {
-    expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(new Set(ids));
+    expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(
+      new Set(ids),
+    );
     expect((await checkLake(lakeDir)).problems.filter((problem) => !problem.path.startsWith('orphans/'))).toEqual([]);
   };
 
@@ -192,8 +257,12 @@ test('a sealed file gives its place to its rewrite when its readers have had the
   for (const place of [folder, copy]) {
     const second = await startTestCompact(place, stream, options);
     const own = lakePaths(path.join(place, 'lake'));
-    await waitFor('the rewrites are in their places', async () => (await readSnapshot(own.table)).files.every((each) => each.replaces === undefined));
-    expect(new Set((await readSnapshot(own.table)).files.map((each) => each.path))).toEqual(new Set([file?.path, emptied?.path]));
+    await waitFor('the rewrites are in their places', async () =>
+      (await readSnapshot(own.table)).files.every((each) => each.replaces === undefined),
+    );
+    expect(new Set((await readSnapshot(own.table)).files.map((each) => each.path))).toEqual(
+      new Set([file?.path, emptied?.path]),
+    );
     await second.stop();
   }
   expect(await glob()).toEqual(inGlob.filter((row) => row['id'] === 'user-2'));
@@ -201,7 +270,10 @@ test('a sealed file gives its place to its rewrite when its readers have had the
 
   clock.advance(61_000);
   const third = await startTestCompact(folder, stream, options);
-  await waitFor('nobody who was erased is in any file', async () => (await findFilesWith(lakeDir, 'user-0', 'user-1')).length === 0);
+  await waitFor(
+    'nobody who was erased is in any file',
+    async () => (await findFilesWith(lakeDir, 'user-0', 'user-1')).length === 0,
+  );
   await third.stop();
   expect(await readdir(path.join(table, '_rewritten'))).toEqual([]);
   await expectLog('user-2');

@@ -27,8 +27,10 @@ async function openPlace(options: TestCompactOptions = {}) {
   let compact = await startTestCompact(folder, stream, options);
   let sent = 0;
   const totals = async (): Promise<Totals | undefined> => (await readSnapshot(paths.table)).lake?.totals;
-  const readFailed = async (): Promise<FailedEvent[]> => (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
-  const waitUntilTaken = (): Promise<void> => waitFor(`${sent} events are taken in`, async () => (await totals())?.streamed === sent);
+  const readFailed = async (): Promise<FailedEvent[]> =>
+    (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
+  const waitUntilTaken = (): Promise<void> =>
+    waitFor(`${sent} events are taken in`, async () => (await totals())?.streamed === sent);
   return {
     folder,
     stream,
@@ -43,9 +45,14 @@ async function openPlace(options: TestCompactOptions = {}) {
     },
     /** Makes what failed good, as if a fault of the service were gone. */
     async mend(): Promise<void> {
-      await waitFor('no failed event is without its place', async () => (await listFailedFiles(paths.failed, paths.table)).every((file) => !file.includes('pending-')));
+      await waitFor('no failed event is without its place', async () =>
+        (await listFailedFiles(paths.failed, paths.table)).every((file) => !file.includes('pending-')),
+      );
       for (const file of await listFailedFiles(paths.failed, paths.table)) {
-        const events = (await readFailedFile(file)).map((event) => ({ ...event, line: event.line.replace('"age":"old"', '"age":7') }));
+        const events = (await readFailedFile(file)).map((event) => ({
+          ...event,
+          line: event.line.replace('"age":"old"', '"age":7'),
+        }));
         await writeFile(file, events.map((event) => `${JSON.stringify(event)}\n`).join(''));
       }
     },
@@ -70,9 +77,22 @@ async function openPlace(options: TestCompactOptions = {}) {
       const rows = await readRows(folder, 'event_id, custom_event_name, available_at');
       const found = await totals();
       const failed = (await readFailed()).length;
-      expect(found).toEqual({ streamed: sent, stored: rows.length, failed, repeats: sent - rows.length - failed, erased: 0 });
+      expect(found).toEqual({
+        streamed: sent,
+        stored: rows.length,
+        failed,
+        repeats: sent - rows.length - failed,
+        erased: 0,
+      });
       expect((await checkLake(lakeDir)).problems).toEqual([]);
-      return { stored: rows.map((row) => String(row['custom_event_name'])).toSorted().join(''), failed, repeats: found?.repeats ?? 0 };
+      return {
+        stored: rows
+          .map((row) => String(row['custom_event_name']))
+          .toSorted()
+          .join(''),
+        failed,
+        repeats: found?.repeats ?? 0,
+      };
     },
   };
 }
@@ -80,7 +100,11 @@ async function openPlace(options: TestCompactOptions = {}) {
 const bad = { age: 'old' };
 const ago = (hours: number): number => Date.now() - hours * 3_600_000;
 const line = (members: object): string => JSON.stringify(eventLine({ custom_event_name: 'n', ...members }));
-const ask = (key: string, names: string, members: TestRequest['members'] = {}): TestRequest => ({ key, names: names.split(''), members });
+const ask = (key: string, names: string, members: TestRequest['members'] = {}): TestRequest => ({
+  key,
+  names: names.split(''),
+  members,
+});
 
 test('what failed twice under one key is stored once, also when clients try again after the replay', async () => {
   const place = await openPlace();
@@ -108,7 +132,13 @@ test('a key that was used for another request meanwhile keeps what failed as fai
   await place.waitUntilTaken();
   await place.mend();
   expect(await place.replay()).toEqual({ stored: 1, repeats: 0, stillFailed: 1 });
-  expect(await place.readFailed()).toEqual([{ ...before.find(({ line: text }) => text.includes('"a"')), line: expect.stringContaining('"age":7'), reason: 'key_reused' }]);
+  expect(await place.readFailed()).toEqual([
+    {
+      ...before.find(({ line: text }) => text.includes('"a"')),
+      line: expect.stringContaining('"age":7'),
+      reason: 'key_reused',
+    },
+  ]);
   expect(await place.replay()).toEqual({ stored: 0, repeats: 0, stillFailed: 1 });
   expect(await place.close()).toEqual({ stored: 'bxy', failed: 1, repeats: 0 });
 });
@@ -141,29 +171,32 @@ test('a flush between the look of a replay and its commit is seen', async () => 
   expect(await place.close()).toEqual({ stored: 'abc', failed: 0, repeats: 1 });
 });
 
-test.each(['flush-converted', 'flush-written', 'flush-failed-kept', 'commit-written'])('a replay between the look of a flush and its commit is seen: at %s', async (where) => {
-  let pause: (() => Promise<void>) | undefined;
-  const crashPoint: CrashPoint = async (step) => {
-    if (step !== where) return;
-    const task = pause;
-    pause = undefined;
-    await task?.();
-  };
-  const place = await openPlace({ crashPoint });
-  place.publish(ask('1', 'a', bad), ask('2', 'b', bad), ask('3', 'c', bad));
-  await place.waitUntilTaken();
-  await place.mend();
-  let replayed: Replayed | undefined;
-  pause = async () => {
-    // the clock is behind: the order of what becomes available does not show the replay
-    replayed = await place.replay(noCrashPoint, -3600);
-  };
-  // the same event again, the key of another for a longer request, and what fails anyway
-  place.publish(ask('1', 'a'), ask('2', 'bx'), ask('4', 'd', bad), ask('5', 'e'));
-  await place.waitUntilTaken();
-  expect(replayed).toEqual({ stored: 3, repeats: 0, stillFailed: 0 });
-  expect(await place.close()).toEqual({ stored: 'abce', failed: 3, repeats: 1 });
-});
+test.each(['flush-converted', 'flush-written', 'flush-failed-kept', 'commit-written'])(
+  'a replay between the look of a flush and its commit is seen: at %s',
+  async (where) => {
+    let pause: (() => Promise<void>) | undefined;
+    const crashPoint: CrashPoint = async (step) => {
+      if (step !== where) return;
+      const task = pause;
+      pause = undefined;
+      await task?.();
+    };
+    const place = await openPlace({ crashPoint });
+    place.publish(ask('1', 'a', bad), ask('2', 'b', bad), ask('3', 'c', bad));
+    await place.waitUntilTaken();
+    await place.mend();
+    let replayed: Replayed | undefined;
+    pause = async () => {
+      // the clock is behind: the order of what becomes available does not show the replay
+      replayed = await place.replay(noCrashPoint, -3600);
+    };
+    // the same event again, the key of another for a longer request, and what fails anyway
+    place.publish(ask('1', 'a'), ask('2', 'bx'), ask('4', 'd', bad), ask('5', 'e'));
+    await place.waitUntilTaken();
+    expect(replayed).toEqual({ stored: 3, repeats: 0, stillFailed: 0 });
+    expect(await place.close()).toEqual({ stored: 'abce', failed: 3, repeats: 1 });
+  },
+);
 
 test('a flush and a replay at once, over many keys and files, store each event once', async () => {
   const place = await openPlace();
@@ -191,23 +224,33 @@ test('a flush and a replay at once, over many keys and files, store each event o
   expect(stored.replaceAll('z', '')).toBe('a'.repeat(keys.length));
 });
 
-test.each([...intentSteps, ...commitSteps])('a replay that ends at %s is taken up by the next, and nothing is stored twice', async (where) => {
-  const place = await openPlace();
-  place.publish(ask('1', 'ab', bad), ask('1', 'ab', bad));
-  place.publishRaw('no json\n');
-  await place.waitUntilTaken();
-  await place.mend();
-  const failing = place.replay((step) => (step === where ? Promise.reject(new Error(`stopped at ${where}`)) : Promise.resolve()));
-  await expect(failing).rejects.toThrow(where);
-  expect(await place.replay()).toMatchObject({ stillFailed: 1 });
-  place.publish(ask('1', 'ab'));
-  expect(await place.close()).toEqual({ stored: 'ab', failed: 1, repeats: 4 });
-});
+test.each([...intentSteps, ...commitSteps])(
+  'a replay that ends at %s is taken up by the next, and nothing is stored twice',
+  async (where) => {
+    const place = await openPlace();
+    place.publish(ask('1', 'ab', bad), ask('1', 'ab', bad));
+    place.publishRaw('no json\n');
+    await place.waitUntilTaken();
+    await place.mend();
+    const failing = place.replay((step) =>
+      step === where ? Promise.reject(new Error(`stopped at ${where}`)) : Promise.resolve(),
+    );
+    await expect(failing).rejects.toThrow(where);
+    expect(await place.replay()).toMatchObject({ stillFailed: 1 });
+    place.publish(ask('1', 'ab'));
+    expect(await place.close()).toEqual({ stored: 'ab', failed: 1, repeats: 4 });
+  },
+);
 
 test('a replay alters nothing of what stays failed', async () => {
   const place = await openPlace();
   const odd = [
-    Buffer.concat([Buffer.from(line({}).slice(0, -1)), Buffer.from(',"os_version":"'), Buffer.from([0xff, 0xc3]), Buffer.from('"}')]),
+    Buffer.concat([
+      Buffer.from(line({}).slice(0, -1)),
+      Buffer.from(',"os_version":"'),
+      Buffer.from([0xff, 0xc3]),
+      Buffer.from('"}'),
+    ]),
     Buffer.from(`\u{feff}${line({})}`),
     Buffer.from(line({}).replace('"n"', '"\\ud800"')),
     Buffer.from(line({}).replace('"id_app":1', '"id_app":9007199254740993')),
@@ -220,8 +263,14 @@ test('a replay alters nothing of what stays failed', async () => {
   await place.mend();
   expect(await place.replay()).toEqual({ stored: 1, repeats: 0, stillFailed: odd.length });
   const after = await place.readFailed();
-  expect(after.toSorted((a, b) => (a.line < b.line ? -1 : 1))).toEqual(before.filter(({ line: text }) => !text.includes('"old"')).toSorted((a, b) => (a.line < b.line ? -1 : 1)));
-  const kept = after.map((event) => (event.lineBase64 === undefined ? Buffer.from(event.line) : Buffer.from(event.lineBase64, 'base64')).toString('latin1'));
+  expect(after.toSorted((a, b) => (a.line < b.line ? -1 : 1))).toEqual(
+    before.filter(({ line: text }) => !text.includes('"old"')).toSorted((a, b) => (a.line < b.line ? -1 : 1)),
+  );
+  const kept = after.map((event) =>
+    (event.lineBase64 === undefined ? Buffer.from(event.line) : Buffer.from(event.lineBase64, 'base64')).toString(
+      'latin1',
+    ),
+  );
   expect(kept.toSorted()).toEqual(odd.map((part) => part.toString('latin1')).toSorted());
   expect(await place.close()).toMatchObject({ stored: 'n', failed: odd.length });
 });

@@ -40,7 +40,13 @@ test('a replay stores what can be written now, once, and keeps the rest', async 
   await writeFile(file, mended.map((event) => `${JSON.stringify(event)}\n`).join(''));
   expect(await replay(lakeDir)).toEqual({ stored: 1, repeats: 0, stillFailed: 1 });
   expect(await replay(lakeDir)).toEqual({ stored: 0, repeats: 0, stillFailed: 1 });
-  expect((await readSnapshot(paths.table)).lake?.totals).toEqual({ streamed: 3, stored: 2, failed: 1, repeats: 0, erased: 0 });
+  expect((await readSnapshot(paths.table)).lake?.totals).toEqual({
+    streamed: 3,
+    stored: 2,
+    failed: 1,
+    repeats: 0,
+    erased: 0,
+  });
   expect((await readRows(folder, 'event_id, age')).map((row) => row['age'])).toEqual(expect.arrayContaining([7, null]));
   stream.publish([eventLine()]);
   await waitFor('the compactor goes on', async () => (await readSnapshot(paths.table)).lake?.totals.stored === 3);

@@ -18,12 +18,22 @@ describe('a Range header', () => {
     expect(parseRange(header, 10)).toEqual({ kind: 'unsatisfiable' });
   });
 
-  it.each([undefined, '', 'bytes', 'bytes=', 'bytes=-', 'bytes=5-2', 'bytes=1-2,4-5', 'items=0-1', 'bytes=a-b', 'bytes=1.5-2', 'bytes= 1-2', 'bytes=9999999999999999999-'])(
-    '%s is ignored: the whole file answers it',
-    (header) => {
-      expect(parseRange(header, 10)).toEqual({ kind: 'whole' });
-    },
-  );
+  it.each([
+    undefined,
+    '',
+    'bytes',
+    'bytes=',
+    'bytes=-',
+    'bytes=5-2',
+    'bytes=1-2,4-5',
+    'items=0-1',
+    'bytes=a-b',
+    'bytes=1.5-2',
+    'bytes= 1-2',
+    'bytes=9999999999999999999-',
+  ])('%s is ignored: the whole file answers it', (header) => {
+    expect(parseRange(header, 10)).toEqual({ kind: 'whole' });
+  });
 
   it('finds no part in an empty file', () => {
     expect(parseRange('bytes=0-', 0)).toEqual({ kind: 'unsatisfiable' });

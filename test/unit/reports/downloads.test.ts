@@ -24,12 +24,22 @@ const holder = { idUser: '1', mark: 'm' };
 
 it('a connection may stand still while a file is read for its checksum, however long that takes, and not after', async () => {
   const folder = testFolder();
-  const store = await openReportStore(clock, logger, { reportsDir: path.join(folder, 'reports'), linkTtlSeconds: 3600 });
+  const store = await openReportStore(clock, logger, {
+    reportsDir: path.join(folder, 'reports'),
+    linkTtlSeconds: 3600,
+  });
   const created = await store.create({ idUser: '1', idAccount: 1, event: 'customEvents', request: {} });
   const { folder: attempt } = await store.beginAttempt(created.id);
   const name = `${fileStem(created)}.csv`;
   writeFileSync(path.join(attempt, name), 'text');
-  const job = await store.end(created.id, { state: 'success', files: [{ name, rows: 1, bytes: 4, sha256: createHash('sha256').update('text').digest('hex') }] }, attempt);
+  const job = await store.end(
+    created.id,
+    {
+      state: 'success',
+      files: [{ name, rows: 1, bytes: 4, sha256: createHash('sha256').update('text').digest('hex') }],
+    },
+    attempt,
+  );
   const keys = await openSigningKeys(path.join(folder, 'keys'), clock, logger, false);
   onTestFinished(() => keys.close());
 
@@ -51,7 +61,10 @@ it('a connection may stand still while a file is read for its checksum, however 
   await app.listen({ host: '127.0.0.1', port: 0 });
   for (const wanted of [name, archiveName(job)]) {
     const link = signLink(keys, { id: job.id, name: wanted, expiresSeconds: job.expiresSeconds ?? 0, holder });
-    const [response] = (await once(get({ host: '127.0.0.1', port: (app.server.address() as AddressInfo).port, path: link, agent: false }), 'response')) as [IncomingMessage];
+    const [response] = (await once(
+      get({ host: '127.0.0.1', port: (app.server.address() as AddressInfo).port, path: link, agent: false }),
+      'response',
+    )) as [IncomingMessage];
     response.resume();
     await once(response, 'end');
     expect(response.statusCode).toBe(200);
@@ -71,7 +84,9 @@ it('a download whose client has gone before it begins is not kept', async () => 
     onTestFinished(() => void server.close());
     let client: Socket;
     server.listen(0, '127.0.0.1', () => {
-      client = connect((server.address() as AddressInfo).port, '127.0.0.1', () => client.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'));
+      client = connect((server.address() as AddressInfo).port, '127.0.0.1', () =>
+        client.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'),
+      );
       client.on('error', () => undefined);
     });
   });
@@ -84,7 +99,11 @@ it('a download whose client has gone before it begins is not kept', async () => 
 it('faults of report files are remembered up to a bound, the newest of them', async () => {
   const folder = testFolder();
   const files = createVerifiedFiles(logger);
-  const fileOf = (id: number) => ({ idReport: id, path: path.join(folder, String(id)), file: { name: 'a.csv', rows: 1, bytes: 1, sha256: '0'.repeat(64) } });
+  const fileOf = (id: number) => ({
+    idReport: id,
+    path: path.join(folder, String(id)),
+    file: { name: 'a.csv', rows: 1, bytes: 1, sha256: '0'.repeat(64) },
+  });
   await files.open(fileOf(1));
   await Promise.all(Array.from({ length: 1000 }, (_, n) => files.open(fileOf(2 + n))));
   expect(files.faults()).toHaveLength(1000);
@@ -95,7 +114,11 @@ it('a file that many ask for at once is read once for its checksum, and again on
   const file = path.join(testFolder(), 'a.csv');
   const text = 'x'.repeat(2_500_000);
   writeFileSync(file, text);
-  const published = { idReport: 1, path: file, file: { name: 'a.csv', rows: 1, bytes: text.length, sha256: createHash('sha256').update(text).digest('hex') } };
+  const published = {
+    idReport: 1,
+    path: file,
+    file: { name: 'a.csv', rows: 1, bytes: text.length, sha256: createHash('sha256').update(text).digest('hex') },
+  };
   const any = await open(file);
   const reads = vi.spyOn(Object.getPrototypeOf(any) as FileHandle, 'read');
   onTestFinished(() => reads.mockRestore());

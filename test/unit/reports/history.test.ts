@@ -31,7 +31,20 @@ const nowMs = 1_700_000_000_000;
 const never = new AbortController().signal;
 
 function jobOf(id: number, change: Partial<ReportJob> = {}): ReportJob {
-  return { id, idUser: '1', idAccount: 1, createdMs: nowMs - 10_000, state: 'canceled', attempts: 1, event: 'customEvents', nonce: '0'.repeat(32), request: {}, finishedMs: nowMs - 5000, expiresSeconds: nowMs / 1000 + 60, ...change };
+  return {
+    id,
+    idUser: '1',
+    idAccount: 1,
+    createdMs: nowMs - 10_000,
+    state: 'canceled',
+    attempts: 1,
+    event: 'customEvents',
+    nonce: '0'.repeat(32),
+    request: {},
+    finishedMs: nowMs - 5000,
+    expiresSeconds: nowMs / 1000 + 60,
+    ...change,
+  };
 }
 
 function put(folder: string, job: ReportJob): void {
@@ -59,8 +72,12 @@ async function countCalls(work: () => Promise<unknown>): Promise<{ made: number;
 describe('the requests of earlier processes', () => {
   it('cost a start the same, few or many, and no sync each', async () => {
     const [few, many] = [historyOf(300), historyOf(1200)];
-    const ofFew = await countCalls(() => openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir: few, linkTtlSeconds: 60 }));
-    const ofMany = await countCalls(() => openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir: many, linkTtlSeconds: 60 }));
+    const ofFew = await countCalls(() =>
+      openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir: few, linkTtlSeconds: 60 }),
+    );
+    const ofMany = await countCalls(() =>
+      openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir: many, linkTtlSeconds: 60 }),
+    );
     expect(ofMany).toEqual(ofFew);
     expect(ofMany.syncs).toBeLessThan(10);
   });
@@ -88,7 +105,8 @@ describe('the requests of earlier processes', () => {
 
   it('wait or ran: the newest are known at once, older ones as soon as they are read, and then are told of', async () => {
     const folder = historyOf(0);
-    for (let id = 1; id <= 40; id += 1) put(folder, id % 10 === 0 ? jobOf(id, { state: id === 40 ? 'queued' : 'running' }) : jobOf(id));
+    for (let id = 1; id <= 40; id += 1)
+      put(folder, id % 10 === 0 ? jobOf(id, { state: id === 40 ? 'queued' : 'running' }) : jobOf(id));
     const store = await open(folder);
     expect(store.inProgress().map(({ id }) => id)).toEqual([40]);
     let told = 0;
@@ -116,7 +134,9 @@ describe('the requests of earlier processes', () => {
     expect(readdirSync(path.join(folder, '2'))).toEqual(['job.json']);
     expect(readdirSync(path.join(folder, '3'))).toEqual(['job.json']);
     expect(readdirSync(folder)).not.toContain('21');
-    expect((await (await open(folder)).create({ idUser: '1', idAccount: 1, event: 'customEvents', request: {} })).id).toBe(22);
+    expect(
+      (await (await open(folder)).create({ idUser: '1', idAccount: 1, event: 'customEvents', request: {} })).id,
+    ).toBe(22);
   });
 
   it('that are damaged are told of and not served, whether they are asked for or read', async () => {

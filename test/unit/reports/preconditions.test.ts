@@ -26,7 +26,11 @@ describe('the conditions of a download (RFC 9110, 13)', () => {
   });
 
   it('of a file without a tag only * is met', () => {
-    expect([{ 'if-match': '*' }, { 'if-match': '"abc"' }, { 'if-none-match': '"abc"' }, { 'if-none-match': '*' }].map((headers) => checkPreconditions(headers, undefined))).toEqual(['proceed', 'failed', 'proceed', 'not_modified']);
+    expect(
+      [{ 'if-match': '*' }, { 'if-match': '"abc"' }, { 'if-none-match': '"abc"' }, { 'if-none-match': '*' }].map(
+        (headers) => checkPreconditions(headers, undefined),
+      ),
+    ).toEqual(['proceed', 'failed', 'proceed', 'not_modified']);
   });
 
   it.each<[string, ConditionalHeaders, string | undefined]>([

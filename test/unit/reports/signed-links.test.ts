@@ -8,17 +8,30 @@ const newest: SigningKey = { kid: '0badcafe', secret: Buffer.alloc(32, 7) };
 const older: SigningKey = { kid: 'deadbeef', secret: Buffer.alloc(32, 9) };
 
 function keysOf(...keys: readonly SigningKey[]): SigningKeys {
-  return { current: () => keys.at(-1) ?? newest, find: (kid) => keys.find((key) => key.kid === kid), close: () => undefined };
+  return {
+    current: () => keys.at(-1) ?? newest,
+    find: (kid) => keys.find((key) => key.kid === kid),
+    close: () => undefined,
+  };
 }
 
 const keys = keysOf(older, newest);
-const target = { id: 42, name: '42.customEvents.0123456789abcdef0123456789abcdef.1.csv.gz', expiresSeconds: 1_800_000_000 };
+const target = {
+  id: 42,
+  name: '42.customEvents.0123456789abcdef0123456789abcdef.1.csv.gz',
+  expiresSeconds: 1_800_000_000,
+};
 const nowMs = 1_799_999_000_000;
 const link = signLink(keys, target);
 const holder = { idUser: '7', mark: 'mark of 7' };
 const held = { ...target, holder };
 const ownLink = signLink(keys, held);
-const given = [link, signLink(keysOf(older), { ...target, id: 43 }), ownLink, signLink(keys, { ...target, holder: { idUser: '8', mark: 'mark of 8' } })];
+const given = [
+  link,
+  signLink(keysOf(older), { ...target, id: 43 }),
+  ownLink,
+  signLink(keys, { ...target, holder: { idUser: '8', mark: 'mark of 8' } }),
+];
 const findMark: FindMark = (idUser) => ({ 7: 'mark of 7', 8: 'mark of 8' })[idUser];
 
 describe('a signed link', () => {
@@ -60,16 +73,28 @@ describe('a signed link', () => {
     expect(parseLink(keys, ownLink, nowMs, () => undefined)).toBeUndefined();
     expect(parseLink(keys, ownLink, nowMs, () => 'mark under another secret')).toBeUndefined();
     // another's id, or nobody's, in its place
-    for (const changed of ['&user=8', '&user=70', '']) expect(parseLink(keys, ownLink.replace('&user=7', changed), nowMs, findMark)).toBeUndefined();
-    expect(parseLink(keys, signLink(keys, { ...target, holder: { idUser: '7', mark: '' } }), nowMs, () => undefined)).toBeUndefined();
+    for (const changed of ['&user=8', '&user=70', ''])
+      expect(parseLink(keys, ownLink.replace('&user=7', changed), nowMs, findMark)).toBeUndefined();
+    expect(
+      parseLink(keys, signLink(keys, { ...target, holder: { idUser: '7', mark: '' } }), nowMs, () => undefined),
+    ).toBeUndefined();
   });
 
   it('of every id and name leads to just that', () => {
     const names = fc.stringMatching(/^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$/);
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 2 ** 45 }), names, fc.integer({ min: 1_800_000_000, max: 4_000_000_000 }), (id, name, expiresSeconds) => {
-        expect(parseLink(keys, signLink(keys, { id, name, expiresSeconds }), nowMs, findMark)).toEqual({ id, name, expiresSeconds });
-      }),
+      fc.property(
+        fc.integer({ min: 1, max: 2 ** 45 }),
+        names,
+        fc.integer({ min: 1_800_000_000, max: 4_000_000_000 }),
+        (id, name, expiresSeconds) => {
+          expect(parseLink(keys, signLink(keys, { id, name, expiresSeconds }), nowMs, findMark)).toEqual({
+            id,
+            name,
+            expiresSeconds,
+          });
+        },
+      ),
     );
   });
 });

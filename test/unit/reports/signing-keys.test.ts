@@ -1,6 +1,11 @@
 import { statSync, writeFileSync } from 'node:fs';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { openSigningKeys, rotateSigningKey, signingKeysPath, type SigningKeys } from '../../../src/reports/signing-keys.ts';
+import {
+  openSigningKeys,
+  rotateSigningKey,
+  signingKeysPath,
+  type SigningKeys,
+} from '../../../src/reports/signing-keys.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';

@@ -34,7 +34,11 @@ describe('the report store', () => {
   it('leaves nothing of a request that it could not make durable', async () => {
     const folder = testFolder();
     // A path so long that a request's folder can be made, and the temporary file in it cannot.
-    const deep = (length: number): string => path.join(folder, ...Array.from({ length: 100 }, () => 'd'.repeat(99))).slice(0, length).replace(/\/$/, 'd');
+    const deep = (length: number): string =>
+      path
+        .join(folder, ...Array.from({ length: 100 }, () => 'd'.repeat(99)))
+        .slice(0, length)
+        .replace(/\/$/, 'd');
     const store = await open(deep(4080));
     await expect(store.create(report)).rejects.toMatchObject({ code: 'ENAMETOOLONG' });
     expect([readdirSync(deep(4080)), store.list()]).toEqual([[], []]);
@@ -49,7 +53,12 @@ describe('the report store', () => {
     await first.end(2, { state: 'failed', error: 'why' });
     const second = await open(folder);
     expect(await second.find(id)).toMatchObject({ state: 'running', attempts: 1 });
-    expect(await second.find(2)).toMatchObject({ state: 'failed', error: 'why', finishedMs: nowMs, expiresSeconds: 1_700_000_060 });
+    expect(await second.find(2)).toMatchObject({
+      state: 'failed',
+      error: 'why',
+      finishedMs: nowMs,
+      expiresSeconds: 1_700_000_060,
+    });
   });
 
   it('publishes the folder of the attempt that succeeded, and removes those that did not', async () => {

@@ -17,7 +17,10 @@ describe('the log', () => {
   it('hides what is secret', () => {
     const file = path.join(testFolder(), 'log');
     const fd = openSync(file, 'w');
-    createLogger('info', {}, fd).info({ token: 'canary', user: { secret: 'canary' }, request: { headers: { authorization: 'canary' } } }, 'line');
+    createLogger('info', {}, fd).info(
+      { token: 'canary', user: { secret: 'canary' }, request: { headers: { authorization: 'canary' } } },
+      'line',
+    );
     closeSync(fd);
     const text = readFileSync(file, 'utf8');
     expect(text).toContain('[redacted]');

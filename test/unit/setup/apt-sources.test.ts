@@ -64,7 +64,10 @@ describe('the machine’s package sources', () => {
   it('names each whole archive once, and leaves out security archives and those without main', async () => {
     const etcApt = testFolder();
     await mkdir(path.join(etcApt, 'sources.list.d'));
-    await writeFile(path.join(etcApt, 'sources.list'), 'deb http://mirror.test/debian bookworm main\ndeb http://mirror.test/debian bookworm-updates main\n');
+    await writeFile(
+      path.join(etcApt, 'sources.list'),
+      'deb http://mirror.test/debian bookworm main\ndeb http://mirror.test/debian bookworm-updates main\n',
+    );
     await writeFile(
       path.join(etcApt, 'sources.list.d', 'more.sources'),
       [
@@ -73,7 +76,10 @@ describe('the machine’s package sources', () => {
         'Types: deb\nURIs: http://second.test/debian\nSuites: bookworm\nComponents: main\nSigned-By: /k.gpg\n',
       ].join('\n'),
     );
-    await writeFile(path.join(etcApt, 'sources.list.d', 'old.list.disabled'), 'deb http://disabled.test/debian bookworm main\n');
+    await writeFile(
+      path.join(etcApt, 'sources.list.d', 'old.list.disabled'),
+      'deb http://disabled.test/debian bookworm main\n',
+    );
     expect(await readAptMirrors(etcApt)).toEqual([
       { uri: 'http://mirror.test/debian', options: {} },
       { uri: 'http://second.test/debian', options: { 'Signed-By': '/k.gpg' } },

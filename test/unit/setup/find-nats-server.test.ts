@@ -19,8 +19,17 @@ describe('finding a nats-server', () => {
     await program(path.join(folder, 'old'), 'nats-server: v2.9.10');
     const good = await program(path.join(folder, 'good'), 'nats-server: v2.14.0');
     await program(path.join(folder, 'newer'), 'nats-server: v2.15.1');
-    const search = ['relative', path.join(folder, 'absent'), path.join(folder, 'old'), path.join(folder, 'good'), path.join(folder, 'newer')].join(':');
-    expect(await findNatsServer({ path: search, cacheFolder: path.join(folder, 'cache') })).toEqual({ binary: good, version: '2.14.0' });
+    const search = [
+      'relative',
+      path.join(folder, 'absent'),
+      path.join(folder, 'old'),
+      path.join(folder, 'good'),
+      path.join(folder, 'newer'),
+    ].join(':');
+    expect(await findNatsServer({ path: search, cacheFolder: path.join(folder, 'cache') })).toEqual({
+      binary: good,
+      version: '2.14.0',
+    });
   });
 
   it('falls back to the newest in the cache that runs', async () => {
@@ -39,13 +48,21 @@ describe('finding a nats-server', () => {
   });
 
   it('compares versions as numbers', () => {
-    expect(['2.9.10', '2.14', '2.100.0', '2.14.1', '2.14.0'].toSorted(compareVersions)).toEqual(['2.9.10', '2.14', '2.14.0', '2.14.1', '2.100.0']);
+    expect(['2.9.10', '2.14', '2.100.0', '2.14.1', '2.14.0'].toSorted(compareVersions)).toEqual([
+      '2.9.10',
+      '2.14',
+      '2.14.0',
+      '2.14.1',
+      '2.100.0',
+    ]);
   });
 
   it('keeps the cache where the environment says', () => {
     expect(cacheFolder({ HOME: '/home/a' })).toBe('/home/a/.cache/tributary');
     expect(cacheFolder({ HOME: '/home/a', XDG_CACHE_HOME: '/var/cache' })).toBe('/var/cache/tributary');
     expect(cacheFolder({ HOME: '/home/a', XDG_CACHE_HOME: 'relative' })).toBe('/home/a/.cache/tributary');
-    expect(cacheFolder({ HOME: '/home/a', XDG_CACHE_HOME: '/var/cache', TRIBUTARY_CACHE_DIR: '/srv/t' })).toBe('/srv/t');
+    expect(cacheFolder({ HOME: '/home/a', XDG_CACHE_HOME: '/var/cache', TRIBUTARY_CACHE_DIR: '/srv/t' })).toBe(
+      '/srv/t',
+    );
   });
 });

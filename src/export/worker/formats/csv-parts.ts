@@ -21,7 +21,10 @@ export interface PartOptions {
   readonly folder: string;
   /** Beginning of each file name. */
   readonly stem: string;
-  /** Bound of a part, bytes of CSV before compression, header included. A single row larger than that has a part of its own. */
+  /**
+   * Bound of a part, bytes of CSV before compression, header included. A single row larger than that has a part of its
+   * own.
+   */
   readonly partMaxBytes: number;
   /** Told the share of the CSV that is compressed, 0 to 1. */
   readonly onProgress: (share: number) => void;
@@ -84,7 +87,10 @@ async function openPart(folder: string, name: string): Promise<PartWriter> {
   };
 }
 
-/** Finds the end (exclusive) of the row that starts at `start`: a line break outside quotes. -1: it ends beyond the buffer. */
+/**
+ * Finds the end (exclusive) of the row that starts at `start`: a line break outside quotes. -1: it ends beyond the
+ * buffer.
+ */
 export function findRowEnd(buffer: Buffer, start: number): number {
   let quoted = false;
   for (let index = start; index < buffer.length; index += 1) {

@@ -1,7 +1,10 @@
 import { keepSingleFile, writeParts } from './csv-parts.ts';
 import type { Format } from './format.ts';
 
-/** CSV of service.md 5: a header row, RFC 4180 quoting, LF; one plain file, or `.csv.gz` parts that each begin with the header. */
+/**
+ * CSV of service.md 5: a header row, RFC 4180 quoting, LF; one plain file, or `.csv.gz` parts that each begin with the
+ * header.
+ */
 export const csv: Format = {
   extension: 'csv',
   copyOptions: "csv, HEADER true, DELIMITER ',', QUOTE '\"', ESCAPE '\"'",

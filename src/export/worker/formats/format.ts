@@ -29,6 +29,9 @@ export interface Format {
   readonly copyOptions: string;
   /** The file of a result without rows, which no query has to write. */
   emptyFile(columns: readonly string[]): string;
-  /** Makes the result the files that are downloaded: durable, the folder's own entries apart. The result's own file may be gone then. */
+  /**
+   * Makes the result the files that are downloaded: durable, the folder's own entries apart. The result's own file may
+   * be gone then.
+   */
   finish(result: WrittenResult, options: FinishOptions): Promise<ReportFile[]>;
 }

@@ -38,10 +38,15 @@ describe('the first instant of a day', () => {
   });
 });
 
-/** Zones that are or were somewhere in which a clock has gone back over midnight after it, as its calendar says; none of the API's but the first. */
+/**
+ * Zones that are or were somewhere in which a clock has gone back over midnight after it, as its calendar says; none of
+ * the API's but the first.
+ */
 const knownOdd = ['America/St_Johns', 'America/Goose_Bay', 'America/Moncton', 'Antarctica/Casey'];
 
-/** The minutes since 1970 from which on a zone has another offset, and whether its calendar goes back to the day before. */
+/**
+ * The minutes since 1970 from which on a zone has another offset, and whether its calendar goes back to the day before.
+ */
 async function findTransitions(zone: string): Promise<{ readonly seconds: number; readonly isOdd: boolean }[]> {
   const offset = (moment: string): string => `(epoch(timezone('${zone}', ${moment})) - epoch(${moment}))`;
   const rows = await duckdb.rows(`
@@ -57,50 +62,93 @@ async function findTransitions(zone: string): Promise<{ readonly seconds: number
 }
 
 /** Moments of an export's days, as the parser makes them of dates: the span, and the dates where it is not exact. */
-async function isExported(zone: string, moment: { readonly seconds: number; readonly date: string }, date: string): Promise<boolean> {
+async function isExported(
+  zone: string,
+  moment: { readonly seconds: number; readonly date: string },
+  date: string,
+): Promise<boolean> {
   const [begin, end] = [await days.beginOf(zone, date), await days.beginOf(zone, days.nextDay(date))];
   const isExact = begin.firstSeconds === begin.settledSeconds && end.firstSeconds === end.settledSeconds;
-  return moment.seconds >= begin.firstSeconds && moment.seconds < end.settledSeconds && (isExact || moment.date === date);
+  return (
+    moment.seconds >= begin.firstSeconds && moment.seconds < end.settledSeconds && (isExact || moment.date === date)
+  );
 }
 
 describe('a day of an export', () => {
   const zones = chaosFigure('TRIBUTARY_TEST_ZONES', { short: 12, long: 1000 });
   const seed = chaosSeed();
 
-  it(`holds each moment around a change of clocks if and only if the moment's own date is that day, in any zone (seed ${seed})`, { timeout: 600_000 }, async () => {
-    const names = (await duckdb.rows("SELECT DISTINCT name FROM pg_timezone_names() WHERE name LIKE '%/%' AND name NOT LIKE 'Etc/%' AND name NOT LIKE 'SystemV/%'")).map((row) => String(row['name']));
-    const all = [...new Set([...names, ...timezones])].toSorted();
-    const chosen = new Set([...knownOdd, ...fc.sample(fc.shuffledSubarray(all, { minLength: all.length }), { seed, numRuns: 1 })[0]?.slice(0, zones) ?? []]);
-    let odd = 0;
-    let looked = 0;
-    for (const zone of chosen) {
-      const transitions = await findTransitions(zone);
-      const oddOnes = transitions.filter(({ isOdd }) => isOdd);
-      odd += oddOnes.length;
-      const picked = [...oddOnes.slice(-3), ...fc.sample(fc.constantFrom(...transitions, ...(transitions.length === 0 ? [{ seconds: 1_000_000_000, isOdd: false }] : [])), { seed, numRuns: 1 })];
-      for (const { seconds: transition } of picked) {
-        const around = [-10_800, -3661, -3600, -61, -60, -1, 0, 1, 59, 60, 3539, 3540, 3599, 3600, 10_800].map((shift) => BigInt(transition + shift));
-        const list = around.map((second) => `(${second})`).join(', ');
-        const moments = await duckdb.rows(`SELECT second, CAST(CAST(timezone('${zone}', make_timestamptz(CAST(second AS BIGINT) * 1000000)) AS DATE) AS VARCHAR) AS date FROM (VALUES ${list}) AS moments(second)`);
-        const dates = new Set(moments.map((row) => String(row['date'])));
-        for (const row of moments) {
-          const moment = { seconds: Number(row['second']), date: String(row['date']) };
-          for (const date of dates) expect(await isExported(zone, moment, date), `${zone} ${moment.seconds} ${date}`).toBe(moment.date === date);
-          looked += 1;
+  it(
+    `holds each moment around a change of clocks if and only if the moment's own date is that day, in any zone (seed ${seed})`,
+    { timeout: 600_000 },
+    async () => {
+      const names = (
+        await duckdb.rows(
+          "SELECT DISTINCT name FROM pg_timezone_names() WHERE name LIKE '%/%' AND name NOT LIKE 'Etc/%' AND name NOT LIKE 'SystemV/%'",
+        )
+      ).map((row) => String(row['name']));
+      const all = [...new Set([...names, ...timezones])].toSorted();
+      const chosen = new Set([
+        ...knownOdd,
+        ...(fc.sample(fc.shuffledSubarray(all, { minLength: all.length }), { seed, numRuns: 1 })[0]?.slice(0, zones) ??
+          []),
+      ]);
+      let odd = 0;
+      let looked = 0;
+      for (const zone of chosen) {
+        const transitions = await findTransitions(zone);
+        const oddOnes = transitions.filter(({ isOdd }) => isOdd);
+        odd += oddOnes.length;
+        const picked = [
+          ...oddOnes.slice(-3),
+          ...fc.sample(
+            fc.constantFrom(
+              ...transitions,
+              ...(transitions.length === 0 ? [{ seconds: 1_000_000_000, isOdd: false }] : []),
+            ),
+            { seed, numRuns: 1 },
+          ),
+        ];
+        for (const { seconds: transition } of picked) {
+          const around = [-10_800, -3661, -3600, -61, -60, -1, 0, 1, 59, 60, 3539, 3540, 3599, 3600, 10_800].map(
+            (shift) => BigInt(transition + shift),
+          );
+          const list = around.map((second) => `(${second})`).join(', ');
+          const moments = await duckdb.rows(
+            `SELECT second, CAST(CAST(timezone('${zone}', make_timestamptz(CAST(second AS BIGINT) * 1000000)) AS DATE) AS VARCHAR) AS date FROM (VALUES ${list}) AS moments(second)`,
+          );
+          const dates = new Set(moments.map((row) => String(row['date'])));
+          for (const row of moments) {
+            const moment = { seconds: Number(row['second']), date: String(row['date']) };
+            for (const date of dates)
+              expect(await isExported(zone, moment, date), `${zone} ${moment.seconds} ${date}`).toBe(
+                moment.date === date,
+              );
+            looked += 1;
+          }
         }
       }
-    }
-    expect(odd).toBeGreaterThan(60);
-    expect(looked).toBeGreaterThan(200);
-  });
+      expect(odd).toBeGreaterThan(60);
+      expect(looked).toBeGreaterThan(200);
+    },
+  );
 
   it('begins to the second where a zone was not whole minutes from UTC', async () => {
-    expect(await days.beginOf('Africa/Monrovia', '1971-05-01')).toEqual({ firstSeconds: seconds('1971-05-01T00:44:30Z'), settledSeconds: seconds('1971-05-01T00:44:30Z') });
+    expect(await days.beginOf('Africa/Monrovia', '1971-05-01')).toEqual({
+      firstSeconds: seconds('1971-05-01T00:44:30Z'),
+      settledSeconds: seconds('1971-05-01T00:44:30Z'),
+    });
   });
 
   it('tells where its begin is taken back, and where it is settled', async () => {
-    expect(await days.beginOf('America/St_Johns', '2010-11-07')).toEqual({ firstSeconds: seconds('2010-11-07T02:30:00Z'), settledSeconds: seconds('2010-11-07T03:30:00Z') });
-    expect(await days.beginOf('America/St_Johns', '2010-11-08')).toEqual({ firstSeconds: seconds('2010-11-08T03:30:00Z'), settledSeconds: seconds('2010-11-08T03:30:00Z') });
+    expect(await days.beginOf('America/St_Johns', '2010-11-07')).toEqual({
+      firstSeconds: seconds('2010-11-07T02:30:00Z'),
+      settledSeconds: seconds('2010-11-07T03:30:00Z'),
+    });
+    expect(await days.beginOf('America/St_Johns', '2010-11-08')).toEqual({
+      firstSeconds: seconds('2010-11-08T03:30:00Z'),
+      settledSeconds: seconds('2010-11-08T03:30:00Z'),
+    });
   });
 });
 
@@ -115,6 +163,10 @@ describe('the current date', () => {
 
 describe('the next day', () => {
   it('is that of the calendar', () => {
-    expect(['2024-02-28', '2024-02-29', '2025-12-31'].map((date) => days.nextDay(date))).toEqual(['2024-02-29', '2024-03-01', '2026-01-01']);
+    expect(['2024-02-28', '2024-02-29', '2025-12-31'].map((date) => days.nextDay(date))).toEqual([
+      '2024-02-29',
+      '2024-03-01',
+      '2026-01-01',
+    ]);
   });
 });

@@ -16,21 +16,47 @@ import { testFolder } from '../../../helpers/folder.ts';
 const clock = createClock(0);
 const logger = createLogger('silent');
 
-const userOf = (idUser: string, idAccount: number): User => ({ idUser, name: idUser, idAccount, secret: 's', canExport: true, maxExports: undefined });
-const reportOf = (user: User): NewReport => ({ idUser: user.idUser, idAccount: user.idAccount, event: 'customEvents', request: {} });
+const userOf = (idUser: string, idAccount: number): User => ({
+  idUser,
+  name: idUser,
+  idAccount,
+  secret: 's',
+  canExport: true,
+  maxExports: undefined,
+});
+const reportOf = (user: User): NewReport => ({
+  idUser: user.idUser,
+  idAccount: user.idAccount,
+  event: 'customEvents',
+  request: {},
+});
 
 /** The rules of the export area over a store of their own; no request is ever run. */
-async function openExports(loaded: Promise<void> = Promise.resolve()): Promise<{ readonly exports: Exports; readonly store: ReportStore }> {
+async function openExports(
+  loaded: Promise<void> = Promise.resolve(),
+): Promise<{ readonly exports: Exports; readonly store: ReportStore }> {
   const folder = testFolder();
   const store = await openReportStore(clock, logger, { reportsDir: path.join(folder, 'reports'), linkTtlSeconds: 60 });
-  const access = openAccessReader({ access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') }, logger);
+  const access = openAccessReader(
+    { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') },
+    logger,
+  );
   onTestFinished(() => access.close());
   const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
   onTestFinished(() => duckdb.close());
   const limits = { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 128, threads: 1 };
-  const runner = startJobRunner({ store, access, clock, logger, onEnd: () => undefined, onDamage: () => undefined }, { workers: 0, timeoutMs: 1000, tableDir: folder, limits });
+  const runner = startJobRunner(
+    { store, access, clock, logger, onEnd: () => undefined, onDamage: () => undefined },
+    { workers: 0, timeoutMs: 1000, tableDir: folder, limits },
+  );
   onTestFinished(() => runner.stop());
-  return { exports: createExports({ store, runner, zoneDays: createZoneDays(duckdb), clock, loaded }, { maxExports: 2, loadWaitMs: 10 }), store };
+  return {
+    exports: createExports(
+      { store, runner, zoneDays: createZoneDays(duckdb), clock, loaded },
+      { maxExports: 2, loadWaitMs: 10 },
+    ),
+    store,
+  };
 }
 
 test('a request is found by every user of its account, and does not exist for those of another', async () => {
@@ -65,7 +91,13 @@ test('a list is refused for now, and not cut short, while the requests of earlie
 test('requests of another account leave room in this one, those of a colleague take it', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
-  const wanted = new Map([['event', ['customEvents']], ['selectors', ['eventId']], ['dateFrom', ['2026-01-01']], ['dateTo', ['2026-01-02']], ['timezone', ['UTC']]]);
+  const wanted = new Map([
+    ['event', ['customEvents']],
+    ['selectors', ['eventId']],
+    ['dateFrom', ['2026-01-01']],
+    ['dateTo', ['2026-01-02']],
+    ['timezone', ['UTC']],
+  ]);
   for (let n = 0; n < 3; n += 1) await store.create(reportOf(userOf('9', 2)));
   expect(await exports.create(ann, wanted, () => false)).toMatchObject({ state: 'queued', idAccount: 1 });
   await store.create(reportOf(userOf('2', 1)));
@@ -75,7 +107,13 @@ test('requests of another account leave room in this one, those of a colleague t
 test('a client that has gone before it can be told its id leaves no request behind, and takes no room', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
-  const wanted = new Map([['event', ['customEvents']], ['selectors', ['eventId']], ['dateFrom', ['2026-01-01']], ['dateTo', ['2026-01-02']], ['timezone', ['UTC']]]);
+  const wanted = new Map([
+    ['event', ['customEvents']],
+    ['selectors', ['eventId']],
+    ['dateFrom', ['2026-01-01']],
+    ['dateTo', ['2026-01-02']],
+    ['timezone', ['UTC']],
+  ]);
   let asked = 0;
   // gone while its request was being made durable, and gone before that
   for (const isGone of [() => (asked += 1) > 1, () => true]) {
@@ -85,5 +123,6 @@ test('a client that has gone before it can be told its id leaves no request behi
     }
   }
   expect(store.list()).toEqual([]);
-  for (const id of [4, 5]) expect(await exports.create(ann, wanted, () => false)).toMatchObject({ id, state: 'queued' });
+  for (const id of [4, 5])
+    expect(await exports.create(ann, wanted, () => false)).toMatchObject({ id, state: 'queued' });
 });

@@ -38,7 +38,11 @@ describe('a quota', () => {
         const passed = new Map<number, number>();
         for (const gap of gaps) {
           nowMs += gap;
-          if (counter.take('a', nowMs) === undefined) passed.set(Math.floor((nowMs - (gaps[0] ?? 0)) / 1000), (passed.get(Math.floor((nowMs - (gaps[0] ?? 0)) / 1000)) ?? 0) + 1);
+          if (counter.take('a', nowMs) === undefined)
+            passed.set(
+              Math.floor((nowMs - (gaps[0] ?? 0)) / 1000),
+              (passed.get(Math.floor((nowMs - (gaps[0] ?? 0)) / 1000)) ?? 0) + 1,
+            );
         }
         for (const count of passed.values()) expect(count).toBeLessThanOrEqual(5);
       }),

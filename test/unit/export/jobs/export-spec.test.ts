@@ -35,10 +35,22 @@ describe('the spec of an export, as job.json keeps it', () => {
 describe('a message of an export worker', () => {
   it('is read when it is whole', () => {
     const file = { name: 'a.csv', rows: 1, bytes: 2, sha256: 'a'.repeat(64) };
-    for (const message of [{ kind: 'progress', percent: 3 }, { kind: 'done', files: [file], snapshotVersion: 4, filesRead: 5 }, { kind: 'failed', reason: 'disk', error: 'full' }]) expect(parseWorkerMessage(message)).toEqual(message);
+    for (const message of [
+      { kind: 'progress', percent: 3 },
+      { kind: 'done', files: [file], snapshotVersion: 4, filesRead: 5 },
+      { kind: 'failed', reason: 'disk', error: 'full' },
+    ])
+      expect(parseWorkerMessage(message)).toEqual(message);
   });
 
-  it.each([null, {}, { kind: 'toString' }, { kind: 'progress' }, { kind: 'done', files: [{}], snapshotVersion: 4, filesRead: 5 }, { kind: 'failed', reason: 'mood', error: '' }])('is not %j', (value) => {
+  it.each([
+    null,
+    {},
+    { kind: 'toString' },
+    { kind: 'progress' },
+    { kind: 'done', files: [{}], snapshotVersion: 4, filesRead: 5 },
+    { kind: 'failed', reason: 'mood', error: '' },
+  ])('is not %j', (value) => {
     expect(parseWorkerMessage(value)).toBeUndefined();
   });
 });

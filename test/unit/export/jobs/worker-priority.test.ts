@@ -8,7 +8,9 @@ const worker = path.resolve(import.meta.dirname, '../../../../dist/export/worker
 
 test('an export worker gives way to import, and takes back nothing where the whole service was made nicer: an ordinary user may not', async () => {
   for (const given of [0, 10]) {
-    const child = spawn('nice', ['-n', String(given), process.execPath, worker], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    const child = spawn('nice', ['-n', String(given), process.execPath, worker], {
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    });
     onTestFinished(() => void child.kill('SIGKILL'));
     child.send({});
     // it answers when it has set its priority, here that it was given no request

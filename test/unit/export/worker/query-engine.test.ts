@@ -23,14 +23,28 @@ async function openJail(): Promise<Jail> {
   await writeLake(table, []);
   writeFileSync(path.join(root, 'secret.csv'), 'secret\nvalue\n');
   symlinkSync(path.join(root, 'secret.csv'), path.join(inside, 'link.csv'));
-  const engine = await openQueryEngine({ files: [emptyFilePath(table)], apps: [], inline: true, folders: [table, inside], tempDir: inside, memoryMb: 256, threads: 1 });
+  const engine = await openQueryEngine({
+    files: [emptyFilePath(table)],
+    apps: [],
+    inline: true,
+    folders: [table, inside],
+    tempDir: inside,
+    memoryMb: 256,
+    threads: 1,
+  });
   onTestFinished(() => engine.close());
   return { root, inside, table, engine };
 }
 
 /** A query of the test's own; like every query of the engine it takes the files. */
 function statement(select: string): ExportQuery {
-  return { select: `SELECT * FROM (${select}) WHERE len($files) > 0`, count: 'SELECT 1', filterValues: {}, selectValues: {}, inline: true };
+  return {
+    select: `SELECT * FROM (${select}) WHERE len($files) > 0`,
+    count: 'SELECT 1',
+    filterValues: {},
+    selectValues: {},
+    inline: true,
+  };
 }
 
 /** What DuckDB says when the jail, and not a slip of the test, stops a statement. */
@@ -40,25 +54,41 @@ describe('the engine of an export', () => {
   it('reads and writes in its own folders', async () => {
     const { inside, table, engine } = await openJail();
     const out = path.join(inside, 'out.csv');
-    expect(await engine.copyTo(statement(`SELECT count(*) AS rows FROM read_parquet('${emptyFilePath(table)}')`), out, csv.copyOptions)).toBe(1);
+    expect(
+      await engine.copyTo(
+        statement(`SELECT count(*) AS rows FROM read_parquet('${emptyFilePath(table)}')`),
+        out,
+        csv.copyOptions,
+      ),
+    ).toBe(1);
     expect(readFileSync(out, 'utf8')).toBe('rows\n0\n');
   });
 
   it.each([
     ['a file elsewhere', (root: string) => `SELECT * FROM read_csv('${root}/secret.csv')`],
-    ['a file elsewhere, by a path through its own folder', (root: string) => `SELECT * FROM read_csv('${root}/attempt/../secret.csv')`],
-    ['a file elsewhere, by a link in its own folder', (root: string) => `SELECT * FROM read_csv('${root}/attempt/link.csv')`],
+    [
+      'a file elsewhere, by a path through its own folder',
+      (root: string) => `SELECT * FROM read_csv('${root}/attempt/../secret.csv')`,
+    ],
+    [
+      'a file elsewhere, by a link in its own folder',
+      (root: string) => `SELECT * FROM read_csv('${root}/attempt/link.csv')`,
+    ],
     ['the passwords of the machine', () => "SELECT * FROM read_text('/etc/passwd')"],
     ['an address', () => "SELECT * FROM read_csv('https://example.com/x.csv')"],
     ['the environment', () => "SELECT getenv('HOME')"],
   ])('does not read %s', async (_what, select) => {
     const { root, inside, engine } = await openJail();
-    await expect(engine.copyTo(statement(select(root)), path.join(inside, 'out.csv'), csv.copyOptions)).rejects.toThrow(refused);
+    await expect(engine.copyTo(statement(select(root)), path.join(inside, 'out.csv'), csv.copyOptions)).rejects.toThrow(
+      refused,
+    );
   });
 
   it('does not write elsewhere', async () => {
     const { root, engine } = await openJail();
-    await expect(engine.copyTo(statement('SELECT 1 AS one'), path.join(root, 'out.csv'), csv.copyOptions)).rejects.toThrow(refused);
+    await expect(
+      engine.copyTo(statement('SELECT 1 AS one'), path.join(root, 'out.csv'), csv.copyOptions),
+    ).rejects.toThrow(refused);
     expect(existsSync(path.join(root, 'out.csv'))).toBe(false);
   });
 
@@ -67,7 +97,10 @@ describe('the engine of an export', () => {
     ['EXPORT DATABASE', (root: string) => `EXPORT DATABASE '${root}/out'`],
     ['CREATE SECRET', () => 'CREATE PERSISTENT SECRET (TYPE http)'],
     ['a list of files', () => "SELECT count(*) FROM glob('/etc/*') WHERE len($files) > 0"],
-    ['the environment of its process', () => "SELECT count(*) FROM read_blob('/proc/self/environ') WHERE len($files) > 0"],
+    [
+      'the environment of its process',
+      () => "SELECT count(*) FROM read_blob('/proc/self/environ') WHERE len($files) > 0",
+    ],
   ])('is not given %s by a statement of another kind', async (_what, count) => {
     const { root, engine } = await openJail();
     await expect(engine.count({ ...statement(''), count: count(root) })).rejects.toThrow(refused);
@@ -77,10 +110,30 @@ describe('the engine of an export', () => {
   it('cannot change its own settings any more', async () => {
     const { inside, table, engine } = await openJail();
     const out = path.join(inside, 'out.csv');
-    const names = ['enable_external_access', 'lock_configuration', 'autoload_known_extensions', 'autoinstall_known_extensions'];
-    await engine.copyTo(statement(`SELECT name, value FROM duckdb_settings() WHERE name IN (${names.map((name) => `'${name}'`).join(', ')}) ORDER BY name`), out, csv.copyOptions);
-    expect(readFileSync(out, 'utf8').split('\n').slice(1, -1)).toEqual(['autoinstall_known_extensions,false', 'autoload_known_extensions,false', 'enable_external_access,false', 'lock_configuration,true']);
-    await engine.copyTo(statement("SELECT value FROM duckdb_settings() WHERE name = 'allowed_directories'"), out, csv.copyOptions);
+    const names = [
+      'enable_external_access',
+      'lock_configuration',
+      'autoload_known_extensions',
+      'autoinstall_known_extensions',
+    ];
+    await engine.copyTo(
+      statement(
+        `SELECT name, value FROM duckdb_settings() WHERE name IN (${names.map((name) => `'${name}'`).join(', ')}) ORDER BY name`,
+      ),
+      out,
+      csv.copyOptions,
+    );
+    expect(readFileSync(out, 'utf8').split('\n').slice(1, -1)).toEqual([
+      'autoinstall_known_extensions,false',
+      'autoload_known_extensions,false',
+      'enable_external_access,false',
+      'lock_configuration,true',
+    ]);
+    await engine.copyTo(
+      statement("SELECT value FROM duckdb_settings() WHERE name = 'allowed_directories'"),
+      out,
+      csv.copyOptions,
+    );
     for (const folder of [table, inside]) expect(readFileSync(out, 'utf8')).toContain(`${folder}/`);
   });
 });

@@ -35,7 +35,10 @@ test('a start that fails ends the others, and is what is told when they have end
     ended.push('abandoned');
     throw new AppError('stopping', 'told to stop');
   };
-  await expect(startTogether([abandoned, fail, async () => void ended.push('started')], never)).rejects.toMatchObject({ code: 'file_damaged', message: 'the reason' });
+  await expect(startTogether([abandoned, fail, async () => void ended.push('started')], never)).rejects.toMatchObject({
+    code: 'file_damaged',
+    message: 'the reason',
+  });
   expect(ended.toSorted()).toEqual(['abandoned', 'started']);
 });
 

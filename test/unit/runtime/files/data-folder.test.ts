@@ -13,18 +13,50 @@ const obstacles: readonly (readonly [string, RegExp, (root: string) => string | 
   ['a folder of /proc', /its parent takes no new folder/, () => '/proc/tributary'],
   ['a folder below that', /its parent takes no new folder/, () => '/proc/tributary/a/b'],
   ['a device', /a part of its path is a file/, () => '/dev/null/data'],
-  ['a file', /there is a file of that name/, (root) => (writeFileSync(path.join(root, 'file'), ''), path.join(root, 'file'))],
-  ['a file above it', /a part of its path is a file/, (root) => (writeFileSync(path.join(root, 'file'), ''), path.join(root, 'file', 'data'))],
-  ['a named pipe', /there is a named pipe of that name/, (root) => (execFileSync('mkfifo', [path.join(root, 'pipe')]), path.join(root, 'pipe'))],
-  ['a link that leads nowhere', /a link of that name, which leads nowhere/, (root) => (symlinkSync('nowhere', path.join(root, 'link')), path.join(root, 'link'))],
-  ['a link above it that leads nowhere', /a link of that name, which leads nowhere|its parent takes no new folder/, (root) => (symlinkSync('nowhere', path.join(root, 'link')), path.join(root, 'link', 'data'))],
-  ['a circle of links', /a link of that name, which leads nowhere/, (root) => (symlinkSync('circle', path.join(root, 'circle')), path.join(root, 'circle'))],
-  ['a circle of links above it', /its path leads in a circle of links/, (root) => (symlinkSync('circle', path.join(root, 'circle')), path.join(root, 'circle', 'data'))],
+  [
+    'a file',
+    /there is a file of that name/,
+    (root) => (writeFileSync(path.join(root, 'file'), ''), path.join(root, 'file')),
+  ],
+  [
+    'a file above it',
+    /a part of its path is a file/,
+    (root) => (writeFileSync(path.join(root, 'file'), ''), path.join(root, 'file', 'data')),
+  ],
+  [
+    'a named pipe',
+    /there is a named pipe of that name/,
+    (root) => (execFileSync('mkfifo', [path.join(root, 'pipe')]), path.join(root, 'pipe')),
+  ],
+  [
+    'a link that leads nowhere',
+    /a link of that name, which leads nowhere/,
+    (root) => (symlinkSync('nowhere', path.join(root, 'link')), path.join(root, 'link')),
+  ],
+  [
+    'a link above it that leads nowhere',
+    /a link of that name, which leads nowhere|its parent takes no new folder/,
+    (root) => (symlinkSync('nowhere', path.join(root, 'link')), path.join(root, 'link', 'data')),
+  ],
+  [
+    'a circle of links',
+    /a link of that name, which leads nowhere/,
+    (root) => (symlinkSync('circle', path.join(root, 'circle')), path.join(root, 'circle')),
+  ],
+  [
+    'a circle of links above it',
+    /its path leads in a circle of links/,
+    (root) => (symlinkSync('circle', path.join(root, 'circle')), path.join(root, 'circle', 'data')),
+  ],
   ['a name that is too long', /the name is too long/, (root) => path.join(root, 'x'.repeat(300))],
-  ['a path that is too long', /the name is too long/, (root) => path.join(root, ...Array.from({ length: 30 }, () => 'x'.repeat(200)))],
+  [
+    'a path that is too long',
+    /the name is too long/,
+    (root) => path.join(root, ...Array.from({ length: 30 }, () => 'x'.repeat(200))),
+  ],
 ];
 
-const isReadable = (file: string): boolean => file.startsWith('/proc') ? existsSync('/proc/self') : true;
+const isReadable = (file: string): boolean => (file.startsWith('/proc') ? existsSync('/proc/self') : true);
 
 describe('a data folder that cannot be made', () => {
   it.each(obstacles)('because of %s is refused at once, in words', async (_what, reason, prepare) => {
@@ -32,7 +64,11 @@ describe('a data folder that cannot be made', () => {
     if (!isReadable(folder)) return;
     expect(() => makeFolderSync(folder)).toThrow(reason);
     await expect(makeFolder(folder)).rejects.toThrow(reason);
-    await expect(ensureDataFolder(folder)).rejects.toMatchObject({ code: 'disk', message: `the data folder ${folder} cannot be used`, hint: expect.stringContaining('--data') as string });
+    await expect(ensureDataFolder(folder)).rejects.toMatchObject({
+      code: 'disk',
+      message: `the data folder ${folder} cannot be used`,
+      hint: expect.stringContaining('--data') as string,
+    });
   });
 
   it('because of a socket is refused', async () => {
@@ -43,18 +79,21 @@ describe('a data folder that cannot be made', () => {
     await expect(makeFolder(file)).rejects.toThrow(/there is a socket of that name/);
   });
 
-  it.runIf(process.getuid?.() === 0)('because its file system is read-only is refused, also when it is there already', async (context) => {
-    const folder = path.join(testFolder(), 'read-only');
-    mkdirSync(folder);
-    try {
-      execFileSync('mount', ['-t', 'tmpfs', '-o', 'ro,size=64k', 'tmpfs', folder], { stdio: 'ignore' });
-    } catch {
-      context.skip();
-    }
-    onTestFinished(() => void execFileSync('umount', ['--lazy', folder]));
-    await expect(makeFolder(path.join(folder, 'data'))).rejects.toThrow(/the file system is read-only/);
-    await expect(ensureDataFolder(folder)).rejects.toMatchObject({ code: 'disk' });
-  });
+  it.runIf(process.getuid?.() === 0)(
+    'because its file system is read-only is refused, also when it is there already',
+    async (context) => {
+      const folder = path.join(testFolder(), 'read-only');
+      mkdirSync(folder);
+      try {
+        execFileSync('mount', ['-t', 'tmpfs', '-o', 'ro,size=64k', 'tmpfs', folder], { stdio: 'ignore' });
+      } catch {
+        context.skip();
+      }
+      onTestFinished(() => void execFileSync('umount', ['--lazy', folder]));
+      await expect(makeFolder(path.join(folder, 'data'))).rejects.toThrow(/the file system is read-only/);
+      await expect(ensureDataFolder(folder)).rejects.toMatchObject({ code: 'disk' });
+    },
+  );
 });
 
 describe('a data folder', () => {
@@ -80,15 +119,28 @@ describe('a data folder', () => {
 
   it('is made once by many at a time', async () => {
     const root = testFolder();
-    const made = await Promise.all(Array.from({ length: 20 }, (_, n) => makeFolder(path.join(root, 'a', 'b', String(n % 2)))));
+    const made = await Promise.all(
+      Array.from({ length: 20 }, (_, n) => makeFolder(path.join(root, 'a', 'b', String(n % 2)))),
+    );
     expect(made.filter((first) => first === path.join(root, 'a'))).toHaveLength(1);
     expect(readdirSync(path.join(root, 'a', 'b')).toSorted()).toEqual(['0', '1']);
   });
 
-  it.each(['access.json', '.lock', 'keys/secrets.key', 'run/supervisor-1.json', 'lake/identity.json', 'lake/events/_delta_log/00000000000000000000.json', 'nats/nats-server.conf'])('with a named pipe in the place of %s is refused, which would keep a reader waiting for ever', async (name) => {
+  it.each([
+    'access.json',
+    '.lock',
+    'keys/secrets.key',
+    'run/supervisor-1.json',
+    'lake/identity.json',
+    'lake/events/_delta_log/00000000000000000000.json',
+    'nats/nats-server.conf',
+  ])('with a named pipe in the place of %s is refused, which would keep a reader waiting for ever', async (name) => {
     const folder = testFolder();
     mkdirSync(path.dirname(path.join(folder, name)), { recursive: true });
     execFileSync('mkfifo', [path.join(folder, name)]);
-    await expect(ensureDataFolder(folder)).rejects.toMatchObject({ code: 'disk', message: expect.stringContaining(`${path.join(folder, name)} is a named pipe`) as string });
+    await expect(ensureDataFolder(folder)).rejects.toMatchObject({
+      code: 'disk',
+      message: expect.stringContaining(`${path.join(folder, name)} is a named pipe`) as string,
+    });
   });
 });

@@ -3,7 +3,14 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { resolveConfig } from '../../../../src/cli/command.ts';
-import { assertDataFormat, dataFormat, dataFormatPath, findDataFormat, raiseDataFormat, writeDataFormat } from '../../../../src/runtime/files/data-format.ts';
+import {
+  assertDataFormat,
+  dataFormat,
+  dataFormatPath,
+  findDataFormat,
+  raiseDataFormat,
+  writeDataFormat,
+} from '../../../../src/runtime/files/data-format.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 describe('a data folder', () => {
@@ -19,8 +26,18 @@ describe('a data folder', () => {
 
   it('of a newer format is refused by a start and by every command, in one sentence that names both versions', async () => {
     const folder = testFolder();
-    writeFileSync(dataFormatPath(folder), `${JSON.stringify({ format: dataFormat + 1, program: '9.1.0', another: true })}\n`);
-    const refusal = expect.objectContaining({ code: 'data_format', message: expect.stringMatching(new RegExp(`^the data folder ${folder} has format ${dataFormat + 1}, written by tributary 9.1.0, and this is tributary .* which knows formats up to ${dataFormat}$`)) as string }) as Error;
+    writeFileSync(
+      dataFormatPath(folder),
+      `${JSON.stringify({ format: dataFormat + 1, program: '9.1.0', another: true })}\n`,
+    );
+    const refusal = expect.objectContaining({
+      code: 'data_format',
+      message: expect.stringMatching(
+        new RegExp(
+          `^the data folder ${folder} has format ${dataFormat + 1}, written by tributary 9.1.0, and this is tributary .* which knows formats up to ${dataFormat}$`,
+        ),
+      ) as string,
+    }) as Error;
     expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(refusal);
     await expect(raiseDataFormat(folder)).rejects.toThrow(refusal);
     expect(findDataFormat(folder)).toMatchObject({ format: dataFormat + 1, program: '9.1.0' });
@@ -29,19 +46,34 @@ describe('a data folder', () => {
   it('into which a restore has not ended is refused', async () => {
     const folder = testFolder();
     await writeDataFormat(folder, { format: dataFormat, restoring: true });
-    expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(expect.objectContaining({ code: 'data_format', message: `a restore into ${folder} has not ended, or was interrupted` }) as Error);
+    expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(
+      expect.objectContaining({
+        code: 'data_format',
+        message: `a restore into ${folder} has not ended, or was interrupted`,
+      }) as Error,
+    );
   });
 
-  it.each(['', '{', '[]', 'null', '{"format":"1"}', '{"format":-1}', '{"format":1.5}'])('whose format is damaged (%j) is refused, with the way out', (text) => {
-    const folder = testFolder();
-    writeFileSync(dataFormatPath(folder), text);
-    expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'record_damaged', hint: expect.stringContaining('write {"format":1}') as string }) as Error);
-  });
+  it.each(['', '{', '[]', 'null', '{"format":"1"}', '{"format":-1}', '{"format":1.5}'])(
+    'whose format is damaged (%j) is refused, with the way out',
+    (text) => {
+      const folder = testFolder();
+      writeFileSync(dataFormatPath(folder), text);
+      expect(() => assertDataFormat(folder)).toThrow(
+        expect.objectContaining({
+          code: 'record_damaged',
+          hint: expect.stringContaining('write {"format":1}') as string,
+        }) as Error,
+      );
+    },
+  );
 
   it('in which something else stands for the format is refused at once: a folder, a named pipe', () => {
     const folder = testFolder();
     mkdirSync(dataFormatPath(folder));
-    expect(() => assertDataFormat(folder)).toThrow(expect.objectContaining({ code: 'disk', message: `${dataFormatPath(folder)} cannot be read` }) as Error);
+    expect(() => assertDataFormat(folder)).toThrow(
+      expect.objectContaining({ code: 'disk', message: `${dataFormatPath(folder)} cannot be read` }) as Error,
+    );
     const other = testFolder();
     execFileSync('mkfifo', [dataFormatPath(other)]);
     expect(() => assertDataFormat(other)).toThrow(expect.objectContaining({ code: 'record_damaged' }) as Error);

@@ -9,7 +9,11 @@ const logger = createLogger('silent');
 describe('a disk watch', () => {
   it('knows from the first moment whether the reserve is there', async () => {
     const free = await readFreeBytes(folder);
-    for (const [reserveBytes, low] of [[0, false], [Math.floor(free / 2), false], [free * 2, true]] as const) {
+    for (const [reserveBytes, low] of [
+      [0, false],
+      [Math.floor(free / 2), false],
+      [free * 2, true],
+    ] as const) {
       const watch = await startDiskWatch(folder, reserveBytes, logger);
       expect(watch.isLow(), `${reserveBytes} of ${free} bytes`).toBe(low);
       await watch.stop();

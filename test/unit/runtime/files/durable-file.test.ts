@@ -1,7 +1,12 @@
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../../../../src/runtime/files/durable-file.ts';
+import {
+  ensureFolder,
+  findTextFile,
+  removeFile,
+  writeFileDurably,
+} from '../../../../src/runtime/files/durable-file.ts';
 import { temporaryFolder } from '../../../helpers/folder.ts';
 
 const root = temporaryFolder();

@@ -13,7 +13,9 @@ describe('a lock', () => {
   it('is refused to the second, naming the first, until it is released', () => {
     const folder = path.join(root, 'one');
     const lock = acquireLock(folder, 'the first');
-    expect(() => acquireLock(folder, 'the second')).toThrow(expect.objectContaining({ code: 'locked', message: expect.stringContaining(`the first (pid ${process.pid})`) }));
+    expect(() => acquireLock(folder, 'the second')).toThrow(
+      expect.objectContaining({ code: 'locked', message: expect.stringContaining(`the first (pid ${process.pid})`) }),
+    );
     lock.release();
     acquireLock(folder, 'the second').release();
   });
@@ -22,14 +24,16 @@ describe('a lock', () => {
     const folder = path.join(root, 'two');
     acquireLock(folder, 'to make the folder').release();
     const holder = spawn('flock', ['--no-fork', folder, 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
-    await expect.poll(() => {
-      try {
-        acquireLock(folder, 'probe').release();
-        return 'free';
-      } catch {
-        return 'held';
-      }
-    }).toBe('held');
+    await expect
+      .poll(() => {
+        try {
+          acquireLock(folder, 'probe').release();
+          return 'free';
+        } catch {
+          return 'held';
+        }
+      })
+      .toBe('held');
     holder.kill('SIGKILL');
     await within('the holder is gone', once(holder, 'exit'));
     (await waitForLock(folder, 'the next', 5000)).release();
@@ -75,9 +79,13 @@ describe('the lock of a folder', () => {
     const folder = path.join(root, 'six');
     const lock = acquireLock(folder, 'the first');
     for (const name of readdirSync(folder)) rmSync(path.join(folder, name));
-    expect(() => acquireLock(folder, 'the second')).toThrow(expect.objectContaining({ code: 'locked', message: expect.stringContaining('in use by another process') }));
+    expect(() => acquireLock(folder, 'the second')).toThrow(
+      expect.objectContaining({ code: 'locked', message: expect.stringContaining('in use by another process') }),
+    );
     symlinkSync(folder, path.join(root, 'link'));
-    expect(() => acquireLock(path.join(root, 'link'), 'the second')).toThrow(expect.objectContaining({ code: 'locked' }));
+    expect(() => acquireLock(path.join(root, 'link'), 'the second')).toThrow(
+      expect.objectContaining({ code: 'locked' }),
+    );
     expect(isLocked(folder)).toBe(true);
     lock.release();
     expect(isLocked(folder)).toBe(false);

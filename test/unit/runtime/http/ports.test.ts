@@ -5,7 +5,10 @@ import { httpAddress, resolveHost, settlePorts } from '../../../../src/runtime/h
 
 describe('ports', () => {
   it('are free ones where any will do, and never the same twice', async () => {
-    const ports = await settlePorts('127.0.0.1', [{ port: 0, what: 'one' }, { port: 0, what: 'two' }]);
+    const ports = await settlePorts('127.0.0.1', [
+      { port: 0, what: 'one' },
+      { port: 0, what: 'two' },
+    ]);
     expect(new Set(ports).size).toBe(2);
   });
 
@@ -17,11 +20,18 @@ describe('ports', () => {
     await expect(settlePorts('127.0.0.1', [{ port, what: 'api port' }])).rejects.toMatchObject(inUse);
     taken.close();
     await once(taken, 'close');
-    await expect(settlePorts('127.0.0.1', [{ port, what: 's2s port' }, { port, what: 'api port' }])).rejects.toMatchObject(inUse);
+    await expect(
+      settlePorts('127.0.0.1', [
+        { port, what: 's2s port' },
+        { port, what: 'api port' },
+      ]),
+    ).rejects.toMatchObject(inUse);
   });
 
-  it('are not to blame for an address that is not this machine\'s', async () => {
-    await expect(settlePorts('192.0.2.1', [{ port: 0, what: 's2s port' }])).rejects.toMatchObject({ hint: expect.stringContaining('Choose an address') });
+  it("are not to blame for an address that is not this machine's", async () => {
+    await expect(settlePorts('192.0.2.1', [{ port: 0, what: 's2s port' }])).rejects.toMatchObject({
+      hint: expect.stringContaining('Choose an address'),
+    });
   });
 
   it('stand at one address, also of a name that has several', async () => {
@@ -29,7 +39,10 @@ describe('ports', () => {
     expect(await resolveHost('0.0.0.0')).toBe('0.0.0.0');
     expect(await resolveHost('::1')).toBe('::1');
     // a name that no resolver is asked for
-    await expect(resolveHost('a'.repeat(300))).rejects.toMatchObject({ code: 'start_failed', hint: expect.stringContaining('Name an address') });
+    await expect(resolveHost('a'.repeat(300))).rejects.toMatchObject({
+      code: 'start_failed',
+      hint: expect.stringContaining('Name an address'),
+    });
   });
 
   it('stand after an IPv6 address in brackets', () => {

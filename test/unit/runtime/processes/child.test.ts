@@ -16,9 +16,21 @@ beforeEach(() => {
 /** Forks a role whose program is this text; whatever becomes of the test, no process of it is left. */
 async function fork(program: string, given: Partial<ForkOptions> = {}): Promise<RoleChild> {
   const entry = path.join(folder, 'role.cjs');
-  writeFileSync(entry, `require('node:fs').appendFileSync(${JSON.stringify(pidFile())}, process.pid + '\\n');\n${program}`);
+  writeFileSync(
+    entry,
+    `require('node:fs').appendFileSync(${JSON.stringify(pidFile())}, process.pid + '\\n');\n${program}`,
+  );
   onTestFinished(() => forked().forEach((pid) => void signalProcess(pid, 'SIGKILL')));
-  return await forkRole({ entry, role: 'x', environment: process.env, shared: false, readyMs: 30_000, signal: new AbortController().signal, onReport: () => undefined, ...given });
+  return await forkRole({
+    entry,
+    role: 'x',
+    environment: process.env,
+    shared: false,
+    readyMs: 30_000,
+    signal: new AbortController().signal,
+    onReport: () => undefined,
+    ...given,
+  });
 }
 
 const pidFile = (): string => path.join(folder, 'pids');
@@ -52,7 +64,7 @@ describe('a child that stalls', () => {
       process.send({ type: 'ready' });`);
     await standStill(child.pid);
     // Larger than any message of the service, so that few fill the channel.
-    const send = child.send as (message: object) => void;
+    const send = (message: object): void => child.send(message as never);
     const news = { text: 'x'.repeat(1024 * 1024) };
     for (let sent = 0; sent < sends; sent += 1) {
       send(news);
@@ -85,9 +97,24 @@ describe('a child that stalls', () => {
 
 describe('a start that fails', () => {
   it.each([
-    ['says what went wrong, and stays', `process.send({ type: 'failed', code: 'locked', message: 'in use' }); ${deafToStop}`, { code: 'locked', message: 'in use' }, 30_000],
-    ['says what went wrong, and stalls', `process.send({ type: 'failed', code: 'locked', message: 'in use' }, () => process.kill(process.pid, 'SIGSTOP'));`, { code: 'locked' }, 30_000],
-    ['says nothing in time', deafToStop, { code: 'start_failed', message: expect.stringContaining('not ready after') as string }, 1000],
+    [
+      'says what went wrong, and stays',
+      `process.send({ type: 'failed', code: 'locked', message: 'in use' }); ${deafToStop}`,
+      { code: 'locked', message: 'in use' },
+      30_000,
+    ],
+    [
+      'says what went wrong, and stalls',
+      `process.send({ type: 'failed', code: 'locked', message: 'in use' }, () => process.kill(process.pid, 'SIGSTOP'));`,
+      { code: 'locked' },
+      30_000,
+    ],
+    [
+      'says nothing in time',
+      deafToStop,
+      { code: 'start_failed', message: expect.stringContaining('not ready after') as string },
+      1000,
+    ],
     ['ends at once', 'process.exit(3);', { code: 'start_failed', message: 'x ended while starting (exit 3)' }, 30_000],
   ])('leaves no process of a child that %s', async (_, program, error, readyMs) => {
     await expect(within('the start has failed', fork(program, { readyMs }))).rejects.toMatchObject(error);
@@ -111,10 +138,15 @@ describe('children that share a port', () => {
 
   it('leave no connection without an answer or an end, when one stalls and is killed', async () => {
     const port = await findFreePort();
-    const start = (): Promise<RoleChild> => fork(web, { shared: true, environment: { ...process.env, PORT: String(port) } });
+    const start = (): Promise<RoleChild> =>
+      fork(web, { shared: true, environment: { ...process.env, PORT: String(port) } });
     const [one, other] = [await start(), await start()];
     await standStill(one.pid);
-    const ask = (): Promise<string> => sendRaw(port, { verb: 'GET', path: '/', headers: {}, body: Buffer.of() }).then((answer) => answer.body, () => 'ended');
+    const ask = (): Promise<string> =>
+      sendRaw(port, { verb: 'GET', path: '/', headers: {}, body: Buffer.of() }).then(
+        (answer) => answer.body,
+        () => 'ended',
+      );
     const answers = Promise.all(Array.from({ length: requests }, ask));
     // each of them is with a worker, on its way to one, or waits to be accepted
     expect(await within('the worker that runs answers', ask())).toBe('here');

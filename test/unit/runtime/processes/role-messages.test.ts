@@ -12,15 +12,33 @@ describe('a message between the supervisor and a role', () => {
     expect(parseRoleMessage(structuredClone(message))).toEqual(message);
   });
 
-  it.each([null, 'ready', [], {}, { type: 'online' }, { type: 'ready', port: '80' }, { type: 'failed', code: 'nonsense', message: 'x' }, { type: 'failed', code: 'toString', message: 'x' }, { type: 'report', metrics: {}, facts: {} }, { type: 'report', metrics: [], facts: null }])(
-    'is not taken for one when it is something else: %j',
-    (value) => {
-      expect(parseRoleMessage(value)).toBeUndefined();
-    },
-  );
+  it.each([
+    null,
+    'ready',
+    [],
+    {},
+    { type: 'online' },
+    { type: 'ready', port: '80' },
+    { type: 'failed', code: 'nonsense', message: 'x' },
+    { type: 'failed', code: 'toString', message: 'x' },
+    { type: 'report', metrics: {}, facts: {} },
+    { type: 'report', metrics: [], facts: null },
+  ])('is not taken for one when it is something else: %j', (value) => {
+    expect(parseRoleMessage(value)).toBeUndefined();
+  });
 
   it('is read as it was sent by the supervisor, and nothing else is', () => {
-    expect(parseSupervisorMessage({ type: 'service', view: { ready: true, more: 1 } })).toEqual({ type: 'service', view: { ready: true } });
-    for (const value of [null, {}, { type: 'service' }, { type: 'service', view: { ready: 1 } }, { type: 'other', view: { ready: true } }]) expect(parseSupervisorMessage(value)).toBeUndefined();
+    expect(parseSupervisorMessage({ type: 'service', view: { ready: true, more: 1 } })).toEqual({
+      type: 'service',
+      view: { ready: true },
+    });
+    for (const value of [
+      null,
+      {},
+      { type: 'service' },
+      { type: 'service', view: { ready: 1 } },
+      { type: 'other', view: { ready: true } },
+    ])
+      expect(parseSupervisorMessage(value)).toBeUndefined();
   });
 });

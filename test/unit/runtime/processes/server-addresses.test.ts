@@ -3,12 +3,24 @@ import { parseServerAddresses } from '../../../../src/runtime/processes/server-a
 
 describe('the addresses of a NATS cluster', () => {
   it('may be one, without credentials', () => {
-    expect(parseServerAddresses('nats://10.0.0.1:4222')).toEqual({ hosts: ['10.0.0.1:4222'], tls: false, user: undefined, password: undefined, token: undefined });
+    expect(parseServerAddresses('nats://10.0.0.1:4222')).toEqual({
+      hosts: ['10.0.0.1:4222'],
+      tls: false,
+      user: undefined,
+      password: undefined,
+      token: undefined,
+    });
   });
 
   it('may be several, with the credentials in any of them', () => {
     const servers = parseServerAddresses('tls://one, tls://ann:a%40b%2C@two:4223,tls://[::1]:4224/');
-    expect(servers).toEqual({ hosts: ['one', 'two:4223', '[::1]:4224'], tls: true, user: 'ann', password: 'a@b,', token: undefined });
+    expect(servers).toEqual({
+      hosts: ['one', 'two:4223', '[::1]:4224'],
+      tls: true,
+      user: 'ann',
+      password: 'a@b,',
+      token: undefined,
+    });
   });
 
   it('may name a token', () => {

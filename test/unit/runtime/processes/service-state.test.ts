@@ -5,12 +5,31 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findProcessStart } from '../../../../src/runtime/processes/process-identity.ts';
 import { findFolderId } from '../../../../src/runtime/files/folder-id.ts';
-import { findRival, listLostServices, readServiceStates, removeServiceState, sweepServiceStates, writeServiceState, type ServiceState } from '../../../../src/runtime/processes/service-state.ts';
+import {
+  findRival,
+  listLostServices,
+  readServiceStates,
+  removeServiceState,
+  sweepServiceStates,
+  writeServiceState,
+  type ServiceState,
+} from '../../../../src/runtime/processes/service-state.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 function stateOf(pid: number, processStart: string | undefined): ServiceState {
   const at = '2024-05-01T10:00:00.000Z';
-  return { pid, processStart, startedAt: at, writtenAt: at, s2s: undefined, api: undefined, natsUrl: 'nats://u:p@127.0.0.1:1', processes: [], facts: {}, silentMs: {} };
+  return {
+    pid,
+    processStart,
+    startedAt: at,
+    writtenAt: at,
+    s2s: undefined,
+    api: undefined,
+    natsUrl: 'nats://u:p@127.0.0.1:1',
+    processes: [],
+    facts: {},
+    silentMs: {},
+  };
 }
 
 const own = stateOf(process.pid, findProcessStart(process.pid));
@@ -71,7 +90,8 @@ describe('the state of a service', () => {
   it('of an earlier version, which names no folder, counts while its process runs and is no loss afterwards', () => {
     const run = path.join(testFolder(), 'run');
     mkdirSync(run);
-    const write = (state: ServiceState): void => writeFileSync(path.join(run, `supervisor-${state.pid}.json`), JSON.stringify(state));
+    const write = (state: ServiceState): void =>
+      writeFileSync(path.join(run, `supervisor-${state.pid}.json`), JSON.stringify(state));
     write(own);
     expect(readServiceStates(run)).toHaveLength(1);
     write(stateOf(process.pid, 'of another'));

@@ -2,12 +2,18 @@ import { expect, test } from 'vitest';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { createSilenceWatch, type ReportingProcess } from '../../../../src/runtime/processes/silence-watch.ts';
 
-/** Looks so often; `reportedAtMs` gives what the process has said at each look. Returns the looks at which it was ended. */
+/**
+ * Looks so often; `reportedAtMs` gives what the process has said at each look. Returns the looks at which it was ended.
+ */
 function look(times: number, reportedAtMs: (look: number) => number): number[] {
   const ended: number[] = [];
   const watch = createSilenceWatch(createLogger('silent'));
   for (let n = 0; n < times; n += 1) {
-    const process: ReportingProcess = { name: 'ingest-1', reportedAtMs: reportedAtMs(n), renew: () => void ended.push(n) };
+    const process: ReportingProcess = {
+      name: 'ingest-1',
+      reportedAtMs: reportedAtMs(n),
+      renew: () => void ended.push(n),
+    };
     watch.look([process]);
   }
   return ended;

@@ -14,7 +14,12 @@ const never = new AbortController().signal;
 async function startSleeper(): Promise<RunningChild> {
   const child = spawn('sleep', ['600'], { stdio: 'ignore' });
   const exited = watchExit(child);
-  return { pid: child.pid ?? 0, exited, stop: (graceMs) => stopChild(child, exited, graceMs), kill: () => void child.kill('SIGKILL') };
+  return {
+    pid: child.pid ?? 0,
+    exited,
+    stop: (graceMs) => stopChild(child, exited, graceMs),
+    kill: () => void child.kill('SIGKILL'),
+  };
 }
 
 describe('a keeper', () => {
@@ -44,19 +49,22 @@ describe('a keeper', () => {
     await keeper.stop(1000);
   });
 
-  it.each(['broker_away', 'broker_refused', 'folder_lost'] as const)('does not call a child unsteady that cannot start because of what is a problem by itself (%s)', async (code) => {
-    let tries = 0;
-    const start = async (): Promise<RunningChild> => {
-      tries += 1;
-      if (tries > 1) throw new AppError(code, 'not now');
-      return startSleeper();
-    };
-    const keeper = await startKeeper('waiting', start, logger, never);
-    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
-    await expect.poll(() => tries, { timeout: 20_000 }).toBe(5);
-    expect(keeper.state()).toMatchObject({ unsteady: false });
-    await keeper.stop(1000);
-  });
+  it.each(['broker_away', 'broker_refused', 'folder_lost'] as const)(
+    'does not call a child unsteady that cannot start because of what is a problem by itself (%s)',
+    async (code) => {
+      let tries = 0;
+      const start = async (): Promise<RunningChild> => {
+        tries += 1;
+        if (tries > 1) throw new AppError(code, 'not now');
+        return startSleeper();
+      };
+      const keeper = await startKeeper('waiting', start, logger, never);
+      signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
+      await expect.poll(() => tries, { timeout: 20_000 }).toBe(5);
+      expect(keeper.state()).toMatchObject({ unsteady: false });
+      await keeper.stop(1000);
+    },
+  );
 
   it('says nothing of, and starts nothing for, a child that is stopped together with the whole service', async () => {
     const lines: string[] = [];
@@ -72,7 +80,9 @@ describe('a keeper', () => {
   });
 
   it('keeps nothing when the first start fails', async () => {
-    await expect(startKeeper('broken', () => Promise.reject(new Error('no such program')), logger, never)).rejects.toThrow('no such program');
+    await expect(
+      startKeeper('broken', () => Promise.reject(new Error('no such program')), logger, never),
+    ).rejects.toThrow('no such program');
   });
 
   it('goes on trying when a later start fails', async () => {
@@ -92,7 +102,10 @@ describe('a keeper', () => {
     let starts = 0;
     const start = async (unwanted: AbortSignal): Promise<RunningChild> => {
       starts += 1;
-      if (starts > 1) await new Promise((_, reject) => unwanted.addEventListener('abort', () => reject(new Error('no longer wanted'))));
+      if (starts > 1)
+        await new Promise((_, reject) =>
+          unwanted.addEventListener('abort', () => reject(new Error('no longer wanted'))),
+        );
       return startSleeper();
     };
     const keeper = await startKeeper('hanging', start, logger, never);

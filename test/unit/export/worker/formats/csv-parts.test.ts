@@ -9,38 +9,67 @@ import { parseCsv } from '../../../../helpers/export-oracle.ts';
 import { testFolder } from '../../../../helpers/folder.ts';
 
 const quoteCell = (cell: string): string => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
-const toCsv = (rows: readonly (readonly string[])[]): string => rows.map((row) => `${row.map(quoteCell).join(',')}\n`).join('');
+const toCsv = (rows: readonly (readonly string[])[]): string =>
+  rows.map((row) => `${row.map(quoteCell).join(',')}\n`).join('');
 
-async function split(folder: string, csv: string, partMaxBytes: number): Promise<{ texts: string[]; bytes: Buffer[]; rows: number[]; hashes: string[]; progress: number[] }> {
+async function split(
+  folder: string,
+  csv: string,
+  partMaxBytes: number,
+): Promise<{ texts: string[]; bytes: Buffer[]; rows: number[]; hashes: string[]; progress: number[] }> {
   mkdirSync(folder, { recursive: true });
   const file = path.join(folder, 'result.csv');
   writeFileSync(file, csv);
   const progress: number[] = [];
-  const files = await writeParts(file, Buffer.byteLength(csv), { folder, stem: 'stem', partMaxBytes, onProgress: (share) => void progress.push(share) });
+  const files = await writeParts(file, Buffer.byteLength(csv), {
+    folder,
+    stem: 'stem',
+    partMaxBytes,
+    onProgress: (share) => void progress.push(share),
+  });
   const bytes = files.map(({ name }) => readFileSync(path.join(folder, name)));
   expect(files.map((part) => part.bytes)).toEqual(bytes.map((part) => part.length));
   expect(files.map((part) => part.name)).toEqual(files.map((_, index) => `stem.${index + 1}.csv.gz`));
-  return { texts: bytes.map((part) => gunzipSync(part).toString('utf8')), bytes, rows: files.map((part) => part.rows), hashes: files.map((part) => part.sha256), progress };
+  return {
+    texts: bytes.map((part) => gunzipSync(part).toString('utf8')),
+    bytes,
+    rows: files.map((part) => part.rows),
+    hashes: files.map((part) => part.sha256),
+    progress,
+  };
 }
 
 describe('CSV parts', () => {
   it('hold every row once, in order, each part with the header and within its bound, wherever quotes and breaks are', async () => {
     const folder = testFolder();
     let run = 0;
-    const cells = fc.oneof(fc.constantFrom('', '"', '\n', '\r\n', ',', '"",\n"'), fc.string({ maxLength: 20, unit: fc.constantFrom('a', '"', '\n', ',', '\r', 'é', '🎮') }));
+    const cells = fc.oneof(
+      fc.constantFrom('', '"', '\n', '\r\n', ',', '"",\n"'),
+      fc.string({ maxLength: 20, unit: fc.constantFrom('a', '"', '\n', ',', '\r', 'é', '🎮') }),
+    );
     await fc.assert(
-      fc.asyncProperty(fc.array(fc.tuple(cells, cells), { maxLength: 40 }), fc.integer({ min: 1, max: 200 }), async (rows, partMaxBytes) => {
-        const header = ['first', 'second'];
-        run += 1;
-        const { texts, rows: counts } = await split(path.join(folder, String(run)), toCsv([header, ...rows]), partMaxBytes);
-        const parts = texts.map(parseCsv);
-        for (const [index, part] of parts.entries()) {
-          expect(part[0]).toEqual(header);
-          expect(part.length - 1).toBe(counts[index]);
-          expect(part.length === 2 || Buffer.byteLength(texts[index] ?? '') <= partMaxBytes || part.length === 1).toBe(true);
-        }
-        expect(parts.flatMap((part) => part.slice(1))).toEqual(rows);
-      }),
+      fc.asyncProperty(
+        fc.array(fc.tuple(cells, cells), { maxLength: 40 }),
+        fc.integer({ min: 1, max: 200 }),
+        async (rows, partMaxBytes) => {
+          const header = ['first', 'second'];
+          run += 1;
+          const { texts, rows: counts } = await split(
+            path.join(folder, String(run)),
+            toCsv([header, ...rows]),
+            partMaxBytes,
+          );
+          const parts = texts.map(parseCsv);
+          for (const [index, part] of parts.entries()) {
+            expect(part[0]).toEqual(header);
+            expect(part.length - 1).toBe(counts[index]);
+            expect(
+              part.length === 2 || Buffer.byteLength(texts[index] ?? '') <= partMaxBytes || part.length === 1,
+            ).toBe(true);
+          }
+          expect(parts.flatMap((part) => part.slice(1))).toEqual(rows);
+        },
+      ),
       { numRuns: 60, seed: 3 },
     );
   });
@@ -58,7 +87,11 @@ describe('CSV parts', () => {
   });
 
   it('of a row larger than a block and than the bound are whole', async () => {
-    const rows = [['a', 'x'.repeat(3_000_000)], ['b', `"${'\n'.repeat(1_500_000)}`], ['c', '']];
+    const rows = [
+      ['a', 'x'.repeat(3_000_000)],
+      ['b', `"${'\n'.repeat(1_500_000)}`],
+      ['c', ''],
+    ];
     const { texts } = await split(testFolder(), toCsv([['k', 'v'], ...rows]), 1000);
     expect(texts.map((text) => parseCsv(text)[1])).toEqual(rows);
   });
@@ -76,7 +109,12 @@ describe('CSV parts', () => {
     const folder = testFolder();
     writeFileSync(path.join(folder, 'result.csv'), 'a\n1\n');
     const file = await keepSingleFile(path.join(folder, 'result.csv'), 1, folder, 'stem.csv');
-    expect(file).toEqual({ name: 'stem.csv', rows: 1, bytes: 4, sha256: createHash('sha256').update('a\n1\n').digest('hex') });
+    expect(file).toEqual({
+      name: 'stem.csv',
+      rows: 1,
+      bytes: 4,
+      sha256: createHash('sha256').update('a\n1\n').digest('hex'),
+    });
   });
 });
 
