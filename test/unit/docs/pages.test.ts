@@ -34,7 +34,7 @@ describe('README.md', () => {
 
 describe('docs/operating.md', () => {
   it('lists every setting, and none that is not there', () => {
-    const settings = [...read('src/config.ts').matchAll(/read\.\w+\('([A-Z0-9_]+)'/g)].map(
+    const settings = [...read('src/config.ts').matchAll(/read\.\w+\(\s*'([A-Z0-9_]+)'/g)].map(
       ([, name]) => `TRIBUTARY_${name}`,
     );
     const setup = ['TRIBUTARY_CACHE_DIR'];
