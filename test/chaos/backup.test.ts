@@ -7,7 +7,7 @@ import { afterAll, expect, it, onTestFinished } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findProcessesOf } from '../helpers/everything.ts';
 import type { Credentials } from '../helpers/export-area.ts';
@@ -86,7 +86,7 @@ function startClient(service: () => TestService, token: string): Client {
     token,
     random: createRandom(seed + ledgers),
     clients: 2,
-    pauseMs: 30,
+    pauseMs: isLongRun ? 120 : 30,
   });
   onTestFinished(() => load.stop());
   return {

@@ -96,7 +96,7 @@ test.runIf(isAsked)(
       random: createRandom(seed + 1),
       clients: 2,
       batchShare: 0.8,
-      pauseMs: isLongRun ? 40 : 20,
+      pauseMs: isLongRun ? 100 : 20,
       onProblem,
     };
 
