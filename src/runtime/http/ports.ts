@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { lookup } from 'node:dns/promises';
 import { createServer, type Server } from 'node:net';
 import { AppError, isSystemError } from '../errors.ts';
@@ -8,23 +9,27 @@ export interface WantedPort {
   readonly what: string;
 }
 
-function listen(host: string, { port, what }: WantedPort): Promise<Server> {
+/** Listens; rejects with the system's own error. */
+function open(host: string, port: number): Promise<Server> {
   return new Promise((resolve, reject) => {
     const server = createServer();
-    server.once('error', (error) => {
-      const inUse = isSystemError(error, 'EADDRINUSE');
-      const hint = isSystemError(error, 'EADDRINUSE', 'EACCES')
-        ? 'Choose another port, or 0 for any free one.'
-        : 'Choose an address of this machine, such as 127.0.0.1 or 0.0.0.0.';
-      reject(
-        new AppError(
-          'start_failed',
-          `${what}: ${joinHostPort(host, port)} ${inUse ? 'is in use' : `cannot be used (${error.message})`}`,
-          { hint, retryable: false },
-        ),
-      );
-    });
+    server.once('error', reject);
     server.listen({ host, port, exclusive: true }, () => resolve(server));
+  });
+}
+
+function describeRefusal(host: string, { port, what }: WantedPort, error: Error): AppError {
+  const inUse = isSystemError(error, 'EADDRINUSE');
+  const hint = isSystemError(error, 'EADDRINUSE', 'EACCES')
+    ? 'Choose another port, or 0 for any free one.'
+    : 'Choose an address of this machine, such as 127.0.0.1 or 0.0.0.0.';
+  const why = inUse ? 'is in use' : `cannot be used (${error.message})`;
+  return new AppError('start_failed', `${what}: ${joinHostPort(host, port)} ${why}`, { hint, retryable: false });
+}
+
+async function listen(host: string, wanted: WantedPort): Promise<Server> {
+  return open(host, wanted.port).catch((error: Error) => {
+    throw describeRefusal(host, wanted, error);
   });
 }
 
@@ -44,6 +49,26 @@ export async function resolveHost(host: string): Promise<string> {
   }
 }
 
+/**
+ * Ports that the system gives no outgoing connection of its own accord (`ip_local_port_range` begins at 32768): one that
+ * is free stays free until the process that is to listen on it has started, or starts again.
+ */
+const quietPorts = { first: 10_000, count: 22_000 } as const;
+const quietTries = 20;
+
+/** Listens on any free port. */
+async function listenAnywhere(host: string, what: string): Promise<Server> {
+  for (let tries = 0; tries < quietTries; tries += 1) {
+    const port = quietPorts.first + randomInt(quietPorts.count);
+    const server = await open(host, port).catch((error: Error) => {
+      if (!isSystemError(error, 'EADDRINUSE', 'EACCES')) throw describeRefusal(host, { port, what }, error);
+      return undefined;
+    });
+    if (server !== undefined) return server;
+  }
+  return listen(host, { port: 0, what });
+}
+
 function portOf(server: Server): number {
   const address = server.address();
   return typeof address === 'object' && address !== null ? address.port : 0;
@@ -57,7 +82,7 @@ export async function settlePorts(host: string, wanted: readonly WantedPort[]): 
   const servers: Server[] = [];
   try {
     // All are held until the last is settled: a free port must not be given out again.
-    for (const port of wanted) servers.push(await listen(host, port));
+    for (const one of wanted) servers.push(await (one.port === 0 ? listenAnywhere(host, one.what) : listen(host, one)));
     return servers.map(portOf);
   } finally {
     await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));

@@ -10,6 +10,8 @@ describe('ports', () => {
       { port: 0, what: 'two' },
     ]);
     expect(new Set(ports).size).toBe(2);
+    // Below those that the system takes for outgoing connections.
+    for (const port of ports) expect(port).toBeLessThan(32_768);
   });
 
   it('are refused when another has them, or when two want the same', async () => {

@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest';
+import {
+  fingerprintOf,
+  fingerprintSql,
+  isKeyedId,
+  isKeyedSql,
+  keyedEventIds,
+  placeSql,
+  plainEventIds,
+  requestKeyOf,
+  requestKeySql,
+  type KeyedRequest,
+} from '../../../src/datasets/event-id.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+const request: KeyedRequest = { idApp: 1, key: 'k', method: 'customEventBatch', given: ['["a"]', '["b"]'] };
+const idsOf = (given: Partial<KeyedRequest>): string[] => {
+  const ids = keyedEventIds({ ...request, ...given });
+  return [0, 1, 19].map(ids);
+};
+
+describe('the id of an event without a key', () => {
+  it('is a UUID of version 7 that sorts by the time of its receipt and never comes twice', () => {
+    const ids = Array.from({ length: 2000 }, (_, index) => plainEventIds(1_700_000_000_000 + index)(0));
+    for (const id of ids) expect(id).toMatch(uuid);
+    expect(ids.some(isKeyedId)).toBe(false);
+    expect(new Set(ids).size).toBe(ids.length);
+    expect(ids.toSorted()).toEqual(ids);
+  });
+});
+
+describe('the id of an event with an Idempotency-Key', () => {
+  it('is a UUID of version 8, the same for every retry of the request, another for each of its events', () => {
+    for (const id of idsOf({})) expect(id).toMatch(uuid);
+    expect(idsOf({}).every(isKeyedId)).toBe(true);
+    expect(idsOf({})).toEqual(idsOf({}));
+    expect(new Set(idsOf({})).size).toBe(3);
+  });
+
+  it('has one key for every request under it, and a fingerprint of each', () => {
+    const others = [{ method: 'loginBatch' }, { given: ['["b"]', '["a"]'] }, { given: ['["a"]'] }];
+    for (const other of others) {
+      expect(idsOf(other).map(requestKeyOf)).toEqual(idsOf({}).map(requestKeyOf));
+      expect(new Set([...idsOf(other), ...idsOf({})].map(fingerprintOf)).size).toBe(2);
+    }
+  });
+
+  it('has another key for another app, or another text', () => {
+    const keys = [{}, { idApp: 2 }, { key: 'l' }].map((given) => requestKeyOf(idsOf(given)[0] ?? ''));
+    expect(new Set(keys).size).toBe(3);
+  });
+
+  it('is read by SQL as by the program', async () => {
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    try {
+      const all = [...idsOf({}), ...idsOf({ given: ['["c"]'] }), plainEventIds(1)(0)];
+      const values = all.map((id) => `('${id}')`).join(', ');
+      const rows = await duckdb.rows(
+        `SELECT id, ${isKeyedSql('id')} AS keyed, ${requestKeySql('id')}::VARCHAR AS key, ${fingerprintSql('id')} AS print, ${placeSql('id')} AS place FROM (VALUES ${values}) t(id)`,
+      );
+      for (const row of rows) {
+        const id = String(row['id']);
+        expect(row['keyed']).toBe(isKeyedId(id));
+        if (!isKeyedId(id)) continue;
+        expect(row['key']).toBe(`${requestKeyOf(id)}000000000000`);
+        expect(Number(row['print'])).toBe(Number.parseInt(fingerprintOf(id), 16));
+      }
+      expect(rows.slice(0, 3).map((row) => Number(row['place']))).toEqual([0, 1, 19]);
+    } finally {
+      duckdb.close();
+    }
+  });
+});

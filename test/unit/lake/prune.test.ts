@@ -1,0 +1,38 @@
+import { describe, expect, it } from 'vitest';
+import { pruneFiles, type FileFilter } from '../../../src/lake/files/prune.ts';
+import type { DataFile } from '../../../src/lake/log/snapshot.ts';
+
+const file = {
+  path: 'a.parquet',
+  numRecords: 3,
+  minValues: { id_app: 10, kind: 'login', event_time: '2026-01-01T00:00:00.000Z' },
+  maxValues: { id_app: 20, kind: 'login', event_time: '2026-01-01T00:00:59.999Z' },
+} as unknown as DataFile;
+const atMs = Date.parse('2026-01-01T00:00:59.999Z');
+const isKept = (filter: FileFilter, of: DataFile = file): boolean => pruneFiles([of], filter).length === 1;
+
+describe('files are kept by the statistics of the log', () => {
+  it.each([
+    ['nothing is asked', {}, true],
+    ['an app lies within', { idApps: [15] }, true],
+    ['an app is the least, or the greatest', { idApps: [10, 20] }, true],
+    ['every app lies outside', { idApps: [9, 21] }, false],
+    ['no app is asked', { idApps: [] }, false],
+    ['the kind is there', { kinds: ['custom_event', 'login'] }, true],
+    ['the kind is not', { kinds: ['custom_event'] }, false],
+    ['the span ends before', { eventTime: { toMs: Date.parse('2025-12-31T23:59:59Z') } }, false],
+    ['the span begins after', { eventTime: { fromMs: atMs + 2 } }, false],
+    [
+      'the span begins within the last millisecond, which the log does not tell',
+      { eventTime: { fromMs: atMs + 1 } },
+      true,
+    ],
+    ['the log has no such statistics', { availableAt: { fromMs: atMs * 2 } }, true],
+  ] as const)('where %s: %j, %s', (_what, filter, wanted) => {
+    expect(isKept(filter as FileFilter)).toBe(wanted);
+  });
+
+  it('and one without rows never is', () => {
+    expect(isKept({}, { ...file, numRecords: 0 } as DataFile)).toBe(false);
+  });
+});
