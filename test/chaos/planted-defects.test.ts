@@ -27,7 +27,7 @@ interface Defect {
 const defects: Readonly<Record<string, Defect>> = {
   'messages are purged before the commit': {
     seed: 106,
-    file: 'src/compact/compact.ts',
+    file: 'src/compact/flush-loop.ts',
     from: 'const flushed = await flushBatch(',
     to: 'await reader.purgeBelow(batch.lastSequence); const flushed = await flushBatch(',
   },
@@ -81,7 +81,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);",
   },
   'a flush for which memory is short ends the compactor': {
-    file: 'src/compact/compact.ts',
+    file: 'src/compact/flush-loop.ts',
     from: 'if (!passing) throw error;',
     to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;",
   },

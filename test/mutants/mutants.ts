@@ -77,4 +77,70 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'false',
     test: 'unit/ingest/group-commit.test.ts',
   },
+  // Pure code: an event's id and line, a pipeline file, pruning, links, ranges, numbers.
+  'a key stands for any method': {
+    find: "sha256([method, ...given].join('\\n'))",
+    replace: "sha256(given.join('\\n'))",
+    test: 'unit/datasets/event-id.test.ts',
+  },
+  'SQL reads another part of an id as its fingerprint': {
+    find: '${keyEnd + 1}, ${fingerprintEnd - keyEnd}',
+    replace: '${keyEnd}, ${fingerprintEnd - keyEnd}',
+    test: 'unit/datasets/event-id.test.ts',
+  },
+  'an integer that lost digits is stored': {
+    find: 'Number.isSafeInteger(member)',
+    replace: 'Number.isInteger(member)',
+    test: 'unit/datasets/event-line.test.ts',
+  },
+  'an empty user id is stored': {
+    find: "value === undefined || (value === '' && field.isUserId)",
+    replace: 'value === undefined',
+    test: 'unit/datasets/event-line.test.ts',
+  },
+  'parameters in another order are another request': {
+    find: 'Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))',
+    replace: 'Object.entries(value)',
+    test: 'unit/datasets/event-line.test.ts',
+  },
+  'a file is folded away by a column that may be empty': {
+    find: 'odd !== undefined',
+    replace: 'false',
+    test: 'unit/datasets/pipeline-file.test.ts',
+  },
+  'a value of a partition ends its literal': {
+    find: 'text.replaceAll("\'", "\'\'")}\'::${type}',
+    replace: "text}'::${type}",
+    test: 'unit/datasets/pipeline-file.test.ts',
+  },
+  "a file is left out for its maximum's last millisecond": {
+    find: 'parseTime(file.maxValues[column]) + 1 <',
+    replace: 'parseTime(file.maxValues[column]) <',
+    test: 'unit/lake/prune.test.ts',
+  },
+  'no app at all is every app': {
+    find: "mayHoldOneOf(file, 'id_app', filter.idApps) &&",
+    replace: "(filter.idApps?.length === 0 || mayHoldOneOf(file, 'id_app', filter.idApps)) &&",
+    test: 'unit/lake/prune.test.ts',
+  },
+  'the end of a range lies behind the end of its file': {
+    find: "to === '' ? size - 1 : Math.min(Number(to), size - 1)",
+    replace: "to === '' ? size - 1 : Number(to)",
+    test: 'unit/reports/byte-range.test.ts',
+  },
+  'a weak tag satisfies If-Match': {
+    find: 'parseTags(list)?.includes(etag) === true',
+    replace: "parseTags(list)?.some((tag) => tag.replace(/^W\\//, '') === etag) === true",
+    test: 'unit/reports/preconditions.test.ts',
+  },
+  'an integer loses its trailing zeros': {
+    find: "`${parts['sign']}${significant}${'0'.repeat(zeros)}`",
+    replace: "`${parts['sign']}${significant}`",
+    test: 'unit/datasets/schema-registry.test.ts',
+  },
+  'an export whose filter is unknown selects more': {
+    find: 'return isKnown && Object.entries(members)',
+    replace: 'return Object.entries(members)',
+    test: 'unit/export/jobs/export-spec.test.ts',
+  },
 };
