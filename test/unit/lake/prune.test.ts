@@ -33,6 +33,6 @@ describe('files are kept by the statistics of the log', () => {
   });
 
   it('and one without rows never is', () => {
-    expect(isKept({}, { ...file, numRecords: 0 } as DataFile)).toBe(false);
+    expect(isKept({}, { ...file, numRecords: 0 })).toBe(false);
   });
 });
