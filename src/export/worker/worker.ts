@@ -13,15 +13,16 @@ import type { WorkerMessage, WorkerPlan } from '../jobs/worker-messages.ts';
  * Crash: the folder of the attempt, for the parent to remove.
  */
 
-/** Exports give way to import: the scheduler's niceness, 0 to 19. */
+/** Exports give way to import: by so much more niceness than the service has, which ends at 19. */
 const niceness = 5;
+const mostNiceness = 19;
 
 function tell(message: WorkerMessage): void {
   process.send?.(message, undefined, undefined, () => undefined);
 }
 
-// Where the operator has made the service nicer still, an ordinary user may not take that back.
-if (getPriority() < niceness) setPriority(niceness);
+// Upwards only: an ordinary user may not take niceness back.
+setPriority(Math.min(mostNiceness, getPriority() + niceness));
 // DuckDB's threads may be busy in the middle of a query: only SIGKILL ends them without waiting.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
 process.once('message', (plan) => {
