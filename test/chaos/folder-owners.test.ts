@@ -5,7 +5,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
-import { testFolder } from '../helpers/folder.ts';
+import { copyRunningFolder, testFolder } from '../helpers/folder.ts';
 import { createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
@@ -325,7 +325,7 @@ describe('a data folder', () => {
       await shared.stop();
       await waitUntilWorkedOff(service);
       const [copy, backup] = [path.join(root, 'copy'), path.join(root, 'backup')];
-      for (const to of [copy, backup]) cpSync(service.dataDir, to, { recursive: true });
+      for (const to of [copy, backup]) copyRunningFolder(service.dataDir, to);
 
       // of a running service: its state in run/ names a living process, which is not the copy's
       figures.ways += 1;

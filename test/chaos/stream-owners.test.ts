@@ -1,4 +1,3 @@
-import { cpSync } from 'node:fs';
 import path from 'node:path';
 import type { StreamConfig } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -6,7 +5,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
-import { temporaryFolder, testFolder } from '../helpers/folder.ts';
+import { copyRunningFolder, temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { countLake, createLedger, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { startTestNats, type TestNats } from '../helpers/nats.ts';
@@ -112,7 +111,7 @@ describe('a second owner', () => {
         expect(refused).toContain(`belongs to the lake`);
         expect(refused).toContain(here);
         expect(refused).toContain(elsewhere);
-        cpSync(here, copy, { recursive: true });
+        copyRunningFolder(here, copy);
         expect(await refusalOf(copy, settings)).toMatch(new RegExp(`in use by the service of ${here} .*${copy}`));
         figures.ways += 2;
         await load.stop();

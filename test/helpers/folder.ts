@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, onTestFinished } from 'vitest';
@@ -23,4 +23,17 @@ export function testFolder(): string {
   const folder = makeFolder();
   onTestFinished(() => removeFolder(folder));
   return folder;
+}
+
+/** Copies the data folder of a running service as a tool would: begun anew when a file goes while it is copied. */
+export function copyRunningFolder(from: string, to: string): void {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      cpSync(from, to, { recursive: true });
+      return;
+    } catch (error) {
+      if (tries === 20 || (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+      removeFolder(to);
+    }
+  }
 }
