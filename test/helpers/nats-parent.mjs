@@ -5,7 +5,7 @@ import process from 'node:process';
  * it. Arguments: the compiled sources, the folder, the binary.
  */
 const [dist, folder, binary] = process.argv.slice(2);
-const { acquireLock } = await import(`${dist}/runtime/lock.js`);
+const { acquireLock } = await import(`${dist}/runtime/files/lock.js`);
 const { createLogger } = await import(`${dist}/runtime/logger.js`);
 const { startNatsServer } = await import(`${dist}/stream/nats-server.js`);
 const lock = acquireLock(folder, 'the parent');
