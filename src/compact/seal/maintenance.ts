@@ -159,6 +159,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
     clock,
     retentionMs: options.retentionMs,
   });
+  let isSnapshotFileOld = false;
   const leftOut = createLeftOut(clock);
   const measured: MeasuredParts = new Map();
   const dueRows = createDueRows(options);
@@ -218,11 +219,15 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
 
   /** Where it fails, the file of the commit before is as good for everybody but the reader of a copy. */
   async function renewSnapshotFile(): Promise<void> {
-    await snapshotFile
-      .renew(table.state().version)
-      .catch((error: unknown) =>
-        logger.debug({ error: describeError(error) }, 'snapshot.sql was not renewed, will retry'),
-      );
+    try {
+      await snapshotFile.renew(table.state().version);
+      isSnapshotFileOld = false;
+    } catch (error) {
+      // Once for each trouble: it is tried at each turn.
+      const level = isSnapshotFileOld ? 'debug' : 'warn';
+      logger[level]({ error: describeError(error) }, 'snapshot.sql was not renewed, will retry');
+      isSnapshotFileOld = true;
+    }
   }
 
   /** One turn: maybe seal, maybe checkpoint, maybe clean. Each fails by itself. */
