@@ -80,7 +80,7 @@ describe('kill -9', () => {
 
       const refusals: string[] = [];
       const onProblem = (status: number, text: string): void => void (status >= 400 && status < 500 && refusals.push(`${status} ${text}`));
-      const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 2, batchShare: 0.8, batchMost: isLongRun ? 40 : 20, pauseMs: 10, onProblem };
+      const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: isLongRun ? 4 : 2, batchShare: 0.8, pauseMs: 10, onProblem };
       const client = createExportClient(service, user);
       const exported = await prepareExports(service, client, { ...load, idApp: 2, token: String(other['token']) });
 
