@@ -101,9 +101,8 @@ describe('kill -9', () => {
         idApp: 1,
         token: String(app['token']),
         random,
-        clients: 2,
+        clients: isLongRun ? 4 : 2,
         batchShare: 0.8,
-        batchMost: isLongRun ? 40 : 20,
         pauseMs: 10,
         onProblem,
       };

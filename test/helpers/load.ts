@@ -12,10 +12,8 @@ export interface LoadOptions {
   readonly random: Random;
   /** Connections that send at the same time, each one request after the other. */
   readonly clients: number;
-  /** Share of requests that are batches; the rest are single events. Default one half. */
+  /** Share of requests that are batches (of 2 to 20 events); the rest are single events. Default one half. */
   readonly batchShare?: number;
-  /** Events of a batch at most: it has 2 to so many. Default 20; 10 KB take some 50. */
-  readonly batchMost?: number;
   /**
    * Off: each event is sent once, and a request without a clear answer stays unknown. On: each request has an
    * Idempotency-Key and is sent again, unchanged, until it is answered with 200 or 4xx.
@@ -67,7 +65,7 @@ export function startLoad(ledger: Ledger, options: LoadOptions): Load {
         ledger,
         options,
         agent,
-        options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, options.batchMost ?? 20) : 1,
+        options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, 20) : 1,
       );
       const pauseMs = answer.away ? awayPauseMs : (options.pauseMs ?? 0);
       if (pauseMs > 0) await sleep(pauseMs);
@@ -91,7 +89,7 @@ export async function sendLoad(ledger: Ledger, events: number, options: LoadOpti
     while (left > 0) {
       const count = Math.min(
         left,
-        options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, options.batchMost ?? 20) : 1,
+        options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, 20) : 1,
       );
       left -= count;
       const answer = await sendNext(ledger, options, agent, count);
