@@ -22,12 +22,13 @@ function nameOf(file: unknown): string | undefined {
     .replace(/pending-\d+-/, 'pending-<N>-');
 }
 
+function note(verb: string, ...files: readonly unknown[]): void {
+  const names = files.map(nameOf);
+  if (!names.includes(undefined)) actions.done.push(`${verb} ${names.join(' -> ')}`);
+}
+
 vi.mock('node:fs/promises', async (importOriginal) => {
   const real = await importOriginal<typeof FileSystem>();
-  const note = (verb: string, ...files: readonly unknown[]): void => {
-    const names = files.map(nameOf);
-    if (!names.includes(undefined)) actions.done.push(`${verb} ${names.join(' -> ')}`);
-  };
   return {
     ...real,
     async open(...given: Parameters<typeof real.open>) {
