@@ -37,14 +37,3 @@ export const partitionColumnsSql = columns.map(({ name }) => name).join(', ');
 export const partitionSelectSql = columns.map(({ name }) => `${name}::VARCHAR AS ${name}`).join(', ');
 /** The order of the rows of a sealed file. */
 export const sortColumnsSql = events.sortBy.map(({ name }) => name).join(', ');
-
-const literal = (text: string, type: string): string => `'${text.replaceAll("'", "''")}'::${type}`;
-
-/** SQL that is true for the rows of some partitions, and never NULL. */
-export function partitionsSql(partitions: readonly Partition[]): string {
-  if (partitions.length === 0) return 'false';
-  const tuples = partitions.map(
-    (partition) => `(${columns.map(({ name, type }) => literal(partition[name] ?? '', type)).join(', ')})`,
-  );
-  return `(${partitionColumnsSql}) IN (${tuples.join(', ')})`;
-}

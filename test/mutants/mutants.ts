@@ -109,8 +109,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/datasets/pipeline-file.test.ts',
   },
   'a value of a partition ends its literal': {
-    find: 'text.replaceAll("\'", "\'\'")}\'::${type}',
-    replace: "text}'::${type}",
+    find: "${sqlText(partition[name] ?? '')}::",
+    replace: "'${partition[name] ?? ''}'::",
     test: 'unit/datasets/pipeline-file.test.ts',
   },
   "a file is left out for its maximum's last millisecond": {

@@ -1,9 +1,10 @@
 import path from 'node:path';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { eventColumns } from '../../datasets/event-fields.ts';
-import { partitionColumnsSql, partitionPath, partitionsSql, sortColumnsSql } from '../../datasets/partition.ts';
+import { partitionColumnsSql, partitionPath, sortColumnsSql } from '../../datasets/partition.ts';
 import { writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { partitionsSql } from '../../lake/sql/partition-sql.ts';
 import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 import { keyOf, type Group } from './seal-policy.ts';

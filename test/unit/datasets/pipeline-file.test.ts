@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { compileDataset } from '../../../src/datasets/dataset.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
-import { parsePartitionPath, partitionPath, partitionsSql } from '../../../src/datasets/partition.ts';
+import { parsePartitionPath, partitionPath } from '../../../src/datasets/partition.ts';
+import { partitionsSql } from '../../../src/lake/sql/partition-sql.ts';
 import { parsePipeline, type PipelineFile } from '../../../src/datasets/pipeline-file.ts';
 
 const good = {
