@@ -80,11 +80,11 @@ describe('access', () => {
   it('keeps every one of many concurrent changes', async () => {
     const paths = newPaths();
     await Promise.all(
-      Array.from({ length: 8 }, (_, index) => addUser(paths, { name: `u${index}`, idAccount: 1, canExport: true })),
+      Array.from({ length: 12 }, (_, index) => addUser(paths, { name: `u${index}`, idAccount: 1, canExport: true })),
     );
     const reader = openAccessReader(paths, logger);
-    const names = Array.from({ length: 8 }, (_, index) => reader.current().findUser(String(index + 1))?.name);
-    expect(new Set(names).size).toBe(8);
+    const names = Array.from({ length: 12 }, (_, index) => reader.current().findUser(String(index + 1))?.name);
+    expect(new Set(names).size).toBe(12);
     reader.close();
   });
 
