@@ -9,7 +9,7 @@ import { createExportClient, type ExportClient } from '../helpers/export-client.
 import { testFolder } from '../helpers/folder.ts';
 import { countLake, createLedger } from '../helpers/ledger.ts';
 import { sendLoad } from '../helpers/load.ts';
-import { isAlive, type ProcessRole } from '../helpers/processes.ts';
+import { createProcessMemory, type ProcessMemory, type ProcessRole } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -96,7 +96,7 @@ interface Killing {
   /** The end of each request, as a client saw it in the middle of it all. */
   readonly ends: Map<string, unknown>;
   /** Every worker there was. */
-  readonly workers: Set<number>;
+  readonly workers: ProcessMemory;
   readonly killed: Record<Victim, number>;
   /** Kills that found a worker in the middle of its attempt. */
   midExport: number;
@@ -113,7 +113,7 @@ async function killAll(
   const seen: Killing = {
     acknowledged: [],
     ends: new Map(),
-    workers: new Set(),
+    workers: createProcessMemory(),
     killed: { job: 0, export: 0, supervisor: 0, 'nats-server': 0 },
     midExport: 0,
   };
@@ -137,7 +137,7 @@ async function killAll(
     const moment = performance.now() + random.integer(0, attemptMs);
     await waitFor('the moment has come', () => performance.now() >= moment || jobs().length === 0);
     const running = jobs();
-    for (const pid of running) seen.workers.add(pid);
+    seen.workers.note(running);
     const victim = order.next().value;
     if ((await service.kill9(victim, random)) === undefined) continue;
     if (victim === 'supervisor') await service.startAgain();
@@ -206,7 +206,7 @@ describe('kill -9 during exports', () => {
           figures.changedEnds += 1;
       }
       await service.stop();
-      figures.orphans = [...seen.workers].filter(isAlive).length;
+      figures.orphans = seen.workers.alive().length;
       const leftovers = findLeftovers(service.dataDir);
       figures.leftovers = leftovers.length;
       figures.minutes = Math.round((performance.now() - startedMs) / 6000) / 10;

@@ -13,18 +13,22 @@ interface ProcessEntry {
   readonly pid: number;
   readonly stopped: boolean;
   readonly parent: number;
+  /** When it started, clock ticks since the machine did. */
+  readonly started: string;
   readonly words: readonly string[];
 }
 
 /** Reads one process from /proc; undefined when it is gone, or only waits to be reaped. */
 function readProcess(pid: number): ProcessEntry | undefined {
   try {
-    const [, state, parent] = /\) (\S) (\d+)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? [];
+    // Behind the name, which may hold anything: the state is the third field of proc(5), the start the 22nd.
+    const [state, parent, ...rest] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
     if (state === undefined || 'ZX'.includes(state)) return undefined;
     return {
       pid,
       stopped: state === 'T',
       parent: Number(parent),
+      started: rest[17] ?? '',
       words: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0'),
     };
   } catch {
@@ -94,6 +98,32 @@ export function isStopped(pid: number): boolean {
 /** Says whether a process runs (one that only waits to be reaped does not). */
 export function isAlive(pid: number): boolean {
   return readProcess(pid) !== undefined;
+}
+
+/** Processes that were seen, of which some may run still. */
+export interface ProcessMemory {
+  note(pids: Iterable<number>): void;
+  /** Those that run. */
+  alive(): number[];
+  clear(): void;
+}
+
+/**
+ * Creates the memory. Each is known by its id and its start: a machine that starts thousands of processes gives an id to
+ * another one within minutes, which a test would wait for, or kill.
+ */
+export function createProcessMemory(): ProcessMemory {
+  const starts = new Map<number, string>();
+  return {
+    note(pids) {
+      for (const pid of pids) {
+        const started = readProcess(pid)?.started;
+        if (started !== undefined) starts.set(pid, started);
+      }
+    },
+    alive: () => [...starts].filter(([pid, started]) => readProcess(pid)?.started === started).map(([pid]) => pid),
+    clear: () => starts.clear(),
+  };
 }
 
 /** Reads how much memory a process holds now, bytes; 0 when it is gone. */

@@ -9,6 +9,7 @@ import type { Random } from '../../src/demo/random.ts';
 import { statusCommand } from '../../src/cli/status.ts';
 import { isLongRun } from './chaos.ts';
 import {
+  createProcessMemory,
   isAlive,
   isStopped,
   listServiceProcesses,
@@ -155,7 +156,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
   mkdirSync(dataDir, { recursive: true });
   const logFile = `${dataDir}.log`;
   const lastLog = (lines = 20): string => readFileSync(logFile, 'utf8').trim().split('\n').slice(-lines).join('\n');
-  const seen = new Set<number>();
+  const seen = createProcessMemory();
 
   let destroyed = false;
   let supervisor: Supervisor;
@@ -185,11 +186,11 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     addresses = JSON.parse(first[0]) as typeof addresses;
   };
   const pidOf = (): number => supervisor.child.pid ?? 0;
-  const noteTree = (): void => listTree(pidOf()).forEach((pid) => seen.add(pid));
+  const noteTree = (): void => seen.note(listTree(pidOf()));
   const killSeen = async (): Promise<void> => {
     noteTree();
-    for (const pid of seen) if (isAlive(pid)) signalProcess(pid, 'SIGKILL');
-    await waitUntilGone([...seen], 'every process of the service');
+    for (const pid of seen.alive()) signalProcess(pid, 'SIGKILL');
+    await waitFor('every process of the service is gone', () => seen.alive().length === 0, goneMs);
     seen.clear();
   };
 
