@@ -170,7 +170,14 @@ async function readProblems(service: TestService): Promise<string> {
 /** Waits until the service says what is wrong; an empty text: nothing is. */
 async function says(service: TestService, text: string): Promise<void> {
   const ready = text === '' ? '"ready":true' : text;
-  await waitFor(`the service says ${ready}`, async () => (await readProblems(service)).includes(ready), 60_000);
+  let said = '';
+  await waitFor(
+    `the service says ${ready}`,
+    async () => (said = await readProblems(service)).includes(ready),
+    60_000,
+  ).catch((error: unknown) => {
+    throw new Error(`${String(error)}; it says ${said}, and its log ends:\n${service.lastLog(40)}`);
+  });
 }
 
 /** Each way in, while the first runs: files removed, another path, a supervisor that stands still. */
