@@ -55,7 +55,6 @@ const longest = {
     'chaos/compactor-kills',
     'chaos/replay',
     'chaos/foreign-engines',
-    'chaos/hostile-clients',
   ],
 } as const satisfies Record<string, readonly string[]>;
 
