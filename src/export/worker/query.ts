@@ -1,5 +1,6 @@
 import { eventFields } from '../../datasets/event-fields.ts';
-import { importedEvents, selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
+import { events } from '../../datasets/dataset.ts';
+import { selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
 import { emptyValuesMatch, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
@@ -154,7 +155,7 @@ function requirement(event: ExportEvent): string[] {
 export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): boolean {
   const { fromSeconds = -Infinity, beforeSeconds = Infinity } = request.eventTime;
   return (
-    !importedEvents.has(request.event) ||
+    !events.exports.has(request.event) ||
     apps.length === 0 ||
     !emptyValuesMatch(request.unknowable) ||
     fromSeconds >= beforeSeconds
@@ -170,7 +171,7 @@ function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
 
 /** What the log's statistics can tell of a request, to leave files unopened. */
 export function fileFilter(request: ExportSpec, apps: readonly ExportApp[]): FileFilter {
-  const event = importedEvents.get(request.event);
+  const event = events.exports.get(request.event);
   return {
     idApps: apps.map((app) => app.idApp),
     ...(event === undefined ? {} : { kinds: [event.kind] }),
@@ -210,7 +211,7 @@ function dayConditions({ localDates, timezone }: ExportSpec, values: Record<stri
  * of 122,880.
  */
 export function buildQuery(request: ExportSpec, apps: readonly ExportApp[], lean = false): ExportQuery {
-  const event = importedEvents.get(request.event);
+  const event = events.exports.get(request.event);
   if (event === undefined) throw new Error(`${request.event} reads no table`);
   const inline = lean || (apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize);
   const filterValues: Record<string, BoundValue> = { kind: event.kind };
