@@ -1,5 +1,5 @@
 /**
- * Datasets: what an event is, for everybody who receives, stores, seals or exports one.
+ * Datasets: what an event is, for all code that receives, stores, seals or exports one.
  *
  * In: the files of `pipelines/` and `schemas/`, which nobody else reads. Out: one compiled object a dataset, the
  * validators, the line of an event in the stream, its id, the dictionaries, and the SQL that goes with them.

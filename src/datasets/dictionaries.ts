@@ -4,7 +4,7 @@ import type { EventKind } from './event-kinds.ts';
 /** Titles by id, as the API's dictionaries have them. The ids are decimal numbers written as text. */
 export type TitleDictionary = Readonly<Record<string, string>>;
 
-/** What a registered app tells about each of its events. */
+/** What an event has from its registered app. */
 export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
 
 /**

@@ -16,7 +16,7 @@ import { findMissingIdentity } from './required-ids.ts';
 export interface ImportRequest {
   readonly method: ImportMethod;
   readonly head: Pick<IncomingMessage, 'headers' | 'headersDistinct'>;
-  /** The bytes as they were sent, gzip or not; their Content-Type is not looked at. */
+  /** The bytes as they were sent, gzip or not; their Content-Type is ignored. */
   readonly body: Buffer;
   readonly app: Pick<App, 'idApp' | 'platform'>;
   /** Unix milliseconds. */

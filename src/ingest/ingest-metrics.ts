@@ -21,7 +21,7 @@ export interface IngestMetrics {
   group(figures: GroupFigures): void;
 }
 
-/** Registers ingest's metrics. `waitingBytes` is read each time the metrics are. */
+/** Registers ingest's metrics. */
 export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   const received = metrics.counter(
     'ingest_events_received_total',

@@ -140,7 +140,7 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
     });
   }
 
-  // Two methods that clients call beside service.md's: neither looks at a body.
+  // Two methods that clients call beside service.md's: neither reads a body.
   server.post('/v1/version', (_request, reply) => reply.header('content-type', json).send(JSON.stringify({ version })));
   server.post('/v1/test-app-access', (request, reply) => {
     const app = findApp(access, request);

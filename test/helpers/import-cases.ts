@@ -58,7 +58,10 @@ export function bodyOf({ body, text, base64 }: ImportCase): Buffer {
 }
 
 /** The headers that a case sends: beside the token of its app, an array stands for a header of each text. */
-export function headersOf({ app = 'web', headers = {} }: ImportCase, tokens: Tokens): Record<string, string | string[]> {
+export function headersOf(
+  { app = 'web', headers = {} }: ImportCase,
+  tokens: Tokens,
+): Record<string, string | string[]> {
   const all = { authorization: tokens[app] ?? '', ...headers };
   return Object.fromEntries(
     Object.entries(all).flatMap(([name, value]) =>

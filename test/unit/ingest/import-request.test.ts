@@ -11,7 +11,9 @@ function requestOf(imported: ImportCase): ImportRequest {
     Object.entries(headersOf(imported, {})).map(([name, value]) => [name.toLowerCase(), [value].flat()]),
   );
   if (imported.chunked !== true) headersDistinct['content-length'] = [String(body.length)];
-  const headers = Object.fromEntries(Object.entries(headersDistinct).map(([name, values]) => [name, values.join(', ')]));
+  const headers = Object.fromEntries(
+    Object.entries(headersDistinct).map(([name, values]) => [name, values.join(', ')]),
+  );
   return {
     method: imported.method ?? '',
     head: { headers, headersDistinct },
