@@ -1,11 +1,14 @@
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { events } from '../../../src/datasets/dataset.ts';
+import { platforms } from '../../../src/datasets/event-kinds.ts';
 import { parseImportRequest, type ImportedLines, type ImportRequest } from '../../../src/ingest/import-request.ts';
 import { answerOf, renderDetail, type Refusal } from '../../../src/ingest/refusal.ts';
 import { bodyOf, expectedLines, headersOf, readImportCases, type ImportCase } from '../../helpers/import-cases.ts';
 
 /** The request of a case, as the server hands it over. */
 function requestOf(imported: ImportCase): ImportRequest {
+  const { app: platform = 'web' } = imported;
   const body = bodyOf(imported);
   const headersDistinct = Object.fromEntries(
     Object.entries(headersOf(imported, {})).map(([name, value]) => [name.toLowerCase(), [value].flat()]),
@@ -18,10 +21,14 @@ function requestOf(imported: ImportCase): ImportRequest {
     method: imported.method ?? '',
     head: { headers, headersDistinct },
     body,
-    app: { idApp: 7, platform: imported.app ?? 'web' },
+    // The apps of the cases are numbered in the order of the platforms.
+    app: { idApp: platforms.indexOf(platform) + 1, platform },
     receivedAtMs: Date.now(),
   };
 }
+
+const isOfBody = ({ path, method = '', status }: ImportCase): boolean =>
+  path === undefined && status !== 403 && events.methods.has(method);
 
 const request = (change: Partial<ImportRequest>): ImportRequest => ({
   method: 'login',
@@ -40,9 +47,9 @@ function linesOf(result: ImportedLines | Refusal): Record<string, unknown>[] {
 }
 
 describe.each(
-  // The path, the token and what else is the server's are looked at before a body is.
+  // Paths, tokens and methods without a body are the server's.
   readImportCases()
-    .map(([file, cases]) => [file, cases.filter(({ path, status }) => path === undefined && status !== 403)] as const)
+    .map(([file, cases]) => [file, cases.filter(isOfBody)] as const)
     .filter(([, cases]) => cases.length > 0),
 )('a request of %s', (_file, cases) => {
   it.each(cases.map((imported) => [imported.rule, imported] as const))('%s', (_, imported) => {
