@@ -26,8 +26,8 @@ export interface ImportRequest {
 /** What a request becomes: one line of NDJSON (event-line.ts) for each of its events. */
 export interface ImportedLines {
   readonly kind: EventKind;
-  /** How many lines there are. */
-  readonly events: number;
+  /** How many events, and lines, there are. */
+  readonly count: number;
   /** Parameters that no schema knows; they are ignored. */
   readonly unknownParameters: number;
   readonly lines: Buffer;
@@ -192,7 +192,7 @@ export function parseImportRequest(request: ImportRequest): ImportedLines | Refu
   const context = { kind, idApp: app.idApp, platform: app.platform, receivedAtMs, ids };
   return {
     kind,
-    events: given.length,
+    count: given.length,
     unknownParameters: given.reduce((count, fields) => count + countUnknown(kind, fields), 0),
     lines: Buffer.from(given.map((fields, index) => renderLine(context, fields, index)).join('')),
   };

@@ -70,10 +70,10 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   };
 
   return {
-    received: (kind, events) => received.inc({ kind }, events),
-    acknowledged(kind, idApp, events) {
-      acknowledged.inc({ kind }, events);
-      byApp.inc({ id_app: labelOf(idApp) }, events);
+    received: (kind, count) => received.inc({ kind }, count),
+    acknowledged(kind, idApp, count) {
+      acknowledged.inc({ kind }, count);
+      byApp.inc({ id_app: labelOf(idApp) }, count);
     },
     refused: (reason) => refused.inc({ reason }),
     unknownParameters: (count) => unknown.inc(count),

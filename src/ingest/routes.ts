@@ -91,13 +91,13 @@ async function importEvents(
   const imported = parseImportRequest({ method, head: request.raw, body, app, receivedAtMs: clock.nowMs() });
   if ('reason' in imported) return imported;
 
-  const { kind, events, unknownParameters, lines } = imported;
-  metrics.received(kind, events);
+  const { kind, count, unknownParameters, lines } = imported;
+  metrics.received(kind, count);
   if (unknownParameters > 0) metrics.unknownParameters(unknownParameters);
   const outcome = await groupCommit.append(lines);
   switch (outcome.state) {
     case 'stored':
-      metrics.acknowledged(kind, app.idApp, events);
+      metrics.acknowledged(kind, app.idApp, count);
       return undefined;
     case 'refused':
       return { reason: 'unavailable', detail: outcome.detail };

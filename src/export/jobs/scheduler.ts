@@ -86,7 +86,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   const { store, access, logger } = dependencies;
   const attempts = createAttempts(dependencies, options);
   const running = createRunningJobs(attempts, wake);
-  let stopping = false;
+  const stopping = new AbortController();
   /** Requests that wait and are being canceled because their user was removed. */
   const ending = new Map<number, Promise<void>>();
 
@@ -94,7 +94,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
     store.inProgress().filter(({ id }) => !running.has(id) && !ending.has(id));
 
   function wake(): void {
-    while (!stopping && running.count() < options.workers) {
+    while (!stopping.signal.aborted && running.count() < options.workers) {
       const waiting = listWaiting().filter((job) => standingOf(access, job.idUser) !== 'unknown');
       const next = chooseNext(waiting, running);
       if (next === undefined) return;
@@ -146,7 +146,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
     running: () => running.count(),
     async stop() {
       stopListening();
-      stopping = true;
+      stopping.abort();
       await Promise.all([running.stopAll(), ...ending.values()]);
     },
   };
