@@ -39,17 +39,18 @@ const maxCompressedBytes = maxBodyBytes + 1024;
 /** The refusal of a body that is too large, before or after decompression. */
 export const tooLarge: Refusal = { reason: 'size', detail: `the body is larger than ${maxBodyBytes} bytes` };
 
-function isGzip({ headers }: ImportRequest['head']): boolean | undefined {
+/** How a body is encoded; undefined: as no client may. */
+function findEncoding({ headers }: ImportRequest['head']): 'gzip' | 'identity' | undefined {
   const encoding = (headers['content-encoding'] ?? 'identity').trim().toLowerCase();
-  if (encoding === 'gzip' || encoding === 'x-gzip') return true;
-  return encoding === 'identity' || encoding === '' ? false : undefined;
+  if (encoding === 'gzip' || encoding === 'x-gzip') return 'gzip';
+  return encoding === 'identity' || encoding === '' ? 'identity' : undefined;
 }
 
 /** The most bytes to read of a request's body, or why none of it is to be read. */
 export function parseBodyLimit(head: ImportRequest['head']): number | Refusal {
-  const gzip = isGzip(head);
-  if (gzip === undefined) return { reason: 'encoding', detail: 'Content-Encoding must be gzip or absent' };
-  const limit = gzip ? maxCompressedBytes : maxBodyBytes;
+  const encoding = findEncoding(head);
+  if (encoding === undefined) return { reason: 'encoding', detail: 'Content-Encoding must be gzip or absent' };
+  const limit = encoding === 'gzip' ? maxCompressedBytes : maxBodyBytes;
   return Number(head.headers['content-length'] ?? 0) > limit ? tooLarge : limit;
 }
 
@@ -60,7 +61,7 @@ function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
   if (body.length > limit) return tooLarge;
   const empty: Refusal = { reason: 'empty', detail: 'the body is empty' };
   if (body.length === 0) return empty;
-  if (isGzip(head) !== true) return body;
+  if (findEncoding(head) === 'identity') return body;
   try {
     // Small enough for the main thread: at most 10 KB come out, a bomb is cut off there.
     const decoded = gunzipSync(body, { maxOutputLength: maxBodyBytes });
