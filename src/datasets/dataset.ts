@@ -1,5 +1,5 @@
 /**
- * Datasets: what an event is, for everybody who receives, stores, seals or exports one.
+ * Datasets: what an event is, for all code that receives, stores, seals or exports one.
  *
  * In: the files of `pipelines/` and `schemas/`, which nobody else reads. Out: one compiled object a dataset, the
  * validators, the line of an event in the stream, its id, the dictionaries, and the SQL that goes with them.
@@ -7,6 +7,7 @@
  * program when it is loaded. Crash: nothing rests here.
  */
 import { eventColumns, type Column } from './event-fields.ts';
+import type { EventKind, ImportMethod } from './event-kinds.ts';
 import { eventsPipeline, type ExportEvent, type ImportMethodSpec, type PipelineFile } from './pipeline-file.ts';
 
 /**
@@ -17,14 +18,17 @@ export interface Dataset {
   /** Name of the table, of its folder in the lake, and of its view. */
   readonly table: string;
   readonly description: string;
-  readonly kinds: readonly string[];
+  /** The kinds of event, in the pipeline's order. */
+  readonly kinds: readonly EventKind[];
   /** In the table's order. */
   readonly columns: readonly Column[];
-  readonly methods: ReadonlyMap<string, ImportMethodSpec>;
+  /** The import methods, single and batch, and the kind that each imports. */
+  readonly methods: ReadonlyMap<ImportMethod, ImportMethodSpec>;
   /** Columns whose values name the folder of a sealed file, outermost first. */
   readonly partitionBy: readonly Column[];
   /** Columns by which the rows of a sealed file are sorted. */
   readonly sortBy: readonly Column[];
+  /** The export events that read its rows, by name; those that are not here read datasets that an operator loads. */
   readonly exports: ReadonlyMap<string, ExportEvent>;
 }
 
@@ -59,3 +63,10 @@ export function compileDataset(pipeline: PipelineFile, columns: readonly Column[
 
 /** The dataset of the imported events. */
 export const events: Dataset = compileDataset(eventsPipeline, eventColumns);
+
+/** The import method of a name. Throws for a name that is none. */
+export function getMethod(method: ImportMethod): ImportMethodSpec {
+  const spec = events.methods.get(method);
+  if (spec === undefined) throw new Error(`${method} is no import method`);
+  return spec;
+}

@@ -1,12 +1,10 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import { events } from './dataset.ts';
 import type { EventKind } from './event-kinds.ts';
-import type { ExportEvent } from './pipeline-file.ts';
 
 /** Titles by id, as the API's dictionaries have them. The ids are decimal numbers written as text. */
 export type TitleDictionary = Readonly<Record<string, string>>;
 
-/** What a registered app tells about each of its events. */
+/** What an event has from its registered app. */
 export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
 
 /**
@@ -66,9 +64,6 @@ export const eventNames: readonly string[] = [...eventsFile.device, ...eventsFil
 
 /** The older singular names of service.md 7.2, and the event each stands for. */
 export const eventAliases: ReadonlyMap<string, string> = new Map(Object.entries(eventsFile.legacyAliases));
-
-/** The export events that read the `events` table, by name. The others read datasets that an operator loads. */
-export const importedEvents: ReadonlyMap<string, ExportEvent> = events.exports;
 
 /** Every selector by name, in the dictionary's order. */
 export const selectors: ReadonlyMap<string, Selector> = new Map(

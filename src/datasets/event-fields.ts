@@ -1,5 +1,5 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import { eventKinds, type EventKind, type Platform } from './event-kinds.ts';
+import type { EventKind, Platform } from './event-kinds.ts';
 import { eventsPipeline } from './pipeline-file.ts';
 
 /** JSON Schema of one imported field, with the annotations that make it a column of the lake. */
@@ -68,8 +68,8 @@ function resolveField(name: string, schema: { readonly $ref: string } | FieldSch
 /** Every imported field of every kind, in the order of the schemas. */
 export const eventFields: readonly EventField[] = (() => {
   const fields = new Map<string, { name: string; schema: FieldSchema; kinds: EventKind[] }>();
-  for (const kind of eventKinds) {
-    for (const [name, schema] of Object.entries(eventSchemas.get(kind)?.properties ?? {})) {
+  for (const [kind, { properties }] of eventSchemas) {
+    for (const [name, schema] of Object.entries(properties)) {
       const known = fields.get(name);
       if (known === undefined) fields.set(name, { name, schema: resolveField(name, schema), kinds: [kind] });
       else known.kinds.push(kind);

@@ -1,5 +1,6 @@
 import { createHash, randomFillSync } from 'node:crypto';
-import { getMethod, type ImportMethod } from './event-kinds.ts';
+import { getMethod } from './dataset.ts';
+import type { ImportMethod } from './event-kinds.ts';
 
 /**
  * Event ids are UUID text of 36 characters. Version 7: made at random, unique. Version 8: derived from a request with

@@ -1,7 +1,8 @@
 import { isUtf8 } from 'node:buffer';
+import { events } from './dataset.ts';
 import { eventColumns, eventFields } from './event-fields.ts';
 import type { EventIds } from './event-id.ts';
-import { eventKinds, platforms, type EventKind, type Platform } from './event-kinds.ts';
+import { platforms, type EventKind, type Platform } from './event-kinds.ts';
 import type { GivenFields } from './schema-registry.ts';
 
 /**
@@ -63,7 +64,7 @@ function planFields(kind: EventKind, platform: Platform): readonly PlannedField[
 const userIds = ['customUserId', 'customPlatformUserId'];
 
 const plans = new Map(
-  eventKinds.map((kind) => [kind, new Map(platforms.map((platform) => [platform, planFields(kind, platform)]))]),
+  events.kinds.map((kind) => [kind, new Map(platforms.map((platform) => [platform, planFields(kind, platform)]))]),
 );
 
 function storedValue(value: unknown, field: PlannedField): unknown {

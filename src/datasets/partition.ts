@@ -9,8 +9,8 @@ export type Partition = Readonly<Record<string, string>>;
 const columns = events.partitionBy;
 
 /**
- * The folder of a partition in Hive's manner, relative to the table's: `kind=login/date=2026-01-31`. Also tells it from
- * others.
+ * The folder of a partition in Hive's manner, relative to the table's: `kind=login/date=2026-01-31`. It
+ * also identifies the partition.
  */
 export function partitionPath(partition: Partition): string {
   return columns.map(({ name }) => `${name}=${encodeURIComponent(partition[name] ?? '')}`).join('/');

@@ -11,8 +11,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { performance } from 'node:perf_hooks';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Environment } from '../config.ts';
+import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
 import { ensureNatsServer } from '../setup/ensure-nats-server.ts';
 import { countsAgree, countsByName, formatCountsByName, formatSummary, type DemoCounts } from './demo-report.ts';
@@ -89,7 +89,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
         ? new AppError('stopping', 'the demo was interrupted, and what it had started is stopped')
         : error;
     } finally {
-      // after an error only: the error tells more than what the stop may say
+      // after an error only: the error says more than that of the stop
       await service.stop().catch(() => undefined);
     }
   } finally {
@@ -207,7 +207,8 @@ async function waitForLake(lake: LakeReader, expected: number, signal: AbortSign
     const [row] = await lake.query('SELECT count(DISTINCT event_id) AS events FROM events');
     const stored = Number(row?.['events']);
     if (stored >= expected || performance.now() > deadline) return stored;
-    await sleep(lakePollMs, undefined, { signal });
+    await pause(lakePollMs, signal);
+    signal.throwIfAborted();
   }
 }
 

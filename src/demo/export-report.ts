@@ -2,7 +2,7 @@ import { createWriteStream } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
 
 export interface ExportOptions {
@@ -25,7 +25,7 @@ export async function createExport(request: ExportSpec, options: ExportOptions):
   return String(data['idRawExport']);
 }
 
-/** Waits until a report's files are there, telling each change of its progress. Returns their links. */
+/** Waits until a report's files are there; `onProgress` gets each change of its progress. Returns their links. */
 export async function waitForReport(
   id: string,
   options: ExportOptions,
@@ -40,7 +40,8 @@ export async function waitForReport(
     shown = progress;
     if (status === 'Success!') return (data['files'] as { link: string }[]).map((file) => file.link);
     if (status !== 'In progress') throw new AppError('start_failed', `the export ended with '${status}'`);
-    await sleep(pollEveryMs, undefined, { signal: options.signal });
+    await pause(pollEveryMs, options.signal);
+    options.signal.throwIfAborted();
   }
 }
 

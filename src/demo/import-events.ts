@@ -1,12 +1,13 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { AppError, describeError } from '../runtime/errors.ts';
+import { retry } from '../runtime/async/retry.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { DemoEvent } from './event-file.ts';
 
 /** The API's limits (service.md 8): elements of a batch, bytes of a body. */
 const maxBatchEvents = 20;
 const maxBodyBytes = 10_240;
-/** How long one batch is tried again when the service says "retry later" or is away. */
+/** How long, and how often, one batch is tried again when the service says "retry later" or is away. */
 const retryForMs = 30_000;
+const retryEveryMs = 250;
 
 export interface ImportOptions {
   /** The import area's address, without a trailing slash. */
@@ -17,7 +18,7 @@ export interface ImportOptions {
   /** Start of the Idempotency-Keys of this import: a batch that is sent again is stored once. */
   readonly keyPrefix: string;
   readonly signal: AbortSignal;
-  /** Told after every batch how many events were acknowledged so far. */
+  /** Gets, after every batch, how many events were acknowledged so far. */
   readonly onProgress: (acknowledged: number) => void;
 }
 
@@ -109,33 +110,26 @@ export async function importEvents(
 }
 
 /** Sends one batch until it is acknowledged. A 500, or no answer, means "later"; any other answer is final. */
-async function postBatch(batch: Batch, key: string, options: ImportOptions): Promise<void> {
-  const url = `${options.s2s}/v1/customEventBatch/?idApp=${options.idApp}`;
-  const headers = { authorization: options.token, 'content-type': 'application/json', 'idempotency-key': key };
-  const deadline = performance.now() + retryForMs;
-  for (;;) {
-    options.signal.throwIfAborted();
-    let problem: string;
-    try {
-      // without the signal: each request would hang a listener on it, and the service answers within two seconds
-      const response = await fetch(url, { method: 'POST', headers, body: batch.body });
-      const answer = await response.text();
-      if (response.status === 200) return;
-      problem = `${response.status} ${answer.slice(0, 200)}`;
-      if (response.status !== 500)
-        throw new AppError(
-          'usage',
-          `the import refused a batch: ${problem}; its first event: ${batch.events[0]?.json.slice(0, 200)}`,
-        );
-    } catch (error) {
-      if (error instanceof AppError) throw error;
-      problem = describeError(error);
-    }
-    if (performance.now() > deadline)
-      throw new AppError(
-        'overloaded',
-        `the import took a batch neither at once nor within ${retryForMs / 1000} s: ${problem}`,
-      );
-    await sleep(250, undefined, { signal: options.signal });
-  }
+async function postBatch(batch: Batch, key: string, { s2s, idApp, token, signal }: ImportOptions): Promise<void> {
+  const url = `${s2s}/v1/customEventBatch/?idApp=${idApp}`;
+  const headers = { authorization: token, 'content-type': 'application/json', 'idempotency-key': key };
+  const post = async (): Promise<void> => {
+    signal.throwIfAborted();
+    // without the signal: each request would hang a listener on it, and the service answers within two seconds
+    const response = await fetch(url, { method: 'POST', headers, body: batch.body });
+    const answer = await response.text();
+    if (response.status === 200) return;
+    const problem = `${response.status} ${answer.slice(0, 200)}`;
+    if (response.status === 500) throw new Error(problem);
+    const first = batch.events[0]?.json.slice(0, 200);
+    throw new AppError('usage', `the import refused a batch: ${problem}; its first event: ${first}`);
+  };
+  const retryable = (error: unknown): boolean => !isAppError(error, 'usage') && !signal.aborted;
+  await retry(post, { forMs: retryForMs, everyMs: retryEveryMs, signal, retryable }).catch((error: unknown) => {
+    if (!retryable(error)) throw error;
+    throw new AppError(
+      'overloaded',
+      `the import took a batch neither at once nor within ${retryForMs / 1000} s: ${describeError(error)}`,
+    );
+  });
 }

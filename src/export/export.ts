@@ -3,15 +3,15 @@ import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
-import { openSigningKeys, signingKeysPath } from '../reports/signing-keys.ts';
-import { isExpired } from '../reports/reports.ts';
+import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/signing-keys.ts';
+import { isExpired, type ReportJob } from '../reports/reports.ts';
 import { openReportStore, type ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
 import { createVerifiedFiles, type FileFault } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
-import { buildWithClosers, type Stoppable } from '../runtime/lifecycle.ts';
+import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
@@ -19,7 +19,7 @@ import { createAnswers } from './api/views.ts';
 import { createExports } from './api/exports.ts';
 import { addExportRoutes } from './api/export-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
-import { startJobRunner } from './jobs/scheduler.ts';
+import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
 import { createThrottle } from './api/throttle.ts';
 import { createZoneDays } from './api/calendar.ts';
@@ -98,11 +98,11 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   }
   const address = server.server.address();
   if (address === null || typeof address === 'string')
-    throw new AppError('start_failed', `cannot tell the port of ${host}`);
+    throw new AppError('start_failed', `cannot determine the port of ${host}`);
   return address.port;
 }
 
-/** Damaged files told one by one. */
+/** Damaged files that are named one by one. */
 const newestDamages = 10;
 
 /** What an operator should look at: damage that an export has met, and requests that cannot be read. */
@@ -123,10 +123,7 @@ function describeDamage(damages: ReadonlySet<string>, requests: readonly string[
   ];
 }
 
-/**
- * What an operator is told when the keys were made anew, and a request that had links is found only afterwards, among
- * the older ones.
- */
+/** The notice when the keys were made anew, and a request that had links is found only later, among the older ones. */
 function describeLostKeys(store: ReportStore, keysDir: string, startedMs: number, clock: Clock) {
   const hasLinks = store
     .list()
@@ -140,109 +137,137 @@ function describeLostKeys(store: ReportStore, keysDir: string, startedMs: number
   ];
 }
 
+/** The report files, owned by this process until the stage stops. */
+interface OpenReports {
+  readonly store: ReportStore;
+  readonly keys: SigningKeys;
+  /** The link keys were there before this start. */
+  readonly hadKeys: boolean;
+}
+
+async function openReports(
+  { clock, logger }: ExportDependencies,
+  { reportsDir, keysDir, linkTtlSeconds }: ExportOptions,
+  closers: Closers,
+): Promise<OpenReports> {
+  const lock = await waitForLock(reportsDir, 'the export role', lockWaitMs);
+  closers.add('reports lock', () => lock.release());
+  const store = await openReportStore(clock, logger, { reportsDir, linkTtlSeconds });
+  const hadKeys = (await findTextFile(signingKeysPath(keysDir))) !== undefined;
+  const hasLinks = store.list().some((job) => job.state === 'success');
+  const keys = await openSigningKeys(keysDir, clock, logger, hasLinks);
+  closers.add('link keys', () => keys.close());
+  const sweeper = startSweeper(store, clock, logger);
+  closers.add('sweeper', () => sweeper.stop());
+  return { store, keys, hadKeys };
+}
+
+/** What the stage counts. */
+interface ExportMetrics {
+  ended(job: ReportJob, seconds: number): void;
+  answered(method: string, status: number): void;
+}
+
+function createExportMetrics(metrics: Metrics): ExportMetrics {
+  const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
+  const seconds = metrics.histogram(
+    'export_request_seconds',
+    'Time from the creation of an export request to its end.',
+    secondsBuckets,
+  );
+  const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', [
+    'method',
+    'status',
+  ]);
+  return {
+    ended(job, took) {
+      ended.inc({ state: job.state });
+      seconds.observe(took);
+    },
+    answered: (method, status) => answered.inc({ method, status: String(status) }),
+  };
+}
+
+function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
+  return {
+    workers: options.exportWorkers,
+    timeoutMs: options.exportTimeoutMs,
+    tableDir: options.tableDir,
+    limits: {
+      maxRows: options.exportMaxRows,
+      maxBytes: options.exportMaxBytes,
+      singleFileMaxBytes: options.singleFileMaxBytes,
+      partMaxBytes: options.partMaxBytes,
+      memoryMb: options.duckdbMemoryMb,
+      threads: availableParallelism(),
+    },
+  };
+}
+
 /**
  * Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports,
  * `start_failed`, `file_damaged`.
  */
-export async function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
-  const { access, clock, metrics, logger } = dependencies;
+export function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
+  return buildWithClosers(dependencies.logger, (closers) => buildExport(dependencies, options, closers));
+}
+
+async function buildExport(
+  dependencies: ExportDependencies,
+  options: ExportOptions,
+  closers: Closers,
+): Promise<ExportStage> {
+  const { access, clock, logger, extraRoutes = [] } = dependencies;
   const startedMs = clock.nowMs();
-  return buildWithClosers(logger, async (closers) => {
-    const lock = await waitForLock(options.reportsDir, 'the export role', lockWaitMs);
-    closers.add('reports lock', () => lock.release());
-    const store = await openReportStore(clock, logger, {
-      reportsDir: options.reportsDir,
-      linkTtlSeconds: options.linkTtlSeconds,
-    });
-    const hadKeys = (await findTextFile(signingKeysPath(options.keysDir))) !== undefined;
-    const keys = await openSigningKeys(
-      options.keysDir,
-      clock,
-      logger,
-      store.list().some((job) => job.state === 'success'),
-    );
-    closers.add('link keys', () => keys.close());
-    const sweeper = startSweeper(store, clock, logger);
-    closers.add('sweeper', () => sweeper.stop());
-    const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
-    closers.add('zone engine', () => engine.close());
+  const { store, keys, hadKeys } = await openReports(dependencies, options, closers);
+  const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
+  closers.add('zone engine', () => engine.close());
 
-    const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
-    const seconds = metrics.histogram(
-      'export_request_seconds',
-      'Time from the creation of an export request to its end.',
-      secondsBuckets,
-    );
-    const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', [
-      'method',
-      'status',
-    ]);
-    const damages = new Set<string>();
-    const files = createVerifiedFiles(logger);
-    const runner = startJobRunner(
-      {
-        store,
-        access,
-        clock,
-        logger,
-        onEnd: (job, took) => (ended.inc({ state: job.state }), seconds.observe(took)),
-        onDamage: (error) => void damages.add(error),
-      },
-      {
-        workers: options.exportWorkers,
-        timeoutMs: options.exportTimeoutMs,
-        tableDir: options.tableDir,
-        limits: {
-          maxRows: options.exportMaxRows,
-          maxBytes: options.exportMaxBytes,
-          singleFileMaxBytes: options.singleFileMaxBytes,
-          partMaxBytes: options.partMaxBytes,
-          memoryMb: options.duckdbMemoryMb,
-          threads: availableParallelism(),
-        },
-      },
-    );
-    closers.add('export workers', () => runner.stop());
-    const loading = new AbortController();
-    const load = store.load(loading.signal, () => runner.wake());
-    closers.add('earlier requests', async () => {
-      loading.abort();
-      await load;
-    });
-
-    const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
-    const exports = createExports(
-      { store, runner, zoneDays: createZoneDays(engine), clock, loaded: load },
-      { maxExports: options.maxExports },
-    );
-    const answers = createAnswers(keys, (job) => exports.progress(job));
-    const onAnswer = (method: string, status: number): void => answered.inc({ method, status: String(status) });
-    addExportRoutes(
-      server,
-      { access, exports, answers, throttle: createThrottle(options), onAnswer },
-      { publicUrl: options.publicUrl },
-    );
-    addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files });
-    for (const add of dependencies.extraRoutes ?? []) add(server);
-    closers.add('api server', () => server.close());
-    const port = await listen(server, options.host, options.port);
-    logger.info({ host: options.host, port }, 'export area listens');
-    return {
-      port,
-      stop: () => closers.stop(),
-      facts: () => ({
-        exportsRunning: runner.running(),
-        exportsInProgress: store.inProgress().length,
-        reports: store.count(),
-        notices: [
-          ...describeDamage(
-            damages,
-            store.damaged(),
-            files.faults().filter(({ idReport }) => store.knows(idReport)),
-          ),
-          ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock)),
-        ],
-      }),
-    };
+  const metrics = createExportMetrics(dependencies.metrics);
+  const damages = new Set<string>();
+  const files = createVerifiedFiles(logger);
+  const onDamage = (error: string): void => void damages.add(error);
+  const runner = startJobRunner(
+    { store, access, clock, logger, onEnd: (job, seconds) => metrics.ended(job, seconds), onDamage },
+    toRunnerOptions(options),
+  );
+  closers.add('export workers', () => runner.stop());
+  const loading = new AbortController();
+  const loaded = store.load(loading.signal, () => runner.wake());
+  closers.add('earlier requests', async () => {
+    loading.abort();
+    await loaded;
   });
+
+  const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
+  const zoneDays = createZoneDays(engine);
+  const exports = createExports({ store, runner, zoneDays, clock, loaded }, { maxExports: options.maxExports });
+  const answers = createAnswers(keys, (job) => exports.progress(job));
+  const onAnswer = (method: string, status: number): void => metrics.answered(method, status);
+  const throttle = createThrottle(options);
+  addExportRoutes(server, { access, exports, answers, throttle, onAnswer }, { publicUrl: options.publicUrl });
+  addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files });
+  for (const add of extraRoutes) add(server);
+  closers.add('api server', () => server.close());
+  const port = await listen(server, options.host, options.port);
+  logger.info({ host: options.host, port }, 'export is listening');
+
+  const listNotices = () => [
+    ...describeDamage(
+      damages,
+      store.damaged(),
+      files.faults().filter(({ idReport }) => store.knows(idReport)),
+    ),
+    ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock)),
+  ];
+  return {
+    port,
+    stop: () => closers.stop(),
+    facts: () => ({
+      exportsRunning: runner.running(),
+      exportsInProgress: store.inProgress().length,
+      reports: store.count(),
+      notices: listNotices(),
+    }),
+  };
 }

@@ -1,8 +1,9 @@
 import { isAppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/async/retry.ts';
-import { maxMessageBytes, type StreamPublisher } from '../stream/stream.ts';
-import type { Trouble } from './trouble.ts';
+import type { StreamPublisher } from '../stream/stream.ts';
+import type { Cause, Trouble } from './trouble.ts';
+import { createWaitingRoom, type Append, type WaitingRoom } from './waiting-room.ts';
 
 /**
  * What became of an append. `stored`: fsynced in the stream. `refused`: not stored, and will not be. `unknown`: no
@@ -18,7 +19,7 @@ export interface GroupCommitOptions {
   readonly answerWithinMs: number;
 }
 
-/** Numbers of one group, told when its PubAck is in. */
+/** Numbers of one group, reported when its PubAck is in. */
 export interface GroupFigures {
   readonly appends: number;
   readonly bytes: number;
@@ -43,24 +44,96 @@ export interface GroupCommitDependencies {
    * work.
    */
   readonly isDiskLow: () => boolean;
-  /** Told why appends are refused. */
+  /** Gets each cause for which appends are refused. */
   readonly trouble: Trouble;
 }
 
-interface Entry {
-  readonly lines: Buffer;
-  /** When its answer is due, on the monotonic clock. */
-  readonly dueMs: number;
-  readonly settle: (outcome: AppendOutcome) => void;
-}
-
-/** A group is not sent when its first member has less time left than this: its answer would hardly come in time. */
-const minPublishMs = 250;
 const pingTimeoutMs = 500;
 /** Pause between attempts while the broker does not take messages. */
 const retryPauseMs = 50;
 
 const stored: AppendOutcome = { state: 'stored' };
+
+const refused = (why: string): AppendOutcome => ({ state: 'refused', detail: `not stored: ${why}` });
+
+/** What a publish that failed means for its group and for the next. */
+interface PublishFailure {
+  /** The cause to report; absent where the guard of the stream, or the broker ping, reports it. */
+  readonly cause?: Cause;
+  /** Nothing more is sent until the broker answers a ping. */
+  readonly stalls: boolean;
+  /** What the appends are answered; absent: surely not stored, they may be sent again while their time lasts. */
+  readonly outcome?: AppendOutcome;
+}
+
+function judgeFailure(error: unknown): PublishFailure {
+  if (isAppError(error, 'stream_full')) return { cause: 'full', stalls: false, outcome: refused('the stream is full') };
+  // Sending again at once would not help, and a ping would be answered.
+  if (isAppError(error, 'broker_refused')) return { stalls: false, outcome: refused('the broker refuses it') };
+  if (isAppError(error, 'stream_shut')) return { stalls: true };
+  if (isAppError(error, 'broker_away')) return { cause: 'away', stalls: true };
+  const outcome: AppendOutcome = { state: 'unknown', detail: 'unknown: the broker did not answer in time' };
+  return { cause: 'unconfirmed', stalls: true, outcome };
+}
+
+/** Sends groups, one at a time, and knows whether the broker takes any. */
+interface GroupSender {
+  /** After a publish without an answer, or with the broker away: `probe` comes before the next group. */
+  isStalled(): boolean;
+  /** Publishes a group and settles its appends, or puts them back. */
+  send(group: readonly Append[]): Promise<void>;
+  /** Asks the broker for an answer; with one, groups may be sent again. */
+  probe(): Promise<void>;
+}
+
+function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingRoom): GroupSender {
+  const { publisher, logger, trouble, onGroup } = dependencies;
+  let stalled = false;
+  /** The newest group was confirmed: the first that is not is worth a line in the log. */
+  let confirmed = true;
+
+  function takeFailure(error: unknown, group: readonly Append[], bytes: number): void {
+    const { cause, stalls, outcome } = judgeFailure(error);
+    stalled = stalls;
+    if (cause !== undefined) trouble.note(cause);
+    const level = confirmed ? 'warn' : 'debug';
+    logger[level]({ appends: group.length, bytes, error: describeError(error) }, 'group not confirmed');
+    confirmed = false;
+    if (outcome === undefined) room.putBack(group);
+    else for (const { settle } of group) settle(outcome);
+  }
+
+  return {
+    isStalled: () => stalled,
+    async send(group) {
+      const [first] = group;
+      const payload =
+        group.length === 1 && first !== undefined ? first.lines : Buffer.concat(group.map(({ lines }) => lines));
+      const startedMs = performance.now();
+      try {
+        await publisher.publish(payload, (first?.dueMs ?? startedMs) - startedMs);
+      } catch (error) {
+        takeFailure(error, group, payload.length);
+        return;
+      }
+      confirmed = true;
+      trouble.stored();
+      for (const { settle } of group) settle(stored);
+      onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });
+    },
+    async probe() {
+      await pause(retryPauseMs);
+      try {
+        await publisher.ping(pingTimeoutMs);
+        stalled = false;
+        trouble.answered();
+      } catch {
+        // The next turn tries again.
+        trouble.note('away');
+      }
+    },
+  };
+}
 
 /**
  * Creates the group commit of one process. A group's message stays below the stream's limit; while it is on its way,
@@ -68,140 +141,52 @@ const stored: AppendOutcome = { state: 'stored' };
  * with the broker away, nothing is sent until a ping comes back; what waits is refused when its time is over.
  */
 export function createGroupCommit(dependencies: GroupCommitDependencies, options: GroupCommitOptions): GroupCommit {
-  const { publisher, logger, trouble } = dependencies;
-  let waiting: Entry[] = [];
-  let waitingBytes = 0;
-  let stalled = false;
-  /** The newest group was confirmed: the first that is not is worth a line in the log. */
-  let confirmed = true;
+  const { trouble, isDiskLow } = dependencies;
+  const room = createWaitingRoom(({ settle }) => {
+    if (!sender.isStalled()) trouble.note('crowded');
+    settle(refused('the broker did not take it in time'));
+  });
+  const sender = createGroupSender(dependencies, room);
   const draining = new AbortController();
   let loop: Promise<void> | undefined;
-  let expiry: NodeJS.Timeout | undefined;
-
-  /** Takes entries off the front while `fits` says so. */
-  function takeWhile(fits: (entry: Entry) => boolean): Entry[] {
-    let count = 0;
-    for (let entry = waiting[0]; entry !== undefined && fits(entry); entry = waiting[count]) {
-      waitingBytes -= entry.lines.length;
-      count += 1;
-    }
-    return waiting.splice(0, count);
-  }
-
-  /** Refuses what has waited too long to be published still. Entries are in the order of their due times. */
-  function refuseLate(): void {
-    const nowMs = performance.now();
-    for (const entry of takeWhile(({ dueMs }) => dueMs - nowMs < minPublishMs)) {
-      if (!stalled) trouble.note('crowded');
-      entry.settle({ state: 'refused', detail: 'not stored: the broker did not take it in time' });
-    }
-  }
-
-  function armExpiry(): void {
-    const [first] = waiting;
-    if (first === undefined || expiry !== undefined) return;
-    expiry = setTimeout(
-      () => {
-        expiry = undefined;
-        refuseLate();
-        armExpiry();
-      },
-      Math.max(0, first.dueMs - minPublishMs - performance.now()),
-    );
-  }
-
-  function takeGroup(): Entry[] {
-    let bytes = 0;
-    return takeWhile(({ lines }) => (bytes += lines.length) <= maxMessageBytes);
-  }
-
-  function putBack(group: Entry[]): void {
-    waiting = [...group, ...waiting];
-    for (const entry of group) waitingBytes += entry.lines.length;
-  }
-
-  async function publish(group: Entry[]): Promise<void> {
-    const payload =
-      group.length === 1 && group[0] !== undefined ? group[0].lines : Buffer.concat(group.map((entry) => entry.lines));
-    const startedMs = performance.now();
-    try {
-      await publisher.publish(payload, (group[0]?.dueMs ?? startedMs) - startedMs);
-    } catch (error) {
-      const full = isAppError(error, 'stream_full');
-      // What keeps the stream shut is told by its guard.
-      const shut = isAppError(error, 'stream_shut');
-      const away = shut || isAppError(error, 'broker_away');
-      // What the broker does not allow is told by the pulse of the connection; trying again at once would not help.
-      const refused = isAppError(error, 'broker_refused');
-      stalled = !full && !refused;
-      if (!shut && !refused) trouble.note(full ? 'full' : away ? 'away' : 'unconfirmed');
-      logger[confirmed ? 'warn' : 'debug'](
-        { appends: group.length, bytes: payload.length, error: describeError(error) },
-        'group not confirmed',
-      );
-      confirmed = false;
-      // Surely not stored, so it may be tried again while its time lasts.
-      if (away) return putBack(group);
-      const outcome: AppendOutcome =
-        full || refused
-          ? { state: 'refused', detail: full ? 'not stored: the stream is full' : 'not stored: the broker refuses it' }
-          : { state: 'unknown', detail: 'unknown: the broker did not answer in time' };
-      for (const entry of group) entry.settle(outcome);
-      return;
-    }
-    confirmed = true;
-    trouble.stored();
-    for (const entry of group) entry.settle(stored);
-    dependencies.onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });
-  }
-
-  async function probe(): Promise<void> {
-    await pause(retryPauseMs);
-    try {
-      await publisher.ping(pingTimeoutMs);
-      stalled = false;
-      trouble.answered();
-    } catch {
-      // The next turn tries again.
-      trouble.note('away');
-    }
-  }
 
   async function run(): Promise<void> {
     // Requests that the same turn of the event loop brings belong into the same group.
     await new Promise((resolve) => setImmediate(resolve));
     // Goes on until the broker is back, also with nothing to send: the next request must not be the one to find out.
-    while (waiting.length > 0 || (stalled && !draining.signal.aborted)) {
-      if (stalled) await probe();
-      refuseLate();
-      const group = stalled ? [] : takeGroup();
-      if (group.length > 0) await publish(group);
+    while (!room.isEmpty() || (sender.isStalled() && !draining.signal.aborted)) {
+      if (sender.isStalled()) await sender.probe();
+      room.refuseLate();
+      const group = sender.isStalled() ? [] : room.takeGroup();
+      if (group.length > 0) await sender.send(group);
     }
     loop = undefined;
   }
 
+  function findRefusal(lines: Buffer): AppendOutcome | undefined {
+    if (draining.signal.aborted) return refused('the service is stopping');
+    if (isDiskLow()) return refused('the disk has come down to its reserve');
+    if (room.bytes() + lines.length > options.maxWaitingBytes) {
+      trouble.note('crowded');
+      return refused('too many events wait for the broker');
+    }
+    return undefined;
+  }
+
   return {
     append(lines) {
-      if (draining.signal.aborted)
-        return Promise.resolve({ state: 'refused', detail: 'not stored: the service is stopping' });
-      if (dependencies.isDiskLow())
-        return Promise.resolve({ state: 'refused', detail: 'not stored: the disk has come down to its reserve' });
-      if (waitingBytes + lines.length > options.maxWaitingBytes) {
-        trouble.note('crowded');
-        return Promise.resolve({ state: 'refused', detail: 'not stored: too many events wait for the broker' });
-      }
+      const refusal = findRefusal(lines);
+      if (refusal !== undefined) return Promise.resolve(refusal);
       return new Promise((settle) => {
-        waiting.push({ lines, dueMs: performance.now() + options.answerWithinMs, settle });
-        waitingBytes += lines.length;
-        armExpiry();
+        room.add({ lines, dueMs: performance.now() + options.answerWithinMs, settle });
         loop ??= run();
       });
     },
-    waitingBytes: () => waitingBytes,
+    waitingBytes: () => room.bytes(),
     async drain() {
       draining.abort();
       await loop;
-      clearTimeout(expiry);
+      room.close();
     },
   };
 }

@@ -1,4 +1,5 @@
-import { eventKinds, type EventKind, type ImportMethod } from '../datasets/event-kinds.ts';
+import { events } from '../datasets/dataset.ts';
+import type { EventKind, ImportMethod } from '../datasets/event-kinds.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { GroupFigures } from './group-commit.ts';
 import { refusalReasons, type RefusalReason } from './refusal.ts';
@@ -20,7 +21,7 @@ export interface IngestMetrics {
   group(figures: GroupFigures): void;
 }
 
-/** Registers ingest's metrics. `waitingBytes` is read each time the metrics are. */
+/** Registers ingest's metrics. */
 export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   const received = metrics.counter(
     'ingest_events_received_total',
@@ -57,7 +58,7 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   );
   const groupBytes = metrics.counter('ingest_published_bytes_total', 'Bytes published to the stream and confirmed.');
 
-  for (const kind of eventKinds) for (const counter of [received, acknowledged]) counter.inc({ kind }, 0);
+  for (const kind of events.kinds) for (const counter of [received, acknowledged]) counter.inc({ kind }, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);
   const appLabels = new Map<number, string>();
   const labelOf = (idApp: number): string => {
@@ -69,10 +70,10 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   };
 
   return {
-    received: (kind, events) => received.inc({ kind }, events),
-    acknowledged(kind, idApp, events) {
-      acknowledged.inc({ kind }, events);
-      byApp.inc({ id_app: labelOf(idApp) }, events);
+    received: (kind, count) => received.inc({ kind }, count),
+    acknowledged(kind, idApp, count) {
+      acknowledged.inc({ kind }, count);
+      byApp.inc({ id_app: labelOf(idApp) }, count);
     },
     refused: (reason) => refused.inc({ reason }),
     unknownParameters: (count) => unknown.inc(count),

@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { AccessReader } from '../access/access.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -10,7 +11,7 @@ import type { StreamPublisher } from '../stream/stream.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';
 import { createRefusalLog } from './refusal-log.ts';
-import { answerOf, renderDetail } from './refusal.ts';
+import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, type ImportServer, type ServerLimits } from './server.ts';
 import { createTrouble } from './trouble.ts';
@@ -32,8 +33,8 @@ export interface IngestDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   /**
-   * Says that the stream's disk has come down to its reserve: events are then refused. Absent: somebody else watches
-   * it.
+   * Says that the stream's disk has come down to its reserve: events are then refused. Absent: its disk is
+   * not this service's to watch.
    */
   readonly isDiskLow?: () => boolean;
   /** Adds routes of the composition's own: health. */
@@ -61,6 +62,18 @@ const mebibyte = 1024 * 1024;
 /** Leaves room below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
 
+/** Answers a request whose path cannot be decoded: it has no route that would. */
+function answerRefused(response: ServerResponse, { reason, detail }: Refusal): void {
+  const { status, body } = answerOf(reason);
+  response
+    .writeHead(status, {
+      'content-type': 'application/json; charset=utf-8',
+      'content-length': body.length,
+      'x-error-detail': renderDetail(detail),
+    })
+    .end(body);
+}
+
 /**
  * Starts taking events. `stop` ends listening, finishes the requests in progress, and returns when all are answered.
  */
@@ -85,15 +98,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
       onProtocolError: (refusal) => metrics.refused(refusal.reason),
       onBadUrl(path, _request, response) {
         const refusal = refusePath(path);
-        const { status, body } = answerOf(refusal.reason);
         metrics.refused(refusal.reason);
-        response
-          .writeHead(status, {
-            'content-type': 'application/json; charset=utf-8',
-            'content-length': body.length,
-            'x-error-detail': renderDetail(refusal.detail),
-          })
-          .end(body);
+        answerRefused(response, refusal);
       },
     },
     logger,

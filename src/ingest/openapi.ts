@@ -1,5 +1,6 @@
+import { events } from '../datasets/dataset.ts';
 import { eventFields, eventSchemas, type FieldSchema } from '../datasets/event-fields.ts';
-import { eventKinds, importMethods, type EventKind } from '../datasets/event-kinds.ts';
+import type { EventKind } from '../datasets/event-kinds.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
@@ -154,7 +155,7 @@ export function describeImport(): OpenApiPart {
     area: 'import',
     paths: {
       ...Object.fromEntries(
-        [...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
+        [...events.methods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
       ),
       '/v1/version': {
         post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } },
@@ -172,7 +173,7 @@ export function describeImport(): OpenApiPart {
     },
     components: {
       schemas: {
-        ...Object.fromEntries(eventKinds.map((kind) => [schemaNameOf(kind), describeKind(kind)])),
+        ...Object.fromEntries(events.kinds.map((kind) => [schemaNameOf(kind), describeKind(kind)])),
         Accepted: { type: 'object', required: ['message'], properties: { message: { type: 'string', const: 'Ok' } } },
         ImportError: {
           type: 'object',

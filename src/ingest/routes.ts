@@ -1,20 +1,17 @@
+import type { IncomingMessage } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, App } from '../access/access.ts';
-import { importMethods, type ImportMethod } from '../datasets/event-kinds.ts';
+import { events } from '../datasets/dataset.ts';
+import type { ImportMethod } from '../datasets/event-kinds.ts';
 import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { keyedEventIds, plainEventIds, type EventIds } from '../datasets/event-id.ts';
 import type { GroupCommit } from './group-commit.ts';
-import { maxKeyLength } from './limits.ts';
+import { parseBodyLimit, parseImportRequest, tooLarge } from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
-import { parseBody } from './parse-body.ts';
-import { parseEvents, type ParsedEvents } from './parse-events.ts';
-import { readBody } from './read-body.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
-import { renderGiven, renderLine } from '../datasets/event-line.ts';
 
 export interface RouteDependencies {
   readonly access: AccessReader;
@@ -52,102 +49,98 @@ function findApp(access: AccessReader, request: FastifyRequest): App | Refusal {
   return app ?? { reason: 'token', detail: 'the token does not suit the app named by idApp' };
 }
 
-/** How event ids are made for a request: from its Idempotency-Key when it has one. */
-function chooseIds(
-  request: FastifyRequest,
-  method: ImportMethod,
-  app: App,
-  { kind, events }: ParsedEvents,
-  receivedAtMs: number,
-): EventIds | Refusal {
-  const key = request.headers['idempotency-key'];
-  if (key === undefined) return plainEventIds(receivedAtMs);
-  // Node joins the values of several headers, which would make a third key of two.
-  if (
-    typeof key === 'string' &&
-    key.includes(',') &&
-    (request.raw.headersDistinct['idempotency-key']?.length ?? 0) > 1
-  ) {
-    return { reason: 'rules', detail: 'Idempotency-Key must be given once' };
-  }
-  if (typeof key !== 'string' || key === '' || key.length > maxKeyLength) {
-    return { reason: 'rules', detail: `Idempotency-Key must have 1 to ${maxKeyLength} characters` };
-  }
-  return keyedEventIds({
-    idApp: app.idApp,
-    key,
-    method,
-    given: events.map((fields) => renderGiven(kind, app.platform, fields)),
+/** Reads a body of at most `limit` bytes; keeps nothing from the first byte too many. Rejects when the client goes away. */
+function readBody(request: IncomingMessage, limit: number): Promise<Buffer | Refusal> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    request.on('data', (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes > limit) {
+        // What still comes is drained without being kept, so that the answer can be read.
+        chunks.length = 0;
+        resolve(tooLarge);
+        return;
+      }
+      chunks.push(chunk);
+    });
+    request.once('end', () =>
+      resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks)),
+    );
+    request.once('error', reject);
+    request.once('close', () => reject(new Error('the client went away')));
   });
+}
+
+/** Takes in one request of a method, whole or not at all; undefined: every event of it is stored. */
+async function importEvents(
+  { access, groupCommit, clock, metrics }: RouteDependencies,
+  method: ImportMethod,
+  request: FastifyRequest,
+): Promise<Refusal | undefined> {
+  const view = access.current();
+  const named = findApp(access, request);
+  if ('reason' in named) return named;
+  const limit = parseBodyLimit(request.raw);
+  if (typeof limit !== 'number') return limit;
+  const body = await readBody(request.raw, limit);
+  if ('reason' in body) return body;
+  // A body may take half a minute to come in: what was taken back meanwhile is refused.
+  const app = access.current() === view ? named : findApp(access, request);
+  if ('reason' in app) return app;
+  const imported = parseImportRequest({ method, head: request.raw, body, app, receivedAtMs: clock.nowMs() });
+  if ('reason' in imported) return imported;
+
+  const { kind, count, unknownParameters, lines } = imported;
+  metrics.received(kind, count);
+  if (unknownParameters > 0) metrics.unknownParameters(unknownParameters);
+  const outcome = await groupCommit.append(lines);
+  switch (outcome.state) {
+    case 'stored':
+      metrics.acknowledged(kind, app.idApp, count);
+      return undefined;
+    case 'refused':
+      return { reason: 'unavailable', detail: outcome.detail };
+    case 'unknown':
+      return { reason: 'unknown', detail: outcome.detail };
+    default:
+      return outcome satisfies never;
+  }
+}
+
+/** Answers a request with a refusal, counted and logged. */
+type Refuse = (reply: FastifyReply, refusal: Refusal, method?: ImportMethod) => FastifyReply;
+
+function createRefuse({ metrics, refusals }: RouteDependencies): Refuse {
+  return (reply, { reason, detail }, method) => {
+    const { status, body } = answerOf(reason);
+    metrics.refused(reason);
+    const { idApp } = reply.request.query as { idApp?: unknown };
+    // What the service cannot take now is reported once, as a problem of the service (health), not once a request.
+    if (status !== 500 || reason === 'internal')
+      refusals.add({ reason, detail }, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
+    if (status === 500) void reply.header('retry-after', retryAfterSeconds);
+    return reply.code(status).header('content-type', json).header('x-error-detail', renderDetail(detail)).send(body);
+  };
 }
 
 /** Adds the import area's routes and error answers to a server. Checks run in the order that docs/api.md lists. */
 export function addImportRoutes(server: FastifyInstance, dependencies: RouteDependencies, version: string): void {
-  const { access, groupCommit, clock, metrics, refusals, logger } = dependencies;
+  const { access, metrics, logger } = dependencies;
   const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
+  const refuse = createRefuse(dependencies);
 
-  function refuse(reply: FastifyReply, refusal: Refusal, method?: ImportMethod): FastifyReply {
-    const { status, body } = answerOf(refusal.reason);
-    metrics.refused(refusal.reason);
-    const { idApp } = reply.request.query as { idApp?: unknown };
-    // What the service cannot take now is told once, as a problem of the service (health), not once a request.
-    if (status !== 500 || refusal.reason === 'internal')
-      refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
-    if (status === 500) void reply.header('retry-after', retryAfterSeconds);
-    return reply
-      .code(status)
-      .header('content-type', json)
-      .header('x-error-detail', renderDetail(refusal.detail))
-      .send(body);
-  }
-
-  async function importEvents(method: ImportMethod, app: App, request: FastifyRequest): Promise<Refusal | undefined> {
-    const view = access.current();
-    const body = await readBody(request.raw);
-    if ('reason' in body) return body;
-    // A body may take half a minute to come in: what was taken back meanwhile is refused.
-    const still = access.current() === view ? app : findApp(access, request);
-    if ('reason' in still) return still;
-    const parsed = parseBody(body);
-    if ('reason' in parsed) return parsed;
-    const events = parseEvents(method, app, parsed.value);
-    if ('reason' in events) return events;
-    const receivedAtMs = clock.nowMs();
-    const ids = chooseIds(request, method, app, events, receivedAtMs);
-    if (typeof ids !== 'function') return ids;
-
-    const { kind } = events;
-    metrics.received(kind, events.events.length);
-    if (events.unknownParameters > 0) metrics.unknownParameters(events.unknownParameters);
-    const context = { kind, idApp: app.idApp, platform: app.platform, receivedAtMs, ids };
-    const lines = Buffer.from(events.events.map((fields, index) => renderLine(context, fields, index)).join(''));
-
-    const outcome = await groupCommit.append(lines);
-    switch (outcome.state) {
-      case 'stored':
-        metrics.acknowledged(kind, app.idApp, events.events.length);
-        return undefined;
-      case 'refused':
-        return { reason: 'unavailable', detail: outcome.detail };
-      case 'unknown':
-        return { reason: 'unknown', detail: outcome.detail };
-      default:
-        return outcome satisfies never;
-    }
-  }
-
-  for (const method of importMethods.keys()) {
+  for (const method of events.methods.keys()) {
     server.post(`/v1/${method}`, async (request, reply) => {
       const startedMs = performance.now();
-      const app = findApp(access, request);
-      const refusal = 'reason' in app ? app : await importEvents(method, app, request);
+      const refusal = await importEvents(dependencies, method, request);
       metrics.answered(method, performance.now() - startedMs);
       if (refusal !== undefined) return refuse(reply, refusal, method);
       return reply.header('content-type', json).send(accepted);
     });
   }
 
-  // Two methods that clients call beside service.md's: neither looks at a body.
+  // Two methods that clients call beside service.md's: neither reads a body.
   server.post('/v1/version', (_request, reply) => reply.header('content-type', json).send(JSON.stringify({ version })));
   server.post('/v1/test-app-access', (request, reply) => {
     const app = findApp(access, request);

@@ -19,7 +19,7 @@ export interface ServerLimits {
   /** Time for a request's headers, and for headers and body, milliseconds. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** How often connections are looked at for those two, milliseconds. */
+  /** How often connections are checked for those two, milliseconds. */
   readonly checkIntervalMs: number;
   /** How long an idle connection is kept for the client's next request, milliseconds. */
   readonly keepAliveMs: number;
@@ -104,7 +104,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
   server.server.on('connect', (_request, socket: Socket) => {
     socket.on('error', () => socket.destroy());
     refuseOnSocket(socket, { reason: 'method', detail: 'no such method' });
-    // Nobody reads it any more, so that its client's end would not be seen.
+    // It is no longer read, so that its client's end would go unnoticed.
     socket.destroySoon();
   });
   // No method's body is the framework's to read: it would answer what it finds wrong with it before any route, QUERY

@@ -28,10 +28,8 @@ const causes = {
 export type Cause = keyof typeof causes;
 const order = Object.keys(causes) as Cause[];
 
-/**
- * For so long after a refusal its cause is still told, milliseconds: longer than it takes from here to whoever asks.
- */
-const toldForMs = 5000;
+/** A cause is reported for so long after a refusal, milliseconds: longer than a poll of the status takes. */
+const reportedForMs = 5000;
 /** What a confirmed group proves to be over; `crowded` goes together with events that are stored. */
 const overWhenStored: readonly Cause[] = ['full', 'away', 'unconfirmed'];
 
@@ -51,7 +49,9 @@ export interface Trouble {
 export function createTrouble(isDiskLow: () => boolean): Trouble {
   const notedMs = new Map<Cause, number>();
   const holds = (cause: Cause): boolean =>
-    cause === 'disk' ? isDiskLow() : performance.now() - (notedMs.get(cause) ?? Number.NEGATIVE_INFINITY) < toldForMs;
+    cause === 'disk'
+      ? isDiskLow()
+      : performance.now() - (notedMs.get(cause) ?? Number.NEGATIVE_INFINITY) < reportedForMs;
   return {
     note: (cause) => void notedMs.set(cause, performance.now()),
     stored() {

@@ -97,14 +97,14 @@ async function sendFile(
     return reply.send();
   }
   const source = opened.createReadStream({ start: first, end: last });
-  // Cut short while it is sent: the connection ends, for the client would wait for the rest for ever.
+  // Cut short while it is sent: the connection ends, since the client would wait for the rest without end.
   source.once('end', () => void (source.bytesRead < last - first + 1 && reply.raw.destroy()));
   return reply.send(source);
 }
 
 /**
  * Streams one zip of all files. The parts are compressed already, so they are only stored; nothing is written to disk.
- * The parts are looked at before the first byte; of a large archive only their sizes, since to read them all could take
+ * The parts are checked before the first byte; of a large archive only their sizes, since to read them all could take
  * minutes, and the checksum of each before its own bytes. One that is damaged then ends the connection, so that no
  * client takes the zip for a whole one.
  */
@@ -132,7 +132,7 @@ async function sendArchive(
     .header('content-disposition', `attachment; filename="${archiveName(job)}"`)
     .header('accept-ranges', 'none');
   if (request.method === 'HEAD') return reply.send();
-  // Loaded by those who want an archive: a start would wait for it.
+  // Loaded when an archive is asked for: it would slow the start down.
   const { ZipArchive } = await import('archiver');
   const archive = new ZipArchive({
     store: true,
@@ -140,7 +140,7 @@ async function sendArchive(
     forceUTC: true,
   });
   let reading: Readable | undefined;
-  // A client that goes away leaves the archive unread: the file must be closed all the same.
+  // A client that goes away leaves the archive unread: the file must still be closed.
   archive.once('close', () => reading?.destroy());
   async function fill(): Promise<void> {
     for (const part of parts) {
@@ -166,7 +166,7 @@ async function sendArchive(
 /**
  * Adds the download routes: GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of
  * RFC
- * 9110. No other authorization is asked for, and none is looked at. A link that was not signed here, that has ended, or
+ * 9110. No other authorization is needed, and a given one is ignored. A link that was not signed here, that has ended, or
  * whose holder has, answers 403; a request that is gone although its link has not ended, 404; a file that is not what
  * was written, 500 before its first byte. A download under way ends with its holder.
  */

@@ -15,7 +15,7 @@ export interface JobTable {
   inProgress(): readonly ReportJob[];
   /** How many requests there are, known or not. */
   count(): number;
-  /** Ids of requests that an earlier process has left and nobody has read yet. */
+  /** Ids of requests that an earlier process has left and that are not read yet. */
   readonly unread: Set<number>;
 }
 

@@ -17,7 +17,7 @@ export function createOpenDownloads(): OpenDownloads {
   const open = new Map<ServerResponse, LinkHolder>();
   return {
     add(holder, response) {
-      // Its client has gone already: nothing would ever tell.
+      // Its client has gone already: there will be no close event to remove it by.
       if (response.destroyed) return;
       open.set(response, holder);
       response.once('close', () => open.delete(response));

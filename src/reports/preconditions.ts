@@ -29,8 +29,8 @@ function isWeakMatch(list: string, etag: string | undefined): boolean {
 
 /**
  * Evaluates the conditions of a GET or HEAD of a file that is there, in the order of RFC 9110, 13.2.2. If-Match
- * compares strongly, If-None-Match weakly. Conditions on a date are ignored, as the RFC has it where no date of a
- * change is told. `etag`: the file's strong entity tag, quotes included; undefined: it has none.
+ * compares strongly, If-None-Match weakly. Conditions on a date are ignored, as the RFC has it where no Last-Modified
+ * is sent. `etag`: the file's strong entity tag, quotes included; undefined: it has none.
  */
 export function checkPreconditions(
   headers: ConditionalHeaders,

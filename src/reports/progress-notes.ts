@@ -3,11 +3,11 @@ import path from 'node:path';
 import { describeError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 
-/** The progress that clients were told of each request in progress, so that it does not go back over a crash. */
+/** The progress of each request that its clients were shown, so that it does not go back over a crash. */
 export interface ProgressNotes {
-  /** The highest progress told, percent. */
+  /** The highest progress shown, percent. */
   told(id: number): number;
-  /** Remembers what is being told. In the kernel's hands, not fsynced: a power cut may forget it. */
+  /** Remembers what is being shown. In the kernel's hands, not fsynced: a power cut may forget it. */
   note(id: number, percent: number): void;
   /** Forgets a request that has ended. */
   drop(id: number): void;

@@ -2,10 +2,8 @@ import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { findJobFile } from './job-file.ts';
 import { progressName } from './progress-notes.ts';
-import { isInProgress, type ReportJob } from './reports.ts';
+import { isInProgress, partsFolder, type ReportJob } from './reports.ts';
 
-/** Folder of a request's published files, in the request's own. */
-export const partsFolder = 'parts';
 /** What the name of an attempt's folder begins with. */
 export const attemptPrefix = 'attempt-';
 
@@ -17,8 +15,8 @@ function isLeftover(name: string, job: ReportJob): boolean {
 
 /**
  * Reads the request that an earlier process has left in a folder, and removes what a crash may have left beside it:
- * attempts, unpublished parts, temporaries. Undefined when there is no request in it. Nobody may be working on the
- * request. Errors: `report_damaged`.
+ * attempts, unpublished parts, temporaries. Undefined when there is no request in it. No attempt of the
+ * request may be running. Errors: `report_damaged`.
  */
 export async function recoverJob(folder: string, id: number): Promise<ReportJob | undefined> {
   const job = await findJobFile(folder, id);

@@ -56,9 +56,9 @@ export interface ReportJob {
   readonly idAccount: number;
   readonly createdMs: number;
   readonly state: ReportState;
-  /** Attempts begun, without the interrupted ones, so that a request that fails by itself is not tried for ever. */
+  /** Attempts begun, without the interrupted ones, so that a request that keeps failing is not retried without end. */
   readonly attempts: number;
-  /** Attempts that were interrupted: somebody killed the worker, or the process that ran it. Absent: none. */
+  /** Attempts that were interrupted: the worker, or the process that ran it, was killed. Absent: none. */
   readonly interruptions?: number;
   /** Name of the export event; part of the file names. */
   readonly event: string;

@@ -1,32 +1,30 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, rename, rm } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
-import type { Clock } from '../runtime/clock.ts';
-import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
-import { AppError, describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { inParallel } from '../runtime/async/in-parallel.ts';
-import type { Logger } from '../runtime/logger.ts';
-import { runAtHalfPace } from '../runtime/async/pace.ts';
-import { jobPath, writeJobFile } from './job-file.ts';
-import { createJobTable } from './job-table.ts';
-import { readHighestId, writeHighestId } from './highest-id.ts';
-import { createProgressNotes } from './progress-notes.ts';
-import { attemptPrefix, partsFolder, recoverJob } from './recover-job.ts';
-import { endedAttempts, isInProgress, type NewReport, type ReportEnd, type ReportJob } from './reports.ts';
 import { createTurns } from '../runtime/async/mutex.ts';
-
-/** What an attempt without a result counts as: the request's own failure, an interruption from outside, or nothing. */
-export type AttemptEnd = 'failure' | 'interruption' | 'nothing';
+import type { Clock } from '../runtime/clock.ts';
+import { isSystemError } from '../runtime/errors.ts';
+import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { createEarlierRequests } from './earlier-requests.ts';
+import { readHighestId } from './highest-id.ts';
+import { createJobAttempts, type JobAttempts } from './job-attempts.ts';
+import { jobPath } from './job-file.ts';
+import { createJobRecords, type JobRecords } from './job-records.ts';
+import { createProgressNotes } from './progress-notes.ts';
+import { createReportIds, type ReportIds } from './report-ids.ts';
+import { isInProgress, partsFolder, type NewReport, type ReportJob } from './reports.ts';
 
 /**
  * The export requests of a data folder. One process owns them: it holds them in memory and writes every change through.
- * What earlier processes have left is read by and by, the newest first: a start does not wait for the history.
+ * What earlier processes have left is read in the background, the newest first: a start does not wait for the history.
  */
-export interface ReportStore {
+export interface ReportStore extends JobAttempts {
   /** Makes a request durable and gives it the next id. When that fails nothing of it stays. */
   create(report: NewReport): Promise<ReportJob>;
   /**
-   * Finds a request, by its file if it has not been read yet. What this returns is durable: clients may be told of it.
+   * Finds a request, by its file if it has not been read yet. What this returns is durable: it may be answered to clients.
    */
   find(id: number): Promise<ReportJob | undefined>;
   /** The requests that match, of those read so far, durable as those of `find`. */
@@ -47,23 +45,11 @@ export interface ReportStore {
   /** Requests that could not be read, one sentence each: to their users they do not exist. */
   damaged(): readonly string[];
   /**
-   * Records the begin of an attempt, durably, and makes its empty folder; returns both. One that had begun and was
-   * never released has been interrupted. Throws `conflict` on a request that has ended.
-   */
-  beginAttempt(id: number): Promise<{ job: ReportJob; folder: string }>;
-  /**
-   * Ends a request, once: publishes the attempt's folder as the request's files (`success`) or removes what is left,
-   * then writes job.json. Returns the request as it is afterwards: of two ends, the first stays.
-   */
-  end(id: number, end: ReportEnd, attemptFolder?: string): Promise<ReportJob>;
-  /** Takes back an attempt that gave no result: removes its folder; the request waits again. */
-  releaseAttempt(id: number, folder: string, as: AttemptEnd): Promise<void>;
-  /**
-   * Remembers the progress a client was told, so that it does not go back after a crash. Kept by the kernel, not
+   * Remembers the progress that a client was shown, so that it does not go back after a crash. Kept by the kernel, not
    * fsynced.
    */
   noteProgress(id: number, percent: number): void;
-  /** The highest progress a client was told, percent. */
+  /** The highest progress that a client was shown, percent. */
   toldProgress(id: number): number;
   /** Deletes a request with its files; its id stays used. */
   remove(id: number): Promise<void>;
@@ -85,7 +71,7 @@ export interface ReportStoreOptions {
  * the next.
  */
 const defaultReadFirst = 256;
-/** Requests read, or folders synced, at a time. */
+/** Folders synced at a time. */
 const width = 4;
 
 /** The ids of the requests in a folder, newest first; temporaries of an earlier process are removed. */
@@ -99,214 +85,68 @@ async function listIds(reportsDir: string): Promise<readonly number[]> {
     .toSorted((a, b) => b - a);
 }
 
-/** The request with the attempt under way, if one is, counted as interrupted. */
-function countInterruption(job: ReportJob): ReportJob {
-  return job.state === 'running' ? { ...job, interruptions: (job.interruptions ?? 0) + 1 } : job;
+async function createRequest(records: JobRecords, ids: ReportIds, report: NewReport, clock: Clock): Promise<ReportJob> {
+  const id = await ids.allocate();
+  try {
+    const nonce = randomBytes(16).toString('hex');
+    return await records.save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce });
+  } catch (error) {
+    // No client knows of it: it must neither begin at the next start nor leave a folder behind at each try.
+    await rm(records.folderOf(id), { recursive: true, force: true }).catch(() => undefined);
+    throw error;
+  }
 }
 
-async function removeAttempts(folder: string): Promise<void> {
-  const names = (await readdir(folder)).filter((name) => name.startsWith(attemptPrefix));
-  for (const name of names) await rm(path.join(folder, name), { recursive: true, force: true });
-}
-
-/** Makes the attempt's folder the request's files. What an earlier try at this very step left is replaced. */
-async function publish(folder: string, attemptFolder: string): Promise<void> {
-  const parts = path.join(folder, partsFolder);
-  await rm(parts, { recursive: true, force: true });
-  await rename(attemptFolder, parts);
-  await syncFolder(folder);
+async function removeRequest(records: JobRecords, ids: ReportIds, id: number): Promise<void> {
+  const folder = records.folderOf(id);
+  await ids.retire(id);
+  // Its record goes first: half deleted, and the clock set back, it would be a success without files.
+  await removeFile(jobPath(folder));
+  await syncFolder(folder).catch((error: unknown) => {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+  });
+  await rm(folder, { recursive: true, force: true });
+  records.drop(id);
 }
 
 /** Opens the requests of a folder, and creates the folder. The caller holds the lock that makes it their only owner. */
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions): Promise<ReportStore> {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
-  const ids = await listIds(reportsDir);
-  const jobs = createJobTable(ids);
-  let highWater = await readHighestId(reportsDir);
-  let lastId = Math.max(highWater, ids[0] ?? 0);
+  const found = await listIds(reportsDir);
+  const ids = createReportIds(reportsDir, await readHighestId(reportsDir), found[0] ?? 0);
+  const records = createJobRecords(reportsDir, found);
   const turns = createTurns();
   const progress = createProgressNotes(reportsDir, logger);
-  const damages = new Map<number, string>();
-  /**
-   * Requests as an earlier process has left them: one that was killed may not have got as far as the sync of the newest
-   * state.
-   */
-  const unsynced = new Set<number>();
-  let onFound: (() => void) | undefined;
-
-  const folderOf = (id: number): string => path.join(reportsDir, String(id));
-
-  /** Makes sure that no id up to the last one is given out again, before the folder of one goes. */
-  async function keepHighestId(id: number): Promise<void> {
-    if (highWater >= id) return;
-    await writeHighestId(reportsDir, lastId);
-    highWater = lastId;
-  }
-
-  /**
-   * Takes in a request of an earlier process, in its turn. A damaged one is left as it is, for the operator to look at,
-   * and keeps no other from being served.
-   */
-  async function read(id: number): Promise<void> {
-    if (!jobs.unread.has(id)) return;
-    try {
-      const job = await recoverJob(folderOf(id), id);
-      if (job === undefined) {
-        await keepHighestId(id);
-        await rm(folderOf(id), { recursive: true, force: true });
-      } else {
-        unsynced.add(id);
-        jobs.keep(job);
-      }
-      jobs.unread.delete(id);
-      damages.delete(id);
-      if (job !== undefined && isInProgress(job)) onFound?.();
-    } catch (error) {
-      const damage = describeError(error);
-      if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'export request cannot be read');
-      damages.set(id, damage);
-      if (!isAppError(error, 'report_damaged')) throw error;
-      jobs.unread.delete(id);
-    }
-  }
-
-  /** Makes what an earlier process has written of a request durable, once. */
-  async function settle({ id }: ReportJob): Promise<void> {
-    if (!unsynced.has(id)) return;
-    await syncFolder(folderOf(id)).catch((error: unknown) => {
-      if (!isSystemError(error, 'ENOENT') || jobs.find(id) !== undefined) throw error;
-    });
-    unsynced.delete(id);
-  }
-
-  const readInTurn = (id: number): Promise<void> => turns.take(id, () => read(id));
-  await inParallel(ids.slice(0, readFirst), width, (id) => readInTurn(id).catch(() => undefined));
-
-  async function save(job: ReportJob): Promise<ReportJob> {
-    await writeJobFile(folderOf(job.id), job);
-    jobs.keep(job);
-    unsynced.delete(job.id);
-    return job;
-  }
-
-  function getOpen(id: number): ReportJob {
-    const job = jobs.find(id);
-    if (job === undefined || !isInProgress(job)) throw new AppError('conflict', `export request ${id} has ended`);
-    return job;
-  }
-
-  /** Exclusive mkdir hands each id out once, whoever else may be asking. */
-  async function allocateId(): Promise<number> {
-    for (;;) {
-      lastId += 1;
-      const id = lastId;
-      try {
-        await mkdir(folderOf(id), { mode: 0o700 });
-        await syncFolder(reportsDir);
-        return id;
-      } catch (error) {
-        if (!isSystemError(error, 'EEXIST')) throw error;
-      }
-    }
-  }
+  const earlier = createEarlierRequests({ records, ids, turns, logger });
+  await earlier.readAll(found.slice(0, readFirst));
 
   return {
-    async create(report) {
-      const id = await allocateId();
-      try {
-        return await save({
-          id,
-          ...report,
-          createdMs: clock.nowMs(),
-          state: 'queued',
-          attempts: 0,
-          nonce: randomBytes(16).toString('hex'),
-        });
-      } catch (error) {
-        // Nobody was told of it: it must neither begin at the next start nor leave a folder behind at each try.
-        await rm(folderOf(id), { recursive: true, force: true }).catch(() => undefined);
-        throw error;
-      }
-    },
+    ...createJobAttempts({ records, turns, clock, linkTtlSeconds, onEnd: (id) => progress.drop(id) }),
+    create: (report) => createRequest(records, ids, report, clock),
     async find(id) {
-      if (jobs.unread.has(id)) await readInTurn(id);
-      const job = jobs.find(id);
-      if (job !== undefined) await settle(job);
-      return jobs.find(id);
+      if (records.unread.has(id)) await earlier.read(id);
+      const job = records.find(id);
+      if (job !== undefined) await records.settle(job);
+      return records.find(id);
     },
     async select(wanted) {
-      const found = jobs.list().filter(wanted);
-      await inParallel(found, width, settle);
-      return found;
+      const selected = records.list().filter(wanted);
+      await inParallel(selected, width, (job) => records.settle(job));
+      return selected;
     },
-    list: () => jobs.list(),
-    inProgress: () => jobs.inProgress(),
-    count: () => jobs.count(),
-    knows: (id) => jobs.find(id) !== undefined,
-    async load(signal, onInProgress) {
-      onFound = onInProgress;
-      await runAtHalfPace([...jobs.unread], width, (id) => readInTurn(id).catch(() => undefined), signal);
-    },
-    damaged: () => [...damages.values()],
-    beginAttempt: (id) =>
-      turns.take(id, async () => {
-        const open = getOpen(id);
-        const job = await save({ ...countInterruption(open), state: 'running', attempts: endedAttempts(open) + 1 });
-        await removeAttempts(folderOf(id));
-        const folder = path.join(folderOf(id), `${attemptPrefix}${job.attempts + (job.interruptions ?? 0)}`);
-        await mkdir(folder, { mode: 0o700 });
-        return { job, folder };
-      }),
-    end: (id, end, attemptFolder) =>
-      turns.take(id, async () => {
-        const job = jobs.find(id);
-        if (job === undefined) throw new AppError('not_found', `there is no export request ${id}`);
-        if (!isInProgress(job)) {
-          if (attemptFolder !== undefined) await rm(attemptFolder, { recursive: true, force: true });
-          return job;
-        }
-        if (end.state === 'success' && attemptFolder !== undefined) await publish(folderOf(id), attemptFolder);
-        const finishedMs = clock.nowMs();
-        const ended = await save({
-          ...job,
-          ...end,
-          finishedMs,
-          expiresSeconds: Math.floor(finishedMs / 1000) + linkTtlSeconds,
-        });
-        progress.drop(id);
-        return ended;
-      }),
-    releaseAttempt: (id, folder, as) =>
-      turns.take(id, async () => {
-        await rm(folder, { recursive: true, force: true });
-        const job = jobs.find(id);
-        if (job?.state !== 'running') return;
-        if (as === 'failure') await save({ ...job, state: 'queued' });
-        else
-          await save({
-            ...(as === 'interruption' ? countInterruption(job) : job),
-            state: 'queued',
-            attempts: endedAttempts(job),
-          });
-      }),
+    list: () => records.list(),
+    inProgress: () => records.inProgress(),
+    count: () => records.count(),
+    knows: (id) => records.find(id) !== undefined,
+    load: (signal, onInProgress) => earlier.load(signal, onInProgress),
+    damaged: () => earlier.damaged(),
     noteProgress(id, percent) {
-      const job = jobs.find(id);
+      const job = records.find(id);
       if (job !== undefined && isInProgress(job)) progress.note(id, percent);
     },
     toldProgress: (id) => progress.told(id),
-    remove: (id) =>
-      turns.take(id, async () => {
-        await keepHighestId(id);
-        // Its record goes first: half deleted, and the clock set back, it would be a success without files.
-        await removeFile(jobPath(folderOf(id)));
-        await syncFolder(folderOf(id)).catch((error: unknown) => {
-          if (!isSystemError(error, 'ENOENT')) throw error;
-        });
-        await rm(folderOf(id), { recursive: true, force: true });
-        jobs.drop(id);
-        unsynced.delete(id);
-      }),
-    filePath: (id, name) => path.join(folderOf(id), partsFolder, name),
+    remove: (id) => turns.take(id, () => removeRequest(records, ids, id)),
+    filePath: (id, name) => path.join(records.folderOf(id), partsFolder, name),
   };
 }

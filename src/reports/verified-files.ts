@@ -20,23 +20,23 @@ export interface PublishedFile {
   readonly file: ReportFile;
 }
 
-/** Opens report files for downloads, and looks at each before its first byte is sent. */
+/** Opens report files for downloads, and verifies each before its first byte is sent. */
 export interface VerifiedFiles {
   /** Opens a file whose size, and SHA-256, are those of job.json. The caller closes the handle. */
   open(published: PublishedFile): Promise<FileHandle | FileFault>;
   /**
-   * Looks at a file without keeping it open: wholly, or at its size only, which costs next to nothing. Undefined: it is
+   * Verifies a file without keeping it open: wholly, or its size only, which costs next to nothing. Undefined: it is
    * right.
    */
   findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined>;
   /**
-   * The faults found so far, the newest of them, of each file the last one. A file that was put back is none once it is
-   * asked for again.
+   * The faults found so far, the newest of them, of each file the last one. A restored file is dropped from the list
+   * when it is next asked for.
    */
   faults(): readonly FileFault[];
 }
 
-/** Whether an opened file is none. */
+/** Says whether a file could not be opened as it was written. */
 export function isFault(opened: FileHandle | FileFault): opened is FileFault {
   return 'detail' in opened;
 }
@@ -58,7 +58,7 @@ async function hashFile(handle: FileHandle): Promise<string> {
   }
 }
 
-/** Opens a file. A symbolic link in its place is none of ours: what it leads to is not given out. */
+/** Opens a file. A symbolic link in its place is not the service's: what it leads to is not sent. */
 async function findHandle(path: string): Promise<FileHandle | undefined> {
   try {
     return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);

@@ -44,7 +44,7 @@ const defects: Readonly<Record<string, Defect>> = {
     to: "if (found === undefined || found === 'shortened' || found === 'replaced') return epoch;",
   },
   'an export request ends before its end is written': {
-    file: 'src/reports/store.ts',
+    file: 'src/reports/job-records.ts',
     from: 'await writeJobFile(folderOf(job.id), job);\n    jobs.keep(job);',
     to: 'jobs.keep(job); await writeJobFile(folderOf(job.id), job);',
     part: 'export requests',

@@ -1,11 +1,6 @@
 import * as fc from 'fast-check';
-import {
-  getMethod,
-  importMethods,
-  platforms,
-  type ImportMethod,
-  type Platform,
-} from '../../src/datasets/event-kinds.ts';
+import { events, getMethod } from '../../src/datasets/dataset.ts';
+import { platforms, type ImportMethod, type Platform } from '../../src/datasets/event-kinds.ts';
 
 /** A request body made by chance. */
 export interface GeneratedBody {
@@ -193,7 +188,7 @@ function hostileBytes(valid: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> {
   );
 }
 
-const methods = [...importMethods.keys()];
+const methods = [...events.methods.keys()];
 
 /** Bodies of all three sorts: valid, mutated, hostile. */
 export const generatedBody: fc.Arbitrary<GeneratedBody> = fc

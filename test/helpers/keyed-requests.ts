@@ -1,5 +1,6 @@
 import { keyedEventIds } from '../../src/datasets/event-id.ts';
-import { getMethod, type ImportMethod } from '../../src/datasets/event-kinds.ts';
+import { getMethod } from '../../src/datasets/dataset.ts';
+import type { ImportMethod } from '../../src/datasets/event-kinds.ts';
 import { eventLine } from './lake.ts';
 
 /** A request under an Idempotency-Key, as a test sends it: each event is known by its name. */

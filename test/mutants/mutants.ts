@@ -73,7 +73,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/ingest/group-commit.test.ts',
   },
   'the waiting room has no bound': {
-    find: 'waitingBytes + lines.length > options.maxWaitingBytes',
+    find: 'room.bytes() + lines.length > options.maxWaitingBytes',
     replace: 'false',
     test: 'unit/ingest/group-commit.test.ts',
   },

@@ -27,7 +27,7 @@ describe('the check itself', () => {
     ['a store that imports a stage', 'reports/store.ts', "import { run } from '../export/worker.ts';"],
     ['a type of another stage', 'compact/flush.ts', "import type { Parsed } from '../ingest/parse.ts';"],
     ['datasets above their place', 'datasets/kinds.ts', "import { open } from '../lake/sql/duckdb.ts';"],
-    ['runtime above its place', 'runtime/clock.ts', "import {\n  eventKinds,\n} from '../datasets/event-kinds.ts';"],
+    ['runtime above its place', 'runtime/clock.ts', "import {\n  events,\n} from '../datasets/dataset.ts';"],
     [
       'a log that knows a dataset',
       'lake/log/table.ts',

@@ -12,7 +12,7 @@ export interface DayBegin {
 }
 
 /**
- * Days of time zones. DuckDB does all of the arithmetic, as it does for the rows: two engines would disagree some day.
+ * Days of time zones. DuckDB does all of the arithmetic, as it does for the rows: two engines could disagree.
  */
 export interface ZoneDays {
   /** The date in the zone at a moment, `YYYY-MM-DD`. */
@@ -26,8 +26,8 @@ export interface ZoneDays {
 const dateQuery = `
   SELECT CAST(CAST(timezone($1, make_timestamptz(CAST($2 AS BIGINT))) AS DATE) AS VARCHAR) AS date`;
 /**
- * No zone is further from UTC than 15 hours. Of the minutes in which the day is reached, or left again, every second is
- * looked at.
+ * No zone is further from UTC than 15 hours. In the minutes in which the day is reached, or left again, every second is
+ * checked.
  */
 const beginQuery = `
   WITH minutes AS (
@@ -45,7 +45,7 @@ const beginQuery = `
 const rememberedBegins = 10_000;
 
 /**
- * Creates the arithmetic over an engine of its own. Midnight is looked for minute by minute, since it may come twice or
+ * Creates the arithmetic over an engine of its own. Midnight is searched for minute by minute, since it may come twice or
  * not at all on the days when clocks change, and one query of three thousand rows is cheap beside an export.
  */
 export function createZoneDays(duckdb: Duckdb): ZoneDays {

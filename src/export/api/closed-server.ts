@@ -7,7 +7,7 @@ const retryAfterSeconds = 5;
 
 /**
  * Serves the api port while the service may not touch its folders: the routes that `addRoutes` brings (health), and a
- * 500 for everything else, which says that it may be asked again. No request or report file is looked at.
+ * 500 for everything else, with Retry-After. No request or report file is read.
  */
 export async function startClosedExport(
   { host, port }: { readonly host: string; readonly port: number },

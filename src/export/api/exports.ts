@@ -11,6 +11,7 @@ import type { User } from '../../access/access.ts';
 import { isExpired, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { Clock } from '../../runtime/clock.ts';
+import { createTurns } from '../../runtime/async/mutex.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
@@ -28,8 +29,8 @@ const retryAfterSeconds = 5;
  */
 export interface Exports {
   /**
-   * Creates a request. A client that has gone (`isGone`) before it can be told gets none: nobody would know its id, and
-   * it would count towards the limit. One that goes later finds it in the list.
+   * Creates a request. A client that has gone (`isGone`) before it can be answered gets none: nobody would know its id,
+   * and it would count towards the limit. One that goes later finds it in the list.
    */
   create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal>;
   /**
@@ -52,6 +53,9 @@ export interface ExportsDependencies {
   readonly loaded: Promise<void>;
 }
 
+/** The one key of the turns of creates. */
+const createTurn = 0;
+
 const gone: Refusal = { code: 400, detail: 'The client has gone' };
 
 function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
@@ -67,8 +71,8 @@ export function createExports(
   { store, runner, zoneDays, clock, loaded }: ExportsDependencies,
   options: { readonly maxExports: number; readonly loadWaitMs?: number },
 ): Exports {
-  /** Creates run one after the other, so that the limit holds however many come at once. */
-  let lastCreate: Promise<unknown> = Promise.resolve();
+  /** Creates run one after the other, those of all accounts, so that the limit holds however many come at once. */
+  const creates = createTurns();
 
   function refuseOverLimit(user: User): Refusal | undefined {
     const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
@@ -82,7 +86,7 @@ export function createExports(
   async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
     const request = await parseExportRequest(given, clock.nowMs(), zoneDays);
     if (isRefusal(request)) return request;
-    const turn = lastCreate.then(async () => {
+    const job = await creates.take(createTurn, async () => {
       if (isGone()) return gone;
       const refusal = refuseOverLimit(user);
       if (refusal !== undefined) return refusal;
@@ -96,8 +100,6 @@ export function createExports(
       await store.remove(created.id);
       return gone;
     });
-    lastCreate = turn.catch(() => undefined);
-    const job = await turn;
     runner.wake();
     return job;
   }

@@ -21,7 +21,7 @@ export interface ApiServerLimits {
   /** Time for a request's head, and for head and body, milliseconds. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** How often connections are looked at for those two, milliseconds. */
+  /** How often connections are checked for those two, milliseconds. */
   readonly checkIntervalMs: number;
   /**
    * A connection over which nothing passes for so long is closed: a download takes as long as it takes, but not
@@ -52,10 +52,7 @@ export function refuse(reply: FastifyReply, refusal: Refusal): FastifyReply {
   return reply.code(refusal.code).type('application/json; charset=utf-8').send(refusalEnvelope(refusal));
 }
 
-/**
- * What an error in a handler is answered with. Every 500 may be asked again: what failed is the service, and somebody
- * mends it.
- */
+/** What an error in a handler is answered with. Every 500 may be retried: the fault is the service's. */
 function refusalOf(error: unknown, failures: BoundedLog, path: string): Refusal {
   const { statusCode, code } = error as Partial<FastifyError>;
   if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return badRequest(`The body is larger than ${maxBodyBytes} bytes`);
@@ -130,7 +127,7 @@ export function createApiServer(
   );
   limitConnections(server.server, limits.maxConnections, logger);
   takeOverHeads(server.server);
-  // Node hands CONNECT over as a bare connection, which nobody reads any more: its client's end would not be seen.
+  // Node hands CONNECT over as a bare connection, which is no longer read: its client's end would go unnoticed.
   server.server.on('connect', (_request, socket: Socket) => {
     socket.on('error', () => socket.destroy());
     answerOnSocket(noRoute, socket, exchanges.mayAnswer(socket));
@@ -143,7 +140,7 @@ export function createApiServer(
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   server.addHook('onRequest', (request, reply, done) => {
-    // The framework would refuse a Content-Type it cannot read; here it says nothing, so it is not looked at.
+    // The framework would refuse a Content-Type it cannot read; here it is ignored.
     delete request.raw.headers['content-type'];
     const fault = findHeadFault(request.raw);
     if (fault === undefined) return done();

@@ -11,7 +11,7 @@ import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { describeError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import { standingOf } from './standing.ts';
-import { createAttempts, type AttemptsDependencies, type AttemptsOptions } from './attempts.ts';
+import { createAttempts, type Attempts, type AttemptsDependencies, type AttemptsOptions } from './attempts.ts';
 
 /** Runs the export requests that wait, a bounded number at once, each in a worker of its own. */
 export interface JobRunner extends Stoppable {
@@ -32,17 +32,49 @@ export interface JobRunnerOptions extends AttemptsOptions {
   readonly workers: number;
 }
 
-interface Running {
-  readonly idAccount: number;
-  readonly abort: AbortController;
-  readonly done: Promise<void>;
+/** The requests that are being run, each until its run has ended. */
+interface RunningJobs {
+  has(id: number): boolean;
+  count(): number;
+  /** How many of them an account has. */
+  countOf(idAccount: number): number;
+  start(job: ReportJob): void;
+  /** Breaks a request's run off, if there is one; it is over when this returns. */
+  stop(id: number): Promise<void>;
+  stopAll(): Promise<void>;
+}
+
+/** Creates an empty set; `onEnd` is called after each run. */
+function createRunningJobs(attempts: Attempts, onEnd: () => void): RunningJobs {
+  const running = new Map<
+    number,
+    { readonly idAccount: number; readonly abort: AbortController; readonly done: Promise<void> }
+  >();
+  async function stop(id: number): Promise<void> {
+    const current = running.get(id);
+    current?.abort.abort();
+    await current?.done;
+  }
+  return {
+    has: (id) => running.has(id),
+    count: () => running.size,
+    countOf: (idAccount) => [...running.values()].filter((other) => other.idAccount === idAccount).length,
+    start({ id, idAccount }) {
+      const abort = new AbortController();
+      const done = attempts.run(id, abort.signal).finally(() => {
+        running.delete(id);
+        onEnd();
+      });
+      running.set(id, { idAccount, abort, done });
+    },
+    stop,
+    stopAll: async () => void (await Promise.all([...running.keys()].map(stop))),
+  };
 }
 
 /** Of the requests that wait, the oldest one of the account with the fewest running. */
-function chooseNext(waiting: readonly ReportJob[], running: ReadonlyMap<number, Running>): ReportJob | undefined {
-  const load = (job: ReportJob): number =>
-    [...running.values()].filter((other) => other.idAccount === job.idAccount).length;
-  return waiting.toSorted((a, b) => load(a) - load(b) || a.id - b.id)[0];
+function chooseNext(waiting: readonly ReportJob[], running: RunningJobs): ReportJob | undefined {
+  return waiting.toSorted((a, b) => running.countOf(a.idAccount) - running.countOf(b.idAccount) || a.id - b.id)[0];
 }
 
 /**
@@ -53,33 +85,20 @@ function chooseNext(waiting: readonly ReportJob[], running: ReadonlyMap<number, 
 export function startJobRunner(dependencies: JobRunnerDependencies, options: JobRunnerOptions): JobRunner {
   const { store, access, logger } = dependencies;
   const attempts = createAttempts(dependencies, options);
+  const running = createRunningJobs(attempts, wake);
   const stopping = new AbortController();
-  const running = new Map<number, Running>();
   /** Requests that wait and are being canceled because their user was removed. */
   const ending = new Map<number, Promise<void>>();
 
-  function start(job: ReportJob): void {
-    const abort = new AbortController();
-    const stop = (): void => abort.abort();
-    stopping.signal.addEventListener('abort', stop, { once: true });
-    const done = attempts.run(job.id, abort.signal).finally(() => {
-      stopping.signal.removeEventListener('abort', stop);
-      running.delete(job.id);
-      wake();
-    });
-    running.set(job.id, { idAccount: job.idAccount, abort, done });
-  }
+  const listWaiting = (): readonly ReportJob[] =>
+    store.inProgress().filter(({ id }) => !running.has(id) && !ending.has(id));
 
   function wake(): void {
-    while (!stopping.signal.aborted && running.size < options.workers) {
-      const next = chooseNext(
-        store
-          .inProgress()
-          .filter((job) => !running.has(job.id) && !ending.has(job.id) && standingOf(access, job.idUser) !== 'unknown'),
-        running,
-      );
+    while (!stopping.signal.aborted && running.count() < options.workers) {
+      const waiting = listWaiting().filter((job) => standingOf(access, job.idUser) !== 'unknown');
+      const next = chooseNext(waiting, running);
       if (next === undefined) return;
-      start(next);
+      running.start(next);
     }
   }
 
@@ -87,9 +106,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
     const before = await store.find(id);
     if (before === undefined || !isInProgress(before)) return undefined;
     await attempts.finish(id, { state: 'canceled' });
-    const current = running.get(id);
-    current?.abort.abort();
-    await current?.done;
+    await running.stop(id);
     const after = await store.find(id);
     return after?.state === 'canceled' ? after : undefined;
   }
@@ -108,12 +125,11 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
     }
   }
 
-  /** Ends what works for whom access was taken from. A request that runs is canceled by its own next look. */
+  /** Ends what works for users whose access was taken back. A request that runs is canceled by its own next step. */
   function endTakenBack(): void {
     attempts.dropTakenBack();
-    const waiting = store.inProgress().filter((job) => !running.has(job.id) && !ending.has(job.id));
-    for (const job of waiting)
-      if (standingOf(access, job.idUser) === 'removed') ending.set(job.id, cancelWaiting(job.id));
+    for (const { id, idUser } of listWaiting())
+      if (standingOf(access, idUser) === 'removed') ending.set(id, cancelWaiting(id));
     wake();
   }
 
@@ -127,11 +143,11 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
       store.noteProgress(id, percent);
       return percent;
     },
-    running: () => running.size,
+    running: () => running.count(),
     async stop() {
       stopListening();
       stopping.abort();
-      await Promise.all([...[...running.values()].map((job) => job.done), ...ending.values()]);
+      await Promise.all([running.stopAll(), ...ending.values()]);
     },
   };
 }

@@ -2,7 +2,7 @@ import type { AccessReader } from '../../access/access.ts';
 
 /**
  * How the user stands who ordered a request. `removed`: the request is to end. `unknown`: the access data that would
- * tell is damaged or gone, and the request waits.
+ * say so is damaged or gone, and the request waits.
  */
 export type Standing = 'live' | 'removed' | 'unknown';
 

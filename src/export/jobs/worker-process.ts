@@ -7,7 +7,7 @@ import { parseWorkerMessage, type WorkerOutcome, type WorkerPlan } from './worke
 export type AttemptOutcome =
   | WorkerOutcome
   | { readonly kind: 'crashed'; readonly error: string }
-  /** By somebody else: an operator, the kernel for want of memory. */
+  /** From outside: by an operator, or by the kernel when memory ran out. */
   | { readonly kind: 'killed'; readonly error: string }
   | { readonly kind: 'timed_out' }
   | { readonly kind: 'aborted' };
@@ -22,7 +22,7 @@ export interface WorkerOptions {
 
 /** The compiled entry: workers run from `dist`, also when the rest runs from `src`. */
 const workerEntry = path.join(packageRoot, 'dist', 'export', 'worker', 'worker.js');
-/** Signals that no worker brings about by itself, as it does SIGSEGV or SIGABRT. */
+/** Signals that come from outside, unlike SIGSEGV or SIGABRT, which a worker causes itself. */
 const foreignSignals: ReadonlySet<string> = new Set(['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP']);
 /** JavaScript's own memory in a worker; the data is in DuckDB's and in buffers. */
 const heapMb = 512;

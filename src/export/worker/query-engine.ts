@@ -1,5 +1,5 @@
 import type { DuckDBConnection, DuckDBType, DuckDBValue } from '@duckdb/node-api';
-import { duckdbApi, findErrorCode } from '../../lake/sql/duckdb.ts';
+import { duckdbApi, findErrorCode, sqlList } from '../../lake/sql/duckdb.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { BoundValue, ExportQuery } from './query.ts';
@@ -76,8 +76,8 @@ async function defineApps(connection: DuckDBConnection, apps: readonly ExportApp
 
 /**
  * Opens the engine and locks it in: its own limits first, then the folders, then no other outside access, then no
- * further change of settings. The order matters: each step forbids what the one before needed. The lock does not tell
- * reading from writing; the process is the last wall.
+ * further change of settings. The order matters: each step forbids what the one before needed. The lock makes no
+ * difference between reading and writing; the process is the last wall.
  */
 export async function openQueryEngine(options: QueryEngineOptions): Promise<QueryEngine> {
   const { files } = options;
@@ -95,8 +95,7 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     await connection.run('SET enable_progress_bar_print = false');
     // Turning a set into a join would lose the order of the rows.
     if (options.inline) await connection.run("SET disabled_optimizers = 'in_clause'");
-    const folders = options.folders.map((folder) => `'${folder.replaceAll("'", "''")}'`).join(', ');
-    await connection.run(`SET allowed_directories = [${folders}]`);
+    await connection.run(`SET allowed_directories = ${sqlList(options.folders)}`);
     await connection.run('SET enable_external_access = false');
     await connection.run('SET lock_configuration = true');
     await defineApps(connection, options.apps);

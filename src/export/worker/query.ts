@@ -1,7 +1,9 @@
 import { eventFields } from '../../datasets/event-fields.ts';
-import { importedEvents, selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
+import { events } from '../../datasets/dataset.ts';
+import { selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
+import { sqlText } from '../../lake/sql/duckdb.ts';
 import { emptyValuesMatch, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
 
 /** A value bound to a parameter of the query; lists bind as lists. */
@@ -36,10 +38,6 @@ const appColumns: Readonly<Record<AppFact, string>> = {
   platform: 'platform',
 };
 
-function quoteText(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
-}
-
 function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
@@ -57,7 +55,7 @@ export function arrayLiteral(list: string): string {
 }
 
 function titleOf(column: string, titles: Readonly<Record<string, string>>): string {
-  const cases = Object.entries(titles).map(([id, title]) => `WHEN ${Number(id)} THEN ${quoteText(title)}`);
+  const cases = Object.entries(titles).map(([id, title]) => `WHEN ${Number(id)} THEN ${sqlText(title)}`);
   return `CASE events.${column} ${cases.join(' ')} END`;
 }
 
@@ -104,7 +102,7 @@ function sourceExpression(
   }
   if ('mapKeys' in source) return arrayLiteral(`map_keys(events.${source.mapKeys})`);
   if ('mapValues' in source) return arrayLiteral(`map_values(events.${source.mapValues})`);
-  if ('constant' in source) return quoteText(source.constant);
+  if ('constant' in source) return sqlText(source.constant);
   return appExpression(source.app, plan, values);
 }
 
@@ -154,7 +152,7 @@ function requirement(event: ExportEvent): string[] {
 export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): boolean {
   const { fromSeconds = -Infinity, beforeSeconds = Infinity } = request.eventTime;
   return (
-    !importedEvents.has(request.event) ||
+    !events.exports.has(request.event) ||
     apps.length === 0 ||
     !emptyValuesMatch(request.unknowable) ||
     fromSeconds >= beforeSeconds
@@ -168,9 +166,9 @@ function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
   };
 }
 
-/** What the log's statistics can tell of a request, to leave files unopened. */
+/** What of a request the log's statistics can be compared with, to leave files unopened. */
 export function fileFilter(request: ExportSpec, apps: readonly ExportApp[]): FileFilter {
-  const event = importedEvents.get(request.event);
+  const event = events.exports.get(request.event);
   return {
     idApps: apps.map((app) => app.idApp),
     ...(event === undefined ? {} : { kinds: [event.kind] }),
@@ -205,12 +203,12 @@ function dayConditions({ localDates, timezone }: ExportSpec, values: Record<stri
 }
 
 /**
- * Builds the query of a request whose event reads the `events` table; throws on any other, which `isEmptyResult` tells.
+ * Builds the query of a request whose event reads the `events` table; throws on any other, whose result is empty.
  * `lean`: without the sort, whatever the size of the sets: slower, and needs the memory of a few thousand rows instead
  * of 122,880.
  */
 export function buildQuery(request: ExportSpec, apps: readonly ExportApp[], lean = false): ExportQuery {
-  const event = importedEvents.get(request.event);
+  const event = events.exports.get(request.event);
   if (event === undefined) throw new Error(`${request.event} reads no table`);
   const inline = lean || (apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize);
   const filterValues: Record<string, BoundValue> = { kind: event.kind };

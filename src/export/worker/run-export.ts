@@ -4,6 +4,7 @@ import { pruneFiles } from '../../lake/files/prune.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import { hasColumns } from '../../lake/table-schema.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
+import { pause } from '../../runtime/async/retry.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isAppError, isDamage, isDiskFull, isSystemError } from '../../runtime/errors.ts';
 import { csv } from './formats/csv.ts';
@@ -19,7 +20,7 @@ const watchEveryMs = 200;
 /** What the process may take beside DuckDB's buffers before it is ended: the buffer limit does not bind everything. */
 const memorySlackBytes = 768 * 1024 * 1024;
 
-/** The request asks for more than the limits allow; told to the user, and never tried again. */
+/** The request asks for more than the limits allow: shown to the user, and never tried again. */
 class LimitError extends Error {}
 
 const tooManyRows = 'Too many lines in export';
@@ -43,7 +44,7 @@ async function watch<T>(
   statement: Promise<T>,
 ): Promise<T> {
   let stopped: Error | undefined;
-  let looking = false;
+  const ended = new AbortController();
   const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
   async function look(): Promise<void> {
     onPercent(Math.floor(engine.progress() * queryPercent));
@@ -52,15 +53,14 @@ async function watch<T>(
       stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
     if (stopped !== undefined) engine.interrupt();
   }
-  const timer = setInterval(() => {
-    if (looking) return;
-    looking = true;
-    void look()
-      .catch(() => undefined)
-      .finally(() => {
-        looking = false;
-      });
-  }, watchEveryMs);
+  async function lookOn(): Promise<void> {
+    for (;;) {
+      await pause(watchEveryMs, ended.signal);
+      if (ended.signal.aborted) return;
+      await look().catch(() => undefined);
+    }
+  }
+  void lookOn();
   try {
     const result = await statement;
     if (stopped !== undefined) throw stopped;
@@ -68,7 +68,7 @@ async function watch<T>(
   } catch (error) {
     throw stopped ?? error;
   } finally {
-    clearInterval(timer);
+    ended.abort();
   }
 }
 
@@ -162,19 +162,19 @@ async function makeFiles(
 }
 
 /**
- * Runs an export from one snapshot of the lake to durable files in the attempt's folder. `onPercent` is told how far it
- * is, 0 to 99, never less than before. Never throws: what went wrong is the outcome, and the folder is then the
+ * Runs an export from one snapshot of the lake to durable files in the attempt's folder. `onPercent` gets how far it is,
+ * 0 to 99, never less than before. Never throws: what went wrong is the outcome, and the folder is then the
  * caller's to remove.
  */
 export async function runExport(plan: WorkerPlan, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
-  let told = 0;
-  const tell = (percent: number): void => {
-    if (percent <= told) return;
-    told = Math.min(percent, lastPercent);
-    onPercent(told);
+  let reported = 0;
+  const report = (percent: number): void => {
+    if (percent <= reported) return;
+    reported = Math.min(percent, lastPercent);
+    onPercent(reported);
   };
   try {
-    return await makeFiles(plan, csv, tell);
+    return await makeFiles(plan, csv, report);
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
     const full = isAppError(error, 'disk') || isDiskFull(error);

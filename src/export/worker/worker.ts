@@ -9,7 +9,7 @@ import type { WorkerMessage, WorkerPlan } from '../jobs/worker-messages.ts';
  *
  * In: the plan (jobs/worker-messages.ts); one snapshot of the lake. Out: the result's files in the attempt's folder.
  * Invariant: the engine reads the table's folder and writes the attempt's, and nothing else; what the files hold is
- * counted against the query's rows; `done` is said when they are durable.
+ * counted against the query's rows; `done` is sent when they are durable.
  * Crash: the folder of the attempt, for the parent to remove.
  */
 
@@ -17,7 +17,7 @@ import type { WorkerMessage, WorkerPlan } from '../jobs/worker-messages.ts';
 const niceness = 5;
 const mostNiceness = 19;
 
-function tell(message: WorkerMessage): void {
+function send(message: WorkerMessage): void {
   process.send?.(message, undefined, undefined, () => undefined);
 }
 
@@ -26,5 +26,5 @@ setPriority(Math.min(mostNiceness, getPriority() + niceness));
 // DuckDB's threads may be busy in the middle of a query: only SIGKILL ends them without waiting.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
 process.once('message', (plan) => {
-  void runExport(plan as WorkerPlan, (percent) => tell({ kind: 'progress', percent })).then(tell);
+  void runExport(plan as WorkerPlan, (percent) => send({ kind: 'progress', percent })).then(send);
 });

@@ -11,9 +11,9 @@ import { isUtf8 } from 'node:buffer';
 import { readFile, writeFile } from 'node:fs/promises';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
+import { events as dataset } from '../../datasets/dataset.ts';
 import { eventColumns, type ColumnType } from '../../datasets/event-fields.ts';
 import { lineColumns, parseLine } from '../../datasets/event-line.ts';
-import { eventKinds } from '../../datasets/event-kinds.ts';
 import { sqlList, sqlText, type Duckdb } from '../sql/duckdb.ts';
 import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
 
@@ -64,7 +64,7 @@ function badSql(): string {
   return [
     'TRY_CAST(r.event_id AS UUID) IS NULL',
     'length(r.event_id) IS DISTINCT FROM 36',
-    `coalesce(r.kind NOT IN (${eventKinds.map(sqlText).join(', ')}), true)`,
+    `coalesce(r.kind NOT IN (${dataset.kinds.map(sqlText).join(', ')}), true)`,
     ...missing,
     ...wrong,
   ].join(' OR ');

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { events } from '../../../src/datasets/dataset.ts';
 import {
   dictionaries,
   eventAliases,
   eventNames,
   findTitle,
-  importedEvents,
   countries,
   selectors,
   timezones,
@@ -15,7 +15,7 @@ describe('the dictionaries', () => {
   it('have every event once, and aliases that stand for one of them', () => {
     expect(eventNames).toHaveLength(30);
     expect(new Set(eventNames).size).toBe(30);
-    for (const event of [...eventAliases.values(), ...importedEvents.keys()]) expect(eventNames).toContain(event);
+    for (const event of [...eventAliases.values(), ...events.exports.keys()]) expect(eventNames).toContain(event);
   });
 
   it('name only columns that the events table has', () => {

@@ -17,6 +17,29 @@ function isDefined(name: string): boolean {
   return new RegExp(`function\\*? ${name}\\b|const ${name}\\b|^\\s*(?:async )?${name}(?:\\(|: )`, 'm').test(sources);
 }
 
+describe('docs/ARCHITECTURE.md', () => {
+  const walks = read('docs/ARCHITECTURE.md')
+    .split('\n\n')
+    .filter((paragraph) => paragraph.startsWith('*Walk:*'))
+    .map((paragraph) => [...paragraph.matchAll(/`([^`]+)`/g)].map(([, file = '']) => file));
+
+  it('walks from the request to the Parquet file, and from the create of an export to its links', () => {
+    expect(walks.map((files) => [files[0], files.at(-1)])).toEqual([
+      ['src/ingest/routes.ts', 'src/lake/files/data-file.ts'],
+      ['src/export/api/export-routes.ts', 'src/export/api/views.ts'],
+    ]);
+  });
+
+  it.each(walks.map((files) => [files[0], files] as const))(
+    'walks from %s over at most twelve files, none of them twice',
+    (_, files) => {
+      expect(files.length).toBeLessThanOrEqual(12);
+      expect(new Set(files).size).toBe(files.length);
+      expect(files.filter((file) => !existsSync(path.join(packageRoot, file)))).toEqual([]);
+    },
+  );
+});
+
 describe.each(['docs/ARCHITECTURE.md', 'CONTRIBUTING.md'])('%s', (page) => {
   const text = read(page);
   const code = [...text.matchAll(/`([^`\n]+)`/g)].map(([, words = '']) => words);

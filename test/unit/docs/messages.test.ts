@@ -70,12 +70,12 @@ const needAct = [
  * cannot happen.
  */
 const inner: readonly (readonly [file: string, part: string])[] = [
-  ['reports/store.ts', 'export request ${id} has ended'],
-  ['reports/store.ts', 'there is no export request'],
+  ['reports/job-attempts.ts', 'export request ${id} has ended'],
+  ['reports/job-attempts.ts', 'there is no export request'],
   ['runtime/processes/role-process.ts', 'describeError(error)'],
   ['service/own-broker.ts', 'nats-server has no address'],
   ['service/role-processes.ts', 'while the process started'],
-  ['export/export.ts', 'cannot tell the port'],
+  ['export/export.ts', 'cannot determine the port'],
   ['setup/apt-fetch.ts', 'apt did not bring'],
   ['setup/ensure-nats-server.ts', 'of the package does not run'],
   ['setup/ensure-nats-server.ts', 'which is too old'],

@@ -17,7 +17,7 @@ export interface FinishOptions {
   readonly singleFileMaxBytes: number;
   /** Bound of a part, bytes before compression. A single row larger than that has a part of its own. */
   readonly partMaxBytes: number;
-  /** Told the share of the result that is done, 0 to 1. */
+  /** Gets the share of the result that is done, 0 to 1. */
   readonly onProgress: (share: number) => void;
 }
 

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findRowEnd, keepSingleFile, writeParts } from '../../../../../src/export/worker/formats/csv-parts.ts';
+import { findRowEnd, keepSingleFile, writeParts } from '../../../../../src/export/worker/formats/csv.ts';
 import { parseCsv } from '../../../../helpers/export-oracle.ts';
 import { testFolder } from '../../../../helpers/folder.ts';
 

@@ -1,0 +1,200 @@
+import type { IncomingMessage } from 'node:http';
+import { gunzipSync } from 'node:zlib';
+import type { App } from '../access/access.ts';
+import { events, getMethod } from '../datasets/dataset.ts';
+import { eventFields } from '../datasets/event-fields.ts';
+import { keyedEventIds, plainEventIds, type EventIds } from '../datasets/event-id.ts';
+import type { EventKind, ImportMethod } from '../datasets/event-kinds.ts';
+import { renderGiven, renderLine } from '../datasets/event-line.ts';
+import { validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
+import { isSystemError } from '../runtime/errors.ts';
+import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
+import type { Refusal } from './refusal.ts';
+import { findMissingIdentity } from './required-ids.ts';
+
+/** An import request whose body has come in whole and whose token suits its app. */
+export interface ImportRequest {
+  readonly method: ImportMethod;
+  readonly head: Pick<IncomingMessage, 'headers' | 'headersDistinct'>;
+  /** The bytes as they were sent, gzip or not; their Content-Type is ignored. */
+  readonly body: Buffer;
+  readonly app: Pick<App, 'idApp' | 'platform'>;
+  /** Unix milliseconds. */
+  readonly receivedAtMs: number;
+}
+
+/** What a request becomes: one line of NDJSON (event-line.ts) for each of its events. */
+export interface ImportedLines {
+  readonly kind: EventKind;
+  /** How many events, and lines, there are. */
+  readonly count: number;
+  /** Parameters that no schema knows; they are ignored. */
+  readonly unknownParameters: number;
+  readonly lines: Buffer;
+}
+
+/** gzip of data that does not compress is a little larger than the data. */
+const maxCompressedBytes = maxBodyBytes + 1024;
+
+/** The refusal of a body that is too large, before or after decompression. */
+export const tooLarge: Refusal = { reason: 'size', detail: `the body is larger than ${maxBodyBytes} bytes` };
+
+/** How a body is encoded; undefined: as no client may. */
+function findEncoding({ headers }: ImportRequest['head']): 'gzip' | 'identity' | undefined {
+  const encoding = (headers['content-encoding'] ?? 'identity').trim().toLowerCase();
+  if (encoding === 'gzip' || encoding === 'x-gzip') return 'gzip';
+  return encoding === 'identity' || encoding === '' ? 'identity' : undefined;
+}
+
+/** The most bytes to read of a request's body, or why none of it is to be read. */
+export function parseBodyLimit(head: ImportRequest['head']): number | Refusal {
+  const encoding = findEncoding(head);
+  if (encoding === undefined) return { reason: 'encoding', detail: 'Content-Encoding must be gzip or absent' };
+  const limit = encoding === 'gzip' ? maxCompressedBytes : maxBodyBytes;
+  return Number(head.headers['content-length'] ?? 0) > limit ? tooLarge : limit;
+}
+
+/** The body decompressed: at least one byte, at most `maxBodyBytes`. */
+function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
+  const limit = parseBodyLimit(head);
+  if (typeof limit !== 'number') return limit;
+  if (body.length > limit) return tooLarge;
+  const empty: Refusal = { reason: 'empty', detail: 'the body is empty' };
+  if (body.length === 0) return empty;
+  if (findEncoding(head) === 'identity') return body;
+  try {
+    // Small enough for the main thread: at most 10 KB come out, a bomb is cut off there.
+    const decoded = gunzipSync(body, { maxOutputLength: maxBodyBytes });
+    return decoded.length === 0 ? empty : decoded;
+  } catch (error) {
+    if (isSystemError(error, 'ERR_BUFFER_TOO_LARGE')) return tooLarge;
+    return { reason: 'encoding', detail: 'the body is not valid gzip' };
+  }
+}
+
+/** A byte order mark is not part of JSON: it stays in the text, and the parser refuses it. */
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+const surrogateEscape = /\\u[dD][89a-fA-F]/;
+
+/**
+ * Says whether a text of valid JSON holds an unpaired surrogate. Valid UTF-8 has none, so only escapes can make one;
+ * they are read from the text itself, which needs no walk through a value of unknown depth.
+ */
+function hasLoneSurrogate(json: string): boolean {
+  if (!surrogateEscape.test(json)) return false;
+  let highEndsAt = -1;
+  for (const escape of json.matchAll(/\\(?:u([0-9a-fA-F]{4})|[^u])/g)) {
+    const unit = escape[1] === undefined ? 0 : Number.parseInt(escape[1], 16);
+    const isLow = unit >= 0xdc00 && unit <= 0xdfff;
+    if (isLow !== (highEndsAt === escape.index)) return true;
+    highEndsAt = unit >= 0xd800 && unit <= 0xdbff ? escape.index + escape[0].length : -1;
+    // A high one that no escape follows at once stays alone.
+    if (highEndsAt !== -1 && json.charCodeAt(highEndsAt) !== 0x5c) return true;
+  }
+  return false;
+}
+
+/**
+ * Parses the text of a body. Invalid UTF-8 is `Bad json`; an unpaired surrogate, in a name or a value, is a broken
+ * rule. Of a repeated name the last one wins, and `__proto__` is a name like any other.
+ */
+function parseJson(body: Buffer): { readonly value: unknown } | Refusal {
+  let text: string;
+  try {
+    text = utf8.decode(body);
+  } catch {
+    return { reason: 'json', detail: 'the body is not valid UTF-8' };
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    // The engine's own message would repeat parts of the body.
+    return { reason: 'json', detail: 'the body is not valid JSON' };
+  }
+  if (hasLoneSurrogate(text)) return { reason: 'rules', detail: 'a text holds an unpaired surrogate' };
+  return { value };
+}
+
+function refuse(pointer: string, reason: string): Refusal {
+  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}` };
+}
+
+/** Checks one event by itself: its schema, then who it is about. Numbers written as strings become numbers, in place. */
+function findViolation(kind: EventKind, { app }: ImportRequest, value: unknown): Violation | undefined {
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    return { pointer: '', reason: 'must be an object' };
+  const fields = value as GivenFields;
+  return validateEvent(kind, fields) ?? findMissingIdentity(kind, app.platform, fields);
+}
+
+/** The events in a body's value; the first broken rule is named by a JSON pointer into the body. */
+function parseEvents(request: ImportRequest, value: unknown): readonly GivenFields[] | Refusal {
+  const { kind, batch } = getMethod(request.method);
+  if (!batch) {
+    const violation = findViolation(kind, request, value);
+    return violation === undefined ? [value as GivenFields] : refuse(violation.pointer, violation.reason);
+  }
+  if (!Array.isArray(value)) return refuse('', 'must be an array of events');
+  if (value.length === 0) return refuse('', 'must hold at least one event');
+  if (value.length > maxBatchEvents) return refuse('', `must hold at most ${maxBatchEvents} events`);
+  const elements: unknown[] = value;
+  for (const [index, element] of elements.entries()) {
+    const violation = findViolation(kind, request, element);
+    if (violation !== undefined) return refuse(`/${index}${violation.pointer}`, violation.reason);
+  }
+  return elements as GivenFields[];
+}
+
+/** How event ids are made for a request: from its Idempotency-Key when it has one. */
+function chooseIds(request: ImportRequest, kind: EventKind, given: readonly GivenFields[]): EventIds | Refusal {
+  const { method, head, app, receivedAtMs } = request;
+  const key = head.headers['idempotency-key'];
+  if (key === undefined) return plainEventIds(receivedAtMs);
+  // Node joins the values of several headers, which would make a third key of two.
+  if (key.includes(',') && (head.headersDistinct['idempotency-key']?.length ?? 0) > 1)
+    return { reason: 'rules', detail: 'Idempotency-Key must be given once' };
+  if (typeof key !== 'string' || key === '' || key.length > maxKeyLength)
+    return { reason: 'rules', detail: `Idempotency-Key must have 1 to ${maxKeyLength} characters` };
+  const texts = given.map((fields) => renderGiven(kind, app.platform, fields));
+  return keyedEventIds({ idApp: app.idApp, key, method, given: texts });
+}
+
+const knownNames = new Map(
+  events.kinds.map((kind) => [
+    kind,
+    new Set(eventFields.filter((field) => field.kinds.includes(kind)).map((field) => field.name)),
+  ]),
+);
+
+function countUnknown(kind: EventKind, fields: GivenFields): number {
+  const known = knownNames.get(kind);
+  let count = 0;
+  for (const name of Object.keys(fields)) if (known?.has(name) !== true) count += 1;
+  return count;
+}
+
+/**
+ * Turns a request's body into the lines that are published, all of its events or none: decompressed, read as UTF-8 and
+ * JSON, validated, given ids, rendered anew from the validated fields. The first thing that is wrong is the refusal.
+ * Touches nothing but its argument; without an Idempotency-Key the ids are random.
+ */
+export function parseImportRequest(request: ImportRequest): ImportedLines | Refusal {
+  const { app, receivedAtMs } = request;
+  const body = decodeBody(request);
+  if ('reason' in body) return body;
+  const parsed = parseJson(body);
+  if ('reason' in parsed) return parsed;
+  const given = parseEvents(request, parsed.value);
+  if ('reason' in given) return given;
+  const { kind } = getMethod(request.method);
+  const ids = chooseIds(request, kind, given);
+  if (typeof ids !== 'function') return ids;
+  const context = { kind, idApp: app.idApp, platform: app.platform, receivedAtMs, ids };
+  return {
+    kind,
+    count: given.length,
+    unknownParameters: given.reduce((count, fields) => count + countUnknown(kind, fields), 0),
+    lines: Buffer.from(given.map((fields, index) => renderLine(context, fields, index)).join('')),
+  };
+}

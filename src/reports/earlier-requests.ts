@@ -1,0 +1,78 @@
+import { rm } from 'node:fs/promises';
+import { inParallel } from '../runtime/async/in-parallel.ts';
+import type { Turns } from '../runtime/async/mutex.ts';
+import { runAtHalfPace } from '../runtime/async/pace.ts';
+import { describeError, isAppError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { JobRecords } from './job-records.ts';
+import { recoverJob } from './recover-job.ts';
+import type { ReportIds } from './report-ids.ts';
+import { isInProgress } from './reports.ts';
+
+/** The requests that earlier processes have left: each is read once, when it is asked for or in the background. */
+export interface EarlierRequests {
+  /**
+   * Reads a request, in its turn; does nothing for one that was read. A damaged one is left as it is, for the operator
+   * to look at, and keeps no other from being served. Errors: those of the file system; it may be asked for again.
+   */
+  read(id: number): Promise<void>;
+  /** Reads some requests, whatever becomes of each. */
+  readAll(ids: readonly number[]): Promise<void>;
+  /** Reads the rest, slowly, until the signal aborts; calls `onInProgress` for each that waits or ran. */
+  load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
+  /** Requests that could not be read, one sentence each. */
+  damaged(): readonly string[];
+}
+
+export interface EarlierRequestsDependencies {
+  readonly records: JobRecords;
+  readonly ids: ReportIds;
+  /** The turns of each request, by its id. */
+  readonly turns: Turns;
+  readonly logger: Logger;
+}
+
+/** Requests read at a time. */
+const width = 4;
+
+/** Creates what reads the requests whose ids `records` has as unread. */
+export function createEarlierRequests({ records, ids, turns, logger }: EarlierRequestsDependencies): EarlierRequests {
+  const { unread } = records;
+  const damages = new Map<number, string>();
+  let onFound: (() => void) | undefined;
+
+  async function readNow(id: number): Promise<void> {
+    if (!unread.has(id)) return;
+    const folder = records.folderOf(id);
+    const job = await recoverJob(folder, id);
+    if (job === undefined) {
+      await ids.retire(id);
+      await rm(folder, { recursive: true, force: true });
+    } else records.takeIn(job);
+    unread.delete(id);
+    damages.delete(id);
+    if (job !== undefined && isInProgress(job)) onFound?.();
+  }
+
+  function takeDamage(id: number, error: unknown): void {
+    const damage = describeError(error);
+    if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'export request cannot be read');
+    damages.set(id, damage);
+    if (!isAppError(error, 'report_damaged')) throw error;
+    unread.delete(id);
+  }
+
+  const read = (id: number): Promise<void> =>
+    turns.take(id, () => readNow(id).catch((error: unknown) => takeDamage(id, error)));
+  const tryRead = (id: number): Promise<void> => read(id).catch(() => undefined);
+
+  return {
+    read,
+    readAll: (some) => inParallel(some, width, tryRead),
+    async load(signal, onInProgress) {
+      onFound = onInProgress;
+      await runAtHalfPace([...unread], width, tryRead, signal);
+    },
+    damaged: () => [...damages.values()],
+  };
+}

@@ -1,0 +1,50 @@
+import { expect, it } from 'vitest';
+import { judgeOutcome, type JudgedAttempt, type Settlement } from '../../../../src/export/jobs/attempt-outcome.ts';
+import type { AttemptOutcome } from '../../../../src/export/jobs/worker-process.ts';
+
+const first: JudgedAttempt = { attempts: 1, ageMs: 100, timeoutMs: 1000 };
+const eighth: JudgedAttempt = { ...first, attempts: 8 };
+const old: JudgedAttempt = { ...first, ageMs: 1001 };
+const failed = (reason: 'user' | 'disk' | 'damage' | 'error'): AttemptOutcome => ({
+  kind: 'failed',
+  reason,
+  error: 'e',
+});
+const end = { state: 'failed', error: 'e' } as const;
+const warning = { message: 'export attempt failed', error: 'e' };
+
+it.each<[string, AttemptOutcome, JudgedAttempt, Settlement]>([
+  [
+    'a result ends the request with its files',
+    { kind: 'done', files: [], snapshotVersion: 1, filesRead: 1 },
+    first,
+    { end: { state: 'success', files: [] } },
+  ],
+  ['an attempt that was broken off counts as none', { kind: 'aborted' }, eighth, { release: 'nothing' }],
+  [
+    'a kill from outside is an interruption, whatever the number of attempts',
+    { kind: 'killed', error: 'e' },
+    eighth,
+    { release: 'interruption', warning: { message: 'export attempt was interrupted', error: 'e' } },
+  ],
+  [
+    'an attempt that took too long ends the request',
+    { kind: 'timed_out' },
+    first,
+    { release: 'failure', end: { state: 'failed', error: 'the export took longer than 1000 ms' } },
+  ],
+  ['a crash is tried again', { kind: 'crashed', error: 'e' }, first, { release: 'failure', warning }],
+  ['the last crash ends the request', { kind: 'crashed', error: 'e' }, eighth, { release: 'failure', warning, end }],
+  ['a failure is tried again, whatever the age', failed('error'), old, { release: 'failure', warning }],
+  [
+    'a limit of the request ends it in the error of its user, at once',
+    failed('user'),
+    first,
+    { release: 'failure', end: { state: 'user_failed', error: 'e' } },
+  ],
+  ['damage ends the request at once', failed('damage'), first, { release: 'failure', end, damage: 'e' }],
+  ['a full disk is tried again and counts as no attempt', failed('disk'), first, { release: 'nothing', warning }],
+  ['a full disk ends the request once it is too old', failed('disk'), old, { release: 'nothing', warning, end }],
+])('%s', (_, outcome, attempt, settlement) => {
+  expect(judgeOutcome(outcome, attempt)).toEqual(settlement);
+});
