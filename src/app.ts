@@ -63,10 +63,12 @@ interface Parts extends Composition {
 /** What a disk at its reserve means, where it is not the stream's. */
 const diskProblems = {
   lake: {
+    code: 'lake_disk_low',
     what: "the lake's disk has come down to its reserve",
     todo: 'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
   },
   reports: {
+    code: 'reports_disk_low',
     what: 'the disk of the reports has come down to its reserve',
     todo: 'Free some space: once it is full, exports wait for it, for as long as TRIBUTARY_EXPORT_TIMEOUT_MS says; import and the lake go on.',
   },
@@ -289,9 +291,11 @@ async function startClosedStage(role: Role, { config, logger, closed = '' }: Par
       : await (
           await import('./export/api/closed-server.ts')
         ).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
-  const facts = () => ({
+  const facts = (): { readonly problems: readonly Problem[] } => ({
     problems: [
       {
+        code: 'role_closed',
+        subject: role,
         what: `${role} refuses every request: ${closed}`,
         todo: 'Resolve that problem, which is listed too: the process is then started again by itself.',
       },

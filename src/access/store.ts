@@ -104,19 +104,39 @@ export function openAccessReader(
   function problems(): readonly Problem[] {
     const error = watched.problem();
     if (isMissing())
-      return [{ what: `${file} is gone, beside data that was sent to its apps: no event is taken`, todo: fileTodo }];
+      return [
+        {
+          code: 'access_missing',
+          what: `${file} is gone, beside data that was sent to its apps: no event is taken`,
+          todo: fileTodo,
+        },
+      ];
     const { userErrors, lacksUsers } = watched.current();
     const userError = userErrors.at(-1)?.error;
     return [
       ...(error === undefined
         ? []
-        : [{ what: `the access data cannot be read, its last good reading stays in force: ${error}`, todo: fileTodo }]),
+        : [
+            {
+              code: 'access_unreadable' as const,
+              what: `the access data cannot be read, its last good reading stays in force: ${error}`,
+              todo: fileTodo,
+            },
+          ]),
       ...(userError === undefined
         ? []
         : [
             lacksUsers
-              ? { what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo }
-              : { what: `users of the export area cannot sign in after the next start: ${userError}`, todo: keyTodo },
+              ? {
+                  code: 'users_unreadable' as const,
+                  what: `users of the export area cannot sign in: ${userError}`,
+                  todo: usersTodo,
+                }
+              : {
+                  code: 'users_key_gone' as const,
+                  what: `users of the export area cannot sign in after the next start: ${userError}`,
+                  todo: keyTodo,
+                },
           ]),
     ];
   }

@@ -10,7 +10,7 @@ import { summarizeReports } from '../reports/summary.ts';
 import { createClock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import { isSameProblem, type Problem } from '../runtime/conditions/problem.ts';
 import { listLostServices, readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
@@ -72,16 +72,11 @@ async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake
 }
 
 /** Reads one part of the answer; what cannot be read becomes a problem instead of ending the command. */
-async function attempt<T>(
-  problems: Problem[],
-  what: string,
-  todo: string,
-  read: () => Promise<T>,
-): Promise<T | undefined> {
+async function attempt<T>(problems: Problem[], problem: Problem, read: () => Promise<T>): Promise<T | undefined> {
   try {
     return await read();
   } catch (error) {
-    problems.push({ what: `${what}: ${describeError(error)}`, todo });
+    problems.push({ ...problem, what: `${problem.what}: ${describeError(error)}` });
     return undefined;
   }
 }
@@ -108,6 +103,8 @@ export const statusCommand: Command = {
     const problems = services.flatMap((service) => findProblems(service, nowMs));
     for (const lost of listLostServices(paths.run)) {
       problems.push({
+        code: 'service_ended',
+        subject: String(lost.pid),
         what: `the service of pid ${lost.pid} ended without being stopped; it was last seen at ${lost.writtenAt}`,
         since: lost.writtenAt,
         todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why.",
@@ -123,21 +120,26 @@ export const statusCommand: Command = {
     const stream =
       natsUrl === undefined
         ? undefined
-        : await attempt(problems, 'the stream cannot be read', todo, () =>
+        : await attempt(problems, { code: 'stream_unreadable', what: 'the stream cannot be read', todo }, () =>
             readStream(natsUrl, onStream?.streamName ?? config.streamName),
           );
-    const readOut = await attempt(problems, 'the lake cannot be read', "Run 'tributary lake check'.", () =>
-      readLake(paths.lake, nowMs),
+    const readOut = await attempt(
+      problems,
+      { code: 'lake_unreadable', what: 'the lake cannot be read', todo: "Run 'tributary lake check'." },
+      () => readLake(paths.lake, nowMs),
     );
     const lake = readOut?.answer;
     // A running compactor reports the same, with figures of its own.
     problems.push(
-      ...(readOut?.problems ?? []).filter(({ todo: step }) => !problems.some((known) => known.todo === step)),
+      ...(readOut?.problems ?? []).filter((found) => !problems.some((known) => isSameProblem(known, found))),
     );
     const exports = await attempt(
       problems,
-      'the exports cannot be read',
-      'See whether the data folder is readable.',
+      {
+        code: 'exports_unreadable',
+        what: 'the exports cannot be read',
+        todo: 'See whether the data folder is readable.',
+      },
       () => summarizeReports(paths.reports),
     );
     answer({

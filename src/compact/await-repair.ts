@@ -52,6 +52,10 @@ export async function startWhenRepaired(start: () => Promise<Compact>, logger: L
       await waiting.catch(() => undefined);
       await compact?.stop();
     },
-    facts: () => compact?.facts() ?? { problems: [{ what: foreign.message, todo: foreign.hint ?? '' }], notices: [] },
+    facts: () =>
+      compact?.facts() ?? {
+        problems: [{ code: 'foreign_commit', what: foreign.message, todo: foreign.hint ?? '' }],
+        notices: [],
+      },
   };
 }

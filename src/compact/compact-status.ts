@@ -61,11 +61,18 @@ const faultTodo =
 const restoredTodo =
   'Let clients send again what they sent since that backup was made: what carries the same Idempotency-Key is stored once.';
 
-function describeTrouble(trouble: Trouble | undefined, what: string, todo: string): Problem[] {
-  const found = trouble?.find();
+function describeFlushTrouble(trouble: Trouble): Problem[] {
+  const found = trouble.find();
   return found === undefined
     ? []
-    : [{ what: `${what} since ${found.since}: ${found.error}`, todo, since: found.since }];
+    : [
+        {
+          code: 'flush_failing',
+          what: `events have not come from the stream into the lake since ${found.since}: ${found.error}`,
+          todo: 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.',
+          since: found.since,
+        },
+      ];
 }
 
 /**
@@ -84,19 +91,19 @@ export function compactFacts(
     ...clockProblems,
     ...(foreign === undefined ? [] : [describeForeign(foreign)]),
     // What another engine has done is told once, and is what the loop waits for.
-    ...describeTrouble(
-      foreign === undefined ? troubles.flush : undefined,
-      'events have not come from the stream into the lake',
-      'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.',
-    ),
+    ...(foreign === undefined ? describeFlushTrouble(troubles.flush) : []),
     ...troubles.upkeep,
   ];
-  const notices = [
+  const notices: Problem[] = [
     ...faults.slice(-newestFaults).map(({ fault, at, backupOf }) => ({
+      code: 'stream_fault' as const,
+      subject: `${fault} ${at}`,
       what: `at ${at}: ${faultExplanations[fault]}${backupOf === undefined ? '' : ` (the backup was made at ${backupOf})`}`,
       todo: fault === 'restored' ? restoredTodo : faultTodo,
     })),
     ...damages.map((damage) => ({
+      code: 'keys_unknown' as const,
+      subject: damage,
       what: `events under a key that this file has are stored again when they are sent again: ${damage}`,
       todo: "Run 'tributary lake check', restore the file from a copy, and start again.",
     })),
@@ -104,6 +111,7 @@ export function compactFacts(
       ? []
       : [
           {
+            code: 'events_failed' as const,
             what: `events that could not be written to the lake are kept: ${totals.failed}`,
             todo: "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right.",
           },

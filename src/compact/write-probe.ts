@@ -85,7 +85,7 @@ export function startWriteProbe(
       const found = trouble.find();
       return found === undefined
         ? []
-        : [{ what: `the lake cannot be written since ${found.since}: ${found.error}`, todo }];
+        : [{ code: 'lake_unwritable', what: `the lake cannot be written since ${found.since}: ${found.error}`, todo }];
     },
     async stop() {
       stopping.abort();

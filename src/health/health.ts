@@ -1,4 +1,4 @@
-import type { Problem } from '../runtime/conditions/problem.ts';
+import { isProblemCode, isSameProblem, type Problem, problemKey } from '../runtime/conditions/problem.ts';
 import type { ServiceState } from '../runtime/processes/service-state.ts';
 
 /**
@@ -19,6 +19,8 @@ function isProblem(value: unknown): value is Problem {
   return (
     typeof value === 'object' &&
     value !== null &&
+    'code' in value &&
+    isProblemCode(value.code) &&
     'what' in value &&
     typeof value.what === 'string' &&
     'todo' in value &&
@@ -40,7 +42,7 @@ function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']):
 /** Adds since when each holds, where the supervisor has seen it begin. */
 export function withSince(problems: readonly Problem[], since: ServiceState['since'] = {}): Problem[] {
   return problems.map((problem) => {
-    const begun = problem.since ?? since[problem.todo];
+    const begun = problem.since ?? since[problemKey(problem)];
     return begun === undefined ? problem : { ...problem, since: begun };
   });
 }
@@ -61,6 +63,7 @@ export function findProblems(
   const problems: Problem[] = [];
   if (nowMs - Date.parse(state.writtenAt) > silentAfterMs) {
     problems.push({
+      code: 'supervisor_silent',
       what: `the supervisor has not written its state since ${state.writtenAt}`,
       todo: 'See whether its process is stopped or its disk is full.',
     });
@@ -70,12 +73,16 @@ export function findProblems(
     if (child.state === 'running') {
       if (child.unsteady === true) {
         problems.push({
+          code: 'process_unsteady',
+          subject: child.name,
           what: `${child.name} keeps ending: it was started again ${child.restarts} times${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
           todo: `The log lines with "process":"${child.name}", and its own before them, say why. It is no problem any more when it has run for a minute.`,
         });
       }
       if (silentMs > silentAfterMs) {
         problems.push({
+          code: 'process_silent',
+          subject: child.name,
           what: `${child.name} (pid ${child.pid}) runs and has reported nothing for ${Math.round(silentMs / 1000)} s`,
           todo: 'Wait: one that says nothing for half a minute is ended and started again; nothing acknowledged is lost.',
         });
@@ -83,13 +90,15 @@ export function findProblems(
       continue;
     }
     problems.push({
+      code: 'process_down',
+      subject: child.name,
       what: `${child.name} ${downWords[child.state]}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
       todo: `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
     });
   }
   for (const problem of reportedAs('problems', state.facts)) {
     // Several processes may see the same thing.
-    if (!problems.some(({ what }) => what === problem.what)) problems.push(problem);
+    if (!problems.some((known) => isSameProblem(known, problem))) problems.push(problem);
   }
   return withSince(problems, state.since);
 }

@@ -18,6 +18,7 @@ export interface OpsServer extends Stoppable {
 }
 
 const starting: Problem = {
+  code: 'starting',
   what: 'the service is starting',
   todo: 'Ask again in a few seconds; the log says what it does.',
 };

@@ -114,5 +114,7 @@ export function wrapBrokerError(error: unknown, doing: string): AppError {
 /** What an operator is told of work that the broker refuses again and again; undefined for an error of another kind. */
 export function describeRefused(error: unknown, doing: string): Problem | undefined {
   const wrapped = wrapBrokerError(error, doing);
-  return isAppError(wrapped, 'broker_refused') ? { what: wrapped.message, todo: wrapped.hint ?? '' } : undefined;
+  return isAppError(wrapped, 'broker_refused')
+    ? { code: 'broker_refuses', what: wrapped.message, todo: wrapped.hint ?? '' }
+    : undefined;
 }

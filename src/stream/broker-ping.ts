@@ -17,13 +17,14 @@ const answerMs = 2000;
 
 /** What is told while the broker does not answer: by whoever pings it, and by whoever cannot publish to it. */
 export const brokerSilent: Problem = {
+  code: 'broker_silent',
   what: 'the broker does not take events',
   todo: 'Nothing, if it is restarting or stalled for a moment: it goes on by itself. Otherwise look at its log lines and its disk; of an external one, at the cluster that TRIBUTARY_NATS_URL names.',
 };
 
 /** What is told of something that the broker refuses to this process. */
 function refusalProblem({ words, todo }: Refusal): Problem {
-  return { what: `the broker refuses what the service asks of it: ${words}`, todo };
+  return { code: 'broker_refuses', what: `the broker refuses what the service asks of it: ${words}`, todo };
 }
 
 /** Starts to ping the broker once a second. */

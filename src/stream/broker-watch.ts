@@ -49,6 +49,7 @@ const maxBackoffMs = 15_000;
 const lastingMs = 60_000;
 
 const silent: Problem = {
+  code: 'broker_hung',
   what: 'nats-server runs and answers nothing',
   todo: "Nothing, if its disk or the machine is stalled: it goes on where it was. Otherwise end the nats-server process with 'kill -9': it is started again, and nothing acknowledged is lost.",
 };
@@ -69,7 +70,7 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
   let wellSinceMs: number | undefined;
 
   async function heal(server: NatsServer, error: string): Promise<void> {
-    problem = { what: `nats-server cannot write to the stream: ${error}`, todo: frozenTodo };
+    problem = { code: 'broker_frozen', what: `nats-server cannot write to the stream: ${error}`, todo: frozenTodo };
     const nowMs = performance.now();
     if (nowMs < nextHealMs) return;
     const freeBytes = await readFreeBytes(folder);

@@ -58,14 +58,25 @@ type State =
 /** What is told while the stream is not there. */
 export function missingProblem(streamName: string): Problem {
   return {
+    code: 'stream_missing',
     what: `the stream ${streamName} is gone from the broker: no event is taken`,
     todo: 'Nothing, if it passes: the service makes it anew. Otherwise see that its account may create streams.',
+  };
+}
+
+/** The problem of a data folder without its claim on the stream. */
+export function claimMissingProblem(claimFile: string): Problem {
+  return {
+    code: 'claim_missing',
+    what: `${claimFile} is gone or damaged: no event is taken`,
+    todo: 'Start the service again.',
   };
 }
 
 /** What is told while the stream has settings under which acknowledged events can be lost. */
 export function unsafeProblem(streamName: string, deviations: readonly Deviation[]): Problem {
   return {
+    code: 'stream_unsafe',
     what: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
     todo: 'Nothing, if it passes: the service puts it right. Otherwise set it back, or give the account of the service leave to update streams.',
   };
@@ -102,11 +113,7 @@ export async function openGuard(
   async function judge(info: StreamInfo | undefined): Promise<State> {
     if (info === undefined) return { kind: 'shut', problem: missingProblem(streamName) };
     const own = await findKeptClaim(claimFile);
-    if (own === undefined)
-      return {
-        kind: 'shut',
-        problem: { what: `${claimFile} is gone or damaged: no event is taken`, todo: 'Start the service again.' },
-      };
+    if (own === undefined) return { kind: 'shut', problem: claimMissingProblem(claimFile) };
     const found = findClaim(info.config.metadata);
     const verdict = judgeClaim(found, own);
     if (found !== undefined && (verdict === 'taken' || verdict === 'foreign'))

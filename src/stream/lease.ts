@@ -129,6 +129,7 @@ export function foreignStream(streamName: string, found: PlacedClaim, lake: stri
 /** What a running service tells when its stream is another's. */
 export function takenProblem(streamName: string, { place }: PlacedClaim): Problem {
   return {
+    code: 'stream_taken',
     what: `the stream ${streamName} belongs to the service of ${describePlace(place)} now: this one takes no events and commits none`,
     todo: 'Let only one of them run: stop this one; or stop that one, and then start this one again.',
   };

@@ -20,7 +20,7 @@ import {
   type PlacedClaim,
 } from './lease.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
-import { missingProblem, unsafeProblem } from './guard.ts';
+import { claimMissingProblem, missingProblem, unsafeProblem } from './guard.ts';
 import { answerPresence, askPresence } from './presence.ts';
 import { hearChanges } from './stream-changes.ts';
 import { describeDeviations, findDeviations, wantedSettings, type StreamDemands } from './stream-settings.ts';
@@ -247,7 +247,10 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
   let nextMendMs = 0;
 
   function notice(what: string, todo: string): void {
-    notices = [...notices, { what: `at ${new Date().toISOString()}: ${what}`, todo }].slice(-newestNotices);
+    const at = new Date().toISOString();
+    notices = [...notices, { code: 'stream_mended' as const, subject: at, what: `at ${at}: ${what}`, todo }].slice(
+      -newestNotices,
+    );
     logger.error({ stream: streamName }, what);
   }
 
@@ -275,8 +278,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     const seenMs = performance.now();
     const info = await findStream(manager, streamName);
     const own = await findKeptClaim(claimFile);
-    if (own === undefined || own.lake !== lake.id)
-      return [{ what: `${claimFile} is gone or damaged: no event is taken`, todo: 'Start the service again.' }];
+    if (own === undefined || own.lake !== lake.id) return [claimMissingProblem(claimFile)];
     if (info === undefined) {
       await mend(info, own, seenMs, `the stream ${streamName} was deleted while the service ran, and was made anew`);
       return (await findStream(manager, streamName)) === undefined ? [missingProblem(streamName)] : [];
@@ -291,7 +293,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     silence ??= answerPresence(connection, streamName, questionFolder, place);
     if (verdict === 'unclaimed' && !(await isAdoptable(info, options))) {
       const { message, hint } = unclaimedError(info, lake);
-      return [{ what: message, todo: hint ?? '' }];
+      return [{ code: 'stream_unclaimed', what: message, todo: hint ?? '' }];
     }
     const demands = { subject: claimedSubject(streamName, own.token), maxBytes };
     // The others wait for the next start: two supervisors of one folder with other limits would never come to an end.
@@ -312,9 +314,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
       now === undefined ? deviations : findDeviations(now.config, demands).filter((deviation) => deviation.vital);
     if (left.length === 0) return [];
     const problem = unsafeProblem(streamName, left);
-    return [
-      failed === undefined ? problem : { what: problem.what, todo: `${problem.todo} The broker says: ${failed}` },
-    ];
+    return [failed === undefined ? problem : { ...problem, todo: `${problem.todo} The broker says: ${failed}` }];
   }
 
   async function run(): Promise<void> {

@@ -205,6 +205,7 @@ test(
     // the clock is the only problem, and it is told
     expect(compact.facts()['problems']).toEqual([
       {
+        code: 'clock_behind_lake',
         what: expect.stringContaining("ahead of this machine's clock") as string,
         todo: expect.stringContaining('tributary lake repair') as string,
       },

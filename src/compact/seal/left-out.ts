@@ -55,8 +55,10 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
       failures = next;
     },
     problems() {
-      const all = [...failures.values()];
-      const named = all.slice(0, namedFiles).map(({ since, error }): Problem => ({
+      const all = [...failures];
+      const named = all.slice(0, namedFiles).map(([path, { since, error }]): Problem => ({
+        code: 'file_unsealed',
+        subject: path,
         what: `a young file of the lake has not been sealed since ${since}: ${describeError(error)}`,
         todo: "Exports and SQL over the snapshot have its rows, the sealed files have not. It is tried again by itself, and everything else is sealed; if it lasts, run 'tributary lake check', and restore what it names from a backup.",
         since,
@@ -67,6 +69,7 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
         : [
             ...named,
             {
+              code: 'files_unsealed',
               what: `${more} more young files of the lake have not been sealed`,
               todo: "They are tried again by themselves; the log has a line 'left out of sealing' for each.",
             },

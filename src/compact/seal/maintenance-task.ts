@@ -54,6 +54,8 @@ export function createUpkeepTask(
       if (found === undefined) return [];
       return [
         {
+          code: 'maintenance_failing',
+          subject: what,
           what: `${what} since ${found.since}: ${found.error}`,
           todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
           since: found.since,

@@ -36,6 +36,7 @@ function describeSpan(ms: number): string {
 /** Describes an `available_at` that lies ahead of the clock; `since`: when that was seen first, ISO 8601. */
 export function describeClock(availableAtMs: number, nowMs: number, since?: string): Problem {
   return {
+    code: 'clock_behind_lake',
     what: `the newest available_at of the lake, ${new Date(availableAtMs).toISOString()}, is ${describeSpan(availableAtMs - nowMs)} ahead of this machine's clock${since === undefined ? '' : `, seen since ${since}`}: the clock was ahead when rows were stored, or is behind now; filters by availability miss new rows`,
     todo: "Set the clock right if it is behind; otherwise run 'tributary lake repair', which gives those rows a time that has passed, in the same order. Nothing is lost meanwhile.",
   };

@@ -44,6 +44,7 @@ export function toForeignCommit(version: number, info: CommitInfoAction | undefi
 /** The problem that a foreign commit is, with the next step. */
 export function describeForeign({ version, engine, operation, at }: ForeignCommit): Problem {
   return {
+    code: 'foreign_commit',
     what: `another engine (${engine}) has changed the lake's table: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; events wait in the stream, and exports read version ${version - 1}`,
     todo: "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit, and everything goes on by itself. Nothing acknowledged is lost.",
   };

@@ -48,17 +48,20 @@ export function startFolderWatch({
     const [lost] = pins.findLost();
     if (lost !== undefined)
       return {
+        code: 'folder_lost',
         what: `the folder ${lost} was taken from under the running service: it was moved, removed or replaced`,
         todo: lostTodo,
       };
     const rival = findRival();
     if (rival !== undefined)
       return {
+        code: 'second_service',
         what: `another service runs on the data folder ${dataDir}: ${rival}`,
         todo: 'Stop one of the two. No event is taken here meanwhile.',
       };
     if (!storeReplaced) return undefined;
     return {
+      code: 'broker_store_replaced',
       what: `files of the broker's store in ${dataDir} were removed or replaced while the service ran`,
       todo: 'Stop the service, see that the data folder is the one you want, and start it again: it compares the stream with the lake. No event is taken meanwhile.',
     };

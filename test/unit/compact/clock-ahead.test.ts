@@ -74,6 +74,7 @@ test('a clock that was 400 days ahead is told at once, increments go on, and a r
   expect((await read(cursor)).map(({ age }) => age)).toEqual([5]);
   expect(compact.facts()['problems']).toEqual([
     {
+      code: 'clock_behind_lake',
       what: expect.stringMatching(
         /^the newest available_at of the lake, 2027-02-05T.*, is 400 days ahead of this machine's clock, seen since 2026-01-01T/,
       ) as string,

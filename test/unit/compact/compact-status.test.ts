@@ -19,10 +19,12 @@ test('faults of the stream and kept failed events are noticed, with what to do, 
     problems: [],
     notices: [
       {
+        code: 'stream_fault',
         what: expect.stringMatching(/^at \d{4}-.*Z: the stream was created anew/),
         todo: expect.stringContaining('Idempotency-Key'),
       },
       {
+        code: 'events_failed',
         what: 'events that could not be written to the lake are kept: 1',
         todo: expect.stringContaining('tributary failed list'),
       },

@@ -62,7 +62,13 @@ test('a young file that cannot be read is left out and named; the others are sea
   }
   expect((await openFiles(lakeDir)).filter((found) => found.young).map((found) => found.path)).toEqual([name]);
   expect(problems()).toEqual([
-    { what: expect.stringContaining(name), since: expect.any(String), todo: expect.stringContaining('tried again') },
+    {
+      code: 'file_unsealed',
+      subject: expect.stringContaining(name),
+      what: expect.stringContaining(name),
+      since: expect.any(String),
+      todo: expect.stringContaining('tried again'),
+    },
   ]);
   expect(compact.facts()['stored']).toBe(3);
 });

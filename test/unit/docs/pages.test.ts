@@ -3,6 +3,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { arrayLiteral } from '../../../src/export/worker/query.ts';
 import { openDuckdb, sqlList } from '../../../src/lake/sql/duckdb.ts';
+import { problemCodes } from '../../../src/runtime/conditions/problem.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
@@ -43,6 +44,21 @@ describe('docs/operating.md', () => {
       .filter((line) => line.startsWith('| `TRIBUTARY_'))
       .flatMap((line) => line.split('|')[1]?.match(/TRIBUTARY_[A-Z0-9_]+/g) ?? []);
     expect(listed.toSorted()).toEqual([...settings, ...setup].toSorted());
+  });
+
+  it('lists every code of a problem once, none that is not there, and every code is reported by some part', () => {
+    const page = read('docs/operating.md');
+    const tables = page.slice(page.indexOf('| now: events are refused'), page.indexOf('### Endpoints'));
+    const listed = tables
+      .split('\n')
+      .flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, code = '']) => code));
+    expect(listed.toSorted()).toEqual(problemCodes.toSorted());
+    const sources = readdirSync(path.join(packageRoot, 'src'), { recursive: true })
+      .map(String)
+      .filter((name) => name.endsWith('.ts') && !name.endsWith('conditions/problem.ts'))
+      .map((name) => read(`src/${name}`));
+    const unused = problemCodes.filter((code) => !sources.some((text) => text.includes(`code: '${code}'`)));
+    expect(unused).toEqual([]);
   });
 });
 

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { pino } from 'pino';
 import { findNotices, findProblems } from '../../../src/health/health.ts';
 import { createProblemLog } from '../../../src/health/problem-log.ts';
+import type { Problem } from '../../../src/runtime/conditions/problem.ts';
 
 const now = Date.parse('2024-05-01T10:00:00Z');
 const running = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
@@ -12,7 +13,12 @@ const healthy = {
   silentMs: { compact: 900 },
 };
 
-const silent = (seconds: number) => ({ what: `compact is silent for ${seconds} s`, todo: 'End it.' });
+const silent = (seconds: number): Problem => ({
+  code: 'process_silent',
+  subject: 'compact',
+  what: `compact is silent for ${seconds} s`,
+  todo: 'End it.',
+});
 
 describe('health', () => {
   it('finds nothing wrong while every process runs and reports', () => {
@@ -25,7 +31,12 @@ describe('health', () => {
       processes: [{ ...running, state: 'waiting', lastError: 'ended with SIGKILL' } as const],
     };
     expect(findProblems(state, now)).toEqual([
-      { what: 'compact is down (ended with SIGKILL)', todo: expect.stringContaining('"process":"compact"') },
+      {
+        code: 'process_down',
+        subject: 'compact',
+        what: 'compact is down (ended with SIGKILL)',
+        todo: expect.stringContaining('"process":"compact"'),
+      },
     ]);
   });
 
@@ -36,6 +47,8 @@ describe('health', () => {
     };
     expect(findProblems(state, now)).toEqual([
       {
+        code: 'process_unsteady',
+        subject: 'compact',
         what: 'compact keeps ending: it was started again 4 times (ended with exit code 1)',
         todo: expect.stringContaining('"process":"compact"'),
       },
@@ -43,14 +56,20 @@ describe('health', () => {
   });
 
   it('passes on what a stage reports, and nothing that is not a problem', () => {
-    const reported = { what: 'the stream is full', todo: 'Start the compactor.' };
+    const reported: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Start the compactor.' };
     expect(
-      findProblems({ ...healthy, facts: { ingest: { problems: [reported, 'text', null, { what: 1 }] } } }, now),
+      findProblems(
+        {
+          ...healthy,
+          facts: { ingest: { problems: [reported, 'text', null, { what: 1 }, { ...reported, code: 'made_up' }] } },
+        },
+        now,
+      ),
     ).toEqual([reported]);
   });
 
   it('tells of what is to be looked at, which is no problem', () => {
-    const noticed = { what: '3 events are kept', todo: 'Run tributary failed list.' };
+    const noticed: Problem = { code: 'events_failed', what: '3 events are kept', todo: 'Run tributary failed list.' };
     const state = {
       ...healthy,
       facts: { compact: { notices: [noticed, 1] }, ingest: { notices: 'none' }, export: {} },
@@ -69,7 +88,9 @@ describe('health', () => {
   });
 
   it('tells once what several processes see', () => {
-    const seen = { problems: [{ what: 'the broker does not take events', todo: 'Look at it.' }] };
+    const seen = {
+      problems: [{ code: 'broker_silent', what: 'the broker does not take events', todo: 'Look at it.' }],
+    };
     expect(
       findProblems({ ...healthy, facts: { 'ingest-1': seen, 'ingest-2': seen, compact: seen } }, now),
     ).toHaveLength(1);
@@ -90,7 +111,7 @@ function createTestLog() {
 describe('the log of problems', () => {
   it('has a line when one begins, with what to do, and one when it is over, however its figures change in between', () => {
     const { log, lines, pass } = createTestLog();
-    const full = { what: 'the stream is full', todo: 'Raise its limit.' };
+    const full: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Raise its limit.' };
     for (const problems of [[], [silent(10)], [silent(11)], [silent(12), full], [full], []]) {
       log.update(problems);
       pass(1);
@@ -110,20 +131,18 @@ describe('the log of problems', () => {
 
   it('knows since when each problem and notice holds, until it is resolved; one that comes back begins anew', () => {
     const { log, pass } = createTestLog();
-    const [noticed, full] = [
-      { what: '3 events are kept', todo: 'List them.' },
-      { what: 'the stream is full', todo: 'Raise its limit.' },
-    ];
+    const noticed: Problem = { code: 'events_failed', what: '3 events are kept', todo: 'List them.' };
+    const full: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Raise its limit.' };
     expect(log.update([full], [noticed])).toEqual({
-      'Raise its limit.': '2024-05-01T10:00:00.000Z',
-      'List them.': '2024-05-01T10:00:00.000Z',
+      stream_full: '2024-05-01T10:00:00.000Z',
+      events_failed: '2024-05-01T10:00:00.000Z',
     });
     pass(2);
     const since = log.update([full, silent(10)], [{ ...noticed, what: '4 events are kept' }]);
     expect(since).toEqual({
-      'Raise its limit.': '2024-05-01T10:00:00.000Z',
-      'List them.': '2024-05-01T10:00:00.000Z',
-      'End it.': '2024-05-01T10:00:02.000Z',
+      stream_full: '2024-05-01T10:00:00.000Z',
+      events_failed: '2024-05-01T10:00:00.000Z',
+      'process_silent compact': '2024-05-01T10:00:02.000Z',
     });
     // told with each by readyz and status, unless the stage that reports it knows better
     const earlier = '2024-05-01T09:00:00.000Z';
@@ -138,6 +157,6 @@ describe('the log of problems', () => {
     expect(findNotices({ facts, since })).toEqual([{ ...noticed, since: '2024-05-01T10:00:00.000Z' }]);
     log.update([]);
     pass(1);
-    expect(log.update([full])).toEqual({ 'Raise its limit.': '2024-05-01T10:00:03.000Z' });
+    expect(log.update([full])).toEqual({ stream_full: '2024-05-01T10:00:03.000Z' });
   });
 });

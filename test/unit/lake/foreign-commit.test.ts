@@ -211,6 +211,7 @@ test('whatever another engine changes stops the flushes with one problem, and a 
     publish();
     await waitFor('the problem is told', () => (compact.facts()['problems'] as unknown[]).length > 0);
     const problem = {
+      code: 'foreign_commit',
       what: expect.stringContaining(
         `(delta-rs:py-1.6.6) has changed the lake's table: version ${version + 1}, `,
       ) as string,
@@ -250,7 +251,11 @@ test('a compactor that starts on a table changed by another engine waits for the
   const waiting = await startTestCompact(folder, stream);
   expect(waiting.facts()).toMatchObject({
     problems: [
-      { what: expect.stringContaining('OPTIMIZE') as string, todo: expect.stringContaining('lake repair') as string },
+      {
+        code: 'foreign_commit',
+        what: expect.stringContaining('OPTIMIZE') as string,
+        todo: expect.stringContaining('lake repair') as string,
+      },
     ],
   });
   expect((await readSnapshot(table)).files.length).toBe(2);
