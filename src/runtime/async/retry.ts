@@ -1,6 +1,7 @@
 /**
- * Waiting and order in one process: retries and pauses that an abort ends, turns by key (mutex.ts), work in parallel
- * and at half pace, starts side by side. Nothing here outlives its caller, and a crash leaves nothing behind.
+ * Waiting and order in one process: retries and pauses that an abort ends, growing waits (backoff.ts), tasks that are
+ * repeated until they are stopped (poll-loop.ts), tasks one after the other (mutex.ts), work in parallel and at half
+ * pace, starts side by side. Nothing here outlives its caller, and a crash leaves nothing behind.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 

@@ -1,0 +1,55 @@
+import type { Stoppable } from '../lifecycle.ts';
+import { pause } from './retry.ts';
+
+/** Runs a task again and again, never twice at once, with a pause after each run. */
+export interface PollLoop extends Stoppable {
+  /** Ends the pause: the next run begins at once, or as soon as the one under way has ended. */
+  wake(): void;
+  /** Ends the loop; resolves when a run under way has ended. No other begins. */
+  stop(): Promise<void>;
+}
+
+export interface PollLoopOptions {
+  /** Pause after each run, milliseconds; a function is asked after each run. */
+  readonly everyMs: number | (() => number);
+  /** Takes the error of a run; the loop goes on after the pause. */
+  readonly onError: (error: unknown) => void;
+  /** Begins with a pause instead of a run. */
+  readonly pausesFirst?: boolean;
+}
+
+/** Starts a loop. Its first run begins before this returns, unless `pausesFirst`. `signal` is aborted by the stop. */
+export function startPollLoop(
+  run: (signal: AbortSignal) => Promise<void> | void,
+  { everyMs, onError, pausesFirst = false }: PollLoopOptions,
+): PollLoop {
+  const stopping = new AbortController();
+  let waking = new AbortController();
+
+  async function rest(): Promise<void> {
+    await pause(typeof everyMs === 'number' ? everyMs : everyMs(), waking.signal);
+    waking = new AbortController();
+  }
+
+  async function repeat(): Promise<void> {
+    if (pausesFirst) await rest();
+    while (!stopping.signal.aborted) {
+      try {
+        await run(stopping.signal);
+      } catch (error) {
+        onError(error);
+      }
+      if (!stopping.signal.aborted) await rest();
+    }
+  }
+
+  const repeating = repeat();
+  return {
+    wake: () => waking.abort(),
+    async stop() {
+      stopping.abort();
+      waking.abort();
+      await repeating;
+    },
+  };
+}
