@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { openAccessReader } from './access/store.ts';
 import { dataPaths, type Config } from './config.ts';
@@ -11,6 +10,7 @@ import { createClock, type Clock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/files/descriptor-watch.ts';
 import { isSameDisk, startDiskWatch } from './runtime/files/disk-watch.ts';
 import { AppError } from './runtime/errors.ts';
+import { exists } from './runtime/files/file-checks.ts';
 import { areSameFolders, type FolderIds } from './runtime/files/folder-id.ts';
 import { buildWithClosers, type Closers } from './runtime/lifecycle.ts';
 import type { Logger } from './runtime/logger.ts';
@@ -25,7 +25,7 @@ import { openConnection, type StreamConnection } from './stream/connection.ts';
 import { openGuard, type OpenGuard } from './stream/guard.ts';
 import { openPublisher } from './stream/publisher.ts';
 import { startPublishProbe } from './stream/publish-probe.ts';
-import { startPulse } from './stream/broker-ping.ts';
+import { startBrokerPing } from './stream/broker-ping.ts';
 import { openReader } from './stream/reader.ts';
 import type { StreamPublisher } from './stream/stream.ts';
 import { createStoreCheck } from './stream/store-files.ts';
@@ -40,7 +40,7 @@ import { assertBroker } from './stream/topology.ts';
  *   ingest:  access -> [ingest] -> stream        compact: stream -> [compact] -> lake
  *   export:  access, lake -> [export] -> reports
  *
- * What serves a public port tells there also whether the service is ready.
+ * What serves a public port also answers there whether the service is ready.
  */
 
 export interface Composition {
@@ -74,7 +74,7 @@ const diskProblems = {
   },
 } as const satisfies Record<string, Problem>;
 
-/** Tells what is wrong beside a stage's own problems. */
+/** Finds what is wrong beside a stage's own problems. */
 type FindProblems = () => readonly Problem[];
 
 /** Adds what the composition watches to the problems that a stage reports. */
@@ -98,7 +98,7 @@ async function watchStoreDisk(
   problem: Problem,
 ): Promise<FindProblems> {
   const { nats } = dataPaths(config.dataDir);
-  if (existsSync(nats) && (await isSameDisk(folder, nats))) return () => [];
+  if ((await exists(nats)) && (await isSameDisk(folder, nats))) return () => [];
   const disk = await startDiskWatch(folder, config.diskReserveBytes, logger);
   closers.add('disk watch', () => disk.stop());
   return () => (disk.isLow() ? [problem] : []);
@@ -121,9 +121,9 @@ async function openStream(
     logger,
   });
   closers.add('stream guard', () => guard.stop());
-  const pulse = startPulse(connection);
-  closers.add('broker pulse', () => pulse.stop());
-  return { connection, guard, findProblems: () => [...pulse.problems(), ...guard.problems()] };
+  const ping = startBrokerPing(connection);
+  closers.add('broker ping', () => ping.stop());
+  return { connection, guard, findProblems: () => [...ping.problems(), ...guard.problems()] };
 }
 
 /**
@@ -154,7 +154,9 @@ async function startIngestStage(parts: Parts): Promise<Stage> {
   const access = openAccessReader(paths, logger, { isExpected: () => holdsEvents(paths.lake), withUsers: false });
   closers.add('access', () => access.close());
   // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
-  const disk = existsSync(paths.nats) ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger) : undefined;
+  const disk = (await exists(paths.nats))
+    ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger)
+    : undefined;
   closers.add('disk watch', () => disk?.stop());
   const { connection, guard, findProblems } = await openStream(parts, 'ingest');
   const opened = openPublisher(connection, guard);
@@ -193,7 +195,7 @@ async function startCompactStage(parts: Parts): Promise<Stage> {
   return withProblems(compact, [findProblems, await watchStoreDisk(parts, paths.lake, diskProblems.lake)]);
 }
 
-/** What a stage with a public port takes of the service's health: the routes, and where the supervisor's word goes. */
+/** What a stage with a public port takes of the service's health: the routes, and what receives the supervisor's view. */
 async function openHealth() {
   const { addHealthRoutes, createReadiness } = await import('./health/routes.ts');
   const readiness = createReadiness();

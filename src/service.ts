@@ -1,23 +1,14 @@
-import path from 'node:path';
-import { keepAccessRevision } from './access/access-file.ts';
-import { dataPaths } from './config.ts';
 import { startOpsServer, type OpsView } from './health/ops-server.ts';
 import { createClock } from './runtime/clock.ts';
-import { ensureDataFolder } from './runtime/files/data-folder.ts';
-import { raiseDataFormat } from './runtime/files/data-format.ts';
-import { startFolderWatch } from './runtime/files/folder-watch.ts';
 import { resolveLakeGroup } from './runtime/files/group-access.ts';
 import { httpAddress, resolveHost, settlePorts } from './runtime/http/ports.ts';
 import { buildWithClosers, type Stoppable } from './runtime/lifecycle.ts';
-import type { RunningChild } from './runtime/processes/child.ts';
-import { findRival, sweepServiceStates } from './runtime/processes/service-state.ts';
-import type { Keeper } from './runtime/processes/supervisor.ts';
-import { keepNatsServer, keepStream, type Broker } from './service/own-broker.ts';
-import { assertAlone, pinFolders, setLakeAccess } from './service/own-folders.ts';
+import { ownServiceStream, superviseNatsServer } from './service/own-broker.ts';
+import { openServiceFolders, setLakeAccess } from './service/own-folders.ts';
 import { startRoles } from './service/role-processes.ts';
-import { needStream, runsBroker, type ServiceOptions } from './service/service-options.ts';
+import { needStream, type ServiceOptions } from './service/service-options.ts';
+import type { ServiceStart } from './service/service-start.ts';
 import { startStateLoop } from './service/state-loop.ts';
-import { createStoreWatch } from './stream/store-files.ts';
 
 /**
  * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
@@ -61,97 +52,84 @@ async function settleAreas({ config, roles }: ServiceOptions) {
   };
 }
 
+/** The operator's address, where one is asked for, and how it gets what it shows. */
+interface Ops {
+  readonly url: string | undefined;
+  show(view: OpsView): void;
+}
+
+/** Serves the operator's address from the first moment on: until it is shown a view, the service is starting. */
+async function openOps({ options, closers }: ServiceStart): Promise<Ops> {
+  const { config, withOps = false } = options;
+  let shown: OpsView | undefined;
+  const ops = withOps
+    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => shown)
+    : undefined;
+  closers.add('ops server', () => ops?.stop());
+  return {
+    url: ops?.url,
+    show(view) {
+      shown = view;
+    },
+  };
+}
+
+/** Starts the steps of the service one after the other; `closers` undo those that are done. */
+async function build(start: ServiceStart): Promise<Service> {
+  const { options, closers, supervisors } = start;
+  const { config, roles } = options;
+  const clock = createClock(config.clockOffsetSeconds);
+  const startedAt = new Date(clock.nowMs()).toISOString();
+  const lakeGroupId = config.lakeGroup === undefined ? undefined : await resolveLakeGroup(config.lakeGroup);
+  const folders = await openServiceFolders(start);
+  const ops = await openOps(start);
+  const { s2s, api, environment } = await settleAreas(options);
+
+  const broker = needStream(roles) ? await superviseNatsServer(start, folders) : undefined;
+  folders.watchStore(() => broker?.pid());
+  if (options.setsLakeAccess === true && roles.includes('compact')) await setLakeAccess(options, lakeGroupId);
+  const worksOnStream = roles.includes('ingest') || roles.includes('compact');
+  const streamOwner = broker === undefined || !worksOnStream ? undefined : await ownServiceStream(start, broker);
+
+  const settings = {
+    TRIBUTARY_DATA_DIR: config.dataDir,
+    TRIBUTARY_NATS_URL: broker?.url,
+    TRIBUTARY_STREAM: config.streamName,
+  };
+  const { pins, watch } = folders;
+  const running = await startRoles({
+    ...start,
+    environment: { ...options.environment, ...settings, ...environment },
+    pins,
+    watch,
+  });
+  const state = startStateLoop({
+    options,
+    clock,
+    startedAt,
+    pins,
+    watch,
+    broker,
+    streamOwner,
+    supervisors,
+    roles: running,
+    s2s,
+    api,
+    onView: (view) => ops.show(view),
+  });
+  closers.add('service state', () => state.stop());
+
+  return {
+    s2s: config.publicS2sUrl ?? s2s,
+    api: config.publicApiUrl ?? api,
+    ops: ops.url,
+    stop: () => closers.stop(),
+    force: () => supervisors.forEach((supervisor) => supervisor.force()),
+  };
+}
+
 /** Starts the service's processes and returns when all of them are ready; a failed start leaves nothing running. */
 export async function startService(options: ServiceOptions): Promise<Service> {
-  const { config, logger, roles } = options;
-  const paths = dataPaths(config.dataDir);
-  const clock = createClock(config.clockOffsetSeconds);
   const signal = options.signal ?? new AbortController().signal;
-  const startedAt = new Date(clock.nowMs()).toISOString();
-
-  return buildWithClosers(logger, async (closers) => {
-    const lakeGroupId = config.lakeGroup === undefined ? undefined : await resolveLakeGroup(config.lakeGroup);
-    await ensureDataFolder(config.dataDir, [paths.run]);
-    const processes = [...(runsBroker(config, roles) ? ['nats-server'] : []), ...roles];
-    const assertNoRival = (): void => assertAlone(config, roles, processes);
-    assertNoRival();
-    await raiseDataFormat(config.dataDir);
-    sweepServiceStates(paths.run);
-    await keepAccessRevision(paths);
-    const pins = pinFolders(config, roles);
-    closers.add('folders', () => pins.close());
-    let opsView: OpsView | undefined;
-    const ops =
-      options.withOps === true
-        ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => opsView)
-        : undefined;
-    closers.add('ops server', () => ops?.stop());
-    const { s2s, api, environment } = await settleAreas(options);
-
-    const keepers: Keeper<RunningChild>[] = [];
-    const storeWatch = createStoreWatch(path.join(paths.nats, 'store'));
-    let broker: Broker | undefined;
-    const watch = startFolderWatch({
-      dataDir: config.dataDir,
-      pins,
-      findRival: () => findRival(paths.run, processes),
-      isStoreReplaced: () => storeWatch.isReplaced(broker?.pid()),
-      // Not asked to stop: on its way out a process writes by path, into what belongs to somebody else now. A kill
-      // loses nothing.
-      onChange: () => keepers.forEach((keeper) => keeper.renew()),
-      logger,
-    });
-    closers.add('folder watch', () => watch.stop());
-    broker = needStream(roles)
-      ? await keepNatsServer(options, closers, keepers, signal, {
-          assertAlone: assertNoRival,
-          assertOwn: watch.assertWhole,
-        })
-      : undefined;
-    if (options.setsLakeAccess === true && roles.includes('compact')) await setLakeAccess(options, lakeGroupId);
-    const worksOnStream = roles.includes('ingest') || roles.includes('compact');
-    const streamOwner =
-      broker === undefined || !worksOnStream ? undefined : await keepStream(options, broker, closers, signal);
-
-    const settings = {
-      TRIBUTARY_DATA_DIR: config.dataDir,
-      TRIBUTARY_NATS_URL: broker?.url,
-      TRIBUTARY_STREAM: config.streamName,
-    };
-    const running = await startRoles({
-      options,
-      environment: { ...options.environment, ...settings, ...environment },
-      pins,
-      watch,
-      keepers,
-      closers,
-      signal,
-    });
-    const onView = (view: OpsView): void => void (opsView = view);
-    closers.add(
-      'service state',
-      startStateLoop({
-        options,
-        clock,
-        startedAt,
-        pins,
-        watch,
-        broker,
-        streamOwner,
-        keepers,
-        roles: running,
-        s2s,
-        api,
-        onView,
-      }),
-    );
-
-    return {
-      s2s: config.publicS2sUrl ?? s2s,
-      api: config.publicApiUrl ?? api,
-      ops: ops?.url,
-      stop: () => closers.stop(),
-      force: () => keepers.forEach((keeper) => keeper.force()),
-    };
-  });
+  return buildWithClosers(options.logger, (closers) => build({ options, closers, signal, supervisors: [] }));
 }

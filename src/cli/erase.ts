@@ -6,18 +6,18 @@ import type { ErasureTarget } from '../operate/erase/erase-target.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
 import { ensureLake, isCompactorRunning, lakePaths } from '../lake/lake.ts';
 import { openTable } from '../lake/log/table.ts';
-import { createClock } from '../runtime/clock.ts';
+import { createClock, type Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
-import { buildWithClosers } from '../runtime/lifecycle.ts';
-import { createLogger } from '../runtime/logger.ts';
+import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
+import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
-import { parseWords, resolveConfig, type Command } from './command.ts';
-import { assertOneMeaning, eraseOptions, eraseUsage as usage, parseErasure } from './erase-words.ts';
+import { parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
+import { assertOneMeaning, eraseOptions, eraseUsage as usage, parseErasure, type AccountOfApp } from './erase-words.ts';
 
 /**
  * The engine's part of the memory that the setting allows the process: the rest is for the program and what the engine
@@ -27,7 +27,7 @@ function engineLimits({ duckdbMemoryMb }: Config): { memoryMb: number; threads: 
   return { memoryMb: Math.max(128, Math.ceil(duckdbMemoryMb / 2)), threads: duckdbMemoryMb < 1024 ? 1 : 2 };
 }
 
-/** Looks what would be erased of what the lake has. */
+/** Counts what would be erased of what the lake has. */
 async function lookThrough(config: Config, target: ErasureTarget): Promise<ErasureSurvey> {
   const { lake: lakeDir } = dataPaths(config.dataDir);
   const engine = await openCommandEngine(lakeDir, engineLimits(config));
@@ -40,6 +40,84 @@ async function lookThrough(config: Config, target: ErasureTarget): Promise<Erasu
   } finally {
     await engine.close();
   }
+}
+
+/** An erasure that was asked for: whose events, of which data folder. */
+interface Erasure {
+  readonly config: Config;
+  readonly target: ErasureTarget;
+  /** For the meaning of an id: whose the apps are that it stands in. */
+  readonly listAllApps: () => readonly AccountOfApp[];
+  readonly context: CommandContext;
+  readonly clock: Clock;
+  /** Wait for no reader of the lake. */
+  readonly now: boolean;
+}
+
+/** Tells a person how much would be erased, and when the history of it goes; throws `usage` unless the answer is yes. */
+async function confirmErasure(erasure: Erasure, survey: ErasureSurvey): Promise<void> {
+  const { config, clock, now, context } = erasure;
+  const { rows, failedEvents, filesToRewrite } = survey;
+  const history = now
+    ? 'now, and whoever still reads ends with an error'
+    : `at ${new Date(clock.nowMs() + config.retentionMs).toISOString()}`;
+  context.note(
+    `${rows} events in ${filesToRewrite} files and ${failedEvents} failed events match, and what still waits in the stream. They are removed for good; the lake's history before this moment goes with them, ${history}.`,
+  );
+  if (!(await context.confirm?.('Erase them?')))
+    throw new AppError('usage', 'nothing was erased', { hint: 'Answer yes, or pass --yes.' });
+}
+
+/** Opens the stream of the running service, or of one that is started for as long as the erasure takes. */
+async function openErasureStream({ config, context }: Erasure, logger: Logger, closers: Closers) {
+  const { claim, lake: lakeDir, run } = dataPaths(config.dataDir);
+  // A compactor that was killed comes back by itself.
+  const isSupervised = readServiceStates(run).some(({ processes }) => processes.some(({ name }) => name === 'compact'));
+  if (!isSupervised && !isCompactorRunning(lakeDir)) {
+    const { entry, environment } = context;
+    const service = await startService({ config, roles: ['compact'], entry, environment, logger });
+    closers.add('service', () => service.stop());
+  }
+  const running = readServiceStates(run).find((state) => state.natsUrl !== undefined);
+  const url = config.natsUrl ?? running?.natsUrl;
+  if (url === undefined)
+    throw new AppError('broker_away', 'cannot find the broker of the running service', {
+      hint: 'Name it by TRIBUTARY_NATS_URL.',
+    });
+  const connection = await openConnection({ url, name: 'tributary erase', logger });
+  closers.add('stream', () => connection.close());
+  const streamName = running?.streamName ?? config.streamName;
+  const guard = await openGuard(connection, { streamName, claimFile: claim, logger });
+  closers.add('stream guard', () => guard.stop());
+  return openPublisher(connection, guard);
+}
+
+/** Erases, and answers what was erased. */
+async function erase(erasure: Erasure, logger: Logger, closers: Closers): Promise<void> {
+  const { config, target, listAllApps, context, clock, now } = erasure;
+  const { lake: lakeDir, nats } = dataPaths(config.dataDir);
+  const publisher = await openErasureStream(erasure, logger, closers);
+  const engine = await openCommandEngine(lakeDir, engineLimits(config));
+  closers.add('duckdb', () => engine.close());
+  const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
+  const dependencies = {
+    table,
+    lakeDir,
+    duckdb: engine.duckdb,
+    publisher,
+    clock,
+    crashPoint: noCrashPoint,
+    signal: context.stop,
+    ...(config.natsUrl === undefined ? { storeDir: path.join(nats, 'store') } : {}),
+  };
+  const erased = await eraseEvents(dependencies, target, {
+    retentionMs: config.retentionMs,
+    now,
+    assertMeant: (found) => assertOneMeaning(found, target, listAllApps),
+  });
+  // An export may have begun to read just before.
+  const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();
+  context.answer({ ...erased, reportsEndBy });
 }
 
 /**
@@ -59,81 +137,28 @@ export const eraseCommand: Command = {
     '--yes       do not ask on a terminal',
     '--now       wait for no reader of the lake: its queries may fail',
   ],
-  async run(args, { environment, entry, answer, note, confirm, stop }) {
+  async run(args, context) {
     const { values } = parseWords(args, [], eraseOptions, usage);
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+    const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: values.data });
     const paths = dataPaths(config.dataDir);
-    const { claim, lake: lakeDir, run, nats } = paths;
     const listAllApps = () => [...listApps(paths), ...listApps(paths, true)];
     const target = await parseErasure(values, listAllApps);
-    const { retentionMs } = config;
     const clock = createClock(config.clockOffsetSeconds);
     const logger = createLogger(config.logLevel, { role: 'erase' });
-    await ensureLake(lakeDir, { clock, retentionMs });
+    const erasure = { config, target, listAllApps, context, clock, now: values.now === true };
+    await ensureLake(paths.lake, { clock, retentionMs: config.retentionMs });
     const isDry = values['dry-run'] === true;
-    if (isDry || (values.yes !== true && confirm !== undefined)) {
+    if (isDry || (values.yes !== true && context.confirm !== undefined)) {
       const survey = await lookThrough(config, target);
       assertOneMeaning(survey.meanings, target, listAllApps);
       const { rows, failedEvents, filesToRewrite } = survey;
-      if (isDry) return answer({ dryRun: true, rows, failedEvents, filesToRewrite });
-      const history =
-        values.now === true
-          ? 'now, and whoever still reads ends with an error'
-          : `at ${new Date(clock.nowMs() + retentionMs).toISOString()}`;
-      note(
-        `${rows} events in ${filesToRewrite} files and ${failedEvents} failed events match, and what still waits in the stream. They are removed for good; the lake's history before this moment goes with them, ${history}.`,
-      );
-      if (!(await confirm?.('Erase them?')))
-        throw new AppError('usage', 'nothing was erased', { hint: 'Answer yes, or pass --yes.' });
+      if (isDry) return context.answer({ dryRun: true, rows, failedEvents, filesToRewrite });
+      await confirmErasure(erasure, survey);
     }
-
-    const closers = await buildWithClosers(logger, async (opened) => {
-      // A compactor that was killed comes back by itself.
-      const isKept = readServiceStates(run).some(({ processes }) => processes.some(({ name }) => name === 'compact'));
-      if (!isKept && !isCompactorRunning(lakeDir)) {
-        const service = await startService({ config, roles: ['compact'], entry, environment, logger });
-        opened.add('service', () => service.stop());
-      }
-      const running = readServiceStates(run).find((state) => state.natsUrl !== undefined);
-      const url = config.natsUrl ?? running?.natsUrl;
-      if (url === undefined)
-        throw new AppError('broker_away', 'cannot find the broker of the running service', {
-          hint: 'Name it by TRIBUTARY_NATS_URL.',
-        });
-      const connection = await openConnection({ url, name: 'tributary erase', logger });
-      opened.add('stream', () => connection.close());
-      const guard = await openGuard(connection, {
-        streamName: running?.streamName ?? config.streamName,
-        claimFile: claim,
-        logger,
-      });
-      opened.add('stream guard', () => guard.stop());
-      const engine = await openCommandEngine(lakeDir, engineLimits(config));
-      opened.add('duckdb', () => engine.close());
-      const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
-      const storeDir = config.natsUrl === undefined ? { storeDir: path.join(nats, 'store') } : {};
-      const dependencies = {
-        table,
-        lakeDir,
-        duckdb: engine.duckdb,
-        publisher: openPublisher(connection, guard),
-        clock,
-        crashPoint: noCrashPoint,
-        signal: stop,
-        ...storeDir,
-      };
-      const erased = await eraseEvents(dependencies, target, {
-        retentionMs,
-        now: values.now === true,
-        assertMeant: (found) => assertOneMeaning(found, target, listAllApps),
-      });
-      // An export may have begun to read just before.
-      const reportsEndBy = new Date(
-        clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000,
-      ).toISOString();
-      answer({ ...erased, reportsEndBy });
-      return opened;
+    const opened = await buildWithClosers(logger, async (closers) => {
+      await erase(erasure, logger, closers);
+      return closers;
     });
-    await closers.stop();
+    await opened.stop();
   },
 };

@@ -1,12 +1,10 @@
 import { dataPaths } from '../config.ts';
 import { ensureLakeId, findFollowedStream } from '../lake/identity.ts';
-import type { RunningChild } from '../runtime/processes/child.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
 import { findFolderPlace } from '../runtime/files/folder-place.ts';
 import { takeOverLock, type Lock } from '../runtime/files/lock.ts';
-import type { Closers } from '../runtime/lifecycle.ts';
-import { startKeeper, type Keeper } from '../runtime/processes/supervisor.ts';
+import { startSupervisor } from '../runtime/processes/supervisor.ts';
 import { ensureLocalNatsServer, type LocalNatsServer } from '../setup/ensure-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from '../stream/broker-watch.ts';
 import { openConnection } from '../stream/connection.ts';
@@ -16,12 +14,13 @@ import { ownStream, type StreamOwner } from '../stream/owner.ts';
 import { assertMayPublish } from '../stream/publish-probe.ts';
 import { describeWayOut, type FolderChecks } from './own-folders.ts';
 import { logFolderOf, type ServiceOptions } from './service-options.ts';
+import type { ServiceStart } from './service-start.ts';
 
 /** The service's broker: its own nats-server, or the one that is named, and the stream on it. */
 
-/** How long the previous owner of the broker's store may take to go: its supervisor may just have been killed. */
+/** Longest wait for the previous owner of the broker's store to end, ms: its supervisor may just have been killed. */
 const storeLockMs = 15_000;
-/** What nats-server has acknowledged is on the disk: one that does not end soon is killed. */
+/** Time that nats-server gets to stop before it is killed, ms: what it has acknowledged is on the disk. */
 const brokerGraceMs = 5000;
 /** Room in the broker's store beyond the stream's own limit, bytes: purged blocks linger for a moment. */
 const storeMarginBytes = 256 * 1024 * 1024;
@@ -46,12 +45,9 @@ async function getNatsServer(
   return server;
 }
 
-/** Runs nats-server, and heals it, unless an external one is named. */
-export async function keepNatsServer(
-  options: ServiceOptions,
-  closers: Closers,
-  keepers: Keeper<RunningChild>[],
-  signal: AbortSignal,
+/** Runs nats-server, and restarts it where it cannot recover by itself, unless an external one is named. */
+export async function superviseNatsServer(
+  { options, closers, supervisors, signal }: ServiceStart,
   folders: FolderChecks,
 ): Promise<Broker> {
   const { config, logger } = options;
@@ -59,8 +55,8 @@ export async function keepNatsServer(
   const server = await getNatsServer(options, signal);
   const folder = dataPaths(config.dataDir).nats;
   await endLeftOverServers(folder, logger);
-  // Both: the data folder, so that a broker's folder made anew is no way in, and the broker's own, which a link may
-  // share.
+  // Both are locked: the data folder, since the broker's folder may be made anew, and the broker's own folder, which
+  // another data folder may share by a link.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
     const lock = await takeOverLock(locked, 'the tributary service', {
@@ -92,23 +88,22 @@ export async function keepNatsServer(
     address = running.address;
     return running;
   };
-  const keeper = await startKeeper('nats-server', start, logger, signal);
-  keepers.push(keeper);
-  closers.add('nats-server', () => keeper.stop(brokerGraceMs));
-  const watch = startBrokerWatch(() => keeper.current(), { folder, reserveBytes: config.diskReserveBytes, logger });
+  const supervisor = await startSupervisor('nats-server', start, logger, signal);
+  supervisors.push(supervisor);
+  closers.add('nats-server', () => supervisor.stop(brokerGraceMs));
+  const watch = startBrokerWatch(() => supervisor.current(), { folder, reserveBytes: config.diskReserveBytes, logger });
   closers.add('nats-server watch', () => watch.stop());
   if (address === undefined) throw new AppError('start_failed', 'nats-server has no address');
   const { user, password, port } = address;
-  return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch, pid: () => keeper.current()?.pid };
+  return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch, pid: () => supervisor.current()?.pid };
 }
 
 /** Claims the stream for this data folder, and keeps it claimed and safe while the service runs. */
-export async function keepStream(
-  { config, logger, roles: own }: ServiceOptions,
+export async function ownServiceStream(
+  { options, closers, signal }: ServiceStart,
   broker: Broker,
-  closers: Closers,
-  signal: AbortSignal,
 ): Promise<StreamOwner> {
+  const { config, logger, roles: own } = options;
   const paths = dataPaths(config.dataDir);
   const connection = await openConnection({ url: broker.url, name: 'tributary-owner', logger });
   closers.add('stream owner connection', () => connection.close());
@@ -126,7 +121,7 @@ export async function keepStream(
   closers.add('stream owner', () => owner.stop());
   if (own.includes('ingest'))
     await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
-  // There from the first moment on, so that each role is told which they are.
+  // Made now, so that each role gets its id.
   await ensureFolder(logFolderOf(config));
   return owner;
 }

@@ -1,11 +1,17 @@
 import path from 'node:path';
+import { keepAccessRevision } from '../access/access-file.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { events } from '../datasets/dataset.ts';
 import { AppError } from '../runtime/errors.ts';
+import { ensureDataFolder } from '../runtime/files/data-folder.ts';
+import { raiseDataFormat } from '../runtime/files/data-format.ts';
 import { openFolderPins, type FolderPins } from '../runtime/files/folder-pins.ts';
+import { startFolderWatch, type FolderWatch } from '../runtime/files/folder-watch.ts';
 import { closeToGroup, openToGroup } from '../runtime/files/group-access.ts';
-import { findRival } from '../runtime/processes/service-state.ts';
+import { findRival, sweepServiceStates } from '../runtime/processes/service-state.ts';
+import { createStoreWatch } from '../stream/store-files.ts';
 import { logFolderOf, roles, runsBroker, type Role, type ServiceOptions } from './service-options.ts';
+import type { ServiceStart } from './service-start.ts';
 
 /** The data folder of a service: that it is the service's alone, which folders are held, and who may read the lake. */
 
@@ -15,6 +21,14 @@ export interface FolderChecks {
   readonly assertAlone: () => void;
   /** `folder_lost`: they are not the service's own any more. */
   readonly assertOwn: () => void;
+}
+
+/** The folders of a service: its own as far as the checks say, held, and watched. */
+export interface ServiceFolders extends FolderChecks {
+  readonly pins: FolderPins;
+  readonly watch: FolderWatch;
+  /** Watches the store of the broker too, which runs under this process id; undefined while it does not run. */
+  watchStore(brokerPid: () => number | undefined): void;
 }
 
 /** Opens the lake to the group of the settings, or takes it back from one. */
@@ -29,7 +43,7 @@ export async function setLakeAccess({ config, logger }: ServiceOptions, groupId:
 }
 
 /** Refuses a data folder on which another service runs one of these processes, however its lock was lost. */
-export function assertAlone(config: Config, own: readonly Role[], processes: readonly string[]): void {
+function assertAlone(config: Config, own: readonly Role[], processes: readonly string[]): void {
   const rival = findRival(dataPaths(config.dataDir).run, processes);
   if (rival !== undefined)
     throw new AppError('locked', `${config.dataDir} is in use by ${rival}`, { hint: describeWayOut(config, own) });
@@ -46,8 +60,48 @@ export function describeWayOut(config: Config, own: readonly Role[]): string {
 }
 
 /** Holds the folders that the service works in; the report files' are the export role's own matter. */
-export function pinFolders(config: Config, own: readonly Role[]): FolderPins {
+function pinFolders(config: Config, own: readonly Role[]): FolderPins {
   const { nats, lake } = dataPaths(config.dataDir);
   const store = runsBroker(config, own) ? [nats, path.join(nats, 'store'), path.join(nats, 'store', 'jetstream')] : [];
   return openFolderPins([config.dataDir, ...store, lake, path.join(lake, events.table), logFolderOf(config)]);
+}
+
+/**
+ * Makes the data folder ready for the roles of a service, holds its folders and watches them. Errors: `locked` (another
+ * service runs on it), `data_format`, `disk`.
+ */
+export async function openServiceFolders({ options, closers, supervisors }: ServiceStart): Promise<ServiceFolders> {
+  const { config, logger, roles: own } = options;
+  const paths = dataPaths(config.dataDir);
+  await ensureDataFolder(config.dataDir, [paths.run]);
+  const processes = [...(runsBroker(config, own) ? ['nats-server'] : []), ...own];
+  const checkAlone = (): void => assertAlone(config, own, processes);
+  checkAlone();
+  await raiseDataFormat(config.dataDir);
+  sweepServiceStates(paths.run);
+  await keepAccessRevision(paths);
+  const pins = pinFolders(config, own);
+  closers.add('folders', () => pins.close());
+  const storeWatch = createStoreWatch(path.join(paths.nats, 'store'));
+  let findBrokerPid: (() => number | undefined) | undefined;
+  const watch = startFolderWatch({
+    dataDir: config.dataDir,
+    pins,
+    findRival: () => findRival(paths.run, processes),
+    isStoreReplaced: () => storeWatch.isReplaced(findBrokerPid?.()),
+    // Not asked to stop: on its way out a process writes by path, into what belongs to somebody else now. A kill
+    // loses nothing.
+    onChange: () => supervisors.forEach((supervisor) => supervisor.renew()),
+    logger,
+  });
+  closers.add('folder watch', () => watch.stop());
+  return {
+    pins,
+    watch,
+    assertAlone: checkAlone,
+    assertOwn: watch.assertWhole,
+    watchStore(brokerPid) {
+      findBrokerPid = brokerPid;
+    },
+  };
 }

@@ -3,16 +3,16 @@ import { startTogether } from '../runtime/async/start-together.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { FolderPins } from '../runtime/files/folder-pins.ts';
 import type { FolderWatch } from '../runtime/files/folder-watch.ts';
-import type { Closers } from '../runtime/lifecycle.ts';
-import { forkRole, type RoleChild, type RunningChild } from '../runtime/processes/child.ts';
-import { startKeeper, type Keeper } from '../runtime/processes/supervisor.ts';
-import type { Role, ServiceOptions } from './service-options.ts';
+import { forkRole, type RoleChild } from '../runtime/processes/child.ts';
+import { startSupervisor, type Supervisor } from '../runtime/processes/supervisor.ts';
+import type { Role } from './service-options.ts';
+import type { ServiceStart } from './service-start.ts';
 
 const readyMs = 60_000;
 /** Long enough for the slowest flush or answer; then the process is killed, which loses nothing. */
 const graceMs = 30_000;
 
-/** What a role's process last told, and when, by the monotonic clock. */
+/** What a role's process reported last, and when, by the monotonic clock. */
 export interface Report {
   readonly metrics: unknown[];
   readonly facts: Readonly<Record<string, unknown>>;
@@ -20,22 +20,17 @@ export interface Report {
 }
 
 /** What the processes of the roles are started with. */
-export interface RoleDependencies {
-  readonly options: ServiceOptions;
+export interface RoleDependencies extends ServiceStart {
   /** Beside the service's own: what each role is given. */
   readonly environment: NodeJS.ProcessEnv;
   readonly pins: FolderPins;
   readonly watch: FolderWatch;
-  /** Every process of the service, those of the roles included once they run. */
-  readonly keepers: Keeper<RunningChild>[];
-  readonly closers: Closers;
-  readonly signal: AbortSignal;
 }
 
 /** The processes of the roles at work. */
 export interface RoleProcesses {
-  readonly keepers: readonly Keeper<RoleChild>[];
-  /** What each told last, by its name. */
+  readonly supervisors: readonly Supervisor<RoleChild>[];
+  /** What each reported last, by its name. */
   readonly reports: ReadonlyMap<string, Report>;
 }
 
@@ -45,8 +40,8 @@ function namesOf(role: Role, config: Config): readonly string[] {
 }
 
 /**
- * Starts the processes of the roles side by side: what the others have to tidy does not keep import waiting. They are
- * stopped one after the other: first no new events, then the last flush, then nobody reads. Errors: `stopping`, and
+ * Starts the processes of the roles side by side: import does not wait for the recovery of the others. They are
+ * stopped one after the other: import, the last flush, export. Errors: `stopping`, and
  * what a start throws.
  */
 export async function startRoles({
@@ -54,20 +49,20 @@ export async function startRoles({
   environment,
   pins,
   watch,
-  keepers,
+  supervisors,
   closers,
   signal,
 }: RoleDependencies): Promise<RoleProcesses> {
   const { config, logger, entry } = options;
   const reports = new Map<string, Report>();
-  const roleKeepers = new Map<string, Keeper<RoleChild>>();
+  const started = new Map<string, Supervisor<RoleChild>>();
 
   const startOne = async (name: string, role: Role, unwanted: AbortSignal): Promise<RoleChild> => {
     const onReport = (report: Omit<Report, 'atMs'>): void =>
       void reports.set(name, { ...report, atMs: performance.now() });
     pins.pin();
     const loss = watch.findLoss();
-    // Clients and operators are answered all the same; nothing reads or writes the folders.
+    // Import and export answer clients all the same, without reading or writing the folders.
     if (role === 'compact') watch.assertWhole();
     const own = { TRIBUTARY_FOLDERS: JSON.stringify(pins.ids()), TRIBUTARY_CLOSED: loss?.what };
     const child = await forkRole({
@@ -79,7 +74,7 @@ export async function startRoles({
       signal: unwanted,
       onReport,
     });
-    // It was no child yet when that was told: one that is closed would stay so, and one that is not would go on.
+    // It was no child yet when that was reported: one that is closed would stay so, and one that is not would go on.
     if (watch.findLoss()?.what !== loss?.what) {
       child.kill();
       await child.exited;
@@ -91,27 +86,27 @@ export async function startRoles({
     onReport({ metrics: [], facts: {} });
     return child;
   };
-  const keep = async (name: string, role: Role, starting: AbortSignal): Promise<void> => {
-    const keeper = await startKeeper(name, (unwanted) => startOne(name, role, unwanted), logger, starting);
-    roleKeepers.set(name, keeper);
-    keepers.push(keeper);
+  const supervise = async (name: string, role: Role, starting: AbortSignal): Promise<void> => {
+    const supervisor = await startSupervisor(name, (unwanted) => startOne(name, role, unwanted), logger, starting);
+    started.set(name, supervisor);
+    supervisors.push(supervisor);
   };
 
   const wanted = (['export', 'compact', 'ingest'] as const)
     .filter((role) => options.roles.includes(role))
     .flatMap((role) => namesOf(role, config).map((name) => ({ name, role })));
-  for (const { name } of wanted) closers.add(name, () => roleKeepers.get(name)?.stop(graceMs));
+  for (const { name } of wanted) closers.add(name, () => started.get(name)?.stop(graceMs));
   await startTogether(
     wanted.map(
       ({ name, role }) =>
         (unwanted) =>
-          keep(name, role, unwanted),
+          supervise(name, role, unwanted),
     ),
     signal,
   );
-  // However they came up: listed in this order.
+  // The order in which they are listed, whichever was ready first.
   const order = wanted.map(({ name }) => name);
-  keepers.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));
+  supervisors.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));
   if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
-  return { keepers: [...roleKeepers.values()], reports };
+  return { supervisors: [...started.values()], reports };
 }

@@ -17,11 +17,11 @@ export interface ServiceOptions {
   /** Serve the operator's address: health with its reasons, and metrics. */
   readonly withOps?: boolean;
   /**
-   * The settings say who may read the lake. Left out by a command that runs a compactor for a while: it leaves that as
-   * it is.
+   * Gives the lake to the group of the settings, or takes it back. Left out by a command that runs a compactor for a
+   * while: it changes nothing about who may read the lake.
    */
   readonly setsLakeAccess?: boolean;
-  /** Aborted when the service is told to stop while it starts: the start then ends with `stopping`. */
+  /** Aborted when the service is stopped while it starts: the start then ends with `stopping`. */
   readonly signal?: AbortSignal;
   /**
    * The machine's configuration folder, whose package sources a missing nats-server is fetched from; only tests name

@@ -3,16 +3,18 @@ import { dataPaths } from '../config.ts';
 import { findNotices, findProblems, withSince } from '../health/health.ts';
 import type { OpsView } from '../health/ops-server.ts';
 import { createProblemLog } from '../health/problem-log.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
-import { createDescriptorWatch } from '../runtime/files/descriptor-watch.ts';
+import { createDescriptorWatch, type DescriptorWatch } from '../runtime/files/descriptor-watch.ts';
 import type { FolderPins } from '../runtime/files/folder-pins.ts';
 import type { FolderWatch } from '../runtime/files/folder-watch.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { RunningChild } from '../runtime/processes/child.ts';
 import { findProcessStart } from '../runtime/processes/process-identity.ts';
 import { removeServiceState, writeServiceState, type ServiceState } from '../runtime/processes/service-state.ts';
-import { createSilenceWatch } from '../runtime/processes/silence-watch.ts';
-import type { Keeper } from '../runtime/processes/supervisor.ts';
+import { createSilenceWatch, type SilenceWatch } from '../runtime/processes/silence-watch.ts';
+import type { Supervisor } from '../runtime/processes/supervisor.ts';
 import type { StreamOwner } from '../stream/owner.ts';
 import type { Broker } from './own-broker.ts';
 import type { RoleProcesses } from './role-processes.ts';
@@ -29,7 +31,7 @@ export interface StateDependencies {
   readonly watch: FolderWatch;
   readonly broker: Broker | undefined;
   readonly streamOwner: StreamOwner | undefined;
-  readonly keepers: readonly Keeper<RunningChild>[];
+  readonly supervisors: readonly Supervisor<RunningChild>[];
   readonly roles: RoleProcesses;
   /** Addresses of the areas, as far as they run. */
   readonly s2s: string | undefined;
@@ -38,80 +40,80 @@ export interface StateDependencies {
   readonly onView: (view: OpsView) => void;
 }
 
+/** What every process says of itself, by its name. */
+function gatherFacts(
+  { watch, broker, streamOwner, roles }: StateDependencies,
+  descriptors: DescriptorWatch,
+): ServiceState['facts'] {
+  const loss = watch.findLoss();
+  return {
+    ...Object.fromEntries([...roles.reports].map(([name, report]) => [name, report.facts])),
+    supervisor: {
+      problems: [...descriptors.problems(), ...(streamOwner?.problems() ?? []), ...(loss === undefined ? [] : [loss])],
+      notices: streamOwner?.notices() ?? [],
+    },
+    ...(broker?.watch === undefined
+      ? {}
+      : { 'nats-server': { heals: broker.watch.restarts(), problems: broker.watch.problems() } }),
+  };
+}
+
+/** The state of the service, as commands and the operator's address show it. */
+function buildState(dependencies: StateDependencies, descriptors: DescriptorWatch): ServiceState {
+  const { options, clock, startedAt, pins, broker, supervisors, roles, s2s, api } = dependencies;
+  const { config } = options;
+  return {
+    pid: process.pid,
+    processStart: findProcessStart(process.pid),
+    folder: pins.ids()[config.dataDir] ?? '',
+    startedAt,
+    writtenAt: new Date(clock.nowMs()).toISOString(),
+    s2s,
+    api,
+    natsUrl: broker?.url,
+    streamName: config.streamName,
+    processes: supervisors.map((supervisor) => supervisor.state()),
+    facts: gatherFacts(dependencies, descriptors),
+    silentMs: Object.fromEntries(
+      [...roles.reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)]),
+    ),
+  };
+}
+
+/** Ends the processes of roles that run and do not report any more. */
+function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesses): void {
+  const reporting = supervisors.filter((supervisor) => supervisor.state().state === 'running');
+  silence.look(
+    reporting.map((supervisor) => ({
+      name: supervisor.state().name,
+      reportedAtMs: reports.get(supervisor.state().name)?.atMs ?? 0,
+      renew: () => supervisor.renew(),
+    })),
+  );
+}
+
 /**
  * Gathers, every second, what the service is doing: for the commands (run/), the operator's address, the log and the
- * roles' /readyz. Returns what ends that.
+ * roles' /readyz. Stopped, it removes the state.
  */
-export function startStateLoop({
-  options,
-  clock,
-  startedAt,
-  pins,
-  watch,
-  broker,
-  streamOwner,
-  keepers,
-  roles,
-  s2s,
-  api,
-  onView,
-}: StateDependencies): () => void {
+export function startStateLoop(dependencies: StateDependencies): Stoppable {
+  const { options, clock, pins, roles, onView } = dependencies;
   const { config, logger } = options;
   const { run } = dataPaths(config.dataDir);
-  const { reports } = roles;
-  const served = roles.keepers.filter((keeper) => keeper.state().name !== 'compact');
+  const served = roles.supervisors.filter((supervisor) => supervisor.state().name !== 'compact');
   const silence = createSilenceWatch(logger);
   const problemLog = createProblemLog(logger, () => clock.nowMs());
   const descriptors = createDescriptorWatch('the supervisor');
 
-  const buildState = (): ServiceState => {
-    const loss = watch.findLoss();
-    return {
-      pid: process.pid,
-      processStart: findProcessStart(process.pid),
-      folder: pins.ids()[config.dataDir] ?? '',
-      startedAt,
-      writtenAt: new Date(clock.nowMs()).toISOString(),
-      s2s,
-      api,
-      natsUrl: broker?.url,
-      streamName: config.streamName,
-      processes: keepers.map((keeper) => keeper.state()),
-      facts: {
-        ...Object.fromEntries([...reports].map(([name, report]) => [name, report.facts])),
-        supervisor: {
-          problems: [
-            ...descriptors.problems(),
-            ...(streamOwner?.problems() ?? []),
-            ...(loss === undefined ? [] : [loss]),
-          ],
-          notices: streamOwner?.notices() ?? [],
-        },
-        ...(broker?.watch === undefined
-          ? {}
-          : { 'nats-server': { heals: broker.watch.heals(), problems: broker.watch.problems() } }),
-      },
-      silentMs: Object.fromEntries(
-        [...reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)]),
-      ),
-    };
-  };
-
   const publish = (): void => {
-    const reporting = roles.keepers.filter((keeper) => keeper.state().state === 'running');
-    silence.look(
-      reporting.map((keeper) => ({
-        name: keeper.state().name,
-        reportedAtMs: reports.get(keeper.state().name)?.atMs ?? 0,
-        renew: () => keeper.renew(),
-      })),
-    );
-    const state = buildState();
+    endSilent(silence, roles);
+    const state = buildState(dependencies, descriptors);
     const found = findProblems(state, clock.nowMs());
     const since = problemLog.update(found, findNotices(state));
     const problems = withSince(found, since);
-    onView({ problems, metrics: [...reports.values()].map((report) => report.metrics) });
-    for (const keeper of served) keeper.current()?.send({ type: 'service', view: { ready: problems.length === 0 } });
+    onView({ problems, metrics: [...roles.reports.values()].map((report) => report.metrics) });
+    for (const supervisor of served)
+      supervisor.current()?.send({ type: 'service', view: { ready: problems.length === 0 } });
     if (pins.findLost().length > 0) return;
     try {
       writeServiceState(run, { ...state, since });
@@ -122,9 +124,15 @@ export function startStateLoop({
   };
 
   publish();
-  const timer = setInterval(publish, stateEveryMs);
-  return () => {
-    clearInterval(timer);
-    if (pins.findLost().length === 0) removeServiceState(run, process.pid);
+  const loop = startPollLoop(publish, {
+    everyMs: stateEveryMs,
+    onError: (error) => logger.error({ error: describeError(error) }, 'service state cannot be gathered'),
+    pausesFirst: true,
+  });
+  return {
+    async stop() {
+      await loop.stop();
+      if (pins.findLost().length === 0) removeServiceState(run, process.pid);
+    },
   };
 }

@@ -17,6 +17,12 @@ const noRoomCodes: ReadonlySet<number> = new Set([
   10_122, // stream max bytes exceeds account limit
 ]);
 
+/** Something that the broker refuses, in its own words, and what its operator can do. */
+export interface Refusal {
+  readonly words: string;
+  readonly todo: string;
+}
+
 /** The rights that the service's user needs, as the operator's next step. */
 export const rightsTodo =
   'Let the user of the service publish to $JS.API.> and tributary.>, and subscribe to _INBOX.>, tributary.> and $JS.EVENT.ADVISORY.STREAM.>, in the configuration of the broker: a running service then goes on by itself.';
@@ -37,7 +43,7 @@ function findCause<T>(error: unknown, kind: new (...args: never[]) => T): T | un
 /**
  * The broker's own words when it knows the service and does not let it do something; undefined for every other error.
  */
-export function findRefusal(error: unknown): { readonly words: string; readonly todo: string } | undefined {
+export function findRefusal(error: unknown): Refusal | undefined {
   const violation = findCause(error, errors.PermissionViolationError);
   if (violation !== undefined) return { words: violation.message, todo: rightsTodo };
   const stranger =
@@ -111,7 +117,7 @@ export function wrapBrokerError(error: unknown, doing: string): AppError {
   });
 }
 
-/** What an operator is told of work that the broker refuses again and again; undefined for an error of another kind. */
+/** The problem of work that the broker refuses again and again; undefined for an error of another kind. */
 export function describeRefused(error: unknown, doing: string): Problem | undefined {
   const wrapped = wrapBrokerError(error, doing);
   return isAppError(wrapped, 'broker_refused')

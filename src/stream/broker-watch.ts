@@ -3,14 +3,15 @@ import { readFreeBytes } from '../runtime/files/disk-watch.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { pause } from '../runtime/async/retry.ts';
+import { createBackoff } from '../runtime/async/backoff.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { BrokerHealth } from './broker-monitor.ts';
 import type { NatsServer } from './nats-server.ts';
 
 /**
- * Watches the embedded nats-server, and heals what it cannot heal by itself: a stream whose write has failed once, most
- * often because its disk was full, takes no event until the server restarts. The watch ends such a server as soon as
- * there is room to write; whoever keeps the server starts it again.
+ * Watches the embedded nats-server, and restarts it where it cannot recover by itself: a stream whose write has failed
+ * once, most often because its disk was full, takes no event until the server restarts. The watch ends such a server as
+ * soon as there is room to write; its supervisor starts it again.
  *
  * A server that answers nothing is only reported. It may be stalled for a moment, by its disk or by an operator, and
  * then goes on where it was; what it has acknowledged is safe either way.
@@ -18,8 +19,8 @@ import type { NatsServer } from './nats-server.ts';
 export interface BrokerWatch extends Stoppable {
   /** What is wrong with the server now. */
   problems(): readonly Problem[];
-  /** How often the watch has ended a server. */
-  heals(): number;
+  /** How often the watch has ended a server, for another to be started. */
+  restarts(): number;
 }
 
 export interface BrokerWatchOptions {
@@ -30,13 +31,10 @@ export interface BrokerWatchOptions {
   readonly logger: Logger;
 }
 
-const lookEveryMs = 1000;
+const checkEveryMs = 1000;
 const answerMs = 2000;
-/**
- * What is not well is believed when it shows so often in a row: a busy machine is late once, a starting stream is away
- * once.
- */
-const believedLooks = 2;
+/** Consecutive bad health checks before the server counts as unhealthy; one is normal under load. */
+const unhealthyChecks = 2;
 /** A restart writes the configuration and the stream's index: with less room it would not come up. */
 const minRoomBytes = 8 * 1024 * 1024;
 /**
@@ -45,7 +43,7 @@ const minRoomBytes = 8 * 1024 * 1024;
  */
 const firstBackoffMs = 2000;
 const maxBackoffMs = 15_000;
-/** A server that was well for so long is restarted at once again. */
+/** A server that was healthy for this long is restarted at once again. */
 const lastingMs = 60_000;
 
 const silent: Problem = {
@@ -60,71 +58,62 @@ const frozenTodo =
 export function startBrokerWatch(current: () => NatsServer | undefined, options: BrokerWatchOptions): BrokerWatch {
   const { folder, logger } = options;
   const roomBytes = Math.max(options.reserveBytes, minRoomBytes);
-  const stopping = new AbortController();
+  const backoff = createBackoff(firstBackoffMs, maxBackoffMs);
   let problem: Problem | undefined;
-  let heals = 0;
-  let unwellLooks = 0;
+  let restarts = 0;
+  let badChecks = 0;
   let lastState: BrokerHealth['state'] = 'well';
-  let backoffMs = firstBackoffMs;
-  let nextHealMs = 0;
+  let nextRestartMs = 0;
   let wellSinceMs: number | undefined;
 
-  async function heal(server: NatsServer, error: string): Promise<void> {
+  async function restart(server: NatsServer, error: string, signal: AbortSignal): Promise<void> {
     problem = { code: 'broker_frozen', what: `nats-server cannot write to the stream: ${error}`, todo: frozenTodo };
     const nowMs = performance.now();
-    if (nowMs < nextHealMs) return;
+    if (nowMs < nextRestartMs) return;
     const freeBytes = await readFreeBytes(folder);
-    if (freeBytes < roomBytes || stopping.signal.aborted) return;
-    nextHealMs = nowMs + backoffMs;
-    backoffMs = Math.min(backoffMs * 2, maxBackoffMs);
-    heals += 1;
+    if (freeBytes < roomBytes || signal.aborted) return;
+    nextRestartMs = nowMs + backoff.currentMs();
+    backoff.grow();
+    restarts += 1;
     logger.error(
-      { error, freeBytes, heals, pid: server.pid },
+      { error, freeBytes, restarts, pid: server.pid },
       'nats-server cannot write and its disk has room: it is restarted',
     );
     server.kill();
     await server.exited;
-    // The next server is judged by its own looks.
-    unwellLooks = 0;
+    // The next server is judged by its own health checks.
+    badChecks = 0;
   }
 
-  async function look(): Promise<void> {
+  async function check(signal: AbortSignal): Promise<void> {
     const server = current();
     const health = server === undefined ? undefined : await server.monitor.readHealth(answerMs);
     if (server === undefined || health === undefined || health.state === 'well') {
-      // Of a server that is away, whoever keeps it tells.
+      // A server that is away is reported by its supervisor.
       problem = undefined;
-      unwellLooks = 0;
+      badChecks = 0;
       lastState = 'well';
       wellSinceMs = health === undefined ? undefined : (wellSinceMs ?? performance.now());
-      if (wellSinceMs !== undefined && performance.now() - wellSinceMs >= lastingMs) backoffMs = firstBackoffMs;
+      if (wellSinceMs !== undefined && performance.now() - wellSinceMs >= lastingMs) backoff.reset();
       return;
     }
     wellSinceMs = undefined;
     // One that has just gone on after a stall is not ended for a single bad answer.
-    unwellLooks = health.state === lastState ? unwellLooks + 1 : 1;
+    badChecks = health.state === lastState ? badChecks + 1 : 1;
     lastState = health.state;
-    if (unwellLooks < believedLooks) return;
-    if (health.state === 'unwell') await heal(server, health.error);
+    if (badChecks < unhealthyChecks) return;
+    if (health.state === 'unwell') await restart(server, health.error, signal);
     else problem = silent;
   }
 
-  async function watch(): Promise<void> {
-    while (!stopping.signal.aborted) {
-      await look().catch((error: unknown) =>
-        logger.warn({ error: describeError(error) }, 'nats-server cannot be watched'),
-      );
-      await pause(lookEveryMs, stopping.signal);
-    }
-  }
-  const watching = watch();
+  const loop = startPollLoop(check, {
+    everyMs: checkEveryMs,
+    onError: (error) => logger.warn({ error: describeError(error) }, 'nats-server cannot be watched'),
+  });
 
   return {
     problems: () => (problem === undefined ? [] : [problem]),
-    heals: () => heals,
-    async stop() {
-      stopping.abort();
-      await watching;
-    },
+    restarts: () => restarts,
+    stop: () => loop.stop(),
   };
 }

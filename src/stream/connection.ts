@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { connect, errors, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
+import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
-import { findRefusal, wrapBrokerError } from './broker-errors.ts';
+import { wrapBrokerError, type Refusal } from './broker-errors.ts';
+import { createConnectionErrors, type ConnectionErrors } from './connection-errors.ts';
 import { guardClientSockets, guardConnectionSocket } from './socket-guard.ts';
 
 /** Where the broker is and who we are to it. */
@@ -17,12 +18,6 @@ export interface ConnectionOptions {
   /** Shown in the broker's own list of connections. */
   readonly name: string;
   readonly logger: Logger;
-}
-
-/** Something that the broker refuses, in its own words, and what its operator can do. */
-export interface Refusal {
-  readonly words: string;
-  readonly todo: string;
 }
 
 /** A connection that renews itself for as long as it is open. Only the files of this folder use `nats`. */
@@ -44,15 +39,8 @@ export interface StreamConnection {
 
 const connectTimeoutMs = 2000;
 const reconnectWaitMs = 100;
-/** A broker that answers no ping for two intervals is taken for gone, and the connection is made anew. */
+/** A broker that answers no ping for two intervals counts as gone, and the connection is made anew. */
 const pingIntervalMs = 10_000;
-/**
- * How long a refusal is told after it was last seen, milliseconds: whatever the service may not do, it tries more often
- * than that.
- */
-const refusalHoldsMs = 15_000;
-/** Wordings of errors remembered for the log; a few among all that a broker has. */
-const rememberedErrors = 100;
 
 /** Splits the address into the servers, which may be shown, and the credentials, which may not. */
 function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
@@ -70,14 +58,11 @@ function parseServers(options: ConnectionOptions): { servers: string[]; signIn: 
   };
 }
 
-/** Connects to the broker; `broker_away` when it is not there now. Once connected it reconnects for ever. */
-export async function openConnection(options: ConnectionOptions): Promise<StreamConnection> {
-  const { logger } = options;
+/** Connects the client of the NATS library. Error: `broker_away`. */
+async function connectClient(options: ConnectionOptions): Promise<NatsConnection> {
   const { servers, signIn } = parseServers(options);
-  guardClientSockets();
-  let nats: NatsConnection;
   try {
-    nats = await connect({
+    return await connect({
       ...signIn,
       servers,
       name: options.name,
@@ -100,36 +85,20 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
       },
     );
   }
+}
 
-  guardConnectionSocket(nats);
+/** Whether a connection is up, from the status that the library reports of it. */
+interface ConnectionStatus extends Pick<StreamConnection, 'isConnected' | 'onDisconnect'> {
+  /** The connection is being closed: from now on it counts as lost. */
+  end(): void;
+}
+
+/** Follows the status of a connection that is up, to its end. */
+function followStatus(nats: NatsConnection, reported: ConnectionErrors, logger: Logger): ConnectionStatus {
   let connected = true;
-  let refused: { readonly refusal: Refusal; readonly atMs: number } | undefined;
   const listeners = new Set<() => void>();
-  /** When each error was last seen, by its words. One that comes again and again is logged when it begins. */
-  const lastSeenMs = new Map<string, number>();
-  function isNew(error: Error): boolean {
-    // Each try for an answer has an inbox of its own.
-    const words = error.message.replace(/(_INBOX\.).*/, '$1>');
-    const nowMs = performance.now();
-    const beforeMs = lastSeenMs.get(words);
-    if (beforeMs === undefined && lastSeenMs.size >= rememberedErrors) lastSeenMs.clear();
-    lastSeenMs.set(words, nowMs);
-    return beforeMs === undefined || nowMs - beforeMs >= refusalHoldsMs;
-  }
 
-  function findFreshRefusal(): Refusal | undefined {
-    return refused !== undefined && performance.now() - refused.atMs < refusalHoldsMs ? refused.refusal : undefined;
-  }
-
-  function noteError(error: Error): void {
-    const refusal = findRefusal(error);
-    // What may not be subscribed to fails where it is needed, and is done without where it is not.
-    const isSubscription = error instanceof errors.PermissionViolationError && error.operation === 'subscription';
-    if (refusal !== undefined && !isSubscription) refused = { refusal, atMs: performance.now() };
-    logger[isNew(error) ? 'warn' : 'debug']({ error: error.message }, 'broker reported an error');
-  }
-
-  async function watch(): Promise<void> {
+  async function follow(): Promise<void> {
     for await (const status of nats.status()) {
       switch (status.type) {
         case 'disconnect':
@@ -140,50 +109,64 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
         case 'reconnect':
           connected = true;
           guardConnectionSocket(nats);
-          refused = undefined;
+          reported.clearRefusal();
           logger.info({ server: status.server }, 'broker connection is back');
           break;
         case 'error':
-          noteError(status.error);
+          reported.record(status.error);
           break;
         default:
           break;
       }
     }
   }
-  void watch();
-
-  const isConnected = (): boolean => connected && !nats.isClosed();
-
-  async function ping(timeoutMs: number): Promise<void> {
-    if (!isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(
-        () => reject(new AppError('broker_away', `ping: no answer within ${timeoutMs} ms`)),
-        timeoutMs,
-      );
-    });
-    try {
-      await Promise.race([nats.flush(), late]);
-    } catch (error) {
-      throw wrapBrokerError(error, 'ping');
-    } finally {
-      clearTimeout(timer);
-    }
-  }
+  void follow();
 
   return {
-    nats,
-    isConnected,
-    refusal: findFreshRefusal,
-    ping,
+    isConnected: () => connected && !nats.isClosed(),
     onDisconnect(listener) {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },
-    async close() {
+    end() {
       connected = false;
+    },
+  };
+}
+
+/** Waits for a round trip to the broker; `broker_away` when it takes longer than `timeoutMs`. */
+async function awaitPong(nats: NatsConnection, timeoutMs: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new AppError('broker_away', `ping: no answer within ${timeoutMs} ms`)), timeoutMs);
+  });
+  try {
+    await Promise.race([nats.flush(), late]);
+  } catch (error) {
+    throw wrapBrokerError(error, 'ping');
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Connects to the broker; `broker_away` when it is not there now. Once connected it reconnects for ever. */
+export async function openConnection(options: ConnectionOptions): Promise<StreamConnection> {
+  guardClientSockets();
+  const nats = await connectClient(options);
+  guardConnectionSocket(nats);
+  const reported = createConnectionErrors(options.logger);
+  const status = followStatus(nats, reported, options.logger);
+  return {
+    nats,
+    isConnected: () => status.isConnected(),
+    onDisconnect: (listener) => status.onDisconnect(listener),
+    refusal: () => reported.refusal(),
+    async ping(timeoutMs) {
+      if (!status.isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
+      await awaitPong(nats, timeoutMs);
+    },
+    async close() {
+      status.end();
       await nats.close();
     },
   };

@@ -1,14 +1,15 @@
-import { jetstreamManager, type StreamInfo } from '@nats-io/jetstream';
-import { AppError, describeError } from '../runtime/errors.ts';
+import { jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
+import { AppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { pause } from '../runtime/async/retry.ts';
-import { describeRefused, wrapBrokerError } from './broker-errors.ts';
-import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
+import { wrapBrokerError } from './broker-errors.ts';
+import { findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
+import { createLookFailures } from './look-failures.ts';
 import { hearChanges } from './stream-changes.ts';
-import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
+import { judgeStream, type StreamVerdict } from './stream-verdict.ts';
 import { eventSubject, streamName as unclaimedName } from './stream.ts';
 import { findStream } from './topology.ts';
 
@@ -50,38 +51,6 @@ export interface GuardOptions {
 /** Between looks while all is well, while something is wrong, and while nothing is known, milliseconds. */
 const lookEveryMs = { open: 2000, shut: 250, unknown: 50 } as const;
 
-type State =
-  | { readonly kind: 'open'; readonly subject: string }
-  | { readonly kind: 'shut'; readonly problem: Problem }
-  | { readonly kind: 'unknown' };
-
-/** What is told while the stream is not there. */
-export function missingProblem(streamName: string): Problem {
-  return {
-    code: 'stream_missing',
-    what: `the stream ${streamName} is gone from the broker: no event is taken`,
-    todo: 'Nothing, if it passes: the service makes it anew. Otherwise see that its account may create streams.',
-  };
-}
-
-/** The problem of a data folder without its claim on the stream. */
-export function claimMissingProblem(claimFile: string): Problem {
-  return {
-    code: 'claim_missing',
-    what: `${claimFile} is gone or damaged: no event is taken`,
-    todo: 'Start the service again.',
-  };
-}
-
-/** What is told while the stream has settings under which acknowledged events can be lost. */
-export function unsafeProblem(streamName: string, deviations: readonly Deviation[]): Problem {
-  return {
-    code: 'stream_unsafe',
-    what: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
-    todo: 'Nothing, if it passes: the service puts it right. Otherwise set it back, or give the account of the service leave to update streams.',
-  };
-}
-
 /** Leave without conditions, for a stream that no service has claimed: tests, and what works on a broker of its own. */
 export const noGuard: StreamGuard = {
   enter: () => ({ stream: unclaimedName, subject: eventSubject, changes: 0 }),
@@ -89,114 +58,117 @@ export const noGuard: StreamGuard = {
   assertOwner: () => Promise.resolve(),
 };
 
-/** Opens the guard over a connection; returns when it has looked once. Errors: `broker_away`, `broker_unsafe`. */
-export async function openGuard(
+/** What was seen of the stream, as of its newest change. */
+interface Observation {
+  verdict(): StreamVerdict;
+  /** How many changes there were so far. */
+  changes(): number;
+  recordChange(): void;
+  /** Looks at the stream; what was seen before a change that came meanwhile is not taken over. */
+  look(): Promise<void>;
+}
+
+function createObservation(
   connection: StreamConnection,
-  { streamName, claimFile, logger }: GuardOptions,
-): Promise<OpenGuard> {
+  manager: JetStreamManager,
+  { streamName, claimFile }: GuardOptions,
+): Observation {
+  let verdict: StreamVerdict = { kind: 'unknown' };
+  let changes = 0;
+  return {
+    verdict: () => verdict,
+    changes: () => changes,
+    recordChange() {
+      changes += 1;
+      if (verdict.kind === 'open') verdict = { kind: 'unknown' };
+    },
+    async look() {
+      const asOf = changes;
+      const info = await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName));
+      const seen = await judgeStream(info, streamName, claimFile);
+      if (asOf === changes) verdict = seen;
+    },
+  };
+}
+
+/** Throws `stream_shut` unless the stream carries the claim that the data folder keeps. */
+async function assertClaimed({ config }: StreamInfo, { streamName, claimFile }: GuardOptions): Promise<void> {
+  const own = await findKeptClaim(claimFile);
+  const found = findClaim(config.metadata);
+  if (own === undefined || found === undefined)
+    throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
+  if (judgeClaim(found, own) === 'ours') return;
+  const problem = takenProblem(streamName, found);
+  throw new AppError('stream_shut', problem.what, { hint: problem.todo });
+}
+
+/** Opens the guard over a connection; returns when it has looked once. Errors: `broker_away`, `broker_unsafe`. */
+export async function openGuard(connection: StreamConnection, options: GuardOptions): Promise<OpenGuard> {
+  const { streamName, logger } = options;
   const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
     throw wrapBrokerError(error, 'open the stream');
   });
-  let state: State = { kind: 'unknown' };
-  let changes = 0;
+  const observation = createObservation(connection, manager, options);
+  const failures = createLookFailures(streamName, logger);
   /** What keeps the stream from being looked at, time and again. */
   let refused: Problem | undefined;
-  const stopping = new AbortController();
-  let waiting = new AbortController();
-  const wake = (): void => waiting.abort();
+  let wake: (() => void) | undefined;
   const heard = await hearChanges(connection, streamName, () => {
-    changes += 1;
-    if (state.kind === 'open') state = { kind: 'unknown' };
-    wake();
+    observation.recordChange();
+    wake?.();
   });
-
-  async function judge(info: StreamInfo | undefined): Promise<State> {
-    if (info === undefined) return { kind: 'shut', problem: missingProblem(streamName) };
-    const own = await findKeptClaim(claimFile);
-    if (own === undefined) return { kind: 'shut', problem: claimMissingProblem(claimFile) };
-    const found = findClaim(info.config.metadata);
-    const verdict = judgeClaim(found, own);
-    if (found !== undefined && (verdict === 'taken' || verdict === 'foreign'))
-      return { kind: 'shut', problem: takenProblem(streamName, found) };
-    const subject = claimedSubject(streamName, own.token);
-    const vital = findDeviations(info.config, { subject, maxBytes: 0 }).filter((deviation) => deviation.vital);
-    // Not yet claimed again: the owner is about to do so.
-    if (vital.length > 0 || verdict !== 'ours') return { kind: 'shut', problem: unsafeProblem(streamName, vital) };
-    return { kind: 'open', subject };
-  }
-
-  /** Looks until what was seen is of after the newest change. */
-  async function look(): Promise<void> {
-    const asOf = changes;
-    const seen = await judge(
-      await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName)),
-    );
-    if (asOf === changes) state = seen;
-  }
-
-  async function run(): Promise<void> {
-    let failing = false;
-    while (!stopping.signal.aborted) {
-      try {
-        await look();
-        failing = false;
-        refused = undefined;
-      } catch (error) {
-        // One failure alone is no finding: JetStream comes up a moment after its server.
-        refused = failing ? describeRefused(error, `look at the stream ${streamName}`) : undefined;
-        // Once: it is looked again at once, and the pings report a broker that is away.
-        if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
-        failing = true;
-      }
-      await pause(lookEveryMs[state.kind], waiting.signal);
-      waiting = new AbortController();
-    }
-  }
-
-  await look().catch((error: unknown) => {
+  await observation.look().catch((error: unknown) => {
     heard.stop();
     throw wrapBrokerError(error, 'look at the stream');
   });
-  const running = run();
+  const loop = startPollLoop(
+    async () => {
+      await observation.look();
+      failures.clear();
+      refused = undefined;
+    },
+    {
+      everyMs: () => lookEveryMs[observation.verdict().kind],
+      onError(error) {
+        refused = failures.record(error);
+      },
+    },
+  );
+  wake = () => loop.wake();
 
   return {
     enter() {
-      if (state.kind === 'shut') throw new AppError('stream_shut', state.problem.what, { hint: state.problem.todo });
-      if (state.kind === 'unknown')
+      const verdict = observation.verdict();
+      if (verdict.kind === 'shut')
+        throw new AppError('stream_shut', verdict.problem.what, { hint: verdict.problem.todo });
+      if (verdict.kind === 'unknown')
         throw new AppError('broker_away', 'the stream has changed, its settings are being looked at');
-      return { stream: streamName, subject: state.subject, changes };
+      return { stream: streamName, subject: verdict.subject, changes: observation.changes() };
     },
     async holds(leave) {
-      if (!heard.heard()) {
-        // Without advisories only a look after the ack can say it.
-        const seen = await look().then(
-          () => true,
-          () => false,
-        );
-        if (!seen) return false;
-      }
-      return leave.changes === changes && state.kind === 'open' && state.subject === leave.subject;
+      // Without advisories only a look after the ack can say it.
+      if (!heard.heard() && !(await succeeds(observation.look()))) return false;
+      const verdict = observation.verdict();
+      return leave.changes === observation.changes() && verdict.kind === 'open' && verdict.subject === leave.subject;
     },
-    async assertOwner({ config }) {
-      const own = await findKeptClaim(claimFile);
-      const found = findClaim(config.metadata);
-      if (own === undefined || found === undefined)
-        throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
-      const verdict = judgeClaim(found, own);
-      if (verdict === 'ours') return;
-      const problem = takenProblem(streamName, found);
-      throw new AppError('stream_shut', problem.what, { hint: problem.todo });
-    },
+    assertOwner: (info) => assertClaimed(info, options),
     problems() {
-      if (state.kind === 'shut') return [state.problem];
-      // A right that is missing is told by whoever watches the connection.
+      const verdict = observation.verdict();
+      if (verdict.kind === 'shut') return [verdict.problem];
+      // A right that is missing is reported by whoever watches the connection.
       return refused === undefined || connection.refusal() !== undefined ? [] : [refused];
     },
     async stop() {
-      stopping.abort();
-      wake();
+      const stopped = loop.stop();
       heard.stop();
-      await running;
+      await stopped;
     },
   };
+}
+
+function succeeds(work: Promise<void>): Promise<boolean> {
+  return work.then(
+    () => true,
+    () => false,
+  );
 }

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { access, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { RequestError } from '@nats-io/transport-node';
-import { ensureFolder } from '../runtime/files/durable-file.ts';
+import { RequestError, type Subscription } from '@nats-io/transport-node';
+import { ensureFolder, removeFile, writeNewFile } from '../runtime/files/durable-file.ts';
+import { exists } from '../runtime/files/file-checks.ts';
 import type { FolderPlace } from '../runtime/files/folder-place.ts';
 import type { StreamConnection } from './connection.ts';
 
@@ -20,34 +20,45 @@ export type PresenceAnswer = PresentOwner | 'nobody' | 'silent';
 const subjectOf = (streamName: string): string => `tributary.${streamName}.owner`;
 const pattern = /^question-[0-9a-f-]{36}$/;
 
-async function exists(file: string): Promise<boolean> {
-  try {
-    await access(file);
-    return true;
-  } catch {
-    return false;
+/** Answers whoever asks for the owner of the stream, while this process owns it. */
+export interface Presence {
+  /** Begins to answer, unless it does already. */
+  begin(): void;
+  end(): void;
+}
+
+/** Where the owner of a stream is asked, and what it answers. */
+export interface PresenceOptions {
+  readonly streamName: string;
+  /** Folder of the questions. */
+  readonly questionFolder: string;
+  readonly place: FolderPlace;
+}
+
+async function answerQuestions(subscription: Subscription, { questionFolder, place }: PresenceOptions): Promise<void> {
+  for await (const message of subscription) {
+    const name = message.string();
+    if (!pattern.test(name)) continue;
+    const sameFolder = await exists(path.join(questionFolder, name)).catch(() => false);
+    message.respond(JSON.stringify({ pid: process.pid, place, sameFolder } satisfies PresentOwner));
   }
 }
 
-/** Answers for as long as this process owns the stream; gives the function that ends it. */
-export function answerPresence(
-  connection: StreamConnection,
-  streamName: string,
-  folder: string,
-  place: FolderPlace,
-): () => void {
-  const subscription = connection.nats.subscribe(subjectOf(streamName));
-  async function answer(): Promise<void> {
-    for await (const message of subscription) {
-      const name = message.string();
-      if (!pattern.test(name)) continue;
-      const sameFolder = await exists(path.join(folder, name));
-      message.respond(JSON.stringify({ pid: process.pid, place, sameFolder } satisfies PresentOwner));
-    }
-  }
-  // It ends with the subscription; one that the account may not have leaves the question unanswered.
-  answer().catch(() => undefined);
-  return () => subscription.unsubscribe();
+/** Creates the presence of this process, which answers nothing yet. */
+export function createPresence(connection: StreamConnection, options: PresenceOptions): Presence {
+  let subscription: Subscription | undefined;
+  return {
+    begin() {
+      if (subscription !== undefined) return;
+      subscription = connection.nats.subscribe(subjectOf(options.streamName));
+      // It ends with the subscription; one that the account may not have leaves the question unanswered.
+      answerQuestions(subscription, options).catch(() => undefined);
+    },
+    end() {
+      subscription?.unsubscribe();
+      subscription = undefined;
+    },
+  };
 }
 
 /**
@@ -62,13 +73,13 @@ export async function askPresence(
 ): Promise<PresenceAnswer> {
   const name = `question-${randomUUID()}`;
   await ensureFolder(folder);
-  await writeFile(path.join(folder, name), '', { mode: 0o600 });
+  await writeNewFile(path.join(folder, name), '');
   try {
     const answer = await connection.nats.request(subjectOf(streamName), name, { timeout: timeoutMs });
     return answer.json<PresentOwner>();
   } catch (error) {
     return error instanceof RequestError && error.isNoResponders() ? 'nobody' : 'silent';
   } finally {
-    await rm(path.join(folder, name), { force: true });
+    await removeFile(path.join(folder, name));
   }
 }

@@ -1,6 +1,6 @@
 import { jetstream } from '@nats-io/jetstream';
 import type { Stoppable } from '../runtime/lifecycle.ts';
-import { pause } from '../runtime/async/retry.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { findRefusal, wrapBrokerError } from './broker-errors.ts';
 import { claimedSubject, findKeptClaim } from './lease.ts';
 import type { StreamConnection } from './connection.ts';
@@ -44,28 +44,27 @@ export async function assertMayPublish(
       expect: { streamName: noStream },
     });
   } catch (error) {
-    // Any other answer says nothing of rights. What else may be wrong is told by the guard and the pings.
+    // Any other answer says nothing of rights. What else may be wrong is reported by the guard and the pings.
     if (findRefusal(error) !== undefined) throw wrapBrokerError(error, `publish to the stream ${streamName}`);
   }
 }
 
 /**
- * Tries every few seconds whether the broker lets this process publish: an idle service must not learn it from its
- * first client. The connection keeps what it is refused, and its pulse tells of it.
+ * Tries every few seconds whether the broker lets this process publish: an idle service must know it before its
+ * first client. The connection keeps what it is refused, and its ping reports it.
  */
 export function startPublishProbe(
   connection: StreamConnection,
   stream: ProbedStream,
   { isPublishing, everyMs = defaultEveryMs }: PublishProbeOptions,
 ): Stoppable {
-  const stopping = new AbortController();
-  async function run(): Promise<void> {
-    while (!stopping.signal.aborted) {
-      if (!isPublishing()) await assertMayPublish(connection, stream).catch(() => undefined);
-      await pause(everyMs, stopping.signal);
-    }
-  }
-  void run();
+  const loop = startPollLoop(
+    async () => {
+      if (!isPublishing()) await assertMayPublish(connection, stream);
+    },
+    // The connection keeps what it is refused.
+    { everyMs, onError: () => undefined },
+  );
   // Not waited for: the answer may be that of a stalled broker.
-  return { stop: async () => stopping.abort() };
+  return { stop: async () => void loop.stop() };
 }

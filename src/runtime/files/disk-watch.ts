@@ -1,4 +1,5 @@
 import { stat, statfs } from 'node:fs/promises';
+import { startPollLoop } from '../async/poll-loop.ts';
 import { describeError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
@@ -31,19 +32,17 @@ export async function isSameDisk(folder: string, other: string): Promise<boolean
 export async function startDiskWatch(folder: string, reserveBytes: number, logger: Logger): Promise<DiskWatch> {
   let low = false;
   async function look(): Promise<void> {
-    try {
-      const freeBytes = await readFreeBytes(folder);
-      if (low === freeBytes < reserveBytes) return;
-      low = !low;
-      logger[low ? 'error' : 'info'](
-        { folder, freeBytes, reserveBytes },
-        low ? 'disk has come down to its reserve' : 'disk has room again',
-      );
-    } catch (error) {
-      logger.warn({ folder, error: describeError(error) }, 'free space cannot be read');
-    }
+    const freeBytes = await readFreeBytes(folder);
+    if (low === freeBytes < reserveBytes) return;
+    low = !low;
+    logger[low ? 'error' : 'info'](
+      { folder, freeBytes, reserveBytes },
+      low ? 'disk has come down to its reserve' : 'disk has room again',
+    );
   }
-  await look();
-  const timer = setInterval(() => void look(), checkEveryMs).unref();
-  return { isLow: () => low, stop: async () => clearInterval(timer) };
+  const onError = (error: unknown): void =>
+    logger.warn({ folder, error: describeError(error) }, 'free space cannot be read');
+  await look().catch(onError);
+  const loop = startPollLoop(look, { everyMs: checkEveryMs, onError, pausesFirst: true });
+  return { isLow: () => low, stop: () => loop.stop() };
 }

@@ -1,5 +1,6 @@
 import type { FolderPins } from './folder-pins.ts';
-import { AppError } from '../errors.ts';
+import { startPollLoop } from '../async/poll-loop.ts';
+import { AppError, describeError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 import type { Problem } from '../conditions/problem.ts';
@@ -21,10 +22,10 @@ export interface FolderWatchOptions {
   /** Names another service that runs on the folder, when there is one. */
   readonly findRival: () => string | undefined;
   /**
-   * Says that files which the broker has open are no longer in its store; from then on it is believed until the end.
+   * Says that files which the broker has open are no longer in its store; once it has said so, it is not asked again.
    */
   readonly isStoreReplaced: () => boolean;
-  /** Told at once when folders are lost, and when all are back. */
+  /** Called at once when folders are lost, and when all are back. */
   readonly onChange: (loss: Problem | undefined) => void;
   readonly logger: Logger;
 }
@@ -41,7 +42,7 @@ export function startFolderWatch({
   onChange,
   logger,
 }: FolderWatchOptions): FolderWatch {
-  let told: Problem | undefined;
+  let reported: Problem | undefined;
   let storeReplaced = false;
 
   function findLoss(): Problem | undefined {
@@ -71,19 +72,23 @@ export function startFolderWatch({
     pins.pin();
     storeReplaced ||= isStoreReplaced();
     const loss = findLoss();
-    if (loss?.what === told?.what) return;
+    if (loss?.what === reported?.what) return;
     if (loss === undefined) logger.warn({ dataDir }, 'the data folder is back, the service goes on');
-    told = loss;
+    reported = loss;
     onChange(loss);
   }
 
-  const timer = setInterval(look, lookEveryMs);
+  const loop = startPollLoop(look, {
+    everyMs: lookEveryMs,
+    onError: (error) => logger.error({ dataDir, error: describeError(error) }, 'data folder cannot be checked'),
+    pausesFirst: true,
+  });
   return {
     findLoss,
     assertWhole() {
       const loss = findLoss();
       if (loss !== undefined) throw new AppError('folder_lost', loss.what, { hint: loss.todo });
     },
-    stop: async () => clearInterval(timer),
+    stop: () => loop.stop(),
   };
 }

@@ -1,6 +1,7 @@
-import { statSync } from 'node:fs';
-import { AppError, describeError, isSystemError } from '../errors.ts';
+import { startPollLoop } from '../async/poll-loop.ts';
+import { AppError, describeError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { findStamp } from './file-stamp.ts';
 
 /**
  * How often the file is looked at, milliseconds: a change by another process is promised to take effect within a
@@ -14,17 +15,6 @@ export interface WatchedFile<T> {
   /** Why the newest reading failed; undefined while the last one is what the file says. */
   problem(): string | undefined;
   close(): void;
-}
-
-/** What tells one version of a file from the next: every write is a new inode. */
-function fingerprint(file: string): string {
-  try {
-    const { ino, mtimeMs, size } = statSync(file);
-    return `${ino}:${mtimeMs}:${size}`;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return 'none';
-    throw error;
-  }
 }
 
 /** How a file is watched beside reading it. */
@@ -50,51 +40,38 @@ export function watchFile<T>(
   logger: Logger,
   { beside = [], reload = load, onChange }: WatchOptions<T> = {},
 ): WatchedFile<T> {
-  const look = (): string => [file, ...beside].map(fingerprint).join();
+  const look = (): string => [file, ...beside].map((one) => findStamp(one) ?? 'none').join();
   let seen = look();
   let value = load();
   let problem: string | undefined;
-  let isLooking = false;
-  let isClosed = false;
 
-  async function readAgain(): Promise<void> {
-    try {
-      const now = look();
-      if (now === seen) {
-        const wasUnreadable = problem !== undefined;
-        problem = undefined;
-        if (wasUnreadable) onChange?.();
-        return;
-      }
-      if (fingerprint(file) === 'none')
-        throw new AppError('record_damaged', `${file} is gone`, { hint: 'Restore it from a backup.' });
-      const read = await reload();
-      if (isClosed) return;
-      value = read;
-      // As it was before the reading: what was written meanwhile is read at the next look.
-      seen = now;
+  async function readAgain(signal: AbortSignal): Promise<void> {
+    const now = look();
+    if (now === seen) {
+      const wasUnreadable = problem !== undefined;
       problem = undefined;
-      onChange?.();
-    } catch (error) {
-      const reported = problem;
-      problem = describeError(error);
-      if (problem !== reported)
-        logger.error({ file, error: problem }, 'file cannot be read, the last good reading stays in force');
+      if (wasUnreadable) onChange?.();
+      return;
     }
+    if (findStamp(file) === undefined)
+      throw new AppError('record_damaged', `${file} is gone`, { hint: 'Restore it from a backup.' });
+    const read = await reload();
+    if (signal.aborted) return;
+    value = read;
+    // As it was before the reading: what was written meanwhile is read at the next look.
+    seen = now;
+    problem = undefined;
+    onChange?.();
   }
 
-  const timer = setInterval(() => {
-    if (isLooking) return;
-    isLooking = true;
-    void readAgain().finally(() => {
-      isLooking = false;
-    });
-  }, pollMs).unref();
-
-  function close(): void {
-    isClosed = true;
-    clearInterval(timer);
+  function report(error: unknown): void {
+    const reported = problem;
+    problem = describeError(error);
+    if (problem !== reported)
+      logger.error({ file, error: problem }, 'file cannot be read, the last good reading stays in force');
   }
 
-  return { current: () => value, problem: () => problem, close };
+  const loop = startPollLoop(readAgain, { everyMs: pollMs, onError: report, pausesFirst: true });
+  // A reading under way is not waited for: its value is not used.
+  return { current: () => value, problem: () => problem, close: () => void loop.stop() };
 }

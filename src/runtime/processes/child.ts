@@ -4,7 +4,7 @@ import { AppError } from '../errors.ts';
 import { parseRoleMessage, type SupervisorMessage } from './role-messages.ts';
 
 /**
- * A child whose start failed, or that is told to stop while it starts, has nothing to drain: it gets this long,
+ * A child whose start failed, or that is stopped while it starts, has nothing to drain: the grace before it is killed,
  * milliseconds.
  */
 const abandonedMs = 2000;
@@ -27,10 +27,7 @@ export interface RunningChild {
 /** A forked role: a Node process of this program that talks over IPC. */
 export interface RoleChild extends RunningChild {
   readonly port: number | undefined;
-  /**
-   * Sends news; drops them while earlier ones are still on their way, so that they do not pile up before a stalled
-   * child.
-   */
+  /** Sends a message, or drops it while an earlier one is on its way: none pile up before a stalled child. */
   send(message: SupervisorMessage): void;
 }
 
@@ -52,8 +49,7 @@ function spawnRole(options: ForkOptions): ChildProcess {
   const args = ['role', options.role];
   if (!options.shared) return fork(options.entry, args, { env: options.environment });
   // The workers accept for themselves. By the default policy this process accepts and hands the connections over, and
-  // one that
-  // was on its way to a worker that died stays open here, with nobody to answer it, for as long as this process runs.
+  // one that was on its way to a worker that died stays open here, with nobody to answer it, while this process runs.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ exec: options.entry, args, silent: false });
   return cluster.fork(options.environment).process;
@@ -78,34 +74,36 @@ export async function stopChild(child: ChildProcess, exited: Promise<Exit>, grac
   clearTimeout(timer);
 }
 
-/**
- * Starts a role's process and waits until it says that it is ready. Throws what the child says went wrong,
- * `start_failed` when it ends or stays silent, `stopping` when the signal aborts first; always after the child is gone,
- * so that the next one finds its locks and ports free.
- */
-export async function forkRole(options: ForkOptions): Promise<RoleChild> {
-  const { signal: unwanted } = options;
-  const stopped = (): AppError => new AppError('stopping', `${options.role} was stopped while it started`);
-  if (unwanted.aborted) throw stopped();
-  const child = spawnRole(options);
-  const exited = watchExit(child);
+function stoppedError(role: string): AppError {
+  return new AppError('stopping', `${role} was stopped while it started`);
+}
 
-  const port = await new Promise<number | undefined>((resolve, reject) => {
+/**
+ * Waits until a child says that it is ready, and gives the port that it listens on. A child that says what went wrong,
+ * says nothing in time, or is not wanted any more is ended; the error is thrown when it is gone. Its reports are handed
+ * on for as long as it runs.
+ */
+async function awaitReady(
+  child: ChildProcess,
+  exited: Promise<Exit>,
+  options: ForkOptions,
+): Promise<number | undefined> {
+  const { role, readyMs, signal: unwanted } = options;
+  const logHint = `Its log lines ("role":"${role}")`;
+  return await new Promise<number | undefined>((resolve, reject) => {
     let failure: AppError | undefined;
-    const timer = setTimeout(
-      () =>
-        giveUp(
-          new AppError('start_failed', `${options.role} was not ready after ${options.readyMs} ms`, {
-            hint: `Its log lines ("role":"${options.role}") say how far it came; a slow disk is the usual cause. Start again.`,
-          }),
-        ),
-      options.readyMs,
-    );
-    const abandon = (): void => giveUp(stopped());
-    unwanted.addEventListener('abort', abandon, { once: true });
+    const onLate = (): void =>
+      giveUp(
+        new AppError('start_failed', `${role} was not ready after ${readyMs} ms`, {
+          hint: `${logHint} say how far it came; a slow disk is the usual cause. Start again.`,
+        }),
+      );
+    const timer = setTimeout(onLate, readyMs);
+    const onUnwanted = (): void => giveUp(stoppedError(role));
+    unwanted.addEventListener('abort', onUnwanted, { once: true });
     const settle = (): void => {
       clearTimeout(timer);
-      unwanted.removeEventListener('abort', abandon);
+      unwanted.removeEventListener('abort', onUnwanted);
     };
     const giveUp = (error: AppError): void => {
       settle();
@@ -139,27 +137,41 @@ export async function forkRole(options: ForkOptions): Promise<RoleChild> {
       settle();
       reject(
         failure ??
-          new AppError('start_failed', `${options.role} ended while starting (${signal ?? `exit ${code}`})`, {
-            hint: `Its log lines ("role":"${options.role}"), and its own words before them, say why.`,
+          new AppError('start_failed', `${role} ended while starting (${signal ?? `exit ${code}`})`, {
+            hint: `${logHint}, and its own words before them, say why.`,
           }),
       );
     });
   });
+}
 
+/** The way of messages to a child: one at a time, those that come meanwhile are dropped. */
+function createSender(child: ChildProcess): (message: SupervisorMessage) => void {
   let sending = false;
-  function send(message: SupervisorMessage): void {
+  return (message) => {
     if (sending || !child.connected) return;
     sending = true;
     child.send(message, () => {
       sending = false;
     });
-  }
+  };
+}
 
+/**
+ * Starts a role's process and waits until it says that it is ready. Throws what the child says went wrong,
+ * `start_failed` when it ends or stays silent, `stopping` when the signal aborts first; always after the child is gone,
+ * so that the next one finds its locks and ports free.
+ */
+export async function forkRole(options: ForkOptions): Promise<RoleChild> {
+  if (options.signal.aborted) throw stoppedError(options.role);
+  const child = spawnRole(options);
+  const exited = watchExit(child);
+  const port = await awaitReady(child, exited, options);
   return {
     pid: child.pid ?? 0,
     port,
     exited,
-    send,
+    send: createSender(child),
     stop: (graceMs) => stopChild(child, exited, graceMs),
     kill: () => void child.kill('SIGKILL'),
   };

@@ -1,14 +1,13 @@
 import process from 'node:process';
 import { parseSupervisorMessage, type RoleMessage, type ServiceView } from './role-messages.ts';
+import { startPollLoop } from '../async/poll-loop.ts';
 import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
 
 const reportEveryMs = 1000;
-/**
- * Without a supervisor there is no broker to drain into; what a crash at any point would leave is all right here too.
- */
+/** Time to stop after the supervisor is gone, ms: then there is no broker to drain into, and a crash loses nothing. */
 const orphanGraceMs = 1000;
 
 /** A stage as its process runs it. */
@@ -44,7 +43,7 @@ function stopRequested(): Promise<string> {
 
 /**
  * Runs a stage as a supervised process: starts it, says ready, reports once a second, and drains it when the supervisor
- * asks or is gone. Returns the exit code; an error of the start is told to the supervisor in its own words.
+ * asks or is gone. Returns the exit code; an error of the start is sent to the supervisor in its own words.
  */
 export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metrics, logger: Logger): Promise<number> {
   const stop = stopRequested();
@@ -75,7 +74,11 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
 
   const report = async (): Promise<void> =>
     send({ type: 'report', metrics: await metrics.snapshot(), facts: stage.facts?.() ?? {} });
-  const timer = setInterval(() => void report(), reportEveryMs);
+  const reporting = startPollLoop(report, {
+    everyMs: reportEveryMs,
+    onError: (error) => logger.error({ error: describeError(error) }, 'report cannot be made'),
+    pausesFirst: true,
+  });
   let code = 0;
   try {
     const reason = await Promise.race([stop, ...(stage.failed === undefined ? [] : [stage.failed])]);
@@ -88,7 +91,7 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
       'role failed',
     );
   }
-  clearInterval(timer);
+  await reporting.stop();
   await stage.stop();
   return code;
 }

@@ -2,14 +2,14 @@ import { closeSync, fstatSync, openSync, readdirSync, readFileSync, renameSync, 
 import path from 'node:path';
 import { isSystemError } from '../errors.ts';
 import { findFolderId, folderIdOf } from '../files/folder-id.ts';
-import type { KeeperState } from './supervisor.ts';
+import type { ProcessState } from './supervisor.ts';
 import { makeFolderSync } from '../files/make-folder.ts';
 import { isSameProcess } from './process-identity.ts';
 
 /** What a supervisor knows of the service it runs; renewed about once a second. */
 export interface ServiceState {
   readonly pid: number;
-  /** What `findProcessStart` says of the supervisor, where the system tells. */
+  /** What `findProcessStart` gives for the supervisor; undefined where the system has no /proc. */
   readonly processStart: string | undefined;
   /**
    * The id of the data folder that it runs on: in a copy of the folder the state is not that of the copy. Absent before
@@ -27,7 +27,7 @@ export interface ServiceState {
   readonly natsUrl?: string | undefined;
   /** Absent in the state of an earlier version. */
   readonly streamName?: string;
-  readonly processes: readonly KeeperState[];
+  readonly processes: readonly ProcessState[];
   /** The newest facts each process reported. */
   readonly facts: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   /** When each problem and notice that holds was first found, ISO 8601, by its next step. Absent before 0.3. */
@@ -113,15 +113,14 @@ function readStates(runFolder: string): readonly ServiceState[] {
     .filter((state) => isOfFolder(runFolder, state));
 }
 
-/** Reads the states of the supervisors that run on this data folder; those of dead ones are passed over. */
+/** Reads the states of the supervisors that run on this data folder; those of dead ones are left out. */
 export function readServiceStates(runFolder: string): readonly ServiceState[] {
   return readStates(runFolder).filter(isOfRunningProcess);
 }
 
 /**
- * The last states of supervisors that are gone and did not stop: killed, or lost with the machine. The next start
- * forgets them. One of an earlier version does not say which folder it is of, and may have come with a copy: it is
- * passed over.
+ * The last states of supervisors that are gone and were not stopped: killed, or lost with the machine. The next start
+ * removes them. One of an earlier version does not name its folder, and may have come with a copy: it is left out.
  */
 export function listLostServices(runFolder: string): readonly ServiceState[] {
   return readStates(runFolder).filter((state) => state.folder !== undefined && !isOfRunningProcess(state));

@@ -8,24 +8,23 @@
  * process id and start time that nobody runs.
  */
 import type { RunningChild } from './child.ts';
+import { createEndHistory, type EndHistory } from './end-history.ts';
 import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { createBackoff, type Backoff } from '../async/backoff.ts';
 import { pause } from '../async/retry.ts';
 
 const firstBackoffMs = 100;
 const maxBackoffMs = 5000;
-/** A child that ran this long before it ended is restarted as if it had never failed. */
+/** A child that ran for this long before it ended is restarted as if it had never failed. */
 const healthyMs = 10_000;
-/** A child that was started again so often within so long is a problem, until it has run for as long. */
-const unsteadyRestarts = 3;
-const unsteadyMs = 60_000;
 /**
  * A stop of the whole process group, as systemd's or a terminal's, may reach a child before it reaches this process.
  */
 const groupStopMs = 50;
 
-/** What a keeper knows of its child. */
-export interface KeeperState {
+/** What a supervisor knows of its child. */
+export interface ProcessState {
   readonly name: string;
   readonly state: 'starting' | 'running' | 'waiting' | 'stopped';
   readonly pid: number | undefined;
@@ -40,112 +39,143 @@ export interface KeeperState {
 }
 
 /** Keeps one child running: when it ends, starts another after a growing pause, until it is stopped. */
-export interface Keeper<C extends RunningChild> {
-  state(): KeeperState;
+export interface Supervisor<C extends RunningChild> {
+  state(): ProcessState;
   current(): C | undefined;
   stop(graceMs: number): Promise<void>;
-  /** Kills the child, for another to be started: what asks for that is told by whoever asks. */
+  /** Kills the child, for another to be started; the reason is reported by the caller. */
   renew(): void;
   /** Kills the child without waiting; no other is started. */
   force(): void;
 }
 
-/** Why a child may not start for as long as something else lasts, which is reported by itself. */
+/** Errors of a start that waits for something else, which is reported as a problem of its own. */
 const waitedFor = ['folder_lost', 'broker_away', 'broker_refused'] as const;
 
+/** One child under supervision: what is known of it, and what its next start depends on. */
+interface Supervision<C extends RunningChild> {
+  readonly name: string;
+  readonly start: (signal: AbortSignal) => Promise<C>;
+  readonly logger: Logger;
+  /** Aborted when the child is not wanted any more. */
+  readonly stopping: AbortController;
+  readonly backoff: Backoff;
+  readonly history: EndHistory;
+  child: C | undefined;
+  /** When the newest child was started, by `performance.now()`. */
+  startedAt: number;
+  state: ProcessState['state'];
+  restarts: number;
+  lastError: string | undefined;
+  /** The child was killed on purpose, for another to be started. */
+  renewed: boolean;
+}
+
+/** Tries once to start another child; undefined when that failed. */
+async function tryStart<C extends RunningChild>(supervision: Supervision<C>): Promise<C | undefined> {
+  const { name, start, stopping, backoff, history, logger } = supervision;
+  supervision.restarts += 1;
+  supervision.state = 'starting';
+  try {
+    return await start(stopping.signal);
+  } catch (error) {
+    if (stopping.signal.aborted) return undefined;
+    supervision.lastError = describeError(error);
+    // What it waits for then is reported as a problem of its own, and this is resolved with it.
+    if (!waitedFor.some((code) => isAppError(error, code))) history.record();
+    logger.error(
+      { process: name, error: supervision.lastError, retryInMs: backoff.currentMs() },
+      'process did not start',
+    );
+    return undefined;
+  }
+}
+
+/** Starts another child in place of one that is gone, after a pause that grows with each try, unless stopped. */
+async function startAgain<C extends RunningChild>(supervision: Supervision<C>): Promise<void> {
+  const { name, stopping, backoff, logger } = supervision;
+  while (!stopping.signal.aborted) {
+    supervision.state = 'waiting';
+    await pause(backoff.currentMs(), stopping.signal);
+    if (stopping.signal.aborted) return;
+    backoff.grow();
+    const child = await tryStart(supervision);
+    if (child === undefined) continue;
+    supervision.child = child;
+    supervision.startedAt = performance.now();
+    supervision.state = 'running';
+    logger.info({ process: name, pid: child.pid, restarts: supervision.restarts }, 'process restarted');
+    return;
+  }
+}
+
+/** Waits for the end of each child and starts the next, until the supervision or the whole service stops. */
+async function supervise<C extends RunningChild>(supervision: Supervision<C>, signal: AbortSignal): Promise<void> {
+  const { name, stopping, backoff, history, logger } = supervision;
+  while (supervision.child !== undefined && !stopping.signal.aborted) {
+    const exit = await supervision.child.exited;
+    await pause(groupStopMs, AbortSignal.any([stopping.signal, signal]));
+    if (stopping.signal.aborted || signal.aborted) return;
+    supervision.child = undefined;
+    if (!supervision.renewed) history.record();
+    supervision.renewed = false;
+    if (performance.now() - supervision.startedAt >= healthyMs) backoff.reset();
+    supervision.lastError = `ended with ${exit.signal ?? `exit code ${exit.code}`}`;
+    logger.error({ process: name, code: exit.code, signal: exit.signal }, 'process ended, will be restarted');
+    await startAgain(supervision);
+  }
+}
+
 /**
- * Starts a child and keeps it running. `start` is told by its signal when the child is no longer wanted; `signal` is
- * aborted when the service is told to stop: what ends from then on is not started again. Throws when the first start
- * fails: then nothing is kept.
+ * Starts a child and keeps it running. The signal of `start` is aborted when the child is no longer wanted; `signal` is
+ * aborted when the whole service stops: what ends from then on is not started again. Throws when the first start fails:
+ * then nothing is supervised.
  */
-export async function startKeeper<C extends RunningChild>(
+export async function startSupervisor<C extends RunningChild>(
   name: string,
   start: (signal: AbortSignal) => Promise<C>,
   logger: Logger,
   signal: AbortSignal,
-): Promise<Keeper<C>> {
-  const stopping = new AbortController();
-  let child: C | undefined = await start(signal);
-  let startedAt = performance.now();
-  let state: KeeperState['state'] = 'running';
-  let restarts = 0;
-  let lastError: string | undefined;
-  let backoffMs = firstBackoffMs;
-  /** When it ended by itself, newest last, as far as that still counts. */
-  let ends: number[] = [];
-  let unsteady = false;
-  let renewed = false;
-
-  function noteEnd(): void {
-    const nowMs = performance.now();
-    ends = [...ends, nowMs].filter((atMs) => nowMs - atMs < unsteadyMs).slice(-unsteadyRestarts);
-    unsteady ||= ends.length === unsteadyRestarts;
-  }
-
-  function isUnsteady(): boolean {
-    if (state === 'running' && performance.now() - startedAt >= unsteadyMs) unsteady = false;
-    return unsteady;
-  }
-
-  async function startAgain(): Promise<void> {
-    while (!stopping.signal.aborted) {
-      state = 'waiting';
-      await pause(backoffMs, stopping.signal);
-      if (stopping.signal.aborted) return;
-      backoffMs = Math.min(backoffMs * 2, maxBackoffMs);
-      restarts += 1;
-      state = 'starting';
-      try {
-        child = await start(stopping.signal);
-        startedAt = performance.now();
-        state = 'running';
-        logger.info({ process: name, pid: child.pid, restarts }, 'process restarted');
-        return;
-      } catch (error) {
-        if (stopping.signal.aborted) return;
-        lastError = describeError(error);
-        // What it waits for then is a problem by itself, and when that has passed, so has this.
-        if (!waitedFor.some((code) => isAppError(error, code))) noteEnd();
-        logger.error({ process: name, error: lastError, retryInMs: backoffMs }, 'process did not start');
-      }
-    }
-  }
-
-  async function keep(): Promise<void> {
-    while (child !== undefined && !stopping.signal.aborted) {
-      const exit = await child.exited;
-      await pause(groupStopMs, AbortSignal.any([stopping.signal, signal]));
-      if (stopping.signal.aborted || signal.aborted) return;
-      child = undefined;
-      if (!renewed) noteEnd();
-      renewed = false;
-      if (performance.now() - startedAt >= healthyMs) backoffMs = firstBackoffMs;
-      lastError = `ended with ${exit.signal ?? `exit code ${exit.code}`}`;
-      logger.error({ process: name, code: exit.code, signal: exit.signal }, 'process ended, will be restarted');
-      await startAgain();
-    }
-  }
-
-  const kept = keep();
+): Promise<Supervisor<C>> {
+  const supervision: Supervision<C> = {
+    name,
+    start,
+    logger,
+    stopping: new AbortController(),
+    backoff: createBackoff(firstBackoffMs, maxBackoffMs),
+    history: createEndHistory(),
+    child: await start(signal),
+    startedAt: performance.now(),
+    state: 'running',
+    restarts: 0,
+    lastError: undefined,
+    renewed: false,
+  };
+  const { stopping, history } = supervision;
+  const supervised = supervise(supervision, signal);
   return {
-    state: () => ({ name, state, pid: child?.pid, restarts, lastError, unsteady: isUnsteady() }),
-    current: () => child,
+    state() {
+      const { state, child, restarts, lastError, startedAt } = supervision;
+      const unsteady = history.isUnsteady(state === 'running' ? startedAt : undefined);
+      return { name, state, pid: child?.pid, restarts, lastError, unsteady };
+    },
+    current: () => supervision.child,
     async stop(graceMs) {
       stopping.abort(new AppError('stopping', 'the service is stopping'));
-      if (state === 'running') await child?.stop(graceMs);
-      // A restart that was half-way may have brought a child all the same.
-      await kept;
-      await child?.stop(graceMs);
-      child = undefined;
-      state = 'stopped';
+      if (supervision.state === 'running') await supervision.child?.stop(graceMs);
+      // A restart that was under way may have started a child all the same.
+      await supervised;
+      await supervision.child?.stop(graceMs);
+      supervision.child = undefined;
+      supervision.state = 'stopped';
     },
     renew() {
-      renewed ||= child !== undefined;
-      child?.kill();
+      supervision.renewed ||= supervision.child !== undefined;
+      supervision.child?.kill();
     },
     force() {
       stopping.abort(new AppError('stopping', 'the service was forced to stop'));
-      child?.kill();
+      supervision.child?.kill();
     },
   };
 }

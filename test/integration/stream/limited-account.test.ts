@@ -12,7 +12,7 @@ import { openConnection, type StreamConnection } from '../../../src/stream/conne
 import { openGuard } from '../../../src/stream/guard.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { assertMayPublish, startPublishProbe } from '../../../src/stream/publish-probe.ts';
-import { startPulse } from '../../../src/stream/broker-ping.ts';
+import { startBrokerPing } from '../../../src/stream/broker-ping.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { natsBinary, silentLogger, type TestNats } from '../../helpers/nats.ts';
 import { claimFor, findLost, startPublishing } from '../../helpers/owned-stream.ts';
@@ -182,10 +182,10 @@ describe('an account that may not do everything', () => {
     await (await claimFor(nats as TestNats, folder)).stop();
     const connection = await nats.connect();
     await assertMayPublish(connection, stream);
-    const pulse = startPulse(connection);
+    const ping = startBrokerPing(connection);
     const probe = startPublishProbe(connection, stream, { isPublishing: () => false });
-    onTestFinished(() => Promise.all([pulse.stop(), probe.stop()]).then(() => undefined));
-    expect(pulse.problems()).toEqual([]);
+    onTestFinished(() => Promise.all([ping.stop(), probe.stop()]).then(() => undefined));
+    expect(ping.problems()).toEqual([]);
 
     await deny({ publish: ['tributary.>'] });
     const guard = await openGuard(await nats.connect(), { ...stream, logger: silentLogger });
@@ -209,7 +209,7 @@ describe('an account that may not do everything', () => {
           (error: unknown) => isAppError(error, 'broker_refused'),
         ),
     );
-    expect(pulse.problems()).toMatchObject([
+    expect(ping.problems()).toMatchObject([
       {
         what: expect.stringContaining(
           'the broker refuses what the service asks of it: Permissions Violation',

@@ -3,7 +3,7 @@ import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { stopChild, watchExit, type RunningChild } from '../../../../src/runtime/processes/child.ts';
 import { AppError } from '../../../../src/runtime/errors.ts';
-import { startKeeper } from '../../../../src/runtime/processes/supervisor.ts';
+import { startSupervisor } from '../../../../src/runtime/processes/supervisor.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { isAlive, signalProcess } from '../../../helpers/processes.ts';
 
@@ -22,31 +22,31 @@ async function startSleeper(): Promise<RunningChild> {
   };
 }
 
-describe('a keeper', () => {
+describe('a supervisor', () => {
   it('starts another child when one is killed, and says why', async () => {
-    const keeper = await startKeeper('sleeper', startSleeper, logger, never);
-    const first = keeper.state().pid ?? 0;
+    const supervisor = await startSupervisor('sleeper', startSleeper, logger, never);
+    const first = supervisor.state().pid ?? 0;
     signalProcess(first, 'SIGKILL');
-    await expect.poll(() => keeper.state().restarts).toBe(1);
-    await expect.poll(() => keeper.state().state).toBe('running');
-    expect(keeper.state()).toMatchObject({ name: 'sleeper', lastError: 'ended with SIGKILL' });
-    expect(keeper.state().pid).not.toBe(first);
-    await keeper.stop(1000);
+    await expect.poll(() => supervisor.state().restarts).toBe(1);
+    await expect.poll(() => supervisor.state().state).toBe('running');
+    expect(supervisor.state()).toMatchObject({ name: 'sleeper', lastError: 'ended with SIGKILL' });
+    expect(supervisor.state().pid).not.toBe(first);
+    await supervisor.stop(1000);
   });
 
   it('says that a child is unsteady which ended three times within a minute, but not one that was renewed on purpose', async () => {
-    const keeper = await startKeeper('unsteady', startSleeper, logger, never);
+    const supervisor = await startSupervisor('unsteady', startSleeper, logger, never);
     const next = async (end: () => void): Promise<void> => {
-      const { pid } = keeper.state();
+      const { pid } = supervisor.state();
       end();
-      await expect.poll(() => keeper.state().pid ?? pid, { timeout: 10_000 }).not.toBe(pid);
+      await expect.poll(() => supervisor.state().pid ?? pid, { timeout: 10_000 }).not.toBe(pid);
     };
-    for (let n = 0; n < 3; n += 1) await next(() => keeper.renew());
-    for (let n = 0; n < 2; n += 1) await next(() => signalProcess(keeper.state().pid ?? 0, 'SIGKILL'));
-    expect(keeper.state()).toMatchObject({ unsteady: false, restarts: 5 });
-    await next(() => signalProcess(keeper.state().pid ?? 0, 'SIGKILL'));
-    expect(keeper.state()).toMatchObject({ unsteady: true, restarts: 6 });
-    await keeper.stop(1000);
+    for (let n = 0; n < 3; n += 1) await next(() => supervisor.renew());
+    for (let n = 0; n < 2; n += 1) await next(() => signalProcess(supervisor.state().pid ?? 0, 'SIGKILL'));
+    expect(supervisor.state()).toMatchObject({ unsteady: false, restarts: 5 });
+    await next(() => signalProcess(supervisor.state().pid ?? 0, 'SIGKILL'));
+    expect(supervisor.state()).toMatchObject({ unsteady: true, restarts: 6 });
+    await supervisor.stop(1000);
   });
 
   it.each(['broker_away', 'broker_refused', 'folder_lost'] as const)(
@@ -58,11 +58,11 @@ describe('a keeper', () => {
         if (tries > 1) throw new AppError(code, 'not now');
         return startSleeper();
       };
-      const keeper = await startKeeper('waiting', start, logger, never);
-      signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
+      const supervisor = await startSupervisor('waiting', start, logger, never);
+      signalProcess(supervisor.state().pid ?? 0, 'SIGKILL');
       await expect.poll(() => tries, { timeout: 20_000 }).toBe(5);
-      expect(keeper.state()).toMatchObject({ unsteady: false });
-      await keeper.stop(1000);
+      expect(supervisor.state()).toMatchObject({ unsteady: false });
+      await supervisor.stop(1000);
     },
   );
 
@@ -71,17 +71,17 @@ describe('a keeper', () => {
     const telling = pino({}, { write: (line: string) => void lines.push(line) });
     const stop = new AbortController();
     let starts = 0;
-    const keeper = await startKeeper('sleeper', () => ((starts += 1), startSleeper()), telling, stop.signal);
-    signalProcess(keeper.state().pid ?? 0, 'SIGTERM');
+    const supervisor = await startSupervisor('sleeper', () => ((starts += 1), startSleeper()), telling, stop.signal);
+    signalProcess(supervisor.state().pid ?? 0, 'SIGTERM');
     // the signal to the whole group reaches this process a moment later
     stop.abort();
-    await keeper.stop(1000);
+    await supervisor.stop(1000);
     expect({ starts, lines }).toEqual({ starts: 1, lines: [] });
   });
 
   it('keeps nothing when the first start fails', async () => {
     await expect(
-      startKeeper('broken', () => Promise.reject(new Error('no such program')), logger, never),
+      startSupervisor('broken', () => Promise.reject(new Error('no such program')), logger, never),
     ).rejects.toThrow('no such program');
   });
 
@@ -91,11 +91,11 @@ describe('a keeper', () => {
       starts += 1;
       return starts === 2 ? Promise.reject(new Error('port taken')) : startSleeper();
     };
-    const keeper = await startKeeper('flaky', start, logger, never);
-    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
+    const supervisor = await startSupervisor('flaky', start, logger, never);
+    signalProcess(supervisor.state().pid ?? 0, 'SIGKILL');
     await expect.poll(() => starts).toBe(3);
-    await expect.poll(() => keeper.state().state).toBe('running');
-    await keeper.stop(1000);
+    await expect.poll(() => supervisor.state().state).toBe('running');
+    await supervisor.stop(1000);
   });
 
   it('stops at once while a restart hangs', async () => {
@@ -108,12 +108,12 @@ describe('a keeper', () => {
         );
       return startSleeper();
     };
-    const keeper = await startKeeper('hanging', start, logger, never);
-    signalProcess(keeper.state().pid ?? 0, 'SIGKILL');
+    const supervisor = await startSupervisor('hanging', start, logger, never);
+    signalProcess(supervisor.state().pid ?? 0, 'SIGKILL');
     await expect.poll(() => starts).toBe(2);
-    expect(keeper.state().state).toBe('starting');
-    await keeper.stop(60_000);
-    expect(keeper.state()).toMatchObject({ state: 'stopped', pid: undefined });
+    expect(supervisor.state().state).toBe('starting');
+    await supervisor.stop(60_000);
+    expect(supervisor.state()).toMatchObject({ state: 'stopped', pid: undefined });
   });
 
   it('leaves no process when it stops, even in the middle of a restart', async () => {
@@ -123,11 +123,11 @@ describe('a keeper', () => {
       pids.push(child.pid);
       return child;
     };
-    const keeper = await startKeeper('sleeper', start, logger, never);
+    const supervisor = await startSupervisor('sleeper', start, logger, never);
     signalProcess(pids[0] ?? 0, 'SIGKILL');
     await expect.poll(() => pids.length).toBe(2);
-    await keeper.stop(1000);
-    expect(keeper.state().state).toBe('stopped');
+    await supervisor.stop(1000);
+    expect(supervisor.state().state).toBe('stopped');
     expect(pids.filter(isAlive)).toEqual([]);
   });
 });

@@ -1,0 +1,189 @@
+import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
+import { pause } from '../runtime/async/retry.ts';
+import { AppError } from '../runtime/errors.ts';
+import type { FolderPlace } from '../runtime/files/folder-place.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { StreamConnection } from './connection.ts';
+import {
+  claimedSubject,
+  createToken,
+  findClaim,
+  findKeptClaim,
+  foreignStream,
+  judgeClaim,
+  keepClaim,
+  renderMetadata,
+  type Claim,
+  type PlacedClaim,
+} from './lease.ts';
+import { askPresence } from './presence.ts';
+import { findDeviations, wantedSettings, type StreamDemands } from './stream-settings.ts';
+import { assertMendable, createStream, findStream } from './topology.ts';
+
+/** What the stream's owner has to know of its lake. */
+export interface OwnedLake {
+  readonly id: string;
+  /** Id of the stream that the lake's log has followed last; undefined while it has followed none. */
+  findStreamId(): Promise<string | undefined>;
+}
+
+export interface OwnerOptions {
+  readonly streamName: string;
+  readonly maxBytes: number;
+  readonly lake: OwnedLake;
+  /** Where the data folder keeps its claim. */
+  readonly claimFile: string;
+  /** Folder for the question that only a process on the same data folder can answer. */
+  readonly questionFolder: string;
+  readonly place: FolderPlace;
+  /** The broker is this data folder's own, and its lock is held: nobody else can be there. */
+  readonly exclusive: boolean;
+  /** For how long an owner that does not answer is waited for, milliseconds. */
+  readonly leaseMs?: number;
+  readonly logger: Logger;
+  readonly signal?: AbortSignal;
+}
+
+const defaultLeaseMs = 10_000;
+const askEveryMs = 250;
+const answerMs = 1000;
+
+/**
+ * A stream without a claim, from a version before claims or made by hand: ours only where nothing of another lake can
+ * be in it.
+ */
+export async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOptions): Promise<boolean> {
+  // The store of the broker lies in the data folder, and goes with it.
+  if (exclusive) return true;
+  const followed = await lake.findStreamId();
+  return followed === `${info.config.name}@${info.created}` || info.state.last_seq === 0;
+}
+
+/** Why the service may not take a stream that no lake has claimed. */
+export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppError {
+  return new AppError(
+    'stream_taken',
+    `the stream ${config.name} has messages, names no lake, and this lake has never read it`,
+    {
+      hint: `Name another stream by TRIBUTARY_STREAM; or, if its messages are this lake's, say so: nats stream edit ${config.name} --metadata tributary.lake=${lake.id}`,
+    },
+  );
+}
+
+/**
+ * Waits until nobody owns the stream any more. Says whether its owner works on this data folder too, so that both have
+ * one claim. `last`: where it was claimed from; from the same place nobody need be waited for whom the broker does not
+ * know.
+ */
+async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
+  const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
+  const deadline = performance.now() + leaseMs;
+  for (let round = 0; ; round += 1) {
+    const answer = await askPresence(connection, streamName, questionFolder, answerMs);
+    if (typeof answer === 'object') {
+      if (answer.sameFolder) return true;
+      throw new AppError(
+        'stream_taken',
+        `the stream ${streamName} is in use by the service of ${answer.place.folder} on ${answer.place.host} (pid ${answer.pid}), and this is ${place.folder} on ${place.host}, a copy of its data folder`,
+        {
+          hint: 'Stop that one first, or name another stream by TRIBUTARY_STREAM.',
+        },
+      );
+    }
+    if (answer === 'nobody' && last.fingerprint === place.fingerprint) return false;
+    if (performance.now() >= deadline) {
+      logger.warn({ stream: streamName, before: last }, 'the owner of the stream does not answer: it is taken over');
+      return false;
+    }
+    if (signal?.aborted === true) throw new AppError('stopping', 'stopped while waiting for the owner of the stream');
+    if (round === 0)
+      logger.warn(
+        { stream: streamName, owner: last, leaseMs },
+        'the stream was claimed from another place, or its owner is silent: waiting for it',
+      );
+    await pause(askEveryMs, signal);
+  }
+}
+
+/**
+ * Decides under which claim this service may own the stream, which carries `found` or none. Each start makes a new
+ * claim, unless another process of this data folder has one: whoever held the one before, on a copy of the folder or of
+ * the whole machine, is then refused by the broker.
+ */
+async function decideClaim(
+  connection: StreamConnection,
+  info: StreamInfo | undefined,
+  options: OwnerOptions,
+): Promise<Claim> {
+  const { lake, claimFile, place, exclusive, streamName, logger } = options;
+  const found = findClaim(info?.config.metadata);
+  if (found !== undefined && found.lake !== lake.id) {
+    // The broker's folder lies in the data folder: beside a new lake, what waits in it has no other.
+    if (!exclusive || (await lake.findStreamId()) !== undefined) throw foreignStream(streamName, found, lake.id, place);
+    logger.error(
+      { stream: streamName, lake: lake.id, before: found.lake },
+      'the lake is new and the stream is not: what waits in it goes to the new lake',
+    );
+  }
+  if (info !== undefined && found === undefined && !(await isAdoptable(info, options)))
+    throw unclaimedError(info, lake);
+  const shared = !exclusive && (await isShared(connection, found?.place ?? place, options));
+  // Read after the wait: another process of this folder may have claimed meanwhile.
+  const kept = await findKeptClaim(claimFile);
+  if (shared && kept?.lake === lake.id) return kept;
+  const generation = Math.max(found?.generation ?? 0, kept?.generation ?? 0) + 1;
+  return { lake: lake.id, token: createToken(), generation };
+}
+
+/** Creates the stream, or puts settings and claim right; undefined when another process came between. */
+export async function settleStream(
+  manager: JetStreamManager,
+  info: StreamInfo | undefined,
+  claim: PlacedClaim,
+  options: OwnerOptions,
+  before: Partial<StreamInfo['config']> = {},
+): Promise<StreamInfo | undefined> {
+  const { streamName, maxBytes } = options;
+  const demands: StreamDemands = { subject: claimedSubject(streamName, claim.token), maxBytes };
+  const metadata = renderMetadata(claim, info?.config.metadata ?? before.metadata);
+  if (info === undefined) return await createStream(manager, streamName, demands, { ...before, metadata });
+  assertMendable(info, demands);
+  const carried = findClaim(info.config.metadata);
+  const isRight =
+    findDeviations(info.config, demands).length === 0 &&
+    carried !== undefined &&
+    judgeClaim(carried, claim) === 'ours' &&
+    carried.place.folder === claim.place.folder;
+  return isRight
+    ? info
+    : await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands), metadata });
+}
+
+/**
+ * Claims the stream at the start of a service, and gives it as it is then. Errors: `stream_taken` (it is another's),
+ * `broker_unsafe`, and those of the library and of the file system.
+ */
+export async function claimStream(
+  connection: StreamConnection,
+  manager: JetStreamManager,
+  options: OwnerOptions,
+): Promise<StreamInfo> {
+  const { streamName, claimFile, place } = options;
+  for (let round = 0; round < 5; round += 1) {
+    const info = await findStream(manager, streamName);
+    if (info !== undefined) assertMendable(info, { subject: '', maxBytes: options.maxBytes });
+    const claim = await decideClaim(connection, info, options);
+    const kept = await findKeptClaim(claimFile);
+    if (kept === undefined || judgeClaim(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
+    // Waiting for another owner took its time.
+    const fresh = info === undefined ? undefined : await findStream(manager, streamName);
+    if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata)))
+      continue;
+    if ((await settleStream(manager, fresh, { ...claim, place }, options)) === undefined) continue;
+    const settled = await findStream(manager, streamName);
+    if (settled !== undefined && judgeClaim(findClaim(settled.config.metadata), claim) === 'ours') return settled;
+  }
+  throw new AppError('stream_taken', `the stream ${streamName} is being claimed by several services at once`, {
+    hint: 'Start only one of them.',
+  });
+}
