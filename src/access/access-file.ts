@@ -1,10 +1,10 @@
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { platforms, type Platform } from '../datasets/event-kinds.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-folder.ts';
 import { writeFileDurably } from '../runtime/files/durable-file.ts';
-import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
+import { findTextFileSync } from '../runtime/files/text-file.ts';
+import { AppError, describeError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { findRevision, keepRevision, revisionPath } from './revision.ts';
 
@@ -105,9 +105,11 @@ function isUser(user: UserRecord): boolean {
   );
 }
 
-function parseAccessFile(file: string): AccessFile {
+function parseAccessFile(file: string): AccessFile | undefined {
   try {
-    const { version, ...rest } = parseChecked(readFileSync(file, 'utf8'));
+    const text = findTextFileSync(file);
+    if (text === undefined) return undefined;
+    const { version, ...rest } = parseChecked(text);
     const access = rest as unknown as AccessFile;
     const isWhole =
       isId(access.nextIdUser) &&
@@ -119,7 +121,6 @@ function parseAccessFile(file: string): AccessFile {
     }
     return access;
   } catch (error) {
-    if (isSystemError(error, 'ENOENT')) throw error;
     throw new AppError('access_damaged', `${file} cannot be read: ${describeError(error)}`, {
       hint: 'Restore access.json from a backup. If it was edited by hand, set its version to 1 and remove sha256: the next command adds them again.',
       cause: error,
@@ -134,13 +135,8 @@ function parseAccessFile(file: string): AccessFile {
 export function findAccessFile({ access: file, keys }: AccessPaths): AccessFile | undefined {
   // First: a command that changes the file meanwhile must not make the one that is read look old.
   const reached = findRevision(keys);
-  let access: AccessFile;
-  try {
-    access = parseAccessFile(file);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
+  const access = parseAccessFile(file);
+  if (access === undefined) return undefined;
   if (reached !== undefined && (access.revision ?? 0) < reached) {
     throw new AppError(
       'access_damaged',

@@ -1,7 +1,7 @@
-import { statSync } from 'node:fs';
 import path from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { AppError } from '../runtime/errors.ts';
+import { getSize } from '../runtime/files/file-checks.ts';
 import { packageRoot } from '../runtime/files/package-files.ts';
 import { readAccess, type AccessReading, type ReadAccessOptions } from './read-access.ts';
 import type { ThreadAnswer } from './read-thread.ts';
@@ -26,7 +26,7 @@ function askThread(options: ReadAccessOptions): Promise<ThreadAnswer | undefined
  * takes a tenth of a second, in which the thread that imports would take no event.
  */
 export async function readAccessAside(options: ReadAccessOptions): Promise<AccessReading> {
-  if (statSync(options.paths.access).size <= smallBytes) return readAccess(options);
+  if ((await getSize(options.paths.access)) <= smallBytes) return readAccess(options);
   const answer = await askThread(options);
   if (answer === undefined) return readAccess(options);
   if (answer.kind === 'read') return answer.reading;

@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
-import { isSystemError } from '../runtime/errors.ts';
+import { findTextFileSync } from '../runtime/files/text-file.ts';
 
 /**
  * The revision that access.json has reached, kept a second time beside the keys. It says that there was such a file
@@ -17,14 +16,9 @@ const checksum = (text: string): string => createHash('sha256').update(text).dig
 
 /** Reads the revision; undefined when none was kept, or what was kept is damaged: it must keep nobody out. */
 export function findRevision(keysFolder: string): number | undefined {
-  try {
-    const [, revision, sha256] =
-      /^(\d{1,15}) ([0-9a-f]{64})\n$/.exec(readFileSync(revisionPath(keysFolder), 'utf8')) ?? [];
-    return revision === undefined || checksum(revision) !== sha256 ? undefined : Number(revision);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
+  const text = findTextFileSync(revisionPath(keysFolder)) ?? '';
+  const [, revision, sha256] = /^(\d{1,15}) ([0-9a-f]{64})\n$/.exec(text) ?? [];
+  return revision === undefined || checksum(revision) !== sha256 ? undefined : Number(revision);
 }
 
 /** Keeps a revision, durably. The file that has it is written first. */

@@ -1,8 +1,8 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { createExclusive, ensureFolder } from '../runtime/files/durable-file.ts';
-import { AppError, isSystemError } from '../runtime/errors.ts';
+import { AppError } from '../runtime/errors.ts';
+import { findTextFileSync } from '../runtime/files/text-file.ts';
 
 const keyBytes = 32;
 const ivBytes = 12;
@@ -20,7 +20,7 @@ export function hashToken(token: string): Buffer {
   return createHash('sha256').update(token, 'utf8').digest();
 }
 
-/** Compares two token hashes without telling by time where they differ. */
+/** Compares two token hashes in constant time. */
 export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
@@ -57,17 +57,14 @@ export function secretsKeyPath(keysFolder: string): string {
 
 /** Reads the key that user secrets are encrypted under; undefined when none was made yet. */
 function findSecretsKey(keysFolder: string): Buffer | undefined {
-  try {
-    const key = Buffer.from(readFileSync(secretsKeyPath(keysFolder), 'utf8').trim(), 'hex');
-    if (key.length !== keyBytes)
-      throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is not a key`, {
-        hint: 'Restore it from a backup.',
-      });
-    return key;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
+  const text = findTextFileSync(secretsKeyPath(keysFolder));
+  if (text === undefined) return undefined;
+  const key = Buffer.from(text.trim(), 'hex');
+  if (key.length !== keyBytes)
+    throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is not a key`, {
+      hint: 'Restore it from a backup.',
+    });
+  return key;
 }
 
 /** Reads the secrets' key where one must be; `access_damaged` when it is not there or is no key. */

@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
@@ -6,6 +5,7 @@ import { lakePaths } from '../lake/lake.ts';
 import { makeBackup, type BackupSource } from '../operate/backup/backup.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
 import { buildWithClosers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
@@ -46,7 +46,7 @@ function findStreamOf(
     // A service of the export role alone has no broker, and says nothing of the stream.
     const find = () => readServiceStates(paths.run).find(({ natsUrl }) => natsUrl !== undefined);
     const running = find();
-    if ((running?.natsUrl ?? config.natsUrl) === undefined && !existsSync(path.join(paths.nats, 'store'))) {
+    if ((running?.natsUrl ?? config.natsUrl) === undefined && !(await exists(path.join(paths.nats, 'store')))) {
       await assertNoStream(config);
       return work(undefined);
     }

@@ -1,6 +1,6 @@
-import { readdirSync, statSync } from 'node:fs';
 import { dataPaths, type Config, type Environment } from '../config.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
+import { findNamesSync } from '../runtime/files/folder-names.ts';
 
 /**
  * What a command may do about a data folder that is not there.
@@ -8,8 +8,7 @@ import { AppError, isSystemError } from '../runtime/errors.ts';
  * - `existing`: refuse. For whatever reads, and for changes to what must be there already: a mistyped path never looks
  * like an empty service, and nothing is created beside it.
  * - `named`: make it where `--data` or TRIBUTARY_DATA_DIR names it, and refuse where it is only the default `./data`:
- * in a
- * wrong directory that would begin a second service.
+ * in a wrong directory that would begin a second service.
  * - `any`: make it. `start` alone.
  */
 export type DataFolderUse = 'existing' | 'named' | 'any';
@@ -17,18 +16,15 @@ export type DataFolderUse = 'existing' | 'named' | 'any';
 /** Lists a folder; undefined when there is none. */
 function findNames(folder: string): readonly string[] | undefined {
   try {
-    if (!statSync(folder).isDirectory())
-      throw new AppError('usage', `${folder} is a file and no folder`, { hint: 'Name the data folder by --data.' });
-    return readdirSync(folder);
+    return findNamesSync(folder);
   } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    if (isSystemError(error))
-      throw new AppError('disk', `the data folder ${folder} cannot be read`, {
-        cause: error,
-        hint: 'Run the command as the user that the service runs as.',
-        retryable: false,
-      });
-    throw error;
+    if (isSystemError(error, 'ENOTDIR'))
+      throw new AppError('usage', `${folder} is a file and no folder`, { hint: 'Name the data folder by --data.' });
+    throw new AppError('disk', `the data folder ${folder} cannot be read`, {
+      cause: error,
+      hint: 'Run the command as the user that the service runs as.',
+      retryable: false,
+    });
   }
 }
 

@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import type { UserMeaning } from '../operate/erase/erase.ts';
 import { userKinds, type ErasureTarget, type UserKind } from '../operate/erase/erase-target.ts';
 import { AppError } from '../runtime/errors.ts';
+import { getTextFile } from '../runtime/files/text-file.ts';
 import { parseId } from './command.ts';
 
 /** How `tributary erase` is called. */
@@ -46,7 +46,7 @@ function refuse(reason: string): never {
 
 /** Reads a file of ids, one a line; a line's end is no part of an id, anything else is. */
 async function readIds(file: string): Promise<string[]> {
-  const text = await readFile(file, 'utf8').catch((error: unknown) => {
+  const text = await getTextFile(file).catch((error: unknown) => {
     throw new AppError('usage', `cannot read ${file}`, { cause: error });
   });
   return [...new Set(text.split(/\r?\n/).filter((line) => line !== ''))];
@@ -108,7 +108,7 @@ function describeIds(ids: readonly string[]): string {
     .join(', ')}${ids.length > named ? ` and ${ids.length - named} more` : ''}`;
 }
 
-/** The ids that stand for several things, by what is told apart. */
+/** The ids that stand for several things, by what distinguishes those. */
 function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning) => string): string[] {
   const seen = new Map<string, Set<string>>();
   for (const meaning of found) seen.set(meaning.id, (seen.get(meaning.id) ?? new Set()).add(of(meaning)));
@@ -117,7 +117,7 @@ function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning)
 
 /**
  * Refuses ids that stand for several people: as ids of several kinds, or in the apps of several accounts. `12` of one
- * client's own numbering is somebody else than `12` of another's. Errors: `usage`, with the word that tells them apart.
+ * client's own numbering is somebody else than `12` of another's. Errors: `usage`, with the option that distinguishes them.
  */
 export function assertOneMeaning(
   found: readonly UserMeaning[],

@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs';
 import { dataPaths } from '../config.ts';
 import { replayFailed } from '../operate/replay.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
@@ -8,6 +7,7 @@ import { openTable } from '../lake/log/table.ts';
 import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
 import { assertLake } from './data-folder.ts';
 import { parseWords, resolveConfig, type Command } from './command.ts';
 
@@ -28,7 +28,7 @@ export const failedCommand: Command = {
     switch (verb) {
       case 'list':
         // The folder comes with the compactor's first start.
-        if (!existsSync(paths.failed)) return;
+        if (!(await exists(paths.failed))) return;
         for (const file of await listFailedFiles(paths.failed, paths.table)) {
           for (const event of await readFailedFile(file)) answer(event);
         }

@@ -1,9 +1,9 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
 import { findFolderId } from '../runtime/files/folder-id.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { findProcessStart, isProcessAlive, isSameProcess } from '../runtime/processes/process-identity.ts';
+import { findVariable, getExecutable, listProcesses, workFolderLink } from '../runtime/processes/procfs.ts';
 import { pause } from '../runtime/async/retry.ts';
 
 /**
@@ -27,19 +27,13 @@ const lookEveryMs = 20;
  * user's.
  */
 function findSupervisor(pid: number): { readonly pid: number; readonly processStart: string } | undefined {
-  const variable = readFileSync(`/proc/${pid}/environ`, 'utf8')
-    .split('\0')
-    .find((entry) => entry.startsWith(`${supervisorVariable}=`));
-  const [, supervisor, processStart] = /=(\d+) (\d*)$/.exec(variable ?? '') ?? [];
+  const [, supervisor, processStart] = /^(\d+) (\d*)$/.exec(findVariable(pid, supervisorVariable) ?? '') ?? [];
   return supervisor === undefined || processStart === undefined ? undefined : { pid: Number(supervisor), processStart };
 }
 
 function isLeftOver(pid: number, folderId: string): boolean {
   try {
-    if (
-      findFolderId(`/proc/${pid}/cwd`) !== folderId ||
-      path.basename(readlinkSync(`/proc/${pid}/exe`)) !== 'nats-server'
-    )
+    if (findFolderId(workFolderLink(pid)) !== folderId || path.basename(getExecutable(pid)) !== 'nats-server')
       return false;
     const supervisor = findSupervisor(pid);
     return supervisor !== undefined && !isSameProcess(supervisor.pid, supervisor.processStart);
@@ -54,10 +48,7 @@ function listLeftOver(folder: string): number[] {
   const folderId = findFolderId(folder);
   if (folderId === undefined) return [];
   try {
-    return readdirSync('/proc')
-      .filter((name) => /^\d+$/.test(name))
-      .map(Number)
-      .filter((pid) => isLeftOver(pid, folderId));
+    return listProcesses().filter((pid) => isLeftOver(pid, folderId));
   } catch {
     return [];
   }

@@ -1,11 +1,11 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { constants } from 'node:fs';
-import { access, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { stopChild, watchExit, type RunningChild } from '../runtime/processes/child.ts';
 import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../runtime/files/durable-file.ts';
+import { assertExecutable } from '../runtime/files/file-checks.ts';
+import { listNames } from '../runtime/files/folder-names.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { retry } from '../runtime/async/retry.ts';
@@ -44,7 +44,7 @@ export interface NatsServerOptions {
 export interface NatsServer extends RunningChild {
   readonly url: string;
   readonly address: NatsAddress;
-  /** Tells how the server is, for as long as it runs. */
+  /** Shows the server's health, for as long as it runs. */
   readonly monitor: BrokerMonitor;
 }
 
@@ -70,7 +70,7 @@ function renderConfig(options: NatsServerOptions, address: NatsAddress, systemPa
     // Relative to the folder, in which the server runs: nothing in a data folder names its own place.
     `ports_file_dir: "."`,
     `logtime: false`,
-    // In the server's default account, where the stream is. The system account only tells how the server is.
+    // In the server's default account, where the stream is. The system account only shows the server's health.
     `authorization { users: [ { user: ${text(address.user)}, password: ${text(address.password)} } ] }`,
     `accounts { $SYS { users: [ { user: ${text(systemUser)}, password: ${text(systemPassword)} } ] } }`,
     `jetstream {`,
@@ -103,7 +103,7 @@ function forwardLog(child: ChildProcess, logger: Logger): { lastLines(): string 
 
 /** The server writes the port it took into a file named after its process id; the launcher's `exec` keeps that id. */
 async function readPort(folder: string, pid: number): Promise<number> {
-  const name = (await readdir(folder)).find((entry) => entry.endsWith(`_${pid}.ports`));
+  const name = (await listNames(folder)).find((entry) => entry.endsWith(`_${pid}.ports`));
   const text = name === undefined ? undefined : await findTextFile(path.join(folder, name));
   if (text === undefined || text === '') throw new AppError('broker_away', 'nats-server has not opened its port yet');
   const ports = JSON.parse(text) as { nats: string[] };
@@ -111,7 +111,7 @@ async function readPort(folder: string, pid: number): Promise<number> {
 }
 
 async function removeOldPortFiles(folder: string): Promise<void> {
-  for (const entry of await readdir(folder)) {
+  for (const entry of await listNames(folder)) {
     if (entry.endsWith('.ports')) await removeFile(path.join(folder, entry));
   }
 }
@@ -148,10 +148,10 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   await removeOldPortFiles(options.folder);
   const address = options.address ?? { port: 0, user: 'tributary', password: randomBytes(24).toString('hex') };
   const configFile = path.join(options.folder, 'nats-server.conf');
-  // Only this process is the system user: nobody else is told its password.
+  // Only this process is the system user: nobody else knows its password.
   const systemPassword = randomBytes(24).toString('hex');
   await writeFileDurably(configFile, renderConfig(options, address, systemPassword));
-  await access(options.binary, constants.X_OK).catch((error: unknown) => {
+  await assertExecutable(options.binary).catch((error: unknown) => {
     throw new AppError('broker_missing', `cannot run ${options.binary}`, {
       cause: error,
       hint: "See that it is there and executable; 'tributary setup' fetches one where none is found.",
@@ -201,8 +201,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
       monitor,
       exited,
       stop(graceMs) {
-        // First, so that an end that is wanted is not told as a lost connection; not waited for, the server may be
-        // stalled.
+        // First, so that a stop is not logged as a lost connection; not waited for, since the server may be stalled.
         void monitor.close();
         return stopChild(child, exited, graceMs);
       },

@@ -1,6 +1,8 @@
-import { readdirSync, readlinkSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { findStamp } from '../runtime/files/file-stamp.ts';
+import { listNamesSync } from '../runtime/files/folder-names.ts';
 import { isProcessAlive } from '../runtime/processes/process-identity.ts';
+import { findTarget, listOpenFiles } from '../runtime/processes/procfs.ts';
 import { pause } from '../runtime/async/retry.ts';
 
 /**
@@ -20,11 +22,9 @@ const blockName = /^(.*\/msgs\/(\d+)\.blk)( \(deleted\))?$/;
 
 /** Lists the message files that a process has open below a folder; undefined where that cannot be seen. */
 function findBlockFiles(pid: number, folder: string): readonly BlockFile[] | undefined {
-  const descriptors = `/proc/${pid}/fd`;
   try {
-    return readdirSync(descriptors).flatMap((name) => {
-      const link = path.join(descriptors, name);
-      const [, file, , deleted] = blockName.exec(findLink(link) ?? '') ?? [];
+    return listOpenFiles(pid).flatMap(({ link, target }) => {
+      const [, file, , deleted] = blockName.exec(target) ?? [];
       return file?.startsWith(`${folder}${path.sep}`) === true ? [{ link, file, gone: deleted !== undefined }] : [];
     });
   } catch {
@@ -34,14 +34,6 @@ function findBlockFiles(pid: number, folder: string): readonly BlockFile[] | und
 
 function numberOf({ file }: BlockFile): number {
   return Number(blockName.exec(file)?.[2]);
-}
-
-function findLink(link: string): string | undefined {
-  try {
-    return readlinkSync(link);
-  } catch {
-    return undefined;
-  }
 }
 
 /**
@@ -63,22 +55,22 @@ export function createStoreWatch(folder: string): { isReplaced(pid: number | und
 
 /** The server writes the port it took into a file that is named after its process id. */
 function findServerPid(folder: string): number | undefined {
-  return readdirSync(folder)
+  return listNamesSync(folder)
     .flatMap((name) => /_(\d+)\.ports$/.exec(name)?.[1] ?? [])
     .map(Number)
     .find(isProcessAlive);
 }
 
-function findStamp(file: string): string | undefined {
+/** The stamp of a file of the store; undefined when it is gone, or the disk does not say. */
+function findBlockStamp(file: string): string | undefined {
   try {
-    const { ino, size, mtimeNs } = statSync(file, { bigint: true });
-    return `${ino}:${size}:${mtimeNs}`;
+    return findStamp(file);
   } catch {
     return undefined;
   }
 }
 
-/** Looked at so often before a file that is gone is believed to have been taken. */
+/** Looks before a file that is gone counts as taken from the server. */
 const looks = 4;
 const betweenLooksMs = 25;
 
@@ -97,8 +89,8 @@ export function createStoreCheck(folder: string): StoreCheck {
   let written: { readonly link: string; readonly file: string; stamp: string | undefined } | undefined;
 
   function isWrittenAgain(): boolean {
-    if (written === undefined || findLink(written.link) !== written.file) return false;
-    const stamp = findStamp(written.file);
+    if (written === undefined || findTarget(written.link) !== written.file) return false;
+    const stamp = findBlockStamp(written.file);
     const changed = stamp !== undefined && stamp !== written.stamp;
     written.stamp = stamp;
     return changed;
@@ -111,7 +103,7 @@ export function createStoreCheck(folder: string): StoreCheck {
     if (files?.some(({ gone }) => gone) === true) return false;
     const newest = files?.toSorted((a, b) => numberOf(b) - numberOf(a))[0];
     written =
-      newest === undefined ? undefined : { link: newest.link, file: newest.file, stamp: findStamp(newest.file) };
+      newest === undefined ? undefined : { link: newest.link, file: newest.file, stamp: findBlockStamp(newest.file) };
     return true;
   }
 

@@ -64,6 +64,46 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^archiver$/, home: /^reports\// },
 ];
 
+/**
+ * Who may import `node:fs`: the folders that own files, and those files elsewhere that do. Everybody else asks
+ * `runtime/files`, where each access has a name.
+ */
+const fileOwners: readonly RegExp[] = [
+  /^runtime\/files\//,
+  // What the kernel shows of processes, and the state of a service in the data folder's `run`.
+  /^runtime\/processes\/(procfs|service-state)\.ts$/,
+  /^lake\/(log|files)\//,
+  /^reports\//,
+  /^operate\/backup\//,
+  // The cache of what is fetched; the work folders of a demonstration.
+  /^setup\//,
+  /^demo\//,
+];
+
+/** Files outside those folders that still open files of their own: the list only gets shorter. */
+const fileOwnersStill: readonly string[] = [
+  'compact/batch/pull-batch.ts',
+  'compact/compact.ts',
+  'compact/complete-restore.ts',
+  'compact/seal/maintenance.ts',
+  'compact/seal/seal.ts',
+  'export/worker/formats/csv-parts.ts',
+  'export/worker/run-export.ts',
+  'lake/batch/convert.ts',
+  'lake/batch/isolate.ts',
+  'lake/check.ts',
+  'lake/clean.ts',
+  'lake/command-engine.ts',
+  'lake/lake.ts',
+  'lake/repair/foreign-leftovers.ts',
+  'lake/repair/recover-rows.ts',
+  'lake/repair/repair-log.ts',
+  'lake/try-write.ts',
+  'operate/erase/drain.ts',
+  'operate/erase/erase-aside.ts',
+  'operate/replay.ts',
+];
+
 const bannedFolders = ['utils', 'util', 'common', 'helpers', 'lib', 'services', 'shared', 'misc'];
 const bannedFiles = ['types', 'index', 'utils', 'util', 'helpers', 'common'];
 const maxLines = 400;
@@ -132,8 +172,14 @@ function resolveImport(file: string, relative: string): string | undefined {
   return parts.join('/');
 }
 
+function ownsFiles(file: string): boolean {
+  return fileOwners.some((owner) => owner.test(file)) || fileOwnersStill.includes(file);
+}
+
 function checkImport(file: string, { from, typeOnly }: Import): string | undefined {
   if (!from.startsWith('.')) {
+    if (/^(node:)?fs(\/promises)?$/.test(from) && !ownsFiles(file))
+      return `imports ${from}, and owns no files: what it needs has a name in runtime/files`;
     const home = homes.find(({ library }) => library.test(from));
     // a type says nothing about which library does the work, but it ties the file to it all the same
     return home === undefined || home.home.test(file)

@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { isSystemError } from '../errors.ts';
+import { findProcessFields } from './procfs.ts';
 
 /** Says whether a process of this id is there, whoever owns it. */
 export function isProcessAlive(pid: number): boolean {
@@ -12,19 +12,13 @@ export function isProcessAlive(pid: number): boolean {
 }
 
 /**
- * When a process started, in the kernel's own clock ticks: together with its id it names one process for good, where
- * the id alone comes back (in a container even the same one each time). Undefined when it is gone, has ended and only
+ * When a process started, in the kernel's own clock ticks: together with its id it names one process uniquely, while
+ * the id alone is used again (in a container even the same one each time). Undefined when it is gone, has ended and only
  * waits to be reaped, or the system has no /proc.
  */
 export function findProcessStart(pid: number): string | undefined {
-  try {
-    // The name, in brackets, may hold spaces and brackets: fields are counted after its end.
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return ['Z', 'X'].includes(fields[0] ?? '') ? undefined : fields[19];
-  } catch {
-    return undefined;
-  }
+  const fields = findProcessFields(pid) ?? [];
+  return ['Z', 'X'].includes(fields[0] ?? '') ? undefined : fields[19];
 }
 
 /** Says whether the process that had this id when it started then still runs. Without a known start, its id decides. */

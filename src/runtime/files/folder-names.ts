@@ -1,0 +1,28 @@
+import { existsSync, readdirSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { isSystemError } from '../errors.ts';
+
+/** Lists the names in a folder, in no order. Errors: those of the system, also when there is none. */
+export async function listNames(folder: string): Promise<readonly string[]> {
+  return await readdir(folder);
+}
+
+/** As `listNames`, without waiting. */
+export function listNamesSync(folder: string): readonly string[] {
+  return readdirSync(folder);
+}
+
+/**
+ * Lists the names in a folder without waiting; undefined where there is nothing at the path. Error: ENOTDIR where there
+ * is something else, such as a file.
+ */
+export function findNamesSync(folder: string): readonly string[] | undefined {
+  try {
+    return listNamesSync(folder);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    // Said of the path as well when one of its parents is a file.
+    if (isSystemError(error, 'ENOTDIR') && !existsSync(folder)) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,71 @@
+import { readFileSync, readlinkSync } from 'node:fs';
+import path from 'node:path';
+import { listNamesSync } from '../files/folder-names.ts';
+
+/**
+ * What the kernel shows of processes under /proc: nothing of one that is gone, little of another user's, and nothing at
+ * all where the system has no /proc.
+ */
+
+/** A file that a process has open. */
+export interface OpenFile {
+  /** Path below /proc that names the file which the descriptor is open on. */
+  readonly link: string;
+  /** That file, as the kernel names it: followed by ` (deleted)` once it is not in its folder any more. */
+  readonly target: string;
+}
+
+/** The ids of the processes that run. Throws where the system has no /proc. */
+export function listProcesses(): number[] {
+  return listNamesSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number);
+}
+
+/** The fields of a process's state behind its name (proc(5), stat); undefined when it is gone. */
+export function findProcessFields(pid: number): readonly string[] | undefined {
+  try {
+    // The name, in brackets, may hold spaces and brackets: fields are counted after its end.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  } catch {
+    return undefined;
+  }
+}
+
+/** One variable of the environment that a process was started with. Throws where that cannot be read. */
+export function findVariable(pid: number, name: string): string | undefined {
+  return readFileSync(`/proc/${pid}/environ`, 'utf8')
+    .split('\0')
+    .find((entry) => entry.startsWith(`${name}=`))
+    ?.slice(name.length + 1);
+}
+
+/** The program that a process runs. Throws where that cannot be read. */
+export function getExecutable(pid: number): string {
+  return readlinkSync(`/proc/${pid}/exe`);
+}
+
+/** Path of the link to the folder that a process works in. */
+export function workFolderLink(pid: number): string {
+  return `/proc/${pid}/cwd`;
+}
+
+/** What a link of `OpenFile` leads to now; undefined when the file is not open any more. */
+export function findTarget(link: string): string | undefined {
+  try {
+    return readlinkSync(link);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Lists what a process has open: files, and whatever else has a descriptor. Throws where that cannot be read. */
+export function listOpenFiles(pid: number): readonly OpenFile[] {
+  const descriptors = `/proc/${pid}/fd`;
+  return listNamesSync(descriptors).flatMap((name) => {
+    const link = path.join(descriptors, name);
+    const target = findTarget(link);
+    return target === undefined ? [] : [{ link, target }];
+  });
+}
