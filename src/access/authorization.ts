@@ -40,7 +40,7 @@ function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 
-/** Compares texts in a time that tells nothing of either. */
+/** Compares texts in a time that does not depend on either. */
 function sameText(a: string, b: string): boolean {
   return timingSafeEqual(digest(a), digest(b));
 }

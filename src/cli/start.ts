@@ -17,12 +17,12 @@ function parseRoles(text: string | undefined): readonly Role[] {
   return roles.filter((role) => named.includes(role));
 }
 
-/** Starts the service; undefined when it was told to stop before it was ready, which is no error. */
+/** Starts the service; undefined when it was stopped before it was ready, which is no error. */
 async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): Promise<Service | undefined> {
   try {
     return await startService({ ...options, signal: stop });
   } catch (error) {
-    // Ctrl-C reaches the children as well: what they then say of their start is of no interest.
+    // Ctrl-C reaches the children as well: the errors of their starts are a consequence.
     if (!stop.aborted)
       throw isAppError(error)
         ? error
@@ -42,7 +42,7 @@ async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): P
 export const startCommand: Command = {
   name: 'start',
   usage,
-  summary: 'run the service until it is told to stop',
+  summary: 'run the service until it is stopped',
   details: [
     '--role       only these parts of the service, with commas between',
     '--s2s-port   port of the import area (8080); 0: any free one',

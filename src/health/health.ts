@@ -8,11 +8,10 @@ import type { ServiceState } from '../runtime/processes/service-state.ts';
  * Out: a list of problems for the operator's `/readyz`, `tributary status` and the supervisor's log; none means ready.
  * Also `/healthz` (this process answers), `/metrics` (every process's metrics, merged), and for the public ports a bare
  * ready or not.
- * Invariant: a problem always comes with a next step, and in what is told with the time it began. Crash: nothing rests
- * here.
+ * Invariant: a problem always comes with a next step, and is reported with the time it began. Crash: nothing rests here.
  */
 
-/** A process, or a supervisor, that has said nothing for so long is stuck, milliseconds. They report every second. */
+/** A process, or a supervisor, that has not reported for this long is stuck, milliseconds. They report every second. */
 const silentAfterMs = 10_000;
 
 function isProblem(value: unknown): value is Problem {
@@ -28,10 +27,10 @@ function isProblem(value: unknown): value is Problem {
   );
 }
 
-/** How a process that does not run is spoken of. */
+/** What the problem says of a process that does not run. */
 const downWords = { starting: 'is being started again', waiting: 'is down', stopped: 'is stopped' } as const;
 
-/** What the stages have put under a name in their facts. */
+/** The problems or notices in the facts of the stages. */
 function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']): Problem[] {
   return Object.values(facts).flatMap((reported) => {
     const list = reported[name];
@@ -47,7 +46,7 @@ export function withSince(problems: readonly Problem[], since: ServiceState['sin
   });
 }
 
-/** Collects what the stages want looked at while they work: it makes nothing less ready. */
+/** Collects the notices of the stages: to be looked at while everything works, so they make nothing less ready. */
 export function findNotices({ facts, since }: Pick<ServiceState, 'facts' | 'since'>): Problem[] {
   return withSince(reportedAs('notices', facts), since);
 }

@@ -15,7 +15,7 @@ function object(properties: Readonly<Record<string, OpenApiObject>>): OpenApiObj
 const readiness = { $ref: '#/components/schemas/Readiness' };
 
 /**
- * The part of the API reference on the service itself: its health, which every public port tells, and the reference.
+ * The part of the API reference on the service itself: its health, which every public port serves, and the reference.
  * None needs authorization.
  */
 export function describeHealth(): OpenApiPart {
@@ -26,7 +26,7 @@ export function describeHealth(): OpenApiPart {
         200: answer('It does.', 'application/json', object({ alive: { const: true } })),
       }),
       '/readyz': describeRoute(
-        'Whether the whole service works. What is wrong is told to its operator, on an address of his own.',
+        "Whether the whole service works. What is wrong is shown on the operator's own address.",
         {
           200: answer('It does.', 'application/json', readiness),
           503: answer('Something is wrong.', 'application/json', readiness),

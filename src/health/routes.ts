@@ -4,26 +4,26 @@ import type { ServiceView } from '../runtime/processes/role-messages.ts';
 /** A server of a public port, whatever else it serves. */
 export type PublicServer = FastifyInstance;
 
-/** A supervisor that has told nothing for so long is stuck, milliseconds. It tells every second. */
+/** A supervisor that has not sent its view for this long is stuck, milliseconds. It sends it every second. */
 const silentAfterMs = 10_000;
 
-/** Keeps what the supervisor tells, and for how long it holds. */
+/** Keeps the supervisor's view of the service; ready only while that view is fresh. */
 export function createReadiness(): { update(view: ServiceView): void; isReady(): boolean } {
   let ready = false;
-  let toldAtMs = -Infinity;
+  let updatedAtMs = -Infinity;
   return {
     update(view) {
       ready = view.ready;
-      toldAtMs = performance.now();
+      updatedAtMs = performance.now();
     },
-    isReady: () => ready && performance.now() - toldAtMs <= silentAfterMs,
+    isReady: () => ready && performance.now() - updatedAtMs <= silentAfterMs,
   };
 }
 
 /**
  * Adds to a public port `GET /healthz` (200 while this process answers) and `GET /readyz` (200 or 503, without a
- * reason). Neither needs authorization, for load balancers have none; what is wrong, and for whom, is told on the
- * operator's address only.
+ * reason). Neither needs authorization, for load balancers have none; what is wrong is shown on the operator's address
+ * only.
  */
 export function addHealthRoutes(server: PublicServer, isReady: () => boolean): void {
   server.get('/healthz', async () => ({ alive: true }));

@@ -1,16 +1,16 @@
 import type { Logger } from '../runtime/logger.ts';
 import { openConnection, type StreamConnection } from './connection.ts';
 
-/** What the server says of itself. `silent`: nothing, in the given time. */
+/** The server's health. `silent`: no answer in the given time. */
 export type BrokerHealth = { readonly state: 'well' | 'silent' } | { readonly state: 'unwell'; readonly error: string };
 
 /**
- * Asks nats-server how it is, as its system user. The server's HTTP monitor would answer every local user, without
+ * Asks nats-server for its health, as its system user. The server's HTTP monitor would answer every local user, without
  * credentials; the system account answers only whoever knows the password that the server was started with.
  */
 export interface BrokerMonitor {
   /**
-   * Asks whether the server and its JetStream are well: its streams are recovered and can be written to. A full disk
+   * Asks whether the server and its JetStream are healthy: its streams are recovered and can be written to. A full disk
    * freezes a stream until the server restarts; this is where it shows.
    */
   readHealth(timeoutMs: number): Promise<BrokerHealth>;

@@ -126,7 +126,7 @@ export function foreignStream(streamName: string, found: PlacedClaim, lake: stri
   );
 }
 
-/** What a running service tells when its stream is another's. */
+/** The problem of a running service whose stream is another's. */
 export function takenProblem(streamName: string, { place }: PlacedClaim): Problem {
   return {
     code: 'stream_taken',

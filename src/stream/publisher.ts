@@ -27,7 +27,7 @@ function wrapPublishError(error: unknown, timeoutMs: number): AppError {
   return wrapBrokerError(error, 'publish');
 }
 
-/** A publisher that tells what it does. */
+/** A publisher that can be asked whether it is at work. */
 export interface OpenPublisher extends StreamPublisher {
   /** Says whether a message is on its way and has no answer yet. */
   isPublishing(): boolean;

@@ -30,7 +30,7 @@ export function guardClientSockets(): void {
 
 /** Guards the socket that a connection uses now: over TLS it is not one that was opened. */
 export function guardConnectionSocket(nats: object): void {
-  // Not told by the client's types; without it, only the sockets that were opened are guarded.
+  // Not in the client's types; without it, only the sockets that were opened are guarded.
   const { socket } = (nats as { protocol?: { transport?: { socket?: Socket } } }).protocol?.transport ?? {};
   if (socket !== undefined) guardSocket(socket);
 }

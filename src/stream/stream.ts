@@ -41,7 +41,8 @@ export interface StreamMessage {
 }
 
 /**
- * What the broker says of the stream. `id` (name and creation time) tells one incarnation of the stream from the next.
+ * What the broker says of the stream. `id` (name and creation time) distinguishes a stream from one of the
+ * same name that was made later.
  */
 export interface StreamState {
   readonly id: string;

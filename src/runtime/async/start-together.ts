@@ -1,6 +1,6 @@
 /**
- * Runs several starts side by side, so that none waits for another. When one fails, the others are told by their
- * signal; its error is thrown when all have ended, so that whatever did start is known to whoever stops it.
+ * Runs several starts side by side, so that none waits for another. When one fails, the signal of the others is
+ * aborted; its error is thrown when all have ended, so that the caller knows everything that did start.
  */
 export async function startTogether(
   starts: readonly ((signal: AbortSignal) => Promise<void>)[],
@@ -14,7 +14,7 @@ export async function startTogether(
       try {
         await start(unwanted);
       } catch (error) {
-        // The others' errors only say that they were told to stop.
+        // The others' errors only say that they were stopped.
         failures.push(error);
         failing.abort();
       }

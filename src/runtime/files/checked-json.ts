@@ -8,8 +8,8 @@ function checksum(text: string): string {
 }
 
 /**
- * Renders a record as JSON that can tell damage: `version` first, `sha256` over all other members last. JSON alone
- * shows a flipped bit only where it breaks the grammar; in a number or a name it would be believed.
+ * Renders a record as JSON in which damage shows: `version` first, `sha256` over all other members last. JSON alone
+ * shows a flipped bit only where it breaks the grammar; in a number or a name it would go unnoticed.
  */
 export function renderChecked(record: Readonly<Record<string, unknown>>, indent?: number): string {
   const { version: _, ...rest } = record;

@@ -4,7 +4,7 @@ import { isSystemError } from '../errors.ts';
 import type { Problem } from '../conditions/problem.ts';
 
 /**
- * Tells when a process has no file descriptor left: the kernel then takes its new connections and they are closed at
+ * Detects that a process has no file descriptor left: the kernel then takes its new connections and they are closed at
  * once.
  */
 export interface DescriptorWatch {

@@ -5,7 +5,7 @@ import { areSameFolders, findFolderId, folderIdOf, type FolderIds } from './fold
 /**
  * Folders that are held open, to see whether they are still what stands at their paths. Files are opened by path: once
  * a folder was moved away, removed or replaced, what is written by path goes to somebody else, and what is already open
- * goes to nowhere. A folder that is held open keeps its number, so that one made in its place is always told from it.
+ * goes to nowhere. A folder that is held open keeps its number, so that one made in its place has another.
  */
 export interface FolderPins {
   /** Pins the folders of the list that are there and not pinned yet. */

@@ -3,7 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
 
-/** Where a folder lies, for whoever has to be told of it. */
+/** Where a folder lies, to name it to an operator. */
 export interface FolderPlace {
   readonly host: string;
   readonly folder: string;

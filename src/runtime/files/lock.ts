@@ -28,7 +28,7 @@ export interface Lock {
 const holderFile = (folder: string): string => path.join(folder, '.lock');
 
 interface Holder {
-  /** What the refused one is told. */
+  /** The holder's name in the error of whoever is refused. */
   readonly text: string;
   readonly pid: number;
   readonly processStart: string | undefined;
@@ -51,7 +51,7 @@ function writeHolder(folder: string, holder: string): void {
       mode: 0o600,
     });
   } catch {
-    // Told as "another process" then.
+    // The error then names "another process".
   }
 }
 
@@ -143,7 +143,7 @@ export interface TakeOverOptions {
   readonly waitMs: number;
   /** Ends the wait. */
   readonly signal?: AbortSignal;
-  /** Throws when the holder is known to run, by what tells more than the lock's own text. */
+  /** Throws when the holder is known to run, by what says more than the lock's own text. */
   readonly assertFree?: () => void;
 }
 

@@ -2,8 +2,8 @@ import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Logger } from '../logger.ts';
 
-/** A flood of connections is told once in so long, with how many were refused. */
-const tellEveryMs = 10_000;
+/** Minimum time between two log lines about refused connections, ms. */
+const logEveryMs = 10_000;
 
 /**
  * Closes each connection beyond `maxConnections` at once, and logs it. The server's own `maxConnections` logs nothing,
@@ -22,7 +22,7 @@ export function limitConnections(server: Server, maxConnections: number, logger:
     if (open <= maxConnections) return;
     socket.destroy();
     refused += 1;
-    if (performance.now() - toldMs < tellEveryMs) return;
+    if (performance.now() - toldMs < logEveryMs) return;
     toldMs = performance.now();
     logger.warn({ maxConnections, refused }, 'connections refused: too many');
     refused = 0;

@@ -9,21 +9,18 @@ export interface ReportingProcess {
   renew(): void;
 }
 
-/**
- * Ends processes that run and say nothing any more: what they hold, such as requests of clients, would be held for as
- * long.
- */
+/** Ends processes that run and do not report any more: they hold requests of clients, which would never be answered. */
 export interface SilenceWatch {
   /** Looks at those that run; called once a second. */
   look(processes: readonly ReportingProcess[]): void;
 }
 
-/** Looks in a row without a report, after which a process is ended. */
+/** Consecutive looks without a report after which a process is ended. */
 const patience = 30;
 
 /**
- * Creates the watch. It counts its own looks, not the time: after this process, or the whole machine, has stood still,
- * everybody has the same half minute again.
+ * Creates the watch. It counts its own looks, not the time: after this process, or the whole machine, was stopped for
+ * a while, every process has the full half minute again.
  */
 export function createSilenceWatch(logger: Logger): SilenceWatch {
   let seen = new Map<string, { readonly reportedAtMs: number; readonly looks: number }>();
