@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { appCommand } from '../../../src/cli/app.ts';
@@ -126,6 +126,17 @@ describe('a data folder', () => {
       });
     }
     expect(everything()).toEqual(['data', path.join('data', 'notes.txt')]);
+  });
+
+  it('A data folder that cannot be read is refused with the code disk', async () => {
+    symlinkSync('data', 'data');
+    for (const [command, words] of needsFolder)
+      await expect(run(command, split(words)), command.name).rejects.toMatchObject({
+        code: 'disk',
+        message: `the data folder ${path.join(folder, 'data')} cannot be read`,
+        hint: 'Run the command as the user that the service runs as.',
+      });
+    expect(everything()).toEqual(['data']);
   });
 
   it('that has no lake yet is read as that, and gets none', async () => {

@@ -21,7 +21,7 @@ function createTask(steps: string[], name: string): { readonly task: () => Promi
 const settled = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
 describe('a mutex', () => {
-  it('runs tasks one after the other in the order in which they were asked for, also after one that failed', async () => {
+  it('A mutex runs tasks one after the other in the order in which they were asked for, also after one that failed', async () => {
     const steps: string[] = [];
     const mutex = createMutex();
     const [first, second] = [createTask(steps, 'first'), createTask(steps, 'second')];
@@ -44,7 +44,7 @@ describe('a mutex', () => {
 });
 
 describe('turns', () => {
-  it('make changes of one key wait for each other, and not for those of another', async () => {
+  it('Changes of one key wait for each other, and not for those of another', async () => {
     const steps: string[] = [];
     const turns = createTurns();
     const [one, again, other] = [createTask(steps, 'one'), createTask(steps, 'again'), createTask(steps, 'other')];

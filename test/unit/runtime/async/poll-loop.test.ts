@@ -14,7 +14,7 @@ function createGate(): { readonly opened: Promise<void>; open(): void } {
   return { opened, open: () => open() };
 }
 
-test('a loop runs its task at once and again after the pause, until it is stopped', async () => {
+test('A loop runs its task at once and again after the pause, until it is stopped', async () => {
   const third = createGate();
   let runs = 0;
   const loop = startPollLoop(
@@ -32,31 +32,31 @@ test('a loop runs its task at once and again after the pause, until it is stoppe
   expect(runs).toBe(atStop);
 });
 
-test('a loop that pauses first, and is stopped meanwhile, never runs its task', async () => {
+test('A loop that pauses first, and is stopped meanwhile, never runs its task', async () => {
   let runs = 0;
   const loop = startPollLoop(() => void (runs += 1), { everyMs: hourMs, onError: ignore, pausesFirst: true });
   await within('the loop has stopped', loop.stop());
   expect(runs).toBe(0);
 });
 
-test('a stop waits for the run under way, whose signal it aborts, and no other begins', async () => {
+test('A stop waits for the run under way, whose signal it aborts, and no other begins', async () => {
   const steps: string[] = [];
   const finish = createGate();
   const loop = startPollLoop(
     async (signal) => {
       steps.push('begun');
       await finish.opened;
-      steps.push(`ended, ${signal.aborted ? 'told to stop' : 'wanted'}`);
+      steps.push(`ended, ${signal.aborted ? 'aborted' : 'wanted'}`);
     },
     { everyMs: 0, onError: ignore },
   );
   const stopped = loop.stop().then(() => void steps.push('stopped'));
   finish.open();
   await within('the loop has stopped', stopped);
-  expect(steps).toEqual(['begun', 'ended, told to stop', 'stopped']);
+  expect(steps).toEqual(['begun', 'ended, aborted', 'stopped']);
 });
 
-test('an error of a run is handed on, and the next run follows', async () => {
+test('An error of a run is handed on, and the next run follows', async () => {
   const errors: unknown[] = [];
   const again = createGate();
   let runs = 0;
@@ -73,7 +73,7 @@ test('an error of a run is handed on, and the next run follows', async () => {
   expect(errors).toEqual([new Error('once')]);
 });
 
-test('a loop that is woken runs its task at once, also when that was during a run, and never twice at the same time', async () => {
+test('A loop that is woken runs its task at once, also when that was during a run, and never twice at the same time', async () => {
   const gates = [createGate(), createGate(), createGate()];
   const begun = [createGate(), createGate(), createGate()];
   let runs = 0;
