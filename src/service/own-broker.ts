@@ -72,7 +72,7 @@ export async function superviseNatsServer(
     closers.add('broker lock', () => lock.release());
   }
 
-  // Clients find a restarted server where the first one was.
+  // A restarted server keeps the first one's address and credentials.
   let address: NatsAddress | undefined;
   const start = async (unwanted: AbortSignal): Promise<NatsServer> => {
     folders.assertOwn();

@@ -29,7 +29,7 @@ function wrapPublishError(error: unknown, timeoutMs: number): AppError {
 
 /** A publisher that can be asked whether it is at work. */
 export interface OpenPublisher extends StreamPublisher {
-  /** Says whether a message is on its way and has no answer yet. */
+  /** Says whether a message was sent and has no answer yet. */
   isPublishing(): boolean;
 }
 
@@ -40,7 +40,7 @@ export interface OpenPublisher extends StreamPublisher {
  */
 export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): OpenPublisher {
   const js = jetstream(connection.nats);
-  let onTheirWay = 0;
+  let pending = 0;
 
   async function publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck> {
     assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
@@ -54,7 +54,7 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
         reject(new AppError('publish_unknown', 'publish: the connection was lost before the answer')),
       );
     });
-    onTheirWay += 1;
+    pending += 1;
     try {
       const ack = await Promise.race([js.publish(leave.subject, payload, { timeout: timeoutMs }), lost]);
       assert.equal(ack.stream, leave.stream, 'another stream has taken the event subject');
@@ -65,14 +65,14 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
       if (error instanceof assert.AssertionError) throw error;
       throw wrapPublishError(error, timeoutMs);
     } finally {
-      onTheirWay -= 1;
+      pending -= 1;
       forget?.();
     }
   }
 
   return {
     publish,
-    isPublishing: () => onTheirWay > 0,
+    isPublishing: () => pending > 0,
     ping: (timeoutMs) => connection.ping(timeoutMs),
     close: async () => undefined,
   };

@@ -2,17 +2,17 @@ import type { StreamConnection } from './connection.ts';
 
 const answerMs = 5000;
 
-/** Hears of every change of a stream as the broker makes it. */
+/** The subscription to the broker's advisories on a stream. */
 export interface StreamChanges {
-  /** False where the account may not hear the broker's advisories: then one has to look. */
+  /** False where the account may not subscribe to the advisories: then only a look at the stream shows its changes. */
   heard(): boolean;
   stop(): void;
 }
 
 /**
  * Calls `onChange` whenever the broker says that the stream was created, changed, deleted or restored, or has a new
- * leader, and whenever the connection is lost, in which time nothing is heard. Resolves when the broker is listening
- * for us.
+ * leader, and whenever the connection is lost, since no advisory comes meanwhile. Resolves when the subscription is in
+ * force.
  *
  * nats-server queues the advisory of a change behind the acks of the messages stored before it, and ahead of those of
  * the messages stored after it, in one queue: so an ack that comes before the advisory is of a message stored before
