@@ -12,7 +12,7 @@ import { createPresence, type Presence } from './presence.ts';
 import { hearChanges } from './stream-changes.ts';
 import { createStreamRepair, type StreamRepair } from './stream-repair.ts';
 import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
-import { lostClaimProblem, missingProblem, unsafeProblem } from './stream-verdict.ts';
+import { claimMissingProblem, missingProblem, unsafeProblem } from './stream-verdict.ts';
 import { assertBroker, findStream } from './topology.ts';
 
 /**
@@ -78,7 +78,7 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   const seenMs = performance.now();
   const info = await findStream(manager, streamName);
   const own = await findKeptClaim(claimFile);
-  if (own === undefined || own.lake !== lake.id) return [lostClaimProblem(claimFile)];
+  if (own === undefined || own.lake !== lake.id) return [claimMissingProblem(claimFile)];
   if (info === undefined) {
     const what = `the stream ${streamName} was deleted while the service ran, and was made anew`;
     await repair.mend(info, own, seenMs, what);

@@ -28,7 +28,7 @@ export function unsafeProblem(streamName: string, deviations: readonly Deviation
 }
 
 /** The problem while the data folder does not say which claim is its own. */
-export function lostClaimProblem(claimFile: string): Problem {
+export function claimMissingProblem(claimFile: string): Problem {
   return {
     code: 'claim_missing',
     what: `${claimFile} is gone or damaged: no event is taken`,
@@ -44,7 +44,7 @@ export async function judgeStream(
 ): Promise<StreamVerdict> {
   if (info === undefined) return { kind: 'shut', problem: missingProblem(streamName) };
   const own = await findKeptClaim(claimFile);
-  if (own === undefined) return { kind: 'shut', problem: lostClaimProblem(claimFile) };
+  if (own === undefined) return { kind: 'shut', problem: claimMissingProblem(claimFile) };
   const found = findClaim(info.config.metadata);
   const verdict = judgeClaim(found, own);
   if (found !== undefined && (verdict === 'taken' || verdict === 'foreign'))
