@@ -87,7 +87,7 @@ const fileOwnersStill: readonly string[] = [
   'compact/complete-restore.ts',
   'compact/seal/maintenance.ts',
   'compact/seal/seal.ts',
-  'export/worker/formats/csv-parts.ts',
+  'export/worker/formats/csv.ts',
   'export/worker/run-export.ts',
   'lake/batch/convert.ts',
   'lake/batch/isolate.ts',

@@ -30,7 +30,7 @@ export interface ServiceState {
   readonly processes: readonly ProcessState[];
   /** The newest facts each process reported. */
   readonly facts: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-  /** When each problem and notice that holds was first found, ISO 8601, by its next step. Absent before 0.3. */
+  /** When each problem and notice that holds was first found, ISO 8601, by its key (problem.ts). Absent before 0.3. */
   readonly since?: Readonly<Record<string, string>>;
   /** How long each process that reports has been silent, milliseconds. */
   readonly silentMs: Readonly<Record<string, number>>;
