@@ -55,7 +55,7 @@ function makeBodies(): { name: string; method: string; body: string; events: num
 }
 
 describe('benchmark: ingest', () => {
-  it('takes events beside its baselines', async () => {
+  it('Import accepts events, measured beside its baselines', async () => {
     const dataDir = path.join(temporaryFolder(), 'data');
     const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
     const service = await startTestService({

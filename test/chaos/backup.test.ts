@@ -183,7 +183,7 @@ async function exportAll(service: TestService, user: Credentials): Promise<{ id:
 }
 
 it(
-  `${backups} backups under load and kills have every event that was acknowledged before once, and a service of their own goes on from each`,
+  `${backups} backups under load and kills each hold every event acknowledged before them once, and a service of its own starts from each`,
   async () => {
     const random = createRandom(seed);
     const dataDir = path.join(root, 'data');
@@ -259,7 +259,7 @@ it(
 );
 
 it(
-  `a folder that is moved or copied ${moves} times is a service of its own and never touches the original`,
+  `A folder that is moved or copied ${moves} times is a service of its own and never touches the original`,
   async () => {
     const folder = testFolder();
     let dataDir = path.join(folder, 'data');

@@ -66,7 +66,7 @@ function expectNeverBack(times: readonly number[]): void {
 }
 
 test(
-  `a service whose clock stands elsewhere at each of ${offsets.length} starts ends its links on time, drops repeats, and loses nothing`,
+  `A service whose clock differs at each of ${offsets.length} starts expires its links on time, drops repeats and loses nothing`,
   async () => {
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
@@ -163,7 +163,7 @@ test(
 );
 
 test(
-  `a compactor whose clock jumps ${liveSteps} times while it runs flushes, seals and cleans on, and never gives an earlier available_at`,
+  `A compactor whose clock jumps ${liveSteps} times while it runs continues to flush, seal and clean up, and its available_at never goes back`,
   async () => {
     const random = createRandom(seed);
     const folder = testFolder();

@@ -89,7 +89,7 @@ function readLog(dataDir: string): string {
 const missing = missingForTraces();
 
 test(
-  'calls to the disk that fail, in any process and under load, cost no acknowledged event, and pass',
+  'Disk calls that fail, in any process and under load, lose no acknowledged event, and the service recovers by itself',
   async (ctx) => {
     ctx.skip(missing !== undefined, missing);
     const random = createRandom(seed);

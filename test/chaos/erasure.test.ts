@@ -173,7 +173,7 @@ test(
   240_000 + people * 20_000,
 );
 
-test('a compactor killed at any step of a swap does it again, and a reader of the glob sees every row once', async () => {
+test('A compactor killed at any step of a swap repeats it, and a reader of the glob sees every row once', async () => {
   const place = await processes.makePlace('swaps');
   const kept = new Set<string>();
   const readers = startLakeReaders(place.folder, readersKept);

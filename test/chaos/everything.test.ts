@@ -50,7 +50,7 @@ function findLeftovers(dataDir: string): string[] {
 const isAsked = isLongRun || (process.env['TRIBUTARY_TEST_MINUTES'] ?? '') !== '';
 
 test.runIf(isAsked)(
-  `everything at once for ${minutes} minutes, and the books balance to the event`,
+  `Every event is accounted for after ${minutes} minutes of all disturbances at once`,
   { timeout: minutes * 60_000 + 900_000 },
   async () => {
     say(`seed ${seed}; again: ${again}`);

@@ -156,7 +156,7 @@ function findLeftovers(dataDir: string): string[] {
 
 describe('kill -9 during exports', () => {
   it(
-    `of workers, the export role, nats-server and the supervisor, ${kills} times, ends each request in one result with the right bytes`,
+    `After ${kills} kills of workers, the export role, nats-server and the supervisor each request has one result with the right bytes`,
     async () => {
       say(`seed ${seed}`);
       const startedMs = performance.now();

@@ -289,7 +289,7 @@ async function replaceFolder(
 
 describe('a data folder', () => {
   it(
-    'has one service: a second is refused, naming the first, and one whose folder is taken writes and takes nothing until it is back',
+    'A data folder has one service: a second is refused, naming the first, and one whose folder is taken away writes and accepts nothing until it is back',
     { timeout: isLongRun ? 1_800_000 : 300_000 },
     async () => {
       const root = testFolder();
@@ -322,7 +322,7 @@ describe('a data folder', () => {
   );
 
   it(
-    'that was copied runs beside its original, and one that a backup was put over takes no event',
+    'A copied data folder runs beside its original, and a service whose folder was overwritten by a backup accepts no event',
     { timeout: 300_000 },
     async () => {
       const root = testFolder();

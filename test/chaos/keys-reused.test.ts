@@ -66,7 +66,7 @@ const passes = [
 ] as const satisfies readonly { hours: number; flushAgeMs: number; victim: ProcessRole }[];
 
 test(
-  `${keys} keys stand for their first requests, whatever comes under them in a day, read a day late, through kills (seed ${seed})`,
+  `${keys} keys stand for their first requests, whatever comes under them within a day, read a day late, through kills (seed ${seed})`,
   { timeout: 240_000 + keys * 60 },
   async () => {
     const random = createRandom(seed);
@@ -166,7 +166,7 @@ const steps = [...intentSteps, ...commitSteps];
 const perSweep = isLongRun ? steps.length : 3;
 
 test(
-  `a replay killed at any step, beside a compactor and clients that try again, stores each event once (seed ${seed})`,
+  `A replay killed at any step, beside a compactor and retrying clients, stores each event once (seed ${seed})`,
   { timeout: 120_000 + sweeps * 60_000 },
   async () => {
     const random = createRandom(seed);

@@ -62,7 +62,7 @@ async function letJobRun(service: TestService, random: Random, attemptMs: number
 
 describe('kill -9', () => {
   it(
-    `of any process, ${kills} times while events flow, loses, doubles and invents nothing`,
+    `After ${kills} kills of any process while events flow no event is lost, stored twice or invented`,
     async () => {
       say(`seed ${seed}; again: ${again}`);
       const random = createRandom(seed);

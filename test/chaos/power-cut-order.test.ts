@@ -89,7 +89,7 @@ function assertPurgedAfterCommit(steps: readonly Step[]): void {
 }
 
 it(
-  'syncs each message before its 200, and the rows and their commit before the stream is purged',
+  'The service syncs each message before its 200, and the rows and their commit before it purges the stream',
   { timeout: 120_000 },
   async (context) => {
     const missing = missingForTraces();

@@ -64,7 +64,7 @@ async function findFreePort(): Promise<number> {
 
 describe('a power cut', () => {
   it(
-    `loses nothing that was acknowledged, ${cuts} times`,
+    `After each of ${cuts} power cuts every acknowledged event is still there`,
     async (context) => {
       const missing = missingForPowerCuts();
       if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
@@ -157,7 +157,7 @@ describe('a power cut', () => {
     120_000 + cuts * 60_000,
   );
 
-  it('loses events whose broker acknowledged them before it synced them: what this test would see', async (context) => {
+  it('A broker that acknowledges events before it syncs them loses them, so this test would detect such a loss', async (context) => {
     const missing = missingForPowerCuts();
     if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
     const disk = await openDisk(testFolder(), diskMb);

@@ -93,9 +93,9 @@ async function isOver(service: TestService, what: RegExp): Promise<void> {
 const pidOf = (service: TestService, role: ProcessRole): number =>
   service.processes().find((found) => found.role === role)?.pid ?? 0;
 
-describe('what is wrong and what to do is told by /readyz, the log and status', () => {
+describe('problems in /readyz, the log and status', () => {
   it(
-    'while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone, the disk at its reserve; each goes when its cause does',
+    'A problem is reported while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone or the disk at its reserve, and is resolved with its cause',
     { timeout: 300_000 },
     async () => {
       const { service, token } = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
@@ -181,7 +181,7 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     },
   );
 
-  it('while the lake cannot be written', { timeout: 200_000 }, async (ctx: TestContext) => {
+  it('A problem is reported while the lake cannot be written', { timeout: 200_000 }, async (ctx: TestContext) => {
     if (!isLongRun) ctx.skip('in the long form');
     const dataDir = path.join(testFolder(), 'data');
     const disk = mountSmallDisk(path.join(dataDir, 'lake'), 32 * mebibyte);
@@ -202,7 +202,7 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     await service.stop();
   });
 
-  it('while an external broker is away', { timeout: 200_000 }, async (ctx: TestContext) => {
+  it('A problem is reported while an external broker is away', { timeout: 200_000 }, async (ctx: TestContext) => {
     if (!isLongRun) ctx.skip('in the long form');
     const nats = await startTestNats();
     onTestFinished(() => nats.stop());

@@ -24,7 +24,7 @@ const again = `make chaos PART=replay SEED=${seed}`;
 
 describe('an Idempotency-Key', () => {
   it(
-    `stores ${requests} requests once, sent ${replays + 1} times through kills and restarts within 24 hours (seed ${seed})`,
+    `${requests} requests with an Idempotency-Key, each sent ${replays + 1} times through kills and restarts within 24 hours, are stored once (seed ${seed})`,
     { timeout: 300_000 + requests * 60 },
     async () => {
       const random = createRandom(seed);

@@ -89,7 +89,7 @@ async function refusalOf(dataDir: string, settings: Record<string, string>): Pro
 
 describe('a second owner', () => {
   it(
-    'of one stream refuses, or commits nothing; nothing acknowledged is lost or gets into data of another',
+    'A second owner of one stream is refused or commits nothing, and no acknowledged event is lost or stored in another lake',
     async () => {
       const figures = { ways: 0, acknowledged: 0, lost: 0, intoAnothersData: 0, committedByTheFormerOwner: 0 };
       for (let round = 0; round < rounds; round += 1) {
@@ -180,7 +180,7 @@ describe('services that share a cluster on purpose', () => {
   }, 240_000);
   afterAll(() => Promise.all(parties.map(({ service }) => service.destroy())));
 
-  it('have each its own stream, and its own events', async () => {
+  it('Services that share a cluster each have their own stream and their own events', async () => {
     await Promise.all([0, 1].map((index) => sendUntil(parties[index as 0 | 1], ledgers[index as 0 | 1], 200)));
     const lakes: Set<string>[] = [];
     for (const { service } of parties) {
@@ -212,7 +212,7 @@ describe('services that share a cluster on purpose', () => {
     ['max_msgs', { max_msgs: 1 }],
   ];
 
-  it('lose nothing when their operator changes a stream: each setting is put right at once, with a notice', async () => {
+  it('Services that share a cluster lose nothing when an operator changes a stream: each setting is restored at once, with a notice', async () => {
     const [[party], [ledger], [stream]] = [parties, ledgers, streams];
     const operator = await operatorOf(nats);
     // Keeps what interest retention would take away in the very change, which is beyond a service's reach.
@@ -246,7 +246,7 @@ describe('services that share a cluster on purpose', () => {
     });
   }, 240_000);
 
-  it('go on within seconds when their stream is deleted, which is made anew with an alarm and the next epoch', async () => {
+  it('Services that share a cluster resume within seconds when their stream is deleted: it is recreated with an alarm and the next epoch', async () => {
     const [[, party], [, ledger], [, stream]] = [parties, ledgers, streams];
     const operator = await operatorOf(nats);
     for (let deletions = 1; deletions <= 2; deletions += 1) {

@@ -273,7 +273,7 @@ async function playRound(scene: Scene, round: number): Promise<void> {
 }
 
 it(
-  `a removed user, a removed app, a revoked token and an old secret are refused within a second by every process, ${rounds} times`,
+  `A removed user, a removed app, a revoked token and an old secret are refused within a second by every process, ${rounds} times`,
   { timeout: 60_000 + rounds * 30_000 },
   async () => {
     const random = createRandom(seed);

@@ -91,8 +91,8 @@ const listSealed = (): string[] =>
     /^id_app=.*\.parquet$/.test(name),
   );
 
-describe('a changed pipeline file changes what the service does', () => {
-  it('stores events in the table it names, sealed in the folders and the order it names', async () => {
+describe('a changed pipeline file', () => {
+  it('A changed pipeline file makes the service store events in the named table, sealed in the named folders and order', async () => {
     await waitFor('the rows are sealed', () => listSealed().length > 0, 60_000);
     const today = new Date().toISOString().slice(0, 10);
     expect(listSealed().map((name) => path.dirname(name))).toEqual([`id_app=1/date=${today}`]);
@@ -110,7 +110,7 @@ describe('a changed pipeline file changes what the service does', () => {
     expect(await service.command('lake', 'check')).toMatchObject({ problems: [] });
   });
 
-  it('gives a field of its schema a column, and the view the name of its table', async () => {
+  it('A changed pipeline file gives a field of its schema a column, and the view the name of its table', async () => {
     const lake = await openLakeReader(dataDir);
     try {
       expect(
@@ -125,7 +125,7 @@ describe('a changed pipeline file changes what the service does', () => {
     }
   });
 
-  it('exports the events that its export event stands for', async () => {
+  it('A changed pipeline file makes the service export the events that its export event stands for', async () => {
     const today = new Date().toISOString().slice(0, 10);
     const exportOf = async (event: string): Promise<string[]> => {
       const id = await client.create(

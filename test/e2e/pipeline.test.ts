@@ -50,7 +50,7 @@ async function call(target: string): Promise<Envelope> {
 }
 
 describe('the pipeline', () => {
-  it('takes an event, shows it in the lake within ten seconds, exports it, and ends its link on time', async () => {
+  it('The pipeline accepts an event, shows it in the lake within ten seconds, exports it, and expires its link on time', async () => {
     const answer = await post(
       'customEvent',
       JSON.stringify({
@@ -119,7 +119,7 @@ describe('the pipeline', () => {
     );
   });
 
-  it('says that it is alive and ready, and shows its metrics', async () => {
+  it('The pipeline reports that it is alive and ready, and shows its metrics', async () => {
     for (const area of [service.s2s, service.api, service.ops]) {
       expect((await fetch(`${area}/healthz`)).status).toBe(200);
       await waitFor(
@@ -140,7 +140,7 @@ describe('the pipeline', () => {
 });
 
 describe('access', () => {
-  it('added while the service runs is known to every process within a second or so', async () => {
+  it('Access added while the service runs is known to every process within about a second', async () => {
     const added = await service.command('app', 'add', '2', '--platform', 'web');
     const ask = (): Promise<Response> =>
       fetch(`${service.s2s}/v1/test-app-access/?idApp=2`, {

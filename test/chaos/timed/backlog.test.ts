@@ -68,7 +68,7 @@ function residentMegabytes(service: TestService, role: 'ingest' | 'nats-server' 
 }
 
 test(
-  `${events.toLocaleString('en-US')} waiting events do not slow import down, a full stream refuses, and all of it gets into the lake while import goes on`,
+  `${events.toLocaleString('en-US')} waiting events do not slow import down, a full stream refuses events, and the whole backlog is stored while import continues`,
   async () => {
     const dataDir = path.join(testFolder(), 'data');
     const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);

@@ -101,7 +101,7 @@ describe('a full disk', () => {
     { how: 'down to the reserve', reserveBytes: 16 * mebibyte, frozen: false },
     { how: 'to the last byte, so that the stream freezes', reserveBytes: 0, frozen: true },
   ])(
-    'of the stream, $how, refuses events in time, and they are taken again without an operator',
+    'A full disk of the stream, $how, refuses events in time, and import resumes without an operator',
     { timeout: rounds * 240_000 + 120_000 },
     async ({ how, reserveBytes, frozen }, ctx) => {
       if (!isLongRun && !frozen) ctx.skip('in the long form');
@@ -170,7 +170,7 @@ describe('a full disk', () => {
     },
   );
 
-  it('of the lake stops no import, and the lake catches up', { timeout: rounds * 240_000 + 120_000 }, async (ctx) => {
+  it('A full lake disk stops no import: the events wait', { timeout: rounds * 240_000 + 120_000 }, async (ctx) => {
     if (!isLongRun) ctx.skip('in the long form');
     const { disk, service, probe, problem, ready, account, moreAcknowledged } = await startOnSmallDisk(ctx, 'lake', {
       TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte),
@@ -212,7 +212,7 @@ describe('a full disk', () => {
   });
 
   it(
-    'of the reports lets an export wait, and it ends with the right result',
+    'A full disk of the reports delays an export, which then ends with the right result',
     { timeout: rounds * 240_000 + 120_000 },
     async (ctx) => {
       if (!isLongRun) ctx.skip('in the long form');

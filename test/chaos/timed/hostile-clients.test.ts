@@ -112,7 +112,7 @@ const listening = ['supervisor', 'ingest', 'export'] as const satisfies readonly
 
 describe(`hostile clients (seed ${seed})`, () => {
   it(
-    `${each * 20} of them, slow, silent, half-open, flooding, never reading, keep no good client from its answer`,
+    `A crowd of ${each * 20} slow, silent, half-open, flooding and never-reading clients keeps no good client from its answer`,
     { timeout: crowdMs + 180_000 },
     async () => {
       const started = await start();
@@ -198,7 +198,7 @@ describe(`hostile clients (seed ${seed})`, () => {
   );
 
   it(
-    'that take every file descriptor lose nothing that was acknowledged, are told of, and once they go all is well by itself',
+    'Clients that take every file descriptor cause no loss of acknowledged events and a reported problem, and the service recovers by itself once they go',
     { timeout: 180_000 },
     async (context) => {
       if (process.platform !== 'linux' || !hasPrlimit())

@@ -110,7 +110,7 @@ async function settle({ service, ledger, load }: Loaded) {
 }
 
 test(
-  `a broker stalled for ${stallMs / 1000} s under load costs no event, holds up no answer, and is not noticed a moment later`,
+  `A broker stalled for ${stallMs / 1000} s under load loses no event, delays no answer beyond its limit, and has no effect a moment later`,
   async () => {
     const loaded = await startLoaded(20);
     const { service, answers } = loaded;
@@ -158,7 +158,7 @@ test(
 );
 
 test(
-  `a compactor, then an export process, stalled for ${otherStallMs / 1000} s are not noticed by import, and go on where they were`,
+  `A compactor, then an export process, stalled for ${otherStallMs / 1000} s has no effect on import, and continues where it was`,
   async () => {
     const loaded = await startLoaded(10);
     const { service, answers, ledger } = loaded;
@@ -202,7 +202,7 @@ test(
 );
 
 test(
-  `one of two import processes stalled for ${otherStallMs / 1000} s leaves the other answering`,
+  `One of two import processes stalled for ${otherStallMs / 1000} s does not keep the other from answering`,
   async () => {
     const loaded = await startLoaded(4);
     const { service, token, ledger } = loaded;

@@ -22,8 +22,8 @@ async function startSleeper(): Promise<RunningChild> {
   };
 }
 
-describe('a keeper', () => {
-  it('starts another child when one is killed, and says why', async () => {
+describe('a supervisor', () => {
+  it('A supervisor starts another child when one is killed, and reports why', async () => {
     const keeper = await startKeeper('sleeper', startSleeper, logger, never);
     const first = keeper.state().pid ?? 0;
     signalProcess(first, 'SIGKILL');
@@ -34,7 +34,7 @@ describe('a keeper', () => {
     await keeper.stop(1000);
   });
 
-  it('says that a child is unsteady which ended three times within a minute, but not one that was renewed on purpose', async () => {
+  it('A supervisor reports a child as unsteady that ended three times within a minute, but not one that was renewed on purpose', async () => {
     const keeper = await startKeeper('unsteady', startSleeper, logger, never);
     const next = async (end: () => void): Promise<void> => {
       const { pid } = keeper.state();
@@ -50,7 +50,7 @@ describe('a keeper', () => {
   });
 
   it.each(['broker_away', 'broker_refused', 'folder_lost'] as const)(
-    'does not call a child unsteady that cannot start because of what is a problem by itself (%s)',
+    'A supervisor does not report a child as unsteady that cannot start because of what is a problem by itself (%s)',
     async (code) => {
       let tries = 0;
       const start = async (): Promise<RunningChild> => {
@@ -66,7 +66,7 @@ describe('a keeper', () => {
     },
   );
 
-  it('says nothing of, and starts nothing for, a child that is stopped together with the whole service', async () => {
+  it('A supervisor neither reports nor restarts a child that is stopped together with the whole service', async () => {
     const lines: string[] = [];
     const telling = pino({}, { write: (line: string) => void lines.push(line) });
     const stop = new AbortController();
@@ -79,13 +79,13 @@ describe('a keeper', () => {
     expect({ starts, lines }).toEqual({ starts: 1, lines: [] });
   });
 
-  it('keeps nothing when the first start fails', async () => {
+  it('A supervisor keeps nothing when the first start fails', async () => {
     await expect(
       startKeeper('broken', () => Promise.reject(new Error('no such program')), logger, never),
     ).rejects.toThrow('no such program');
   });
 
-  it('goes on trying when a later start fails', async () => {
+  it('A supervisor retries when a later start fails', async () => {
     let starts = 0;
     const start = (): Promise<RunningChild> => {
       starts += 1;
@@ -98,7 +98,7 @@ describe('a keeper', () => {
     await keeper.stop(1000);
   });
 
-  it('stops at once while a restart hangs', async () => {
+  it('A supervisor stops at once while a restart hangs', async () => {
     let starts = 0;
     const start = async (unwanted: AbortSignal): Promise<RunningChild> => {
       starts += 1;
@@ -116,7 +116,7 @@ describe('a keeper', () => {
     expect(keeper.state()).toMatchObject({ state: 'stopped', pid: undefined });
   });
 
-  it('leaves no process when it stops, even in the middle of a restart', async () => {
+  it('A supervisor leaves no process when it stops, even in the middle of a restart', async () => {
     const pids: number[] = [];
     const start = async (): Promise<RunningChild> => {
       const child = await startSleeper();
