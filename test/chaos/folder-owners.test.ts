@@ -9,7 +9,8 @@ import { copyRunningFolder, testFolder } from '../helpers/folder.ts';
 import { createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { startWithApp } from '../helpers/service-access.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** Two services on one folder, however they came to be: the second is refused, or the first stops taking events. */
@@ -85,13 +86,6 @@ async function send(service: TestService, token: string): Promise<Client> {
     },
     stop: () => load.stop(),
   };
-}
-
-async function startService(dataDir: string): Promise<{ service: TestService; token: string }> {
-  const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({ dataDir, settings });
-  onTestFinished(() => service.destroy());
-  return { service, token: String(app['token']) };
 }
 
 /** Tries to start a second service; returns why it was refused, undefined when it was let in. */
@@ -232,7 +226,7 @@ async function standInItsPlace({
   await client.isRefused();
   await says(service, `the folder ${dataDir} was taken from under the running service`);
 
-  const { service: other, token } = await startService(dataDir);
+  const { service: other, token } = await startWithApp({ dataDir, settings });
   const otherClient = await send(other, token);
   await otherClient.acknowledges();
   await otherClient.stop();
@@ -293,7 +287,7 @@ describe('a data folder', () => {
     { timeout: isLongRun ? 1_800_000 : 300_000 },
     async () => {
       const root = testFolder();
-      const { service, token } = await startService(path.join(root, 'data'));
+      const { service, token } = await startWithApp({ dataDir: path.join(root, 'data'), settings });
       const client = await send(service, token);
       const scene = { service, client, root };
       await client.acknowledges();
@@ -326,7 +320,7 @@ describe('a data folder', () => {
     { timeout: 300_000 },
     async () => {
       const root = testFolder();
-      const { service, token } = await startService(path.join(root, 'data'));
+      const { service, token } = await startWithApp({ dataDir: path.join(root, 'data'), settings });
       const shared = await send(service, token);
       await shared.acknowledges();
       await shared.stop();

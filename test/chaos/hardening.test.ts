@@ -18,11 +18,12 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { openConnection } from '../../src/stream/connection.ts';
-import { basic, send, targetOf, type Credentials } from '../helpers/export-area.ts';
-import { createExportClient } from '../helpers/export-client.ts';
+import { basic, send, targetOf } from '../helpers/export-area.ts';
+import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { countLake } from '../helpers/ledger.ts';
 import { natsBinary, silentLogger } from '../helpers/nats.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -75,18 +76,9 @@ describe('a used service', () => {
     );
 
   beforeAll(async () => {
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const second = await runCommand(['app', 'token', '1', '--data', dataDir]);
-    const user = (await runCommand([
-      'user',
-      'add',
-      'analyst',
-      '--account',
-      '1',
-      '--data',
-      dataDir,
-    ])) as unknown as Credentials;
-    const [token, spare] = [String(app['token']), String(second['token'])];
+    const token = await addTestApp(dataDir);
+    const spare = String((await runCommand(['app', 'token', '1', '--data', dataDir]))['token']);
+    const user = await addTestUser(dataDir);
     // Nothing is left out of the log: what must not be in it has to be kept out, not turned down.
     service = await startTestService({
       dataDir,
@@ -135,8 +127,8 @@ describe('a used service', () => {
     );
 
     const client = createExportClient(service, user);
-    const query = `event=customEvents&selectors=eventName,customUserId&dateFrom=1970-01-01&timezone=UTC&dateTo=${new Date().toISOString().slice(0, 10)}`;
-    const link = targetOf((await client.waitForEnd((await client.create(query)) ?? '')).files?.[0]?.link ?? '');
+    const id = await client.create(exportQuery('eventName,customUserId'));
+    const link = targetOf((await client.waitForEnd(id ?? '')).files?.[0]?.link ?? '');
     const signature = /signature=(\w+)/.exec(link)?.[1] ?? '';
     canaries.push({ what: "link's signature", text: signature });
     await runCommand(['key', 'rotate', '--data', dataDir]);

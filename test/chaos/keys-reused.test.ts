@@ -18,7 +18,8 @@ import { linesOf, type TestRequest } from '../helpers/keyed-requests.ts';
 import { readRows, readTotals } from '../helpers/lake.ts';
 import { createLedger, idParam } from '../helpers/ledger.ts';
 import type { ProcessRole } from '../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { startWithApp } from '../helpers/service-access.ts';
+import type { TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const seed = chaosSeed();
@@ -71,9 +72,7 @@ test(
   async () => {
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const token = String(app['token']);
-    const service = await startTestService({
+    const { service, token } = await startWithApp({
       dataDir,
       settings: {
         TRIBUTARY_INGEST_WORKERS: '2',
@@ -81,7 +80,6 @@ test(
         TRIBUTARY_FLUSH_AGE_MS: String(passes[0].flushAgeMs),
       },
     });
-    onTestFinished(() => service.destroy());
     const agent = new Agent({ keepAlive: true, maxSockets: clients });
     onTestFinished(() => agent.destroy());
     const ledger = createLedger('key');

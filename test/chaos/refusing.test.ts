@@ -13,7 +13,8 @@ import { startProbe } from '../helpers/probe.ts';
 import { readLog, readReadiness, readStatusProblems } from '../helpers/problems.ts';
 import { signalProcess, type ProcessRole } from '../helpers/processes.ts';
 import { makeReadOnly } from '../helpers/read-only.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { startWithApp, type ServiceWithApp } from '../helpers/service-access.ts';
+import type { TestService } from '../helpers/service.ts';
 import { mountSmallDisk } from '../helpers/small-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -28,14 +29,11 @@ const random = createRandom(1);
 const root = temporaryFolder();
 let services = 0;
 
-async function start(
+function start(
   settings: Readonly<Record<string, string>>,
   dataDir = path.join(root, `data-${(services += 1)}`),
-): Promise<{ service: TestService; token: string }> {
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({ dataDir, settings });
-  onTestFinished(() => service.destroy());
-  return { service, token: String(token) };
+): Promise<ServiceWithApp> {
+  return startWithApp({ dataDir, settings });
 }
 
 const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.parse(String(since)) <= Date.now();

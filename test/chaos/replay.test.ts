@@ -9,7 +9,7 @@ import { importEvent } from '../helpers/every-place.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createLedger, reconcileLake } from '../helpers/ledger.ts';
 import type { ProcessRole } from '../helpers/processes.ts';
-import { runCommand, startTestService } from '../helpers/service.ts';
+import { startWithApp } from '../helpers/service-access.ts';
 
 const requests = chaosFigure('TRIBUTARY_TEST_REPLAYS', { short: 2000, long: 30_000 });
 const replays = 3;
@@ -29,13 +29,10 @@ describe('an Idempotency-Key', () => {
     async () => {
       const random = createRandom(seed);
       const dataDir = path.join(testFolder(), 'data');
-      const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-      const token = String(app['token']);
-      const service = await startTestService({
+      const { service, token } = await startWithApp({
         dataDir,
         settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' },
       });
-      onTestFinished(() => service.destroy());
       const agent = new Agent({ keepAlive: true, maxSockets: clients });
       onTestFinished(() => agent.destroy());
 

@@ -12,7 +12,8 @@ import { startTestNats, type TestNats } from '../helpers/nats.ts';
 import { operatorOf } from '../helpers/owned-stream.ts';
 import { readReadiness, readStatusProblems } from '../helpers/problems.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, type ServiceWithApp } from '../helpers/service-access.ts';
+import { startTestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** Services that meet on one external broker, and an operator who changes the stream under a running service. */
@@ -46,22 +47,17 @@ function settingsFor(stream: string): Record<string, string> {
   };
 }
 
-interface Party {
-  readonly service: TestService;
-  readonly token: string;
+async function startParty(dataDir: string, settings: Record<string, string>): Promise<ServiceWithApp> {
+  const token = await addTestApp(dataDir);
+  return { service: await startTestService({ dataDir, settings }), token };
 }
 
-async function startParty(dataDir: string, settings: Record<string, string>): Promise<Party> {
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  return { service: await startTestService({ dataDir, settings }), token: String(token) };
-}
-
-function send({ service, token }: Party, ledger: Ledger): Load {
+function send({ service, token }: ServiceWithApp, ledger: Ledger): Load {
   return startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random, clients: 4, pauseMs: 5 });
 }
 
 /** Sends until so many more events are acknowledged. */
-async function sendUntil(party: Party, ledger: Ledger, more: number): Promise<void> {
+async function sendUntil(party: ServiceWithApp, ledger: Ledger, more: number): Promise<void> {
   const wanted = ledger.totals().acknowledged + more;
   const load = send(party, ledger);
   await waitFor(`${more} events are acknowledged`, () => ledger.totals().acknowledged >= wanted, patienceMs);
@@ -120,7 +116,7 @@ describe('a second owner', () => {
         await sendUntil(party, ledger, 100 + random.integer(0, 200));
         await party.service.freeze();
         const committed = await idsIn(here);
-        const second: Party = { service: await startTestService({ dataDir: copy, settings }), token: party.token };
+        const second = { service: await startTestService({ dataDir: copy, settings }), token: party.token };
         onTestFinished(() => second.service.destroy());
         const ledgerOfCopy = createLedger('second');
         await sendUntil(second, ledgerOfCopy, 100);
@@ -171,7 +167,7 @@ describe('services that share a cluster on purpose', () => {
   const streams = [nextName(), nextName()] as const;
   const ledgers = [createLedger('one'), createLedger('two')] as const;
   const folder = temporaryFolder();
-  let parties: readonly [Party, Party];
+  let parties: readonly [ServiceWithApp, ServiceWithApp];
   beforeAll(async () => {
     parties = [
       await startParty(path.join(folder, 'one'), settingsFor(streams[0])),

@@ -3,10 +3,10 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openLakeReader } from '../../src/demo/lake-query.ts';
 import { compileSources } from '../helpers/compiled.ts';
-import { createExportClient, type ExportClient } from '../helpers/export-client.ts';
-import type { Credentials } from '../helpers/export-area.ts';
+import { createExportClient, exportQuery, type ExportClient } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
@@ -53,14 +53,8 @@ beforeAll(async () => {
     });
   });
   const entry = path.join(home, 'dist', 'main.js');
-  const token = String(
-    (await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir], {}, entry))['token'],
-  );
-  const user = (await runCommand(
-    ['user', 'add', 'ann', '--account', '1', '--data', dataDir],
-    {},
-    entry,
-  )) as unknown as Credentials;
+  const token = await addTestApp(dataDir, '1', entry);
+  const user = await addTestUser(dataDir, entry);
   service = await startTestService({
     dataDir,
     entry,
@@ -90,6 +84,12 @@ const listSealed = (): string[] =>
   readdirSync(path.join(dataDir, 'lake', 'happenings'), { recursive: true, encoding: 'utf8' }).filter((name) =>
     /^id_app=.*\.parquet$/.test(name),
   );
+
+/** The rows of an export of app 1, without their header. */
+async function exportOf(event: string): Promise<string[]> {
+  const id = await client.create(exportQuery('eventName', { event, idApp: '1' }));
+  return (await client.download(await client.waitForEnd(id ?? ''))).slice(1).toSorted();
+}
 
 describe('a changed pipeline file', () => {
   it('A changed pipeline file makes the service store events in the named table, sealed in the named folders and order', async () => {
@@ -126,13 +126,6 @@ describe('a changed pipeline file', () => {
   });
 
   it('A changed pipeline file makes the service export the events that its export event stands for', async () => {
-    const today = new Date().toISOString().slice(0, 10);
-    const exportOf = async (event: string): Promise<string[]> => {
-      const id = await client.create(
-        `event=${event}&idApp=1&selectors=eventName&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`,
-      );
-      return (await client.download(await client.waitForEnd(id ?? ''))).slice(1).toSorted();
-    };
     expect(await exportOf('userRegistrations')).toHaveLength(1);
     expect(await exportOf('customEvents')).toHaveLength(3);
   });

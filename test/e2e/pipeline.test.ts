@@ -1,22 +1,22 @@
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { basic, type Credentials } from '../helpers/export-area.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const folder = temporaryFolder();
 const linkTtlSeconds = 3;
 let service: TestService;
 let token: string;
-let basic: string;
+let user: Credentials;
 
 beforeAll(async () => {
-  // Before the start: a running service takes up to a second until each of its workers knows a new app.
   const dataDir = path.join(folder, 'data');
-  token = String((await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]))['token']);
-  const user = await runCommand(['user', 'add', 'ann', '--account', '1', '--data', dataDir]);
-  basic = `Basic ${Buffer.from(`${String(user['idUser'])}:${String(user['secret'])}`).toString('base64')}`;
+  token = await addTestApp(dataDir);
+  user = await addTestUser(dataDir);
   service = await startTestService({
     dataDir,
     settings: {
@@ -45,7 +45,7 @@ interface Envelope {
 }
 
 async function call(target: string): Promise<Envelope> {
-  const response = await fetch(`${service.api}${target}`, { headers: { authorization: basic } });
+  const response = await fetch(`${service.api}${target}`, { headers: { authorization: basic(user) } });
   return (await response.json()) as Envelope;
 }
 

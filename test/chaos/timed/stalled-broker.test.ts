@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';
@@ -8,7 +8,8 @@ import { testFolder } from '../../helpers/folder.ts';
 import { createLedger, type Ledger } from '../../helpers/ledger.ts';
 import { startLoad, type Load } from '../../helpers/load.ts';
 import { readResidentBytes, signalProcess, type ProcessRole } from '../../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../../helpers/service.ts';
+import { startWithApp, type ServiceWithApp } from '../../helpers/service-access.ts';
+import type { TestService } from '../../helpers/service.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /*
@@ -30,9 +31,7 @@ interface Answer {
   readonly endedMs: number;
 }
 
-interface Loaded {
-  readonly service: TestService;
-  readonly token: string;
+interface Loaded extends ServiceWithApp {
   readonly ledger: Ledger;
   readonly answers: Answer[];
   readonly load: Load;
@@ -41,12 +40,10 @@ interface Loaded {
 /** Starts the service and lets clients send to it; returns when events flow. */
 async function startLoaded(clients: number): Promise<Loaded> {
   const dataDir = path.join(testFolder(), 'data');
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({
+  const { service, token } = await startWithApp({
     dataDir,
     settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' },
   });
-  onTestFinished(() => service.destroy());
   const ledger = createLedger('stalled');
   const answers: Answer[] = [];
   const onAnswer = (tookMs: number, status: number): void =>
@@ -54,14 +51,14 @@ async function startLoaded(clients: number): Promise<Loaded> {
   const load = startLoad(ledger, {
     s2s: () => service.s2s,
     idApp: 1,
-    token: String(token),
+    token,
     random: createRandom(seed),
     clients,
     pauseMs: isLongRun ? 20 : 50,
     onAnswer,
   });
   await waitFor('events flow', () => ledger.totals().acknowledged > 500);
-  return { service, token: String(token), ledger, answers, load };
+  return { service, token, ledger, answers, load };
 }
 
 function pidOf(service: TestService, role: ProcessRole): number {
