@@ -65,8 +65,12 @@ bench: build ## throughput of import, compaction and export, as tables and as JS
 mutants: build ## takes checks out of the sources one by one; a test has to notice each
 	TRIBUTARY_TEST_MUTANTS=1 $(VITEST) mutants --maxWorkers=1
 
-nightly: build lint types ## every test, then the long forms with hours of the simulator, and the benchmarks
+coverage: build ## unit tests with the coverage of each folder of src; reports in data/coverage
+	TRIBUTARY_TEST_COVERAGE=1 $(VITEST)
+
+nightly: build lint types ## every test, the coverage, then the long forms with hours of the simulator, and the benchmarks
 	TRIBUTARY_TEST_OPERATIONS=all TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 $(VITEST) --exclude 'chaos/**'
+	$(MAKE) coverage
 	$(if $(NODES),$(MAKE) nodes)
 	$(MAKE) mutants
 	TRIBUTARY_TEST_SIMULATOR_SEEDS=6000 $(MAKE) chaos
@@ -114,4 +118,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start build chaos bench mutants nightly nodes lint types clean help nats-server tools
+.PHONY: demo test check format start build chaos bench mutants coverage nightly nodes lint types clean help nats-server tools

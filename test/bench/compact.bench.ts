@@ -152,7 +152,7 @@ async function measureSeal(source: readonly string[], youngFiles: number, dates:
 
 describe('benchmark: compact', () => {
   it(
-    'takes a backlog into the lake beside one COPY of the same lines',
+    'The compactor stores a backlog in the lake, measured beside one COPY of the same lines',
     async () => {
       const spool = path.join(folder, 'events.ndjson');
       await writeEventSpool(spool, rows, 1);
@@ -207,7 +207,7 @@ describe('benchmark: compact', () => {
   );
 
   it(
-    'seals young files beside one COPY of them into the same partitions',
+    'The compactor seals young files, measured beside one COPY of them into the same partitions',
     async () => {
       const source = (await readLakeSize(lakeFolder)).paths;
       const figures: SealFigures[] = [];
@@ -246,7 +246,7 @@ describe('benchmark: compact', () => {
   );
 
   it(
-    'commits to a log of many live files',
+    'The compactor commits to a log of many live files',
     async () => {
       const spool = { file: path.join(folder, 'few.ndjson'), events: 1000 };
       await writeEventSpool(spool.file, spool.events, 1);

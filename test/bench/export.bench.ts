@@ -147,7 +147,7 @@ beforeAll(async () => {
 
 describe('benchmark: export', () => {
   it(
-    'exports one day the same way while the lake grows around it',
+    'An export of one day takes the same time while the lake grows around it',
     async () => {
       const table = await openBenchLake(folder);
       const figures: { days: number; lakeRows: number; lakeBytes: number; runs: ExportCost[] }[] = [];
@@ -183,7 +183,7 @@ describe('benchmark: export', () => {
   );
 
   it.runIf(isFull)(
-    'keeps the worker in its memory however many rows it exports',
+    'An export worker stays within its memory limit however many rows it exports',
     async () => {
       const cost = await exportAll(0);
       expect(cost.rows).toBe(rowsOfDay * allDays);
@@ -207,7 +207,7 @@ describe('benchmark: export', () => {
 
   // DuckDB's own gzip of so many rows would take longer than everything else together.
   it.skipIf(isFull)(
-    'exports the whole lake beside its own statement run by DuckDB',
+    'An export of the whole lake is measured beside its own statement run by DuckDB',
     async () => {
       const csvFile = path.join(folder, 'copy.csv');
       const contestants: {

@@ -129,7 +129,7 @@ async function measureService(flushAgeMs: number): Promise<Freshness[]> {
 
 describe('benchmark: freshness', () => {
   it(
-    'shows an event soon after its 200',
+    'An event can be read from the lake soon after its 200',
     async () => {
       const figures: { flushAgeMs: number; runs: Freshness[] }[] = [];
       for (const flushAgeMs of [parseConfig({}).flushAgeMs, 500])

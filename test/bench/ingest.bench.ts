@@ -5,7 +5,8 @@ import { describe, expect, it } from 'vitest';
 import { formatCount } from '../../src/demo/text-table.ts';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { runCommand, startTestService } from '../helpers/service.ts';
+import { addTestApp } from '../helpers/service-access.ts';
+import { startTestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { median, reportBench } from './bench-report.ts';
 import { runHttpLoad, type LoadResult } from './http-load.ts';
@@ -55,9 +56,9 @@ function makeBodies(): { name: string; method: string; body: string; events: num
 }
 
 describe('benchmark: ingest', () => {
-  it('takes events beside its baselines', async () => {
+  it('Import accepts events, measured beside its baselines', async () => {
     const dataDir = path.join(temporaryFolder(), 'data');
-    const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+    const token = await addTestApp(dataDir);
     const service = await startTestService({
       dataDir,
       settings: { TRIBUTARY_INGEST_WORKERS: '1' },
@@ -76,7 +77,7 @@ describe('benchmark: ingest', () => {
         (
           await fetch(`${service.s2s}/v1/test-app-access/?idApp=1`, {
             method: 'POST',
-            headers: { authorization: String(token) },
+            headers: { authorization: token },
             body: 'true',
           })
         ).ok,
@@ -94,7 +95,7 @@ describe('benchmark: ingest', () => {
       for (let round = 0; round < rounds; round += 1) {
         for (const [index, target] of targets.entries()) {
           const address = new URL(`${target.address}/v1/${method}/?idApp=1`);
-          const headers = { authorization: String(token), 'content-type': 'application/json' };
+          const headers = { authorization: token, 'content-type': 'application/json' };
           const run = await runHttpLoad({ address, headers, body, connections, warmUpMs: 1000, measureMs: 4000 });
           expect(Object.keys(run.statuses), target.name).toEqual(['200']);
           results[index]?.runs.push(run);

@@ -11,12 +11,13 @@ import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findProcessesOf } from '../helpers/everything.ts';
 import type { Credentials } from '../helpers/export-area.ts';
-import { createExportClient } from '../helpers/export-client.ts';
+import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { hashFiles } from '../helpers/folder-bytes.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { assertExactlyOnce, countLake, createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { signalProcess, type ProcessRole } from '../helpers/processes.ts';
+import { addTestApp, startWithUser } from '../helpers/service-access.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -168,14 +169,10 @@ async function expectStoppedBackup(dataDir: string, folder: string, ledger: Ledg
 
 async function exportAll(service: TestService, user: Credentials): Promise<{ id: string; rows: string[] }> {
   const client = createExportClient(service, user);
-  const day = new Date().toISOString().slice(0, 10);
   let id: string | undefined;
   await waitFor(
     'the export is taken',
-    async () =>
-      (id = await client
-        .create(`event=customEvents&selectors=eventId,eventName&dateFrom=${day}&dateTo=${day}&timezone=UTC`)
-        .catch(() => undefined)) !== undefined,
+    async () => (id = await client.create(exportQuery('eventId,eventName')).catch(() => undefined)) !== undefined,
     60_000,
   );
   const rows = await client.download(await client.waitForEnd(id ?? ''));
@@ -183,23 +180,12 @@ async function exportAll(service: TestService, user: Credentials): Promise<{ id:
 }
 
 it(
-  `${backups} backups under load and kills have every event that was acknowledged before once, and a service of their own goes on from each`,
+  `${backups} backups under load and kills each hold every event acknowledged before them once, and a service of its own starts from each`,
   async () => {
     const random = createRandom(seed);
     const dataDir = path.join(root, 'data');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const user = (await runCommand([
-      'user',
-      'add',
-      'ann',
-      '--account',
-      '1',
-      '--data',
-      dataDir,
-    ])) as unknown as Credentials;
-    const service = await startTestService({ dataDir, settings });
-    onTestFinished(() => service.destroy());
-    const client = startClient(() => service, String(app['token']));
+    const { service, token, user } = await startWithUser({ dataDir, settings });
+    const client = startClient(() => service, token);
     await client.acknowledges();
     await waitFor('some events are in the lake', async () => (await totalsOf(dataDir)).stored > 0);
     const exported = await exportAll(service, user);
@@ -234,7 +220,7 @@ it(
     // beside the original, and with its apps, users, reports and links
     const other = await startTestService({ dataDir: path.join(root, 'restored'), settings });
     onTestFinished(() => other.destroy());
-    const otherClient = startClient(() => other, String(app['token']));
+    const otherClient = startClient(() => other, token);
     await Promise.all([client.acknowledges(), otherClient.acknowledges()]);
     const exports = createExportClient(other, user);
     expect(await exports.download(await exports.waitForEnd(exported.id))).toEqual(exported.rows);
@@ -259,16 +245,16 @@ it(
 );
 
 it(
-  `a folder that is moved or copied ${moves} times is a service of its own and never touches the original`,
+  `A folder that is moved or copied ${moves} times is a service of its own and never touches the original`,
   async () => {
     const folder = testFolder();
     let dataDir = path.join(folder, 'data');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+    const token = await addTestApp(dataDir);
     const own: Ledger[] = [];
     for (let round = 0; round <= moves; round += 1) {
       const service = await startTestService({ dataDir, settings });
       onTestFinished(() => service.destroy());
-      const client = startClient(() => service, String(app['token']));
+      const client = startClient(() => service, token);
       own.push(client.ledger);
       await client.acknowledges();
       await client.stop();
@@ -286,7 +272,7 @@ it(
       const untouched = hashFiles(dataDir);
       const other = await startTestService({ dataDir: copy, settings });
       onTestFinished(() => other.destroy());
-      const stranger = startClient(() => other, String(app['token']));
+      const stranger = startClient(() => other, token);
       await stranger.acknowledges();
       await stranger.stop();
       await settle(other, [...own, stranger.ledger]);

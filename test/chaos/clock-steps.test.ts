@@ -10,14 +10,14 @@ import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { countStored, publishEvents, waitForAll } from '../helpers/compact-process.ts';
 import { importEvent } from '../helpers/every-place.ts';
-import { send, targetOf, type Credentials } from '../helpers/export-area.ts';
-import { createExportClient } from '../helpers/export-client.ts';
+import { send, targetOf } from '../helpers/export-area.ts';
+import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { startTestCompact } from '../helpers/lake.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { sendLoad } from '../helpers/load.ts';
 import { startTestNats } from '../helpers/nats.ts';
-import { runCommand, startTestService } from '../helpers/service.ts';
+import { startWithUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /*
@@ -51,13 +51,7 @@ function readAvailableAt(lakeDir: string): number[] {
 /** Asks for every custom event up to the day that it is by a clock. */
 function queryUpTo(nowMs: number): string {
   const day = (days: number): string => new Date(nowMs + days * 86_400_000).toISOString().slice(0, 10);
-  return new URLSearchParams({
-    event: 'customEvents',
-    selectors: 'eventId,eventName',
-    dateFrom: day(-4),
-    dateTo: day(0),
-    timezone: 'UTC',
-  }).toString();
+  return exportQuery('eventId,eventName', { dateFrom: day(-4), dateTo: day(0) });
 }
 
 function expectNeverBack(times: readonly number[]): void {
@@ -66,21 +60,10 @@ function expectNeverBack(times: readonly number[]): void {
 }
 
 test(
-  `a service whose clock stands elsewhere at each of ${offsets.length} starts ends its links on time, drops repeats, and loses nothing`,
+  `A service whose clock differs at each of ${offsets.length} starts expires its links on time, drops repeats and loses nothing`,
   async () => {
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const user = (await runCommand([
-      'user',
-      'add',
-      'ann',
-      '--account',
-      '1',
-      '--data',
-      dataDir,
-    ])) as unknown as Credentials;
-    const token = String(app['token']);
     const settings = {
       TRIBUTARY_QUOTA_USER: 'off',
       TRIBUTARY_QUOTA_IP: 'off',
@@ -89,8 +72,7 @@ test(
       TRIBUTARY_LINK_TTL_SECONDS: String(linkTtlSeconds),
       TRIBUTARY_LOG_LEVEL: 'warn',
     };
-    const service = await startTestService({ dataDir, settings });
-    onTestFinished(() => service.destroy());
+    const { service, token, user } = await startWithUser({ dataDir, settings });
     const analyst = createExportClient(service, user);
     const ledger = createLedger('clock');
     const keys = Array.from({ length: 10 }, () => ledger.nextId());
@@ -163,7 +145,7 @@ test(
 );
 
 test(
-  `a compactor whose clock jumps ${liveSteps} times while it runs flushes, seals and cleans on, and never gives an earlier available_at`,
+  `A compactor whose clock jumps ${liveSteps} times while it runs continues to flush, seal and clean up, and its available_at never goes back`,
   async () => {
     const random = createRandom(seed);
     const folder = testFolder();

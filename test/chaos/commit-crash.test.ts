@@ -58,7 +58,7 @@ function stepsOfSweep(sweep: number, random: Random): string[] {
 }
 
 test(
-  'a compactor killed at any step of flush, commit, seal, checkpoint and clean-up loses, doubles and tears nothing',
+  'A compactor killed at any step of flush, commit, seal, checkpoint and clean-up loses no event, stores none twice and shows no torn commit',
   async () => {
     const random = createRandom(seed);
     const place = await processes.makePlace('steps');
@@ -119,7 +119,7 @@ test(
   sweeps * 400_000,
 );
 
-test('an erasure killed at any step can be repeated, and takes nothing but what it should', async () => {
+test('An erasure killed at any step can be repeated, and removes nothing but what it should', async () => {
   const place = await processes.makePlace('erase');
   const { folder, publisher } = place;
   const kept = new Set<string>();
@@ -166,7 +166,7 @@ test('an erasure killed at any step can be repeated, and takes nothing but what 
 }, 400_000);
 
 test(
-  'two compactors without a lock take turns by the fence alone, and lose and double nothing',
+  'Two compactors without a lock are serialised by the fence alone, and lose no event and store none twice',
   async () => {
     const place = await processes.makePlace('rivals');
     const { folder, publisher } = place;

@@ -78,7 +78,7 @@ function startEvents({ folder, publisher }: Place, ids: Set<string>): { stop(): 
 }
 
 test(
-  `a compactor killed ${kills} times at any instant, alone or beside a rival, loses, doubles and tears nothing`,
+  `A compactor killed ${kills} times at any instant, alone or beside a rival, loses no event, stores none twice and shows no torn commit`,
   async () => {
     const random = createRandom(seed);
     const place = await processes.makePlace('kills');

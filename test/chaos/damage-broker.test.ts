@@ -23,7 +23,7 @@ beforeAll(async () => {
   for (const way of ways) ids[way] = await makeStore(original(way), way);
 }, 60_000);
 
-test('a store that nothing has damaged gives every event once and raises no alarm', async () => {
+test('An undamaged store of the broker delivers every event once and raises no alarm', async () => {
   for (const way of ways) {
     const copy = path.join(folder, 'whole');
     cpSync(original(way), copy, { recursive: true });
@@ -40,7 +40,7 @@ const kinds = {
 };
 
 test.for(Object.entries(kinds))(
-  'damaged files of the broker, %s: every event is there, or an alarm was given',
+  'With damaged files of the broker (%s) every event is in the lake, or an alarm is raised',
   { timeout: 3_600_000 },
   async ([what, pattern]) => {
     const random = createRandom(seed);

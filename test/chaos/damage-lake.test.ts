@@ -113,7 +113,7 @@ beforeAll(async () => {
   rmSync(copy, { recursive: true });
 }, 60_000);
 
-test('a lake that nothing has damaged passes its check, and can be exported', async () => {
+test('An undamaged lake passes its check and can be exported', async () => {
   expect((await checkLake(path.join(original, 'lake'))).problems).toEqual([]);
   expect(rightExport).toBeDefined();
 });
@@ -163,7 +163,7 @@ const kinds: Readonly<
 };
 
 test.for(Object.entries(kinds))(
-  'damaged %s give a right answer or a loud error',
+  'Damaged %s give a right answer or a reported error',
   { timeout: 3_600_000 },
   async ([what, { files, found }]) => {
     let cases = 0;

@@ -153,7 +153,7 @@ const kinds: Readonly<
 };
 
 test.for(Object.entries(kinds))(
-  'a damaged record gives a right answer or a loud error: %s',
+  'A damaged record gives a right answer or a reported error: %s',
   { timeout: 600_000 },
   async ([what, { file, read }]) => {
     const random = createRandom(seed);

@@ -1,18 +1,17 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { balanceAccounts, totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findPublishedUnsynced, findUnsynced, injectErrors, type DiskError } from '../helpers/disk-errors.ts';
-import type { Credentials } from '../helpers/export-area.ts';
-import { createExportClient } from '../helpers/export-client.ts';
+import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { startLoad } from '../helpers/load.ts';
 import { isAlive, type ProcessRole } from '../helpers/processes.ts';
-import { runCommand, startTestService } from '../helpers/service.ts';
+import { startWithUser } from '../helpers/service-access.ts';
 import { missingForTraces } from '../helpers/trace.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -89,38 +88,20 @@ function readLog(dataDir: string): string {
 const missing = missingForTraces();
 
 test(
-  'calls to the disk that fail, in any process and under load, cost no acknowledged event, and pass',
+  'Disk calls that fail, in any process and under load, lose no acknowledged event, and the service recovers by itself',
   async (ctx) => {
     ctx.skip(missing !== undefined, missing);
     const random = createRandom(seed);
     const folder = testFolder();
     const dataDir = path.join(folder, 'data');
-    const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const user = (await runCommand([
-      'user',
-      'add',
-      'ann',
-      '--account',
-      '1',
-      '--data',
-      dataDir,
-    ])) as unknown as Credentials;
-    const service = await startTestService({ dataDir, settings });
-    onTestFinished(() => service.destroy());
+    const { service, token, user } = await startWithUser({ dataDir, settings });
     const analyst = createExportClient(service, user);
-    const today = new Date().toISOString().slice(0, 10);
-    const query = new URLSearchParams({
-      event: 'customEvents',
-      selectors: 'eventId,eventName',
-      dateFrom: today,
-      dateTo: today,
-      timezone: 'UTC',
-    }).toString();
+    const query = exportQuery('eventId,eventName');
     const ledger = createLedger('disk');
     const load = startLoad(ledger, {
       s2s: () => service.s2s,
       idApp: 1,
-      token: String(token),
+      token,
       random,
       clients: 4,
       pauseMs: 10,

@@ -18,7 +18,7 @@ import {
   publishEvents,
   waitForAll,
 } from '../helpers/compact-process.ts';
-import { createExportClient } from '../helpers/export-client.ts';
+import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { findFilesWith } from '../helpers/find-bytes.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { eventLine, readTotals } from '../helpers/lake.ts';
@@ -84,15 +84,12 @@ async function waitUntilSealed(dataDir: string, streamed: number): Promise<void>
 async function exportAll(service: TestService): Promise<void> {
   const { idUser, secret } = await service.command('user', 'add', 'ann', '--account', '1');
   const client = createExportClient(service, { idUser: String(idUser), secret: String(secret) });
-  const today = new Date().toISOString().slice(0, 10);
+  const query = exportQuery('customUserId', { event: 'userAuthorisations' });
   let id: string | undefined;
   // the user is known to every process within a second
   await waitFor(
     'the export is taken',
-    async () =>
-      (id = await client
-        .create(`event=userAuthorisations&selectors=customUserId&dateFrom=${today}&dateTo=${today}&timezone=UTC`)
-        .catch(() => undefined)) !== undefined,
+    async () => (id = await client.create(query).catch(() => undefined)) !== undefined,
   );
   expect((await client.waitForEnd(id ?? '')).status).toBe('Success!');
 }
@@ -173,7 +170,7 @@ test(
   240_000 + people * 20_000,
 );
 
-test('a compactor killed at any step of a swap does it again, and a reader of the glob sees every row once', async () => {
+test('A compactor killed at any step of a swap repeats it, and a reader of the glob sees every row once', async () => {
   const place = await processes.makePlace('swaps');
   const kept = new Set<string>();
   const readers = startLakeReaders(place.folder, readersKept);

@@ -8,11 +8,11 @@ import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { createEverything, findProcessesOf } from '../helpers/everything.ts';
-import type { Credentials } from '../helpers/export-area.ts';
-import { accountForExports, createExportClient } from '../helpers/export-client.ts';
+import { accountForExports, createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createLedger, describeReconciliation } from '../helpers/ledger.ts';
 import { sendLoad, startLoad } from '../helpers/load.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { runCommand, startTestService } from '../helpers/service.ts';
 import { mountSmallDisk } from '../helpers/small-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -50,7 +50,7 @@ function findLeftovers(dataDir: string): string[] {
 const isAsked = isLongRun || (process.env['TRIBUTARY_TEST_MINUTES'] ?? '') !== '';
 
 test.runIf(isAsked)(
-  `everything at once for ${minutes} minutes, and the books balance to the event`,
+  `Every event is accounted for after ${minutes} minutes of all disturbances at once`,
   { timeout: minutes * 60_000 + 900_000 },
   async () => {
     say(`seed ${seed}; again: ${again}`);
@@ -61,17 +61,9 @@ test.runIf(isAsked)(
       .map((store) => mountSmallDisk(path.join(dataDir, store), (store === 'nats' ? 256 : 1536) * mebibyte))
       .filter((disk) => disk !== undefined);
     if (disks.length === 0) say('no disk is filled: a small file system can only be mounted by root');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const other = await runCommand(['app', 'add', '2', '--platform', 'web', '--data', dataDir]);
-    const user = (await runCommand([
-      'user',
-      'add',
-      'analyst',
-      '--account',
-      '1',
-      '--data',
-      dataDir,
-    ])) as unknown as Credentials;
+    const token = await addTestApp(dataDir);
+    const otherToken = await addTestApp(dataDir, '2');
+    const user = await addTestUser(dataDir);
     const settings = {
       TRIBUTARY_INGEST_WORKERS: '2',
       TRIBUTARY_QUOTA_USER: 'off',
@@ -92,7 +84,7 @@ test.runIf(isAsked)(
     const load = {
       s2s: () => service.s2s,
       idApp: 1,
-      token: String(app['token']),
+      token,
       random: createRandom(seed + 1),
       clients: 2,
       batchShare: 0.8,
@@ -101,13 +93,11 @@ test.runIf(isAsked)(
     };
 
     const exported = createLedger('exported');
-    await sendLoad(exported, exportedEvents, { ...load, idApp: 2, token: String(other['token']), batchShare: 1 });
+    await sendLoad(exported, exportedEvents, { ...load, idApp: 2, token: otherToken, batchShare: 1 });
     expect(exported.totals().acknowledged).toBe(exportedEvents);
     await waitUntilWorkedOff(service);
-    const today = new Date().toISOString().slice(0, 10);
-    const query = (idApp: number): string =>
-      `event=customEvents&idApp=${idApp}&selectors=eventId,eventName,customUserId,lvid&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`;
-    const rightRows = await client.download(await client.waitForEnd((await client.create(query(2))) ?? ''));
+    const query = exportQuery('eventId,eventName,customUserId,lvid', { idApp: '2' });
+    const rightRows = await client.download(await client.waitForEnd((await client.create(query)) ?? ''));
     expect(new Set(rightRows).size).toBe(exportedEvents + 1);
 
     const [once, keyed, wide, reused] = [
@@ -135,7 +125,7 @@ test.runIf(isAsked)(
       random,
       token: load.token,
       reused,
-      exportQuery: query(2),
+      exportQuery: query,
       disks,
       stopMs,
       fullMs,

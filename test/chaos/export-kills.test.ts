@@ -1,16 +1,17 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import type { AnswerData, Credentials } from '../helpers/export-area.ts';
-import { createExportClient, type ExportClient } from '../helpers/export-client.ts';
+import { createExportClient, exportQuery, type ExportClient } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { countLake, createLedger } from '../helpers/ledger.ts';
 import { sendLoad } from '../helpers/load.ts';
 import { createProcessMemory, type ProcessMemory, type ProcessRole } from '../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { startWithUser } from '../helpers/service-access.ts';
+import type { TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 8, long: 500 });
@@ -51,17 +52,7 @@ function content({ files }: AnswerData): unknown {
 /** Starts a service with events in its lake that nothing will change any more. */
 async function startFilledService(random: Random): Promise<{ service: TestService; user: Credentials }> {
   const dataDir = path.join(testFolder(), 'data');
-  const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const user = (await runCommand([
-    'user',
-    'add',
-    'analyst',
-    '--account',
-    '1',
-    '--data',
-    dataDir,
-  ])) as unknown as Credentials;
-  const service = await startTestService({
+  const { service, token, user } = await startWithUser({
     dataDir,
     settings: {
       TRIBUTARY_INGEST_WORKERS: '1',
@@ -74,12 +65,11 @@ async function startFilledService(random: Random): Promise<{ service: TestServic
       TRIBUTARY_LOG_LEVEL: 'warn',
     },
   });
-  onTestFinished(() => service.destroy());
   const ledger = createLedger('event');
   await sendLoad(ledger, events, {
     s2s: () => service.s2s,
     idApp: 1,
-    token: String(app['token']),
+    token,
     random,
     clients: 8,
     batchShare: 1,
@@ -156,14 +146,14 @@ function findLeftovers(dataDir: string): string[] {
 
 describe('kill -9 during exports', () => {
   it(
-    `of workers, the export role, nats-server and the supervisor, ${kills} times, ends each request in one result with the right bytes`,
+    `After ${kills} kills of workers, the export role, nats-server and the supervisor each request has one result with the right bytes`,
     async () => {
       say(`seed ${seed}`);
       const startedMs = performance.now();
       const random = createRandom(seed);
       const { service, user } = await startFilledService(random);
       const client = createExportClient(service, user);
-      const query = `event=customEvents&selectors=${selectors}&dateFrom=1970-01-01&dateTo=${new Date().toISOString().slice(0, 10)}&timezone=UTC`;
+      const query = exportQuery(selectors);
 
       const begunMs = performance.now();
       const undisturbed = await client.waitForEnd((await client.create(query)) ?? '');

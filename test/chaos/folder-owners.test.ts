@@ -9,7 +9,8 @@ import { copyRunningFolder, testFolder } from '../helpers/folder.ts';
 import { createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { startWithApp } from '../helpers/service-access.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** Two services on one folder, however they came to be: the second is refused, or the first stops taking events. */
@@ -85,13 +86,6 @@ async function send(service: TestService, token: string): Promise<Client> {
     },
     stop: () => load.stop(),
   };
-}
-
-async function startService(dataDir: string): Promise<{ service: TestService; token: string }> {
-  const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({ dataDir, settings });
-  onTestFinished(() => service.destroy());
-  return { service, token: String(app['token']) };
 }
 
 /** Tries to start a second service; returns why it was refused, undefined when it was let in. */
@@ -232,7 +226,7 @@ async function standInItsPlace({
   await client.isRefused();
   await says(service, `the folder ${dataDir} was taken from under the running service`);
 
-  const { service: other, token } = await startService(dataDir);
+  const { service: other, token } = await startWithApp({ dataDir, settings });
   const otherClient = await send(other, token);
   await otherClient.acknowledges();
   await otherClient.stop();
@@ -289,11 +283,11 @@ async function replaceFolder(
 
 describe('a data folder', () => {
   it(
-    'has one service: a second is refused, naming the first, and one whose folder is taken writes and takes nothing until it is back',
+    'A data folder has one service: a second is refused, naming the first, and one whose folder is taken away writes and accepts nothing until it is back',
     { timeout: isLongRun ? 1_800_000 : 300_000 },
     async () => {
       const root = testFolder();
-      const { service, token } = await startService(path.join(root, 'data'));
+      const { service, token } = await startWithApp({ dataDir: path.join(root, 'data'), settings });
       const client = await send(service, token);
       const scene = { service, client, root };
       await client.acknowledges();
@@ -322,11 +316,11 @@ describe('a data folder', () => {
   );
 
   it(
-    'that was copied runs beside its original, and one that a backup was put over takes no event',
+    'A copied data folder runs beside its original, and a service whose folder was overwritten by a backup accepts no event',
     { timeout: 300_000 },
     async () => {
       const root = testFolder();
-      const { service, token } = await startService(path.join(root, 'data'));
+      const { service, token } = await startWithApp({ dataDir: path.join(root, 'data'), settings });
       const shared = await send(service, token);
       await shared.acknowledges();
       await shared.stop();

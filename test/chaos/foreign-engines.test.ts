@@ -51,7 +51,7 @@ print(json.dumps({'reads': {name: read() for name, read in reads.items()}, 'writ
 `;
 
 test.skipIf(!isLongRun)(
-  'delta-rs and Polars read the table, and refuse to write to it in every way they have',
+  'The engines delta-rs and Polars read the table, and refuse to write to it in every way they have',
   async ({ skip }) => {
     const python = (await findPythonEngines()) ?? skip();
     const folder = testFolder();

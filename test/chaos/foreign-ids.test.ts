@@ -157,7 +157,7 @@ describe('the export area', () => {
   });
   afterAll(() => stage.stop());
 
-  it('has no endpoint that is open without being called so', () => {
+  it('The API reference declares no endpoint open beyond the known ones', () => {
     const guarded = endpoints.filter((endpoint) => !isOpen(endpoint));
     expect(
       guarded.filter(({ operation, path }) => operation.security?.length === 0 && !path.startsWith('/files/')),
@@ -167,7 +167,7 @@ describe('the export area', () => {
     expect(figures.endpointsByForeignId).toBe(6);
   });
 
-  it('refuses everybody without authorization of their own, at every endpoint', async () => {
+  it('Every endpoint of the export area refuses every caller without valid authorization', async () => {
     const foreign = user('owner');
     const headers: Record<string, string>[] = [
       {},
@@ -191,7 +191,7 @@ describe('the export area', () => {
     }
   });
 
-  it('tells another account nothing of a request, finished, waiting or canceled, by any endpoint', async () => {
+  it('No endpoint of the export area reveals a finished, waiting or cancelled request to another account', async () => {
     const unknown = [
       '',
       '0',
@@ -240,7 +240,7 @@ describe('the export area', () => {
     expect(stillWaits.json?.data).toMatchObject({ status: 'In progress' });
   });
 
-  it("lists to each user that user's own requests only", async () => {
+  it("The export area lists to each user only that user's own requests", async () => {
     // Beside what was listed before: the one that was canceled, and the one that waits; of the stranger, one export of
     // its own.
     for (const [name, own] of [
@@ -253,14 +253,14 @@ describe('the export area', () => {
     }
   });
 
-  it('gives no row of another account, whatever filter names it', () => {
+  it('An export contains no row of another account, whatever filter names it', () => {
     figures.callsWithForeignIds += rows.length;
     figures.answered += rows.flat().filter((text) => text.includes('strange')).length;
     expect(rows).toEqual(foreignFilters.map(() => ['eventId\n']));
     expect(ownRows).toEqual([['eventId\nown\n'], ['eventId\nstrange\n']]);
   });
 
-  it("gives no file but by its own signed link, whoever asks, and none under another request's id or name", async () => {
+  it("The export area serves a file only by its own signed link, whoever asks, and never under another request's id or name", async () => {
     for (const { verb, path } of endpoints.filter((endpoint) => endpoint.path.startsWith('/files/'))) {
       for (const link of links) {
         const [file = '', signed = ''] = link.split('?');
@@ -298,7 +298,7 @@ describe('the import area', () => {
   beforeAll(async () => void (service = await startTestIngest(folder)));
   afterAll(() => service.stop());
 
-  it("stores nothing under an app's id with the token of another app, or with none, by any method", async () => {
+  it("The import area stores nothing under an app's id with the token of another app, or with none, by any method", async () => {
     figures.endpoints += methods.length;
     for (const method of methods) {
       const body = JSON.stringify(

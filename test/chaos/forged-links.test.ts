@@ -119,7 +119,7 @@ describe(`links (seed ${seed})`, () => {
     });
   });
 
-  it('live on through rotations of the key, and lead to their files', async () => {
+  it('Links survive rotations of the key and still lead to their files', async () => {
     for (const link of links)
       if (statuses(await ask(running.port, link)).join() !== '200') figures.brokenByRotation += 1;
     figures.linksAlive = links.length;
@@ -128,7 +128,7 @@ describe(`links (seed ${seed})`, () => {
   });
 
   it(
-    `are accepted by the verifier in none of ${verified} changed forms, whichever component is changed`,
+    `The verifier accepts none of ${verified} altered links, whichever component is altered`,
     { timeout: 900_000 },
     () => {
       const given = new Set(links);
@@ -147,7 +147,7 @@ describe(`links (seed ${seed})`, () => {
     },
   );
 
-  it(`are accepted over HTTP in none of ${requested} changed forms`, { timeout: 900_000 }, async () => {
+  it(`Over HTTP none of ${requested} altered links is accepted`, { timeout: 900_000 }, async () => {
     // Spaces before the request's target are skipped by Node's parser, and what stands behind white space is no part of
     // it: such a line asks for the link as it was given.
     const isGiven = (text: string): boolean => links.includes(text.replace(/^ +/, '').split(/[ \t\r\n]/)[0] ?? '');
@@ -169,13 +169,13 @@ describe(`links (seed ${seed})`, () => {
     await Promise.all(Array.from({ length: atOnce }, client));
   });
 
-  it('are good for no other method than GET and HEAD', async () => {
+  it('Links are valid for no other method than GET and HEAD', async () => {
     for (const method of otherMethods)
       expect(statuses(await ask(running.port, links[0] ?? '', method)).filter((status) => status < 400)).toEqual([]);
     expect(statuses(await ask(running.port, links[0] ?? '', 'HEAD'))).toEqual([200]);
   });
 
-  it('lead to their files until their end, and are refused one second after it', async () => {
+  it('Links lead to their files until they expire, and are refused one second after it', async () => {
     await running.stop();
     const before = await area.start({ ...options, clockOffsetSeconds: linkTtlSeconds - 600 });
     running = before;

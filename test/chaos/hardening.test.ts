@@ -18,11 +18,12 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { openConnection } from '../../src/stream/connection.ts';
-import { basic, send, targetOf, type Credentials } from '../helpers/export-area.ts';
-import { createExportClient } from '../helpers/export-client.ts';
+import { basic, send, targetOf } from '../helpers/export-area.ts';
+import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { countLake } from '../helpers/ledger.ts';
 import { natsBinary, silentLogger } from '../helpers/nats.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -75,18 +76,9 @@ describe('a used service', () => {
     );
 
   beforeAll(async () => {
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const second = await runCommand(['app', 'token', '1', '--data', dataDir]);
-    const user = (await runCommand([
-      'user',
-      'add',
-      'analyst',
-      '--account',
-      '1',
-      '--data',
-      dataDir,
-    ])) as unknown as Credentials;
-    const [token, spare] = [String(app['token']), String(second['token'])];
+    const token = await addTestApp(dataDir);
+    const spare = String((await runCommand(['app', 'token', '1', '--data', dataDir]))['token']);
+    const user = await addTestUser(dataDir);
     // Nothing is left out of the log: what must not be in it has to be kept out, not turned down.
     service = await startTestService({
       dataDir,
@@ -135,8 +127,8 @@ describe('a used service', () => {
     );
 
     const client = createExportClient(service, user);
-    const query = `event=customEvents&selectors=eventName,customUserId&dateFrom=1970-01-01&timezone=UTC&dateTo=${new Date().toISOString().slice(0, 10)}`;
-    const link = targetOf((await client.waitForEnd((await client.create(query)) ?? '')).files?.[0]?.link ?? '');
+    const id = await client.create(exportQuery('eventName,customUserId'));
+    const link = targetOf((await client.waitForEnd(id ?? '')).files?.[0]?.link ?? '');
     const signature = /signature=(\w+)/.exec(link)?.[1] ?? '';
     canaries.push({ what: "link's signature", text: signature });
     await runCommand(['key', 'rotate', '--data', dataDir]);
@@ -187,7 +179,7 @@ describe('a used service', () => {
   }, 120_000);
   afterAll(() => service.destroy());
 
-  it('has each file for its owner alone (0600), each folder too (0700)', () => {
+  it('A used service has every file and folder for its owner only (0600, 0700)', () => {
     const open = walk(dataDir).flatMap((name) => {
       // A temporary may be gone since it was listed.
       const stat = lstatSync(name, { throwIfNoEntry: false });
@@ -199,7 +191,7 @@ describe('a used service', () => {
     expect(open).toEqual([]);
   });
 
-  it('has put no file where the name of an event, a user or a parameter says', () => {
+  it('A used service has created no file where the name of an event, a user or a parameter points', () => {
     const names = walk(dataDir).map((name) => path.relative(dataDir, name));
     expect(names.filter((name) => /escaped|cron|DROP|exe$|con$|[^\w.=$/%-]/.test(name))).toEqual([]);
     for (const name of names.filter((one) => one.startsWith('lake/events/') && one.endsWith('.parquet')))
@@ -209,13 +201,13 @@ describe('a used service', () => {
     expect(existsSync('/tmp/escaped')).toBe(false);
   });
 
-  it('shows no secret to who lists the processes', () => {
+  it('A used service shows no secret in the list of processes', () => {
     const words = pids.map((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8')).join('\n');
     expect(words).toContain('nats-server.conf');
     expect(canaries.filter(({ text }) => words.includes(text)).map(({ what }) => what)).toEqual([]);
   });
 
-  it('has its broker on loopback only, for nobody without its credentials', async () => {
+  it('A used service has its broker on loopback only, and the broker refuses everybody without its credentials', async () => {
     const nats = service.processes().find(({ role }) => role === 'nats-server')?.pid ?? 0;
     const sockets = new Set(
       readdirSync(`/proc/${nats}/fd`).flatMap(
@@ -244,7 +236,7 @@ describe('a used service', () => {
     }
   });
 
-  it('has no secret in its log or in any file but its own home, while it runs and after it has stopped', async () => {
+  it('A used service has no secret in its log or in any file but its own home, while it runs and after it has stopped', async () => {
     const search = (): string[] =>
       [...walk(dataDir), `${dataDir}.log`]
         .filter((name) => lstatSync(name, { throwIfNoEntry: false })?.isFile() === true)
@@ -263,7 +255,7 @@ describe('a used service', () => {
     expect(readdirSync(path.join(dataDir, 'run'))).toEqual([]);
   });
 
-  it('has a log in which each line is its own, whatever clients have sent', () => {
+  it('A used service has a log in which each line is its own, whatever clients have sent', () => {
     const lines = readFileSync(`${dataDir}.log`, 'utf8')
       .trimEnd()
       .split('\n')
@@ -287,7 +279,7 @@ function readlinkOf(name: string): string {
 describe('an ordinary user', () => {
   const nobody = 65_534;
 
-  it('runs the whole job, from import to the download of an export, without being root', async (context) => {
+  it('An ordinary user runs the whole job, from import to the download of an export, without being root', async (context) => {
     if (process.getuid?.() !== 0) context.skip('the other tests run as an ordinary user already');
     const home = mkdtempSync(path.join(tmpdir(), 'tributary-nobody-'));
     onTestFinished(() => rmSync(home, { recursive: true, force: true }));
@@ -323,7 +315,7 @@ describe('threats.md', () => {
     .split('\n')
     .filter((line) => line.startsWith('| ') && !line.startsWith('| threat') && !line.startsWith('|--'));
 
-  it.each(rows)('names a test that is there: %s', (row) => {
+  it.each(rows)('A row of threats.md names a test that exists: %s', (row) => {
     const [, threat = '', cell = ''] = row.split(/ ?\| ?/);
     const named = [...cell.matchAll(/`([^`]+)`: ([^;|]+)/g)];
     expect(threat).not.toBe('');
@@ -332,7 +324,7 @@ describe('threats.md', () => {
       expect(readFileSync(path.join(repository, 'test', file), 'utf8'), file).toContain(words.trim());
   });
 
-  it('has all of them', () => {
+  it('The table in threats.md lists every threat', () => {
     expect(rows.length).toBeGreaterThanOrEqual(40);
   });
 });

@@ -165,7 +165,7 @@ afterAll(() => {
 
 describe('any body', () => {
   it.each(Array.from({ length: rounds }, (_, round) => seed + round))(
-    'is taken whole into the lake or refused without a trace, never with a 500 (seed %i)',
+    'A body is stored whole or refused without a trace, never answered with 500 (seed %i)',
     { timeout: 600_000 },
     async (roundSeed) => {
       const folder = testFolder();

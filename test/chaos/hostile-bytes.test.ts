@@ -52,7 +52,7 @@ function statusesOf(answer: string): number[] {
     .filter((status) => status !== 100);
 }
 
-describe(`bytes that are no good request (seed ${seed})`, () => {
+describe(`malformed bytes (seed ${seed})`, () => {
   const folder = temporaryFolder();
   let service: TestIngest;
   let exporter: RunningArea;
@@ -97,7 +97,7 @@ describe(`bytes that are no good request (seed ${seed})`, () => {
   }
 
   it(
-    'gets no answer of 500 from either area, and stores nothing that was not answered with 200',
+    'Neither area answers malformed bytes with 500, and nothing is stored that was not answered with 200',
     { timeout: 900_000 },
     async () => {
       for (let round = 0; figures.rawConnections < connections; round += 1) {
@@ -135,7 +135,7 @@ describe(`bytes that are no good request (seed ${seed})`, () => {
     },
   );
 
-  it('leaves both areas as they were: the next good request is answered', async () => {
+  it('After malformed bytes both areas answer the next valid request', async () => {
     expect(await service.post('web', 'login', { customUserId: 'good' })).toMatchObject({ status: 200 });
     expect((await send(exporter.port, '/api/dictionary/v1/rooted.json')).status).toBe(200);
   });

@@ -18,7 +18,8 @@ import { linesOf, type TestRequest } from '../helpers/keyed-requests.ts';
 import { readRows, readTotals } from '../helpers/lake.ts';
 import { createLedger, idParam } from '../helpers/ledger.ts';
 import type { ProcessRole } from '../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { startWithApp } from '../helpers/service-access.ts';
+import type { TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const seed = chaosSeed();
@@ -66,14 +67,12 @@ const passes = [
 ] as const satisfies readonly { hours: number; flushAgeMs: number; victim: ProcessRole }[];
 
 test(
-  `${keys} keys stand for their first requests, whatever comes under them in a day, read a day late, through kills (seed ${seed})`,
+  `${keys} keys stand for their first requests, whatever comes under them within a day, read a day late, through kills (seed ${seed})`,
   { timeout: 240_000 + keys * 60 },
   async () => {
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const token = String(app['token']);
-    const service = await startTestService({
+    const { service, token } = await startWithApp({
       dataDir,
       settings: {
         TRIBUTARY_INGEST_WORKERS: '2',
@@ -81,7 +80,6 @@ test(
         TRIBUTARY_FLUSH_AGE_MS: String(passes[0].flushAgeMs),
       },
     });
-    onTestFinished(() => service.destroy());
     const agent = new Agent({ keepAlive: true, maxSockets: clients });
     onTestFinished(() => agent.destroy());
     const ledger = createLedger('key');
@@ -166,7 +164,7 @@ const steps = [...intentSteps, ...commitSteps];
 const perSweep = isLongRun ? steps.length : 3;
 
 test(
-  `a replay killed at any step, beside a compactor and clients that try again, stores each event once (seed ${seed})`,
+  `A replay killed at any step, beside a compactor and retrying clients, stores each event once (seed ${seed})`,
   { timeout: 120_000 + sweeps * 60_000 },
   async () => {
     const random = createRandom(seed);

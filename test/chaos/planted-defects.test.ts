@@ -93,7 +93,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
 };
 
 test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))(
-  '%s: the short simulator tells',
+  '%s: the short run of the simulator finds this defect',
   { timeout: isLongRun ? 1_800_000 : 300_000 },
   async ([what, defect]) => {
     expect(

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosSeed } from '../helpers/chaos.ts';
@@ -8,7 +8,7 @@ import { recordFinding } from '../helpers/chaos-report.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { sendLoad } from '../helpers/load.ts';
-import { runCommand, startTestService } from '../helpers/service.ts';
+import { startWithApp } from '../helpers/service-access.ts';
 import { findSteps, happenedBetween, missingForTraces, readTrace, traceCommand, type Step } from '../helpers/trace.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -89,7 +89,7 @@ function assertPurgedAfterCommit(steps: readonly Step[]): void {
 }
 
 it(
-  'syncs each message before its 200, and the rows and their commit before the stream is purged',
+  'The service syncs each message before its 200, and the rows and their commit before it purges the stream',
   { timeout: 120_000 },
   async (context) => {
     const missing = missingForTraces();
@@ -97,19 +97,17 @@ it(
     const folder = testFolder();
     const dataDir = path.join(folder, 'data');
     const trace = path.join(folder, 'trace');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const service = await startTestService({
+    const { service, token } = await startWithApp({
       dataDir,
       settings: { TRIBUTARY_FLUSH_AGE_MS: '3000' },
       under: traceCommand(trace),
     });
-    onTestFinished(() => service.destroy());
     const supervisor = service.pid;
     const ledger = createLedger('traced');
     await sendLoad(ledger, events, {
       s2s: () => service.s2s,
       idApp: 1,
-      token: String(app['token']),
+      token,
       random: createRandom(seed),
       clients: 1,
       batchShare: 0,

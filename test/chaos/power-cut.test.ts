@@ -8,7 +8,6 @@ import { createRandom } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
-import type { Credentials } from '../helpers/export-area.ts';
 import { createExportClient } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createLedger, describeReconciliation, reconcileLake } from '../helpers/ledger.ts';
@@ -17,7 +16,8 @@ import { natsBinary } from '../helpers/nats.ts';
 import { createMoments } from '../helpers/moments.ts';
 import { missingForPowerCuts, openDisk, type Disk } from '../helpers/power.ts';
 import { signalProcess } from '../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, startWithUser } from '../helpers/service-access.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { within } from '../helpers/wait.ts';
 
 const cuts = chaosFigure('TRIBUTARY_TEST_POWER_CUTS', { short: 3, long: 200 });
@@ -64,7 +64,7 @@ async function findFreePort(): Promise<number> {
 
 describe('a power cut', () => {
   it(
-    `loses nothing that was acknowledged, ${cuts} times`,
+    `After each of ${cuts} power cuts every acknowledged event is still there`,
     async (context) => {
       const missing = missingForPowerCuts();
       if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
@@ -73,24 +73,13 @@ describe('a power cut', () => {
       const disk = await openDisk(testFolder(), diskMb);
       onTestFinished(() => disk.close());
       const dataDir = path.join(disk.folder, 'data');
-      const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-      const user = (await runCommand([
-        'user',
-        'add',
-        'analyst',
-        '--account',
-        '1',
-        '--data',
-        dataDir,
-      ])) as unknown as Credentials;
-      const service = await startTestService({ dataDir, settings });
-      onTestFinished(() => service.destroy());
+      const { service, token, user } = await startWithUser({ dataDir, settings });
       const client = createExportClient(service, user);
       const begun = performance.now();
 
       const ledgers = [createLedger('once'), createLedger('keyed')] as const;
       const [unkeyed, keyed] = ledgers;
-      const load = { s2s: () => service.s2s, idApp: 1, token: String(app['token']), random, clients: 2, pauseMs: 15 };
+      const load = { s2s: () => service.s2s, idApp: 1, token, random, clients: 2, pauseMs: 15 };
       const startLoads = () => [
         startLoad(unkeyed, load),
         startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 }),
@@ -157,13 +146,13 @@ describe('a power cut', () => {
     120_000 + cuts * 60_000,
   );
 
-  it('loses events whose broker acknowledged them before it synced them: what this test would see', async (context) => {
+  it('A broker that acknowledges events before it syncs them loses them, so this test would detect such a loss', async (context) => {
     const missing = missingForPowerCuts();
     if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
     const disk = await openDisk(testFolder(), diskMb);
     onTestFinished(() => disk.close());
     const dataDir = path.join(disk.folder, 'data');
-    const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
+    const token = await addTestApp(dataDir);
     const port = await findFreePort();
     const startBroker = async () =>
       spawn(
@@ -184,7 +173,7 @@ describe('a power cut', () => {
     await sendLoad(ledger, eventsAtRisk, {
       s2s: () => service.s2s,
       idApp: 1,
-      token: String(app['token']),
+      token,
       random: createRandom(seed),
       clients: 4,
       batchShare: 1,

@@ -13,7 +13,8 @@ import { startProbe } from '../helpers/probe.ts';
 import { readLog, readReadiness, readStatusProblems } from '../helpers/problems.ts';
 import { signalProcess, type ProcessRole } from '../helpers/processes.ts';
 import { makeReadOnly } from '../helpers/read-only.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { startWithApp, type ServiceWithApp } from '../helpers/service-access.ts';
+import type { TestService } from '../helpers/service.ts';
 import { mountSmallDisk } from '../helpers/small-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -28,14 +29,11 @@ const random = createRandom(1);
 const root = temporaryFolder();
 let services = 0;
 
-async function start(
+function start(
   settings: Readonly<Record<string, string>>,
   dataDir = path.join(root, `data-${(services += 1)}`),
-): Promise<{ service: TestService; token: string }> {
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({ dataDir, settings });
-  onTestFinished(() => service.destroy());
-  return { service, token: String(token) };
+): Promise<ServiceWithApp> {
+  return startWithApp({ dataDir, settings });
 }
 
 const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.parse(String(since)) <= Date.now();
@@ -93,9 +91,9 @@ async function isOver(service: TestService, what: RegExp): Promise<void> {
 const pidOf = (service: TestService, role: ProcessRole): number =>
   service.processes().find((found) => found.role === role)?.pid ?? 0;
 
-describe('what is wrong and what to do is told by /readyz, the log and status', () => {
+describe('problems in /readyz, the log and status', () => {
   it(
-    'while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone, the disk at its reserve; each goes when its cause does',
+    'A problem is reported while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone or the disk at its reserve, and is resolved with its cause',
     { timeout: 300_000 },
     async () => {
       const { service, token } = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
@@ -181,7 +179,7 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     },
   );
 
-  it('while the lake cannot be written', { timeout: 200_000 }, async (ctx: TestContext) => {
+  it('A problem is reported while the lake cannot be written', { timeout: 200_000 }, async (ctx: TestContext) => {
     if (!isLongRun) ctx.skip('in the long form');
     const dataDir = path.join(testFolder(), 'data');
     const disk = mountSmallDisk(path.join(dataDir, 'lake'), 32 * mebibyte);
@@ -202,7 +200,7 @@ describe('what is wrong and what to do is told by /readyz, the log and status', 
     await service.stop();
   });
 
-  it('while an external broker is away', { timeout: 200_000 }, async (ctx: TestContext) => {
+  it('A problem is reported while an external broker is away', { timeout: 200_000 }, async (ctx: TestContext) => {
     if (!isLongRun) ctx.skip('in the long form');
     const nats = await startTestNats();
     onTestFinished(() => nats.stop());

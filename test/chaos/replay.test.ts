@@ -9,7 +9,7 @@ import { importEvent } from '../helpers/every-place.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createLedger, reconcileLake } from '../helpers/ledger.ts';
 import type { ProcessRole } from '../helpers/processes.ts';
-import { runCommand, startTestService } from '../helpers/service.ts';
+import { startWithApp } from '../helpers/service-access.ts';
 
 const requests = chaosFigure('TRIBUTARY_TEST_REPLAYS', { short: 2000, long: 30_000 });
 const replays = 3;
@@ -24,18 +24,15 @@ const again = `make chaos PART=replay SEED=${seed}`;
 
 describe('an Idempotency-Key', () => {
   it(
-    `stores ${requests} requests once, sent ${replays + 1} times through kills and restarts within 24 hours (seed ${seed})`,
+    `${requests} requests with an Idempotency-Key, each sent ${replays + 1} times through kills and restarts within 24 hours, are stored once (seed ${seed})`,
     { timeout: 300_000 + requests * 60 },
     async () => {
       const random = createRandom(seed);
       const dataDir = path.join(testFolder(), 'data');
-      const app = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-      const token = String(app['token']);
-      const service = await startTestService({
+      const { service, token } = await startWithApp({
         dataDir,
         settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' },
       });
-      onTestFinished(() => service.destroy());
       const agent = new Agent({ keepAlive: true, maxSockets: clients });
       onTestFinished(() => agent.destroy());
 

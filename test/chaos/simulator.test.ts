@@ -43,7 +43,7 @@ function readFixture(name: string): Scenario {
 }
 
 test.runIf(named)(
-  'the scenario that was asked for holds',
+  'The scenario named by TRIBUTARY_TEST_SCENARIO holds',
   async () => {
     const played = await simulate(JSON.parse(named ?? '') as Scenario);
     process.stderr.write(`fingerprint ${played.fingerprint}, ${JSON.stringify(played.figures)}\n`);
@@ -52,13 +52,13 @@ test.runIf(named)(
   600_000,
 );
 
-test('two runs of a scenario are the same to the last call', async () => {
+test('Two runs of a scenario are the same to the last call', async () => {
   const scenario: Scenario = { play: 'lake', seed, steps };
   expect(await simulate(scenario)).toEqual(await simulate(scenario));
 }, 120_000);
 
 test.for(readdirSync(fixtures).filter((name) => name.endsWith('.json')))(
-  'what once went wrong holds: %s',
+  'A scenario that once failed holds: %s',
   { timeout: 120_000 },
   async (name) => {
     await expect(simulate(readFixture(name))).resolves.toBeDefined();
@@ -81,7 +81,7 @@ const runs = [
 ] as const;
 
 test.for(runs)(
-  `${isLongRun ? 'long' : 'short'} run of $what: ${scenarios} scenarios`,
+  `The ${isLongRun ? 'long' : 'short'} run of $what holds in ${scenarios} scenarios`,
   { timeout: 60_000 + scenarios * 20_000 },
   async ({ play, promise, what, wanted }) => {
     const failures: Error[] = [];

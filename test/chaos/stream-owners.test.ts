@@ -12,7 +12,8 @@ import { startTestNats, type TestNats } from '../helpers/nats.ts';
 import { operatorOf } from '../helpers/owned-stream.ts';
 import { readReadiness, readStatusProblems } from '../helpers/problems.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, type ServiceWithApp } from '../helpers/service-access.ts';
+import { startTestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** Services that meet on one external broker, and an operator who changes the stream under a running service. */
@@ -46,22 +47,17 @@ function settingsFor(stream: string): Record<string, string> {
   };
 }
 
-interface Party {
-  readonly service: TestService;
-  readonly token: string;
+async function startParty(dataDir: string, settings: Record<string, string>): Promise<ServiceWithApp> {
+  const token = await addTestApp(dataDir);
+  return { service: await startTestService({ dataDir, settings }), token };
 }
 
-async function startParty(dataDir: string, settings: Record<string, string>): Promise<Party> {
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  return { service: await startTestService({ dataDir, settings }), token: String(token) };
-}
-
-function send({ service, token }: Party, ledger: Ledger): Load {
+function send({ service, token }: ServiceWithApp, ledger: Ledger): Load {
   return startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random, clients: 4, pauseMs: 5 });
 }
 
 /** Sends until so many more events are acknowledged. */
-async function sendUntil(party: Party, ledger: Ledger, more: number): Promise<void> {
+async function sendUntil(party: ServiceWithApp, ledger: Ledger, more: number): Promise<void> {
   const wanted = ledger.totals().acknowledged + more;
   const load = send(party, ledger);
   await waitFor(`${more} events are acknowledged`, () => ledger.totals().acknowledged >= wanted, patienceMs);
@@ -89,7 +85,7 @@ async function refusalOf(dataDir: string, settings: Record<string, string>): Pro
 
 describe('a second owner', () => {
   it(
-    'of one stream refuses, or commits nothing; nothing acknowledged is lost or gets into data of another',
+    'A second owner of one stream is refused or commits nothing, and no acknowledged event is lost or stored in another lake',
     async () => {
       const figures = { ways: 0, acknowledged: 0, lost: 0, intoAnothersData: 0, committedByTheFormerOwner: 0 };
       for (let round = 0; round < rounds; round += 1) {
@@ -120,7 +116,7 @@ describe('a second owner', () => {
         await sendUntil(party, ledger, 100 + random.integer(0, 200));
         await party.service.freeze();
         const committed = await idsIn(here);
-        const second: Party = { service: await startTestService({ dataDir: copy, settings }), token: party.token };
+        const second = { service: await startTestService({ dataDir: copy, settings }), token: party.token };
         onTestFinished(() => second.service.destroy());
         const ledgerOfCopy = createLedger('second');
         await sendUntil(second, ledgerOfCopy, 100);
@@ -171,7 +167,7 @@ describe('services that share a cluster on purpose', () => {
   const streams = [nextName(), nextName()] as const;
   const ledgers = [createLedger('one'), createLedger('two')] as const;
   const folder = temporaryFolder();
-  let parties: readonly [Party, Party];
+  let parties: readonly [ServiceWithApp, ServiceWithApp];
   beforeAll(async () => {
     parties = [
       await startParty(path.join(folder, 'one'), settingsFor(streams[0])),
@@ -180,7 +176,7 @@ describe('services that share a cluster on purpose', () => {
   }, 240_000);
   afterAll(() => Promise.all(parties.map(({ service }) => service.destroy())));
 
-  it('have each its own stream, and its own events', async () => {
+  it('Services that share a cluster each have their own stream and their own events', async () => {
     await Promise.all([0, 1].map((index) => sendUntil(parties[index as 0 | 1], ledgers[index as 0 | 1], 200)));
     const lakes: Set<string>[] = [];
     for (const { service } of parties) {
@@ -212,7 +208,7 @@ describe('services that share a cluster on purpose', () => {
     ['max_msgs', { max_msgs: 1 }],
   ];
 
-  it('lose nothing when their operator changes a stream: each setting is put right at once, with a notice', async () => {
+  it('Services that share a cluster lose nothing when an operator changes a stream: each setting is restored at once, with a notice', async () => {
     const [[party], [ledger], [stream]] = [parties, ledgers, streams];
     const operator = await operatorOf(nats);
     // Keeps what interest retention would take away in the very change, which is beyond a service's reach.
@@ -246,7 +242,7 @@ describe('services that share a cluster on purpose', () => {
     });
   }, 240_000);
 
-  it('go on within seconds when their stream is deleted, which is made anew with an alarm and the next epoch', async () => {
+  it('Services that share a cluster resume within seconds when their stream is deleted: it is recreated with an alarm and the next epoch', async () => {
     const [[, party], [, ledger], [, stream]] = [parties, ledgers, streams];
     const operator = await operatorOf(nats);
     for (let deletions = 1; deletions <= 2; deletions += 1) {

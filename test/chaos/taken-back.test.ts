@@ -10,9 +10,10 @@ import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { authHmac, basic, targetOf, type Credentials } from '../helpers/export-area.ts';
-import { createExportClient } from '../helpers/export-client.ts';
+import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { startWithUser } from '../helpers/service-access.ts';
+import type { TestService } from '../helpers/service.ts';
 import { findSocketOwner } from '../helpers/socket-owner.ts';
 import { waitFor, within } from '../helpers/wait.ts';
 
@@ -273,35 +274,21 @@ async function playRound(scene: Scene, round: number): Promise<void> {
 }
 
 it(
-  `a removed user, a removed app, a revoked token and an old secret are refused within a second by every process, ${rounds} times`,
+  `A removed user, a removed app, a revoked token and an old secret are refused within a second by every process, ${rounds} times`,
   { timeout: 60_000 + rounds * 30_000 },
   async () => {
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
-    const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-    const colleague = (await runCommand([
-      'user',
-      'add',
-      'colleague',
-      '--account',
-      '1',
-      '--data',
-      dataDir,
-    ])) as unknown as Credentials;
     const settings = {
       TRIBUTARY_INGEST_WORKERS: String(workers),
       TRIBUTARY_QUOTA_USER: 'off',
       TRIBUTARY_QUOTA_IP: 'off',
       TRIBUTARY_LOG_LEVEL: 'warn',
     };
-    const service = await startTestService({ dataDir, settings });
-    onTestFinished(() => service.destroy());
-    await waitFor('an event is taken', async () => (await post(keepConnection(service.s2s), 1, String(token))) === 200);
+    const { service, token, user: colleague } = await startWithUser({ dataDir, settings });
+    await waitFor('an event is taken', async () => (await post(keepConnection(service.s2s), 1, token)) === 200);
     const client = createExportClient(service, colleague);
-    const today = new Date().toISOString().slice(0, 10);
-    const report =
-      (await client.create(`event=customEvents&selectors=eventId&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`)) ??
-      '';
+    const report = (await client.create(exportQuery('eventId'))) ?? '';
     expect((await client.waitForEnd(report)).status).toBe('Success!');
     for (let round = 0; round < rounds; round += 1) await playRound({ service, random, colleague, report }, round);
 

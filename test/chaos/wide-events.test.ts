@@ -31,7 +31,7 @@ const request: ExportSpec = {
 };
 
 test(
-  'the widest events, of any number and due at once, are sealed and exported within the memory that was set',
+  'The widest events, in any number and due at once, are sealed and exported within the configured memory',
   { timeout: 2 * forMs },
   async () => {
     const folder = testFolder();

@@ -3,10 +3,10 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openLakeReader } from '../../src/demo/lake-query.ts';
 import { compileSources } from '../helpers/compiled.ts';
-import { createExportClient, type ExportClient } from '../helpers/export-client.ts';
-import type { Credentials } from '../helpers/export-area.ts';
+import { createExportClient, exportQuery, type ExportClient } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
@@ -53,14 +53,8 @@ beforeAll(async () => {
     });
   });
   const entry = path.join(home, 'dist', 'main.js');
-  const token = String(
-    (await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir], {}, entry))['token'],
-  );
-  const user = (await runCommand(
-    ['user', 'add', 'ann', '--account', '1', '--data', dataDir],
-    {},
-    entry,
-  )) as unknown as Credentials;
+  const token = await addTestApp(dataDir, '1', entry);
+  const user = await addTestUser(dataDir, entry);
   service = await startTestService({
     dataDir,
     entry,
@@ -91,8 +85,14 @@ const listSealed = (): string[] =>
     /^id_app=.*\.parquet$/.test(name),
   );
 
-describe('a changed pipeline file changes what the service does', () => {
-  it('stores events in the table it names, sealed in the folders and the order it names', async () => {
+/** The rows of an export of app 1, without their header. */
+async function exportOf(event: string): Promise<string[]> {
+  const id = await client.create(exportQuery('eventName', { event, idApp: '1' }));
+  return (await client.download(await client.waitForEnd(id ?? ''))).slice(1).toSorted();
+}
+
+describe('a changed pipeline file', () => {
+  it('A changed pipeline file makes the service store events in the named table, sealed in the named folders and order', async () => {
     await waitFor('the rows are sealed', () => listSealed().length > 0, 60_000);
     const today = new Date().toISOString().slice(0, 10);
     expect(listSealed().map((name) => path.dirname(name))).toEqual([`id_app=1/date=${today}`]);
@@ -110,7 +110,7 @@ describe('a changed pipeline file changes what the service does', () => {
     expect(await service.command('lake', 'check')).toMatchObject({ problems: [] });
   });
 
-  it('gives a field of its schema a column, and the view the name of its table', async () => {
+  it('A changed pipeline file gives a field of its schema a column, and the view the name of its table', async () => {
     const lake = await openLakeReader(dataDir);
     try {
       expect(
@@ -125,14 +125,7 @@ describe('a changed pipeline file changes what the service does', () => {
     }
   });
 
-  it('exports the events that its export event stands for', async () => {
-    const today = new Date().toISOString().slice(0, 10);
-    const exportOf = async (event: string): Promise<string[]> => {
-      const id = await client.create(
-        `event=${event}&idApp=1&selectors=eventName&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`,
-      );
-      return (await client.download(await client.waitForEnd(id ?? ''))).slice(1).toSorted();
-    };
+  it('A changed pipeline file makes the service export the events that its export event stands for', async () => {
     expect(await exportOf('userRegistrations')).toHaveLength(1);
     expect(await exportOf('customEvents')).toHaveLength(3);
   });

@@ -37,7 +37,7 @@ const linesOf = (text: string): unknown[] =>
 const everything = (folder: string): string[] => readdirSync(folder, { recursive: true }).map(String).toSorted();
 
 describe('every command', () => {
-  it('answers --help with its usage, and so does help with its name; nothing is made', async () => {
+  it('Every command prints its usage for --help, and so does help with its name, without creating anything', async () => {
     const cwd = testFolder();
     const { out, code } = await tributary(cwd, ['help']);
     expect(code).toBe(0);
@@ -67,7 +67,7 @@ describe('every command', () => {
 });
 
 describe('a command in the wrong folder', () => {
-  it('says so in one sentence, answers nothing and makes nothing', async () => {
+  it('Every command in the wrong folder reports it in one sentence, prints no result and creates nothing', async () => {
     const cwd = testFolder();
     for (const words of [['status'], ['lake', 'check'], ['app', 'add', '1', '--platform', 'web']]) {
       const refused = await tributary(cwd, words);
@@ -83,7 +83,7 @@ describe('a command in the wrong folder', () => {
 });
 
 describe('access commands', () => {
-  it('list what is there, a line each, and take it back', async () => {
+  it('The access commands list what exists, one line each, and remove it', async () => {
     const cwd = testFolder();
     mkdirSync(path.join(cwd, 'data'));
     const ask = async (...words: readonly string[]): Promise<unknown[]> => linesOf((await tributary(cwd, words)).out);
@@ -150,7 +150,7 @@ describe('access commands', () => {
     expect(await ask('app', 'restore', '7')).toMatchObject([{ idApp: '7', token: expect.any(String) as string }]);
   }, 120_000);
 
-  it('say of an SDK key that an earlier version has taken that no filter can name it, and take none', async () => {
+  it('The access commands report that no filter can name an SDK key accepted by an earlier version, and accept no new one', async () => {
     const cwd = testFolder();
     expect(
       await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--sdk-key', 'a,b', '--data', 'data']),

@@ -65,7 +65,7 @@ function tableOf(output: string): Map<string, number[]> {
 }
 
 describe('the demo', () => {
-  it('shows made-up sessions from import to download, agrees with itself, and leaves nothing behind', async () => {
+  it('The demo shows generated sessions from import to download, with matching counts, and leaves nothing behind', async () => {
     const { code, output, leftovers } = await runDemo(['--count', '2000', '--seed', '5']);
     expect(output).toContain('In progress, ');
     expect(output).toContain('Success!');
@@ -81,7 +81,7 @@ describe('the demo', () => {
     expect(leftovers).toEqual([]);
   });
 
-  it('counts a file’s event names as the file has them, however they are spelled', async () => {
+  it('The demo counts a file’s event names as the file spells them', async () => {
     const names = ['plain', 'with "quotes"', 'with, comma', "it's", 'naïve ☃', '= 1+1', 'plain'];
     const lines = names.map((name, index) =>
       JSON.stringify({
@@ -99,7 +99,7 @@ describe('the demo', () => {
   });
 
   it.runIf(hasSample)(
-    'imports every event of the sample, and finds each name as often as the file has it',
+    'The demo imports every event of the sample, and finds each name as often as the file has it',
     async () => {
       const lines = gunzipSync(readFileSync(sample)).toString('utf8').trim().split('\n');
       const { code, output } = await runDemo(['--events', sample]);
@@ -112,7 +112,7 @@ describe('the demo', () => {
     },
   );
 
-  it('says which event the service refuses, exits 1 and leaves nothing behind', async () => {
+  it('The demo names the event that the service refuses, exits 1 and leaves nothing behind', async () => {
     const file = path.join(testFolder(), 'events.ndjson');
     writeFileSync(file, '{"customEventName":"","customUserId":"u"}\n');
     const { code, errors, leftovers } = await runDemo(['--events', file]);
@@ -121,14 +121,14 @@ describe('the demo', () => {
     expect(leftovers).toEqual([]);
   });
 
-  it('refuses a file that is not there before it starts anything', async () => {
+  it('The demo refuses a missing file before it starts anything', async () => {
     const { code, output, errors } = await runDemo(['--events', path.join(testFolder(), 'none.ndjson')]);
     expect(errors).toMatch(/^tributary: cannot read the events: .*none\.ndjson/);
     expect(output).toBe('');
     expect(code).toBe(1);
   });
 
-  it('stops everything when it is interrupted', async () => {
+  it('The demo stops everything when it is interrupted', async () => {
     const tree = new Set<number>();
     const { code, errors, leftovers } = await runDemo(['--count', '500000'], (line, pid) => {
       if (!line.startsWith('import') || tree.size > 0) return;

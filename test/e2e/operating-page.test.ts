@@ -76,7 +76,7 @@ afterAll(() => machine.destroy());
 
 // One machine, in the order in which its operator meets these: each test begins where the one before ended.
 describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 }, () => {
-  it('has a service that starts by its unit: the command ends when events are taken, and commands mean its folder', async () => {
+  it('The documented systemd unit starts the service: the command ends when events are accepted, and commands use its folder', async () => {
     const status = statusOf(await runBlocks('Run under systemd', 0));
     expect(status).toMatchObject({ running: true, problems: [] });
     const app = JSON.parse(await machine.sh('tributary app add 9 --platform web')) as { token: string };
@@ -92,7 +92,7 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     await waitFor('the app is known', async () => (await send()).status === 200);
   });
 
-  it('has units that the service manager reads without a complaint', (ctx) => {
+  it('The documented units pass the check of the service manager', (ctx) => {
     ctx.skip(systemdAnalyze === undefined, 'systemd-analyze is not on this machine');
     const units = ['tributary.service', 'tributary-backup.service', 'tributary-backup.timer'].map((name) =>
       machine.place(`/etc/systemd/system/${name}`),
@@ -102,7 +102,7 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     expect(about).toEqual([]);
   });
 
-  it('has an nginx that takes events and hands reports out by https, whole and by range', async (ctx) => {
+  it('The documented nginx accepts events and serves reports by https, whole and by range', async (ctx) => {
     ctx.skip(!hasNginx, notHere);
     const output = await runBlocks('Behind nginx with TLS', 0, 1);
     const report = readFileSync(path.join(root, 'work/report.csv'), 'utf8');
@@ -116,7 +116,7 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     expect(log).not.toContain('signature');
   });
 
-  it('has an nginx whose own answers have the form that clients know', async (ctx) => {
+  it('The documented nginx gives its own answers in the form that clients know', async (ctx) => {
     ctx.skip(!hasNginx, notHere);
     expect(await ask('--data "$(head -c 100000 /dev/zero | tr "\\0" a)" https://s2s.example.com/v1/login/')).toBe(
       '{"error":"Bad Request"} 400',
@@ -127,7 +127,7 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     expect(await ask('https://api.example.com/metrics')).toMatch(/^\{"code":404,.* 404$/);
   });
 
-  it('has a backup, and a timer for it', async () => {
+  it('The documented backup works by hand and by its timer', async () => {
     await waitFor('every event is in the lake', async () => {
       rows = Number(/"stored":(\d+)/.exec(await machine.sh('tributary lake stats'))?.[1] ?? 0);
       return rows === (hasNginx ? 4 : 3);
@@ -139,13 +139,13 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     });
   });
 
-  it('has a way to try a backup beside the service', async (ctx) => {
+  it('The documented trial of a backup works beside the service', async (ctx) => {
     ctx.skip(!isEveryBlockRun, notNow);
     const output = await runBlocks('Back up', 2);
     expect(output).toMatch(new RegExp(`"ok":true.*"rows":${rows},`));
   });
 
-  it('has what is asked of it, the metrics it alerts on, and the words of its problems', async () => {
+  it('The documented checks work: status, the metrics of the alerts, and the texts of the problems', async () => {
     const output = await runBlocks('Watch', 0);
     expect(output).toContain('{"ready":true,"problems":[]}');
     expect(output).toContain('tributary_service_problems 0');
@@ -164,12 +164,12 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
       expect(spawnSync('grep', ['-rqF', text, path.join(packageRoot, 'src')]).status, text).toBe(0);
   });
 
-  it('has a restore that brings every event back', async () => {
+  it('The documented restore brings every event back', async () => {
     const status = statusOf(await runBlocks('Restore', 0));
     expect(status).toMatchObject({ running: true, problems: [], lake: { rows } });
   });
 
-  it('has an upgrade that loses nothing', async () => {
+  it('The documented upgrade loses nothing', async () => {
     const status = statusOf(await runBlocks('Upgrade', 0));
     expect(execFileSync('readlink', [machine.place('/opt/tributary')], { encoding: 'utf8' }).trim()).toBe(
       'tributary-0.4.0',
@@ -177,7 +177,7 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     expect(status).toMatchObject({ running: true, problems: [], lake: { rows } });
   });
 
-  it('has a way back from an upgrade that loses nothing', async (ctx) => {
+  it('The documented way back from an upgrade loses nothing', async (ctx) => {
     ctx.skip(!isEveryBlockRun, notNow);
     await runBlocks('Upgrade', 1);
     expect(statusOf(await machine.sh('tributary status'))).toMatchObject({
@@ -187,12 +187,12 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     });
   });
 
-  it('has a move to another path that loses nothing', async (ctx) => {
+  it('The documented move to another path loses nothing', async (ctx) => {
     ctx.skip(!isEveryBlockRun, notNow);
     expect(statusOf(await runBlocks('Move', 0))).toMatchObject({ running: true, problems: [], lake: { rows } });
   });
 
-  it('has a last backup of a machine that is given up, and a stop that leaves no process', async (ctx) => {
+  it('The documented last backup of a retired machine is complete, and the documented stop leaves no process', async (ctx) => {
     ctx.skip(!isEveryBlockRun, notNow);
     const tree = listTree(machine.pid() ?? 0);
     expect(tree.length).toBeGreaterThan(4);
@@ -200,7 +200,7 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     await waitFor('every process of the service is gone', () => !tree.some(isAlive));
   });
 
-  it('has an nginx that asks clients to send again while the service is stopped', async (ctx) => {
+  it('The documented nginx asks clients to retry while the service is stopped', async (ctx) => {
     ctx.skip(!isEveryBlockRun || !hasNginx, hasNginx ? notNow : notHere);
     expect(await ask('--request POST https://s2s.example.com/v1/login/')).toBe('{"error":"Internal Server Error"} 500');
     expect(await ask('--head https://s2s.example.com/v1/login/')).toMatch(/^Retry-After: 5\r$/m);
@@ -209,14 +209,14 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     );
   });
 
-  it('has a move to another machine that loses nothing', async (ctx) => {
+  it('The documented move to another machine loses nothing', async (ctx) => {
     ctx.skip(!isEveryBlockRun, notNow);
     // The other machine has the page's folder, which no data lies in yet.
     await machine.sh("rm -r /var/lib/tributary/lake-of-games && sed -i 's|lake-of-games|data|' /etc/tributary.env");
     expect(statusOf(await runBlocks('Move', 2))).toMatchObject({ running: true, problems: [], lake: { rows } });
   });
 
-  it('has no block of commands that was not run', () => {
+  it('The page has no block of commands that was not run', () => {
     const left = [
       ...byHand,
       ...(hasNginx ? [] : commandsOf('Behind nginx with TLS')),

@@ -1,22 +1,22 @@
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { basic, type Credentials } from '../helpers/export-area.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const folder = temporaryFolder();
 const linkTtlSeconds = 3;
 let service: TestService;
 let token: string;
-let basic: string;
+let user: Credentials;
 
 beforeAll(async () => {
-  // Before the start: a running service takes up to a second until each of its workers knows a new app.
   const dataDir = path.join(folder, 'data');
-  token = String((await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]))['token']);
-  const user = await runCommand(['user', 'add', 'ann', '--account', '1', '--data', dataDir]);
-  basic = `Basic ${Buffer.from(`${String(user['idUser'])}:${String(user['secret'])}`).toString('base64')}`;
+  token = await addTestApp(dataDir);
+  user = await addTestUser(dataDir);
   service = await startTestService({
     dataDir,
     settings: {
@@ -45,12 +45,12 @@ interface Envelope {
 }
 
 async function call(target: string): Promise<Envelope> {
-  const response = await fetch(`${service.api}${target}`, { headers: { authorization: basic } });
+  const response = await fetch(`${service.api}${target}`, { headers: { authorization: basic(user) } });
   return (await response.json()) as Envelope;
 }
 
 describe('the pipeline', () => {
-  it('takes an event, shows it in the lake within ten seconds, exports it, and ends its link on time', async () => {
+  it('The pipeline accepts an event, shows it in the lake within ten seconds, exports it, and expires its link on time', async () => {
     const answer = await post(
       'customEvent',
       JSON.stringify({
@@ -119,7 +119,7 @@ describe('the pipeline', () => {
     );
   });
 
-  it('says that it is alive and ready, and shows its metrics', async () => {
+  it('The pipeline reports that it is alive and ready, and shows its metrics', async () => {
     for (const area of [service.s2s, service.api, service.ops]) {
       expect((await fetch(`${area}/healthz`)).status).toBe(200);
       await waitFor(
@@ -140,7 +140,7 @@ describe('the pipeline', () => {
 });
 
 describe('access', () => {
-  it('added while the service runs is known to every process within a second or so', async () => {
+  it('Access added while the service runs is known to every process within about a second', async () => {
     const added = await service.command('app', 'add', '2', '--platform', 'web');
     const ask = (): Promise<Response> =>
       fetch(`${service.s2s}/v1/test-app-access/?idApp=2`, {

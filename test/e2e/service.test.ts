@@ -25,14 +25,14 @@ async function startOwn(): Promise<TestService> {
   return service;
 }
 
-describe('the service, while it runs,', () => {
+describe('a running service', () => {
   let service: TestService;
   beforeAll(async () => {
     service = await start({ TRIBUTARY_INGEST_WORKERS: '2' });
   }, 180_000);
   afterAll(() => service.destroy());
 
-  it('has a process for each role', () => {
+  it('A running service has a process for each role', () => {
     expect(
       service
         .processes()
@@ -41,12 +41,12 @@ describe('the service, while it runs,', () => {
     ).toEqual(['compact', 'export', 'ingest', 'ingest', 'nats-server', 'supervisor']);
   });
 
-  it('refuses a second one on the same data folder, naming the first', async () => {
+  it('A running service refuses a second one on the same data folder, naming the first', async () => {
     const second = runCommand(['start', '--data', service.dataDir, '--s2s-port', '0', '--api-port', '0']);
     await expect(second).rejects.toThrow(new RegExp(`in use by the tributary service \\(pid ${service.pid}\\)`));
   });
 
-  it('keeps its data folder to its owner', async () => {
+  it('A running service keeps its data folder readable by its owner only', async () => {
     await service.command('app', 'add', '1', '--platform', 'web');
     await service.command('user', 'add', 'ann', '--account', '1');
     const open = readdirSync(service.dataDir, { recursive: true, withFileTypes: true })
@@ -57,7 +57,7 @@ describe('the service, while it runs,', () => {
   });
 
   it.each(['nats-server', 'ingest', 'compact', 'export'] as const)(
-    'starts %s again when it is killed',
+    'A running service restarts %s when it is killed',
     async (role) => {
       const killed = await service.kill9(role, createRandom(1));
       expect(killed).toBeDefined();
@@ -73,7 +73,7 @@ describe('the service, while it runs,', () => {
 });
 
 describe('the service', () => {
-  it('leaves nothing running when the supervisor is killed, and starts again on the same folder; drains on SIGTERM, exits 0 and leaves no process', async () => {
+  it('A service whose supervisor is killed leaves nothing running and starts again on the same folder; on SIGTERM it drains, exits 0 and leaves no process', async () => {
     const service = await startOwn();
     const tree = listTree(service.pid);
     await service.kill9('supervisor', createRandom(1));
@@ -84,7 +84,7 @@ describe('the service', () => {
     expect(isAlive(service.pid)).toBe(false);
   });
 
-  it('is forced down by a second signal', async () => {
+  it('A second signal forces the service to stop', async () => {
     const service = await startOwn();
     const tree = listTree(service.pid);
     signalProcess(service.pid, 'SIGSTOP');
@@ -95,7 +95,7 @@ describe('the service', () => {
   });
 
   it.each(['nats', 'lake'])(
-    'ends by SIGTERM while it starts (as soon as %s/ is there), with exit code 0 and no process left',
+    'A service that gets SIGTERM while it starts (as soon as %s/ exists) exits 0 and leaves no process',
     async (folder) => {
       const dataDir = path.join(root, `starting-${folder}`);
       const child = spawn(
@@ -111,7 +111,7 @@ describe('the service', () => {
     },
   );
 
-  it('stops as quietly when the signal reaches all its processes at once, as from systemd', async () => {
+  it('A service stops as quietly when the signal reaches all its processes at once, as from systemd', async () => {
     const service = await startOwn();
     const tree = listTree(service.pid);
     for (const pid of tree) signalProcess(pid, 'SIGTERM');
@@ -120,7 +120,7 @@ describe('the service', () => {
     expect(readLog(service).at(-1)).toMatchObject({ msg: 'service stopped' });
   });
 
-  it('runs on when its log cannot be written', async () => {
+  it('A service keeps running when its log cannot be written', async () => {
     const full = openSync('/dev/full', 'w');
     const words = [program, 'start', '--data', path.join(root, 'no-log'), '--s2s-port', '0', '--api-port', '0'];
     const child = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', full] });
@@ -146,7 +146,7 @@ describe('a command', () => {
       /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
     ],
     [['nothing'], /there is no command 'nothing'/],
-  ])('%j fails with one clear sentence', async (words, sentence) => {
+  ])('The command %j fails with one clear sentence', async (words, sentence) => {
     const failed = await runCommand([
       ...words,
       ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data')

@@ -42,7 +42,7 @@ async function fail(...words: readonly string[]): Promise<string> {
 }
 
 describe('a start', () => {
-  it('on a data folder that cannot be made ends with one sentence', async () => {
+  it('A start on a data folder that cannot be created ends with one sentence', async () => {
     expect(await fail('start', '--data', '/proc/tributary', '--s2s-port', '0', '--api-port', '0')).toMatch(
       /^tributary: the data folder \/proc\/tributary cannot be used .*Name another by --data.*\n$/,
     );
@@ -51,7 +51,7 @@ describe('a start', () => {
     );
   });
 
-  it('on a data folder in which a named pipe stands for a file ends with one sentence', async () => {
+  it('A start on a data folder in which a named pipe stands for a file ends with one sentence', async () => {
     const dataDir = testFolder();
     execFileSync('mkfifo', [path.join(dataDir, 'access.json')]);
     expect(await fail('start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0')).toMatch(
@@ -59,7 +59,7 @@ describe('a start', () => {
     );
   });
 
-  it('takes events before the other roles are ready, and is ready when all are', async () => {
+  it('A start accepts events before the other roles are ready, and is ready when all are', async () => {
     const dataDir = path.join(root, 'side-by-side');
     mkdirSync(dataDir);
     const [port] = await settlePorts('127.0.0.1', [{ port: 0, what: 'import port' }]);
@@ -100,7 +100,7 @@ describe('a start', () => {
 });
 
 describe('roles apart', () => {
-  it('export runs alone without a broker, and beside a service of the other roles on the same folder', async () => {
+  it('The export role runs alone without a broker, and beside a service of the other roles on the same folder', async () => {
     const dataDir = path.join(root, 'apart');
     const exporter = await start(dataDir, '--role', 'export');
     expect(
@@ -132,7 +132,7 @@ describe('roles apart', () => {
     await exporter.stop();
   });
 
-  it('import beside a compactor that has a broker of its own is refused, with what to set', async () => {
+  it('The ingest role beside a compactor that has a broker of its own is refused, with the setting to change', async () => {
     const dataDir = path.join(root, 'split');
     const first = await start(dataDir, '--role', 'compact');
     const said = await fail('start', '--role', 'ingest', '--data', dataDir, '--s2s-port', '0');

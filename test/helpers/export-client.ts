@@ -30,6 +30,21 @@ export interface ExportClient {
   download(data: AnswerData): Promise<string[]>;
 }
 
+/**
+ * The query of an export of custom events, from the first day up to today (UTC). `more` has further parameters, or
+ * others for these.
+ */
+export function exportQuery(selectors: string, more: Readonly<Record<string, string>> = {}): string {
+  return new URLSearchParams({
+    event: 'customEvents',
+    selectors,
+    dateFrom: '1970-01-01',
+    dateTo: new Date().toISOString().slice(0, 10),
+    timezone: 'UTC',
+    ...more,
+  }).toString();
+}
+
 /** Creates the client of a user. */
 export function createExportClient(service: TestService, user: Credentials): ExportClient {
   const ask = (target: string, call: Call = {}): Promise<Answer | undefined> => {

@@ -4,7 +4,7 @@ import { setTimeout as pass } from 'node:timers/promises';
 import { expect } from 'vitest';
 import type { Random } from '../../src/demo/random.ts';
 import type { AnswerData } from './export-area.ts';
-import type { ExportClient } from './export-client.ts';
+import { exportQuery, type ExportClient } from './export-client.ts';
 import { sendRaw } from './http.ts';
 import type { TestService } from './service.ts';
 import { waitFor } from './wait.ts';
@@ -53,11 +53,9 @@ export function createMoments({
   acknowledged,
   requests,
 }: MomentDependencies): readonly [Moment, ...Moment[]] {
-  const today = new Date().toISOString().slice(0, 10);
+  const query = exportQuery('eventId,eventName');
   const createExport = async (): Promise<string> => {
-    const id = await client.create(
-      `event=customEvents&selectors=eventId,eventName&dateFrom=1970-01-01&dateTo=${today}&timezone=UTC`,
-    );
+    const id = await client.create(query);
     if (id === undefined) throw new Error('the export area did not answer');
     requests.push(id);
     return id;

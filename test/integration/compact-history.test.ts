@@ -25,7 +25,7 @@ async function readFiles(table: string): Promise<readonly DataFile[]> {
   return (await readSnapshot(table)).files;
 }
 
-test(`a client that sends a history of ${days} days leaves one file for each date, and few while its events wait`, async () => {
+test(`A client that sends a history of ${days} days leaves one file for each date, and few files while its events wait`, async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const { table } = lakePaths(lakeDir);

@@ -21,7 +21,7 @@ function payload(events: number): Buffer {
   return Buffer.from(Array.from({ length: events }, () => `${JSON.stringify(eventLine())}\n`).join(''));
 }
 
-test('what a broker acknowledged is in the lake once, through a kill of the broker and restarts of the compactor', async () => {
+test('Every event that a broker acknowledged is in the lake once, through a kill of the broker and restarts of the compactor', async () => {
   const folder = testFolder();
   const table = path.join(folder, 'lake', 'events');
   const connection = await nats.connect();
@@ -63,7 +63,7 @@ function idsOf(lines: readonly Readonly<Record<string, unknown>>[]): unknown[] {
 }
 
 test.for(['while the compactor is stopped', 'while it runs'])(
-  'a stream that is deleted and created anew %s is read from its start, with an alarm',
+  'A stream that is deleted and recreated %s is read from its start, with an alarm',
   async (when) => {
     const broker = await startDamagedBroker();
     await broker.start();
@@ -85,7 +85,7 @@ test.for(['while the compactor is stopped', 'while it runs'])(
   },
 );
 
-test('messages that something else has deleted are missed, with an alarm, and those around them are stored', async () => {
+test('Messages deleted by something else are reported as missing by an alarm, and those around them are stored', async () => {
   const broker = await startDamagedBroker();
   await broker.start();
   await broker.publish();
@@ -100,7 +100,7 @@ test('messages that something else has deleted are missed, with an alarm, and th
   expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: ['gap'], missing: idsOf(lines.slice(2, 3)) });
 });
 
-test('a stream that something else has purged past the position is followed from what it has, with an alarm', async () => {
+test('A stream purged past the position by something else is read from its first message, with an alarm', async () => {
   const broker = await startDamagedBroker();
   await broker.start();
   await broker.publish();
@@ -115,7 +115,7 @@ test('a stream that something else has purged past the position is followed from
 });
 
 test.for(['while the compactor is stopped', 'while it runs'])(
-  'a broker whose store lost its tail %s uses numbers again: what they now stand for is stored, with an alarm',
+  'A broker whose store lost its tail %s reuses sequences: their new messages are stored, with an alarm',
   async (when) => {
     const broker = await startDamagedBroker();
     await broker.start();

@@ -17,7 +17,7 @@ import { waitFor } from '../helpers/wait.ts';
 const mebibyte = 1024 * 1024;
 
 test.for([1, 128])(
-  'the bytes of an erased person leave the files of nats-server, with a stream of %i MiB and events behind theirs',
+  'The bytes of an erased person leave the files of nats-server, with a stream of %i MiB and events behind theirs',
   async (streamMiB) => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');

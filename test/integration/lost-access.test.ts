@@ -14,7 +14,7 @@ import { silentLogger } from '../helpers/nats.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 describe('import without its access data', () => {
-  it('answers 500 with Retry-After, never that the token is wrong, and takes events once it is back', async () => {
+  it('Import without its access data answers 500 with Retry-After, never that the token is wrong, and accepts events once it is back', async () => {
     const folder = testFolder();
     const service = await startTestIngest(folder);
     onTestFinished(() => service.stop());
@@ -51,7 +51,7 @@ describe('import without its access data', () => {
     await waitFor('events are taken', async () => (await post()).status === 200);
   });
 
-  it('that goes while it runs lets in whom it knows, and tells nobody else that the token is wrong', async () => {
+  it('Import that loses its access data while it runs accepts known apps, and answers nobody else that the token is wrong', async () => {
     const folder = testFolder();
     const service = await startTestIngest(folder);
     onTestFinished(() => service.stop());
@@ -66,7 +66,7 @@ describe('import without its access data', () => {
 
 describe('the export area', () => {
   it.each(['access.json', 'keys/secrets.key'])(
-    'without %s answers 500 in its envelope, and asks to come again',
+    'The export area without %s answers 500 in its envelope, and asks to retry',
     async (name) => {
       const area = createExportArea(testFolder());
       await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
@@ -88,7 +88,7 @@ describe('the export area', () => {
     },
   );
 
-  it('does not start without the keys of links that it has given out: new ones would call them forged', async () => {
+  it('The export area does not start without the keys of links that it has given out, since new keys would make those links look forged', async () => {
     const area = createExportArea(testFolder());
     await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
     const user = await area.addUser({ idAccount: 1 });

@@ -82,7 +82,7 @@ beforeAll(async () => {
 afterAll(() => rmSync(root, { recursive: true, force: true }), slowMs);
 
 describe('the packed program', () => {
-  it('holds what it reads when it runs, its licence and its documentation, and nothing else of the checkout', () => {
+  it('The packed program holds the files it reads at run time, its licence and its documentation, and nothing else of the checkout', () => {
     const modules = listFiles(path.join(checkout, 'src')).filter((file) => !file.endsWith('.d.ts'));
     const wanted = [
       'package.json',
@@ -97,14 +97,14 @@ describe('the packed program', () => {
     expect(listFiles(installed).filter((file) => !file.startsWith('node_modules/'))).toEqual(wanted.toSorted());
   });
 
-  it('brings along the packages of the lock file, in the same places and versions', () => {
+  it('The packed program includes the packages of the lock file, in the same places and versions', () => {
     const wanted = [...lock]
       .filter(([place, { dev }]) => dev !== true && !place.startsWith('node_modules/@duckdb/'))
       .map(([place, { version }]) => [place, version] as const);
     expect(readInstalled(installed)).toEqual(new Map(wanted));
   });
 
-  it('runs from there by its link', async () => {
+  it('The packed program runs from there by its link', async () => {
     rmSync(path.join(installed, 'node_modules'), { recursive: true });
     symlinkSync(path.join(checkout, 'node_modules'), path.join(installed, 'node_modules'));
     mkdirSync(path.join(prefix, 'bin'));
@@ -116,7 +116,7 @@ describe('the packed program', () => {
 });
 
 describe('npm install --global of the packed program', () => {
-  it('gives the versions of the lock file and a program that takes an event into its lake', async (context) => {
+  it("The command 'npm install --global' of the packed program gives the versions of the lock file and a program that stores an event in its lake", async (context) => {
     if (!isNightly) context.skip("make nightly installs it with npm, which fetches DuckDB's packages");
     const there = path.join(root, 'npm');
     mkdirSync(there);

@@ -69,29 +69,29 @@ describe.each(shellBlocks)('the block for the shell of DuckDB in %s', (_file, bl
     .map((text) => text.trim())
     .filter((text) => text !== '');
 
-  it('begins with the views', () => {
+  it('The block for the DuckDB shell begins with the views', () => {
     expect(first).toBe('.read data/lake/snapshot.sql');
   });
 
-  it.each(statements)('finds rows: %s', async (sql) => {
+  it.each(statements)('A query of the block for the DuckDB shell finds rows: %s', async (sql) => {
     const [row] = await duckdb.rows(sql.replaceAll("'data/lake/", `'${path.join(folder, 'lake')}/`));
     expect(Object.values(row ?? { nothing: 0n })).not.toContain(0n);
   });
 });
 
 describe('docs/lake.md', () => {
-  it('has ten queries', () => {
+  it('The page docs/lake.md has ten queries', () => {
     expect(queries).toHaveLength(10);
   });
 
-  it.each(queries.map((sql) => [sql.split('\n')[0] ?? '', sql]))('answers: %s', async (_title, sql) => {
+  it.each(queries.map((sql) => [sql.split('\n')[0] ?? '', sql]))('A query returns rows: %s', async (_title, sql) => {
     const rows = await duckdb.rows(sql.replace("'day.parquet'", sqlText(path.join(folder, 'day.parquet'))));
     expect(rows.length).toBeGreaterThan(0);
     // A COPY answers with the number of rows it wrote.
     expect(Object.values(rows[0] ?? {})).not.toEqual([0n]);
   });
 
-  it('lists every column with its type and its field', () => {
+  it('The page docs/lake.md lists every column with its type and its field', () => {
     const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(
       ([, name, type, unit, field, description]) => ({
         name,

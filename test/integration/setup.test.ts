@@ -38,7 +38,7 @@ const emptyPath = (folder: string): { PATH: string; HOME: string; TRIBUTARY_CACH
 });
 
 describe.runIf(hasApt)('setting up nats-server on Debian', () => {
-  it('fetches the package of the rolling suite into the cache once, and finds it there afterwards', async () => {
+  it('Set-up on Debian fetches the package of the rolling suite into the cache once, and finds it there afterwards', async () => {
     const folder = testFolder();
     const uri = await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1');
     const etc = await makeEtc(folder, `${aptStanza(`file:${folder}/absent`)}\n${aptStanza(uri)}`);
@@ -58,7 +58,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     expect(await readdir(path.join(folder, 'cache/nats-server'))).toEqual(['2.15.1']);
   });
 
-  it('replaces a broken server in the cache', async () => {
+  it('Set-up on Debian replaces a broken server in the cache', async () => {
     const folder = testFolder();
     const uri = await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1');
     const broken = path.join(folder, 'cache/nats-server/2.15.1');
@@ -70,7 +70,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     });
   });
 
-  it('lets several set-ups at once end with one good server', async () => {
+  it('Several set-ups at once on Debian end with one working server', async () => {
     const folder = testFolder();
     const etc = await makeEtc(folder, aptStanza(await makeDebianArchive(folder, 'sid', 'echo nats-server: v2.15.1')));
     const results = await Promise.all([1, 2, 3].map(() => ensureNatsServer(emptyPath(folder), { etc })));
@@ -82,7 +82,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     expect(await readdir(path.join(folder, 'cache/nats-server'))).toEqual(['2.15.1']);
   });
 
-  it('refuses a package whose server does not run or is too old, keeps nothing, and says what to run', async () => {
+  it('Set-up on Debian refuses a package whose server does not run or is too old, keeps nothing, and names the command to run', async () => {
     for (const [output, reason] of [
       ['exit 1', 'does not run'],
       ['echo nats-server: v2.10.4', 'too old'],
@@ -98,7 +98,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     }
   });
 
-  it('takes the package of a mirror whose index is weeks old, and none of an index that is months old', async (context) => {
+  it('Set-up on Debian accepts the package of a mirror whose index is weeks old, and none of an index that is months old', async (context) => {
     // apt looks at the age of a signed index only
     if (spawnSync('gpg', ['--version']).status !== 0) context.skip('it needs gpg, to sign an archive');
     // a machine may have told its apt to take an index of any age
@@ -124,7 +124,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
   it.each([
     ['an open', 0o022],
     ['a strict', 0o077],
-  ])('says what apt said when no source has the package, under %s umask', async (_, umask) => {
+  ])('Set-up on Debian reports the words of apt when no source has the package, under %s umask', async (_, umask) => {
     const folder = testFolder();
     const etc = await makeEtc(
       folder,
@@ -139,14 +139,14 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
 });
 
 describe('setting up nats-server elsewhere', () => {
-  it('needs nothing when the operator names a cluster', async () => {
+  it('Set-up needs no nats-server when the operator names a cluster', async () => {
     const folder = testFolder();
     expect(await ensureNatsServer({ ...emptyPath(folder), TRIBUTARY_NATS_URL: 'nats://nats.test:4222' })).toEqual({
       how: 'external',
     });
   });
 
-  it('says in one sentence which command gets it, where apt cannot', async () => {
+  it('Set-up names the command that installs nats-server in one sentence where apt cannot', async () => {
     const folder = testFolder();
     const etc = await makeEtc(folder, '', 'ID=alpine\n');
     await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toMatchObject({

@@ -74,7 +74,7 @@ async function failToStart(folder: string, settings: Readonly<Record<string, str
 }
 
 describe.runIf(hasApt)('a start without a nats-server, on Debian', () => {
-  it('fetches one into the cache, logs it and runs it; the next start finds it there', async () => {
+  it('A start without a nats-server on Debian fetches one into the cache, logs it and runs it, and the next start finds it there', async () => {
     const folder = testFolder();
     const archive = await makeDebianArchive(folder, 'sid', `exec ${await natsBinary()} "$@"`);
     const etc = await makeEtc(folder, aptStanza(archive));
@@ -89,7 +89,7 @@ describe.runIf(hasApt)('a start without a nats-server, on Debian', () => {
     expect(await readdir(path.join(folder, 'cache/nats-server'))).toHaveLength(1);
   });
 
-  it('that is stopped while it fetches ends then, and leaves nothing behind', async () => {
+  it('A start on Debian that is stopped while it fetches a nats-server ends then, and leaves nothing behind', async () => {
     const folder = testFolder();
     const temporary = path.join(folder, 'tmp');
     await mkdir(temporary);
@@ -118,13 +118,13 @@ describe.runIf(hasApt)('a start without a nats-server, on Debian', () => {
 });
 
 describe('a start without a nats-server, where none can be fetched', () => {
-  it('ends with one sentence that says what to run', async () => {
+  it('A start where no nats-server can be fetched ends with one sentence that names the command to run', async () => {
     expect(await failToStart(testFolder(), {})).toMatch(
       /^tributary: no nats-server of version 2\.14 or newer on PATH.*\. Run .+, or set TRIBUTARY_NATS_URL to the address of a NATS server that has JetStream\.$/,
     );
   });
 
-  it.runIf(hasApt)('for want of a folder to keep it in ends with one sentence that names the setting', async () => {
+  it.runIf(hasApt)('A start without a cache folder ends with one sentence that names the setting', async () => {
     expect(await failToStart(testFolder(), { TRIBUTARY_CACHE_DIR: '/proc/cache' })).toMatch(
       /^tributary: no nats-server .* on PATH, and the folder to fetch one into cannot be written: .*\/proc\/cache.*\. Set TRIBUTARY_CACHE_DIR to a folder that this user may write to\.$/,
     );

@@ -20,7 +20,7 @@ function placesOf(text: string): string[] {
 }
 
 test.for(Object.entries(mutants))(
-  '%s: the text still stands in the sources, once, and the test is there',
+  'The text of the mutant is in the sources once, and its test exists: %s',
   ([, mutant]) => {
     expect(placesOf(mutant.find), 'the source has moved on: plant the mutant anew').toHaveLength(1);
     expect(existsSync(path.join(root, 'test', mutant.test))).toBe(true);
@@ -28,7 +28,7 @@ test.for(Object.entries(mutants))(
 );
 
 test.runIf(isAsked).for([...new Set(Object.values(mutants).map((mutant) => mutant.test))])(
-  '%s passes as long as nothing is planted',
+  'The test %s passes while no mutant is planted',
   { timeout: 4 * wantedMs },
   async (file) => {
     const { code, output } = await runPlanted({ file: 'none.ts', from: '', to: '', test: file });
@@ -37,7 +37,7 @@ test.runIf(isAsked).for([...new Set(Object.values(mutants).map((mutant) => mutan
 );
 
 test.runIf(isAsked).for(Object.entries(mutants))(
-  '%s: a test notices',
+  'A test fails with the mutant planted: %s',
   { timeout: 4 * wantedMs },
   async ([what, { find, replace, test: file }]) => {
     const begunMs = performance.now();

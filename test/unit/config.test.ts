@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { findUnknownSettings, parseConfig } from '../../src/config.ts';
 
 describe('settings', () => {
-  it('take their defaults from an empty environment', () => {
+  it('Settings have their defaults with an empty environment', () => {
     const config = parseConfig({});
     expect(config).toMatchObject({
       host: '127.0.0.1',
@@ -23,11 +23,11 @@ describe('settings', () => {
     expect(Object.isFrozen(config)).toBe(true);
   });
 
-  it('treat an empty variable as unset', () => {
+  it('An empty variable counts as unset', () => {
     expect(parseConfig({ TRIBUTARY_S2S_PORT: '' }).s2sPort).toBe(8080);
   });
 
-  it('name every problem at once', () => {
+  it('The error names every wrong setting at once', () => {
     const bad = {
       TRIBUTARY_S2S_PORT: '70000',
       TRIBUTARY_FLUSH_AGE_MS: 'soon',
@@ -53,12 +53,12 @@ describe('settings', () => {
     ['TRIBUTARY_QUOTA_IP', 'off', 'none'],
     ['TRIBUTARY_NATS_URL', 'nats://10.0.0.1:4222', 'http://10.0.0.1'],
     ['TRIBUTARY_NATS_URL', 'nats://u:p@one:4222, nats://two:4222', 'nats://one:4222,two:4222'],
-  ])('%s takes %s and refuses %s', (name, good, bad) => {
+  ])('%s accepts %s and refuses %s', (name, good, bad) => {
     expect(() => parseConfig({ [name]: good })).not.toThrow();
     expect(() => parseConfig({ [name]: bad })).toThrow(name);
   });
 
-  it('never show the password of an address', () => {
+  it('An error never shows the password of an address', () => {
     const bad = {
       TRIBUTARY_NATS_URL: 'nats://ann:hun#ter2@one:4222,nats://two',
       TRIBUTARY_PUBLIC_API_URL: 'ftp://ann:hunter2@host',
@@ -68,13 +68,13 @@ describe('settings', () => {
     );
   });
 
-  it('strip the trailing slash of a public address', () => {
+  it('The trailing slash of a public address is removed', () => {
     expect(parseConfig({ TRIBUTARY_PUBLIC_API_URL: 'https://reports.example.com/' }).publicApiUrl).toBe(
       'https://reports.example.com',
     );
   });
 
-  it('are told apart from what only looks like one, with the setting that was probably meant', () => {
+  it('A variable that only looks like a setting is reported with the setting that was probably meant', () => {
     const environment = {
       TRIBUTARY_FLUSH_AGE: '1',
       TRIBUTARY_S2SPORT: '1',

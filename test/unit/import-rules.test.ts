@@ -12,8 +12,8 @@ function readSources(): SourceFile[] {
     .map((file) => ({ path: path.relative(src, file).split(path.sep).join('/'), text: readFileSync(file, 'utf8') }));
 }
 
-describe('the rules of the house', () => {
-  it('hold in every source file', () => {
+describe('the import rules', () => {
+  it('Every source file keeps the rules', () => {
     const sources = readSources();
     expect(sources.length).toBeGreaterThan(20);
     expect(findBreaches(sources)).toEqual([]);
@@ -63,11 +63,11 @@ describe('the check itself', () => {
     ['a long file', 'lake/log.ts', 'a();\n'.repeat(401)],
     ['folders made by the recursion of mkdir', 'lake/log.ts', 'await mkdir(folder, { recursive: true, mode: 0o700 });'],
     ['the process outside main', 'cli/start.ts', 'process.exit(1);'],
-  ])('finds %s', (_what, file, text) => {
+  ])('The check finds %s', (_what, file, text) => {
     expect(findBreaches([{ path: file, text }])).toHaveLength(1);
   });
 
-  it('finds nothing wrong with what is allowed', () => {
+  it('The check finds nothing wrong with what is allowed', () => {
     expect(
       findBreaches([
         {
@@ -89,7 +89,7 @@ describe('the check itself', () => {
     ).toEqual([]);
   });
 
-  it('reads imports over several lines, of types, for effect, and dynamic ones', () => {
+  it('The check reads imports over several lines, of types, for effect, and dynamic ones', () => {
     const text =
       "import {\n  a,\n  type B,\n} from './a.ts';\nimport type { C } from './c.ts';\nimport { type D } from './d.ts';\nimport './e.ts';\nconst f = await import('./f.ts');\n";
     expect(readImports(text)).toEqual([

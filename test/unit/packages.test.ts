@@ -28,7 +28,7 @@ const exact = /^\d+\.\d+\.\d+(-[\w.]+)?$/;
 const nodes = ['20.19.0', '22.13.0', '24.0.0'];
 
 describe('the lock file', () => {
-  it('has a checksum and an address on the public registry for each package of each platform', () => {
+  it('The lock file has a checksum and an address on the public registry for each package of each platform', () => {
     const incomplete = [...packages].filter(
       ([, { resolved, integrity }]) =>
         !(resolved ?? '').startsWith('https://registry.npmjs.org/') || !(integrity ?? '').startsWith('sha512-'),
@@ -37,7 +37,7 @@ describe('the lock file', () => {
     expect(incomplete.map(([place]) => place)).toEqual([]);
   });
 
-  it('has no package that does not support a Node which the program supports', () => {
+  it('The lock file has no package that does not support a Node which the program supports', () => {
     expect(minVersion(manifest.engines.node)?.version).toBe(nodes[0]);
     const refusals = [...packages].flatMap(([place, { version, engines }]) =>
       nodes
@@ -47,7 +47,7 @@ describe('the lock file', () => {
     expect(refusals).toEqual([]);
   });
 
-  it('has for each package a version that its dependants ask for, so that none is replaced where the lock file is not read', () => {
+  it('The lock file has for each package a version that its dependants ask for, so that none is replaced where the lock file is not read', () => {
     const unmet = [...packages].flatMap(([place, { dependencies = {}, optionalDependencies = {} }]) =>
       Object.entries({ ...dependencies, ...optionalDependencies })
         .filter(([name, range]) => !satisfies(resolveLocked(packages, place, name)?.version ?? 'none', range))
@@ -60,14 +60,14 @@ describe('the lock file', () => {
 describe('the packed program', () => {
   const bundled = manifest.bundleDependencies ?? [];
 
-  it('asks for exact versions, and the lock file has them', () => {
+  it('The packed program depends on exact versions, and the lock file has them', () => {
     for (const [name, version] of Object.entries({ ...manifest.dependencies, ...manifest.devDependencies })) {
       expect(version, name).toMatch(exact);
       expect(packages.get(`node_modules/${name}`)?.version, name).toBe(version);
     }
   });
 
-  it('brings along every package but those of a platform, which are asked for by exact version', () => {
+  it('The packed program contains every package but those of a platform, which it depends on by exact version', () => {
     const asked: string[] = [];
     const ranges: string[] = [];
     const ask = (from: string, needs: Readonly<Record<string, string>>): void => {

@@ -61,6 +61,7 @@ interface Supervision<C extends RunningChild> {
   readonly stopping: AbortController;
   readonly backoff: Backoff;
   readonly history: EndHistory;
+  readonly isExplained: () => boolean;
   child: C | undefined;
   /** When the newest child was started, by `performance.now()`. */
   startedAt: number;
@@ -111,13 +112,14 @@ async function startAgain<C extends RunningChild>(supervision: Supervision<C>): 
 
 /** Waits for the end of each child and starts the next, until the supervision or the whole service stops. */
 async function supervise<C extends RunningChild>(supervision: Supervision<C>, signal: AbortSignal): Promise<void> {
-  const { name, stopping, backoff, history, logger } = supervision;
+  const { name, stopping, backoff, history, isExplained, logger } = supervision;
   while (supervision.child !== undefined && !stopping.signal.aborted) {
     const exit = await supervision.child.exited;
     await pause(groupStopMs, AbortSignal.any([stopping.signal, signal]));
     if (stopping.signal.aborted || signal.aborted) return;
     supervision.child = undefined;
-    if (!supervision.renewed) history.record();
+    // What is reported by itself explains the end of a child that met it before it was killed for it.
+    if (!supervision.renewed && !isExplained()) history.record();
     supervision.renewed = false;
     if (performance.now() - supervision.startedAt >= healthyMs) backoff.reset();
     supervision.lastError = `ended with ${exit.signal ?? `exit code ${exit.code}`}`;
@@ -129,13 +131,15 @@ async function supervise<C extends RunningChild>(supervision: Supervision<C>, si
 /**
  * Starts a child and keeps it running. The signal of `start` is aborted when the child is no longer wanted; `signal` is
  * aborted when the whole service stops: what ends from then on is not started again. Throws when the first start fails:
- * then nothing is supervised.
+ * then nothing is supervised. `isExplained` says whether an end now has a cause that is a problem of its own, such as a
+ * folder that was moved: it does not make the child unsteady.
  */
 export async function startSupervisor<C extends RunningChild>(
   name: string,
   start: (signal: AbortSignal) => Promise<C>,
   logger: Logger,
   signal: AbortSignal,
+  isExplained: () => boolean = () => false,
 ): Promise<Supervisor<C>> {
   const supervision: Supervision<C> = {
     name,
@@ -144,6 +148,7 @@ export async function startSupervisor<C extends RunningChild>(
     stopping: new AbortController(),
     backoff: createBackoff(firstBackoffMs, maxBackoffMs),
     history: createEndHistory(),
+    isExplained,
     child: await start(signal),
     startedAt: performance.now(),
     state: 'running',

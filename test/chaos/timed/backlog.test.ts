@@ -9,7 +9,8 @@ import { testFolder } from '../../helpers/folder.ts';
 import { assertExactlyOnce, createLedger, reconcile, type Ledger } from '../../helpers/ledger.ts';
 import { sendLoad, startLoad, type LoadOptions } from '../../helpers/load.ts';
 import { readResidentBytes } from '../../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../../helpers/service.ts';
+import { startWithApp } from '../../helpers/service-access.ts';
+import { startTestService, type TestService } from '../../helpers/service.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /*
@@ -68,22 +69,20 @@ function residentMegabytes(service: TestService, role: 'ingest' | 'nats-server' 
 }
 
 test(
-  `${events.toLocaleString('en-US')} waiting events do not slow import down, a full stream refuses, and all of it gets into the lake while import goes on`,
+  `${events.toLocaleString('en-US')} waiting events do not slow import down, a full stream refuses events, and the whole backlog is stored while import continues`,
   async () => {
     const dataDir = path.join(testFolder(), 'data');
-    const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
     const settings = {
       TRIBUTARY_STREAM_MAX_BYTES: String(streamMaxBytes),
       TRIBUTARY_LOG_LEVEL: 'warn',
       TRIBUTARY_INGEST_WORKERS: '1',
     };
-    const intake = await startTestService({ dataDir, settings, words: ['--role', 'ingest'] });
-    onTestFinished(() => intake.destroy());
+    const { service: intake, token } = await startWithApp({ dataDir, settings, words: ['--role', 'ingest'] });
     const ledger = createLedger('load');
     const client: LoadOptions = {
       s2s: () => intake.s2s,
       idApp: 1,
-      token: String(token),
+      token,
       random: createRandom(seed),
       clients: 16,
       batchShare: 1,
@@ -118,7 +117,7 @@ test(
         customEventParams: { text: 'x'.repeat(200) },
       })),
     );
-    const refused = await fetch(url, { method: 'POST', headers: { authorization: String(token) }, body });
+    const refused = await fetch(url, { method: 'POST', headers: { authorization: token }, body });
     await fullLoad.stop();
     expect(refused.status).toBe(500);
     expect(refused.headers.get('retry-after')).toMatch(/^[1-9]\d*$/);

@@ -1,16 +1,18 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect, it, onTestFinished, type TestContext } from 'vitest';
+import { describe, expect, it, type TestContext } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
+import { basic } from '../../helpers/export-area.ts';
+import { exportQuery } from '../../helpers/export-client.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createLedger } from '../../helpers/ledger.ts';
 import { startLoad } from '../../helpers/load.ts';
 import { startProbe } from '../../helpers/probe.ts';
 import { readLog, readReadiness } from '../../helpers/problems.ts';
-import { runCommand, startTestService } from '../../helpers/service.ts';
+import { startWithUser } from '../../helpers/service-access.ts';
 import { mountSmallDisk } from '../../helpers/small-disk.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -25,9 +27,6 @@ const backWantedMs = 30_000;
 const patienceMs = 180_000;
 const diskBytes = 128 * mebibyte;
 
-/** A day as the export area writes it: today, or so many days from it. */
-const day = (offset: number): string => new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10);
-
 /**
  * The real service with one of its stores on a small disk, and clients that send; undefined where no disk can be
  * mounted.
@@ -41,9 +40,7 @@ async function startOnSmallDisk(
   const disk = mountSmallDisk(path.join(dataDir, store), diskBytes);
   if (disk === undefined) return ctx.skip('a small file system can only be mounted by root');
   const random = createRandom(seed);
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const user = await runCommand(['user', 'add', 'analyst', '--account', '1', '--data', dataDir]);
-  const service = await startTestService({
+  const { service, token, user } = await startWithUser({
     dataDir,
     settings: {
       TRIBUTARY_QUOTA_USER: 'off',
@@ -52,9 +49,8 @@ async function startOnSmallDisk(
       ...settings,
     },
   });
-  onTestFinished(() => service.destroy());
   const ledgers = [createLedger('load'), createLedger('probe')] as const;
-  const client = { s2s: () => service.s2s, idApp: 1, token: String(token) };
+  const client = { s2s: () => service.s2s, idApp: 1, token };
   const load = startLoad(ledgers[0], { ...client, random, clients: 4, pauseMs: 5 });
   const probe = startProbe(ledgers[1], client);
   const acknowledged = (): number => ledgers[0].totals().acknowledged + ledgers[1].totals().acknowledged;
@@ -101,7 +97,7 @@ describe('a full disk', () => {
     { how: 'down to the reserve', reserveBytes: 16 * mebibyte, frozen: false },
     { how: 'to the last byte, so that the stream freezes', reserveBytes: 0, frozen: true },
   ])(
-    'of the stream, $how, refuses events in time, and they are taken again without an operator',
+    'A full disk of the stream, $how, refuses events in time, and import resumes without an operator',
     { timeout: rounds * 240_000 + 120_000 },
     async ({ how, reserveBytes, frozen }, ctx) => {
       if (!isLongRun && !frozen) ctx.skip('in the long form');
@@ -170,7 +166,7 @@ describe('a full disk', () => {
     },
   );
 
-  it('of the lake stops no import, and the lake catches up', { timeout: rounds * 240_000 + 120_000 }, async (ctx) => {
+  it('A full lake disk stops no import: the events wait', { timeout: rounds * 240_000 + 120_000 }, async (ctx) => {
     if (!isLongRun) ctx.skip('in the long form');
     const { disk, service, probe, problem, ready, account, moreAcknowledged } = await startOnSmallDisk(ctx, 'lake', {
       TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte),
@@ -212,7 +208,7 @@ describe('a full disk', () => {
   });
 
   it(
-    'of the reports lets an export wait, and it ends with the right result',
+    'A full disk of the reports delays an export, which then ends with the right result',
     { timeout: rounds * 240_000 + 120_000 },
     async (ctx) => {
       if (!isLongRun) ctx.skip('in the long form');
@@ -221,19 +217,11 @@ describe('a full disk', () => {
         'reports',
         { TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte), TRIBUTARY_SINGLE_FILE_MAX_BYTES: String(diskBytes) },
       );
-      const headers = {
-        authorization: `Basic ${Buffer.from(`${String(user['idUser'])}:${String(user['secret'])}`).toString('base64')}`,
-      };
+      const headers = { authorization: basic(user) };
       const call = async (target: string): Promise<Record<string, unknown>> =>
         ((await (await fetch(`${service.api}${target}`, { headers })).json()) as { data: Record<string, unknown> })
           .data;
-      const query = new URLSearchParams({
-        event: 'customEvents',
-        selectors: 'eventName,eventId,params.name,params.value',
-        dateFrom: day(-1),
-        dateTo: day(0),
-        timezone: 'UTC',
-      }).toString();
+      const query = exportQuery('eventName,eventId,params.name,params.value');
       let missingRows = 0;
       for (let round = 0; round < rounds; round += 1) {
         await moreAcknowledged(3000);

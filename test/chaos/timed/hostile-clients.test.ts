@@ -7,15 +7,16 @@ import { createRandom } from '../../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
-import { targetOf, type Credentials } from '../../helpers/export-area.ts';
-import { createExportClient } from '../../helpers/export-client.ts';
+import { targetOf } from '../../helpers/export-area.ts';
+import { createExportClient, exportQuery } from '../../helpers/export-client.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { startHostileCrowd } from '../../helpers/hostile-crowd.ts';
 import { countLake, createLedger, type Ledger } from '../../helpers/ledger.ts';
 import { sendLoad, startLoad, type Load } from '../../helpers/load.ts';
 import { readLog } from '../../helpers/problems.ts';
 import { readResidentBytes, type ProcessRole } from '../../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../../helpers/service.ts';
+import { startWithUser, type ServiceWithUser } from '../../helpers/service-access.ts';
+import type { TestService } from '../../helpers/service.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const seed = chaosSeed();
@@ -26,34 +27,19 @@ const crowdMs = chaosFigure('TRIBUTARY_TEST_HOSTILE_SECONDS', { short: 2, long: 
 const again = `make chaos PART=timed/hostile-clients SEED=${seed}`;
 const mebibyte = 1024 * 1024;
 const exportEvents = chaosFigure('TRIBUTARY_TEST_HOSTILE_EVENTS', { short: 3000, long: 40_000 });
-const query =
-  'event=customEvents&selectors=eventId,eventName,customUserId,lvid,params.name,params.value,dtEvent&dateFrom=1970-01-01&timezone=UTC';
+const selectors = 'eventId,eventName,customUserId,lvid,params.name,params.value,dtEvent';
 
-interface Started {
-  readonly service: TestService;
-  readonly token: string;
-  readonly user: Credentials;
+interface Started extends ServiceWithUser {
   readonly ledger: Ledger;
 }
 
 async function start(): Promise<Started> {
   const dataDir = path.join(testFolder(), 'data');
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const user = (await runCommand([
-    'user',
-    'add',
-    'analyst',
-    '--account',
-    '1',
-    '--data',
-    dataDir,
-  ])) as unknown as Credentials;
-  const service = await startTestService({
+  const started = await startWithUser({
     dataDir,
     settings: { TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_QUOTA_IP: 'off' },
   });
-  onTestFinished(() => service.destroy());
-  return { service, token: String(token), user, ledger: createLedger('good') };
+  return { ...started, ledger: createLedger('good') };
 }
 
 /** What a good client of each area has met. */
@@ -112,7 +98,7 @@ const listening = ['supervisor', 'ingest', 'export'] as const satisfies readonly
 
 describe(`hostile clients (seed ${seed})`, () => {
   it(
-    `${each * 20} of them, slow, silent, half-open, flooding, never reading, keep no good client from its answer`,
+    `A crowd of ${each * 20} slow, silent, half-open, flooding and never-reading clients keeps no good client from its answer`,
     { timeout: crowdMs + 180_000 },
     async () => {
       const started = await start();
@@ -131,9 +117,7 @@ describe(`hostile clients (seed ${seed})`, () => {
         60_000,
       );
       const client = createExportClient(service, user);
-      const { files } = await client.waitForEnd(
-        (await client.create(`${query}&dateTo=${new Date().toISOString().slice(0, 10)}`)) ?? '',
-      );
+      const { files } = await client.waitForEnd((await client.create(exportQuery(selectors))) ?? '');
       const pids = service.processes().map(({ pid }) => pid);
 
       const good = startGoodClients(started);
@@ -198,7 +182,7 @@ describe(`hostile clients (seed ${seed})`, () => {
   );
 
   it(
-    'that take every file descriptor lose nothing that was acknowledged, are told of, and once they go all is well by itself',
+    'Clients that take every file descriptor cause no loss of acknowledged events and a reported problem, and the service recovers by itself once they go',
     { timeout: 180_000 },
     async (context) => {
       if (process.platform !== 'linux' || !hasPrlimit())

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';
@@ -8,7 +8,8 @@ import { testFolder } from '../../helpers/folder.ts';
 import { createLedger, type Ledger } from '../../helpers/ledger.ts';
 import { startLoad, type Load } from '../../helpers/load.ts';
 import { readResidentBytes, signalProcess, type ProcessRole } from '../../helpers/processes.ts';
-import { runCommand, startTestService, type TestService } from '../../helpers/service.ts';
+import { startWithApp, type ServiceWithApp } from '../../helpers/service-access.ts';
+import type { TestService } from '../../helpers/service.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /*
@@ -30,9 +31,7 @@ interface Answer {
   readonly endedMs: number;
 }
 
-interface Loaded {
-  readonly service: TestService;
-  readonly token: string;
+interface Loaded extends ServiceWithApp {
   readonly ledger: Ledger;
   readonly answers: Answer[];
   readonly load: Load;
@@ -41,12 +40,10 @@ interface Loaded {
 /** Starts the service and lets clients send to it; returns when events flow. */
 async function startLoaded(clients: number): Promise<Loaded> {
   const dataDir = path.join(testFolder(), 'data');
-  const { token } = await runCommand(['app', 'add', '1', '--platform', 'web', '--data', dataDir]);
-  const service = await startTestService({
+  const { service, token } = await startWithApp({
     dataDir,
     settings: { TRIBUTARY_INGEST_WORKERS: '2', TRIBUTARY_LOG_LEVEL: 'warn' },
   });
-  onTestFinished(() => service.destroy());
   const ledger = createLedger('stalled');
   const answers: Answer[] = [];
   const onAnswer = (tookMs: number, status: number): void =>
@@ -54,14 +51,14 @@ async function startLoaded(clients: number): Promise<Loaded> {
   const load = startLoad(ledger, {
     s2s: () => service.s2s,
     idApp: 1,
-    token: String(token),
+    token,
     random: createRandom(seed),
     clients,
     pauseMs: isLongRun ? 20 : 50,
     onAnswer,
   });
   await waitFor('events flow', () => ledger.totals().acknowledged > 500);
-  return { service, token: String(token), ledger, answers, load };
+  return { service, token, ledger, answers, load };
 }
 
 function pidOf(service: TestService, role: ProcessRole): number {
@@ -110,7 +107,7 @@ async function settle({ service, ledger, load }: Loaded) {
 }
 
 test(
-  `a broker stalled for ${stallMs / 1000} s under load costs no event, holds up no answer, and is not noticed a moment later`,
+  `A broker stalled for ${stallMs / 1000} s under load loses no event, delays no answer beyond its limit, and has no effect a moment later`,
   async () => {
     const loaded = await startLoaded(20);
     const { service, answers } = loaded;
@@ -158,7 +155,7 @@ test(
 );
 
 test(
-  `a compactor, then an export process, stalled for ${otherStallMs / 1000} s are not noticed by import, and go on where they were`,
+  `A compactor, then an export process, stalled for ${otherStallMs / 1000} s has no effect on import, and continues where it was`,
   async () => {
     const loaded = await startLoaded(10);
     const { service, answers, ledger } = loaded;
@@ -202,7 +199,7 @@ test(
 );
 
 test(
-  `one of two import processes stalled for ${otherStallMs / 1000} s leaves the other answering`,
+  `One of two import processes stalled for ${otherStallMs / 1000} s does not keep the other from answering`,
   async () => {
     const loaded = await startLoaded(4);
     const { service, token, ledger } = loaded;

@@ -50,11 +50,11 @@ describe('access to the export area', () => {
   });
   afterAll(() => running.stop());
 
-  it('of a colleague to a request of the same account is given', async () => {
+  it('A user may read a request of a colleague of the same account', async () => {
     expect((await running.waitForEnd(colleague, owned)).status).toBe('Success!');
   });
 
-  it('by AuthHMAC works for a form body, which is part of what is signed', async () => {
+  it('A form body is authorized by AuthHMAC, and is part of what is signed', async () => {
     const url = `http://127.0.0.1:${running.port}${create}`;
     const body = `${query}&eventName[]=caf%C3%A9`;
     const accepted = await send(running.port, create, {
@@ -70,12 +70,12 @@ describe('access to the export area', () => {
     expect([accepted.status, refused.status]).toEqual([200, 403]);
   });
 
-  it.each([...dictionaryNames])('to the dictionary %s is open', async (name) => {
+  it.each([...dictionaryNames])('Anyone may read the dictionary %s without authorization', async (name) => {
     const answer = await send(running.port, `/api/dictionary/v1/${name}.json`);
     expect(answer.json).toEqual({ code: 200, message: 'Ok', data: dictionaries[name] });
   });
 
-  it('by what is no HTTP, or has too large a head, ends in an envelope too', async () => {
+  it('Bytes that are no HTTP, or a head that is too large, are answered in an envelope', async () => {
     expect(await talk(running.port, 'rubbish\r\n\r\n')).toMatch(
       new RegExp(`^HTTP/1\\.1 400 Bad Request\r\n[^]*\r\n\r\n${refusal('The request is malformed')}$`),
     );
@@ -91,7 +91,7 @@ describe('access to the export area', () => {
     expect(afterAnother.startsWith('HTTP/1.1 400')).toBe(false);
   });
 
-  it('at an unknown path, or by another method, ends in an envelope', async () => {
+  it('An unknown path or a wrong method is answered in an envelope', async () => {
     for (const [target, method] of [
       ['/', 'GET'],
       ['/api/raw/v2/export/create.json', 'POST'],
@@ -114,7 +114,7 @@ async function statuses(count: number, call: () => Promise<{ status: number }>):
 }
 
 describe('quotas', () => {
-  it('answer 429 with Retry-After: by user, by address, for mistakes and for callers without authorization', async () => {
+  it('A quota answers 429 with Retry-After: by user, by address, for mistakes and for callers without authorization', async () => {
     const area = createExportArea(testFolder());
     const [busy, clumsy] = [await area.addUser({}), await area.addUser({})];
     const running = await area.start({
@@ -139,7 +139,7 @@ describe('quotas', () => {
     }
   });
 
-  it('that are off refuse nobody', async () => {
+  it('A quota that is off refuses nobody', async () => {
     const area = createExportArea(testFolder());
     const running = await area.start();
     try {

@@ -66,7 +66,7 @@ describe('the export area', () => {
   });
   afterAll(() => running.stop());
 
-  it('exports the custom events of the account in the order of the lake, with the selectors in the order asked for', async () => {
+  it('The export area exports the custom events of the account in the order of the lake, with the selectors in the requested order', async () => {
     const [csv] = await running.export(
       user,
       'event=customEvents&selectors=eventId,idApp,SDKKey,idAppTitle,eventName,params.name,params.value,dtEvent,tsEvent,tsInsert,countCustomEvent,idAd&dateFrom=2025-03-01&dateTo=2025-03-31',
@@ -82,7 +82,7 @@ describe('the export area', () => {
     ]);
   });
 
-  it('splits a result over the single-file limit into gzip parts that each begin with the header', async () => {
+  it('The export area splits a result over the single-file limit into gzip parts that each begin with the header', async () => {
     const other = createExportArea(temporaryFolder());
     await other.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
     const reader = await other.addUser({});
@@ -98,7 +98,7 @@ describe('the export area', () => {
     }
   });
 
-  it('answers a link for GET, HEAD and ranges, and refuses it with one character changed', async () => {
+  it('The export area answers a link for GET, HEAD and ranges, and refuses it with one character changed', async () => {
     const id = await running.create(
       user,
       'event=userAuthorisations&selectors=eventId&dateFrom=2025-03-10&dateTo=2025-03-10',
@@ -118,7 +118,7 @@ describe('the export area', () => {
     expect([forged.status, forged.json]).toEqual([403, { code: 403, message: 'Access denied', data: null }]);
   });
 
-  it('accepts AuthHMAC over the URL as received', async () => {
+  it('The export area accepts AuthHMAC over the URL as received', async () => {
     const target = '/api/report/v1/file/get.json?idReportFile=123456';
     const authorization = authHmac(user, 'GET', `http://127.0.0.1:${running.port}${target}`);
     const answer = await send(running.port, target, { headers: { authorization } });
@@ -129,7 +129,7 @@ describe('the export area', () => {
     });
   });
 
-  it('refuses a caller without valid authorization, with data null', async () => {
+  it('The export area refuses a caller without valid authorization, with data null', async () => {
     for (const authorization of ['', 'Basic xxx', `Basic ${Buffer.from('1:wrong').toString('base64')}`]) {
       const answer = await send(running.port, '/api/raw/v1/export/create.json?event=customEvents', {
         method: 'POST',

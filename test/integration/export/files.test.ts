@@ -64,7 +64,7 @@ describe('exported files', () => {
   const hostileFile = (name: string): Promise<string> =>
     exportFile(new URLSearchParams({ ...hostile, selectors: hostile.selectors.join(',') }).toString(), name);
 
-  it('are read by DuckDB as RFC 4180, cell by cell', async () => {
+  it('Exported files are read by DuckDB as RFC 4180, cell by cell', async () => {
     const file = await hostileFile('hostile-duckdb.csv');
     const names = hostile.selectors.map((_, index) => `c${index}`);
     const columns = names.map((name) => `${name}: 'VARCHAR'`).join(', ');
@@ -77,7 +77,7 @@ describe('exported files', () => {
     expect(rows.slice(1).map((row) => row[1])).toEqual(hostileTexts);
   });
 
-  it('are read by the csv module of Python without options, cell by cell', async (context) => {
+  it('Exported files are read by the csv module of Python without options, cell by cell', async (context) => {
     if (spawnSync('python3', ['--version']).status !== 0)
       context.skip('python3 is not here: its csv module does not read the exported file');
     const file = await hostileFile('hostile-python.csv');
@@ -90,7 +90,7 @@ describe('exported files', () => {
     expect(rows.slice(1).map((row) => row[1])).toEqual(hostileTexts);
   });
 
-  it('are read by the sniffer of DuckDB without options, with every row and column', async () => {
+  it('Exported files are read by the sniffer of DuckDB without options, with every row and column', async () => {
     const file = await exportFile(`${every}&${may}`, 'every.csv');
     const [counted] = await duckdb.rows(
       `SELECT count(*) AS rows, count(DISTINCT "eventId") AS ids FROM ${sqlText(file)}`,
@@ -111,7 +111,7 @@ describe('exported files', () => {
     expect(columns.map((column) => column['column_name'])).toEqual([...selectors.keys()]);
   });
 
-  it('of two days are the union of those of each day', async () => {
+  it('An export of two days is the union of the exports of each day', async () => {
     const base = 'event=customEvents&selectors=eventId,tsEvent,params.value&timezone=America/New_York';
     const [both, first, second] = [
       await exportRows(`${base}&dateFrom=2025-05-04&dateTo=2025-05-05`),
@@ -122,14 +122,14 @@ describe('exported files', () => {
     expect(sorted(first).length * sorted(second).length).toBeGreaterThan(0);
   });
 
-  it('of all apps are the union of those of each app', async () => {
+  it('An export of all apps is the union of the exports of each app', async () => {
     const base = `event=customEvents&selectors=eventId,idApp,SDKKey,idAppTitle&${may}`;
     const each: string[] = [];
     for (const { idApp } of oracleApps) each.push(...sorted(await exportRows(`${base}&idApp=${idApp}`)));
     expect(each.toSorted()).toEqual(sorted(await exportRows(base)));
   });
 
-  it('of an inverted filter are the complement', async () => {
+  it('An export with an inverted filter is the complement of the one without inversion', async () => {
     const base = `event=customEvents&selectors=eventId,eventName&${may}`;
     const names = ['level_up', 'a,b', 'логин'].map((name) => `eventName[]=${encodeURIComponent(name)}`).join('&');
     const [all, chosen, others] = [
@@ -141,7 +141,7 @@ describe('exported files', () => {
     expect(sorted(chosen).length * sorted(others).length).toBeGreaterThan(0);
   });
 
-  it('of availability before and after a moment are all', async () => {
+  it('Exports of availability before and after a moment are together the whole export', async () => {
     const base = `event=userRegistrations&selectors=eventId&${may}`;
     const moment = Date.parse('2025-05-06T00:00:00Z') / 1000;
     const [all, before, after] = [
@@ -152,7 +152,7 @@ describe('exported files', () => {
     expect([...sorted(before), ...sorted(after)].toSorted()).toEqual(sorted(all));
   });
 
-  it('have as many rows as DuckDB counts in the files of the lake', async () => {
+  it('An export has as many rows as DuckDB counts in the files of the lake', async () => {
     const rows = await exportRows(`event=customEvents&selectors=eventId&${may}`);
     const [counted] = await duckdb.rows(
       `SELECT count(*) AS rows FROM read_parquet(${sqlText(`${area.tableDir}/_young/*.parquet`)}) WHERE kind = 'custom_event' AND id_app < 90 AND date BETWEEN '2025-05-01' AND '2025-05-11'`,
@@ -160,13 +160,13 @@ describe('exported files', () => {
     expect(rows.length - 1).toBe(Number(counted?.['rows']));
   });
 
-  it('are the same bytes when they are made again', async () => {
+  it('An export that is repeated gives the same bytes', async () => {
     const ids = [await running.create(user, `${every}&${may}`), await running.create(user, `${every}&${may}`)];
     const [first, second] = await Promise.all(ids.map((id) => running.waitForEnd(user, id)));
     expect(second?.files?.[0]?.sha256).toBe(first?.files?.[0]?.sha256);
   });
 
-  it('have their rows in the order of the lake with more apps and names than are compared one by one', async () => {
+  it('An export has its rows in the order of the lake with more apps and names than are compared one by one', async () => {
     for (let idApp = 1000; idApp < 1070; idApp += 1)
       await area.addApp({ idApp, platform: 'web', idAccount: 3, title: `App ${idApp}`, idProject: idApp });
     const analyst = await area.addUser({ idAccount: 3 });
@@ -247,7 +247,7 @@ describe('input in the shape of SQL', () => {
     'idSegment',
   ];
 
-  it.each(names)('is refused in %s', async (name) => {
+  it.each(names)('Input in the shape of SQL is refused in %s', async (name) => {
     for (const shape of shapes) {
       const query = Object.entries({ ...whole, [name]: shape })
         .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
@@ -256,7 +256,7 @@ describe('input in the shape of SQL', () => {
     }
   });
 
-  it('selects nothing as an SDK key, and just the event of that name as an event name', async () => {
+  it('Input in the shape of SQL selects nothing as an SDK key, and just the event of that name as an event name', async () => {
     const base = Object.entries(whole)
       .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
       .join('&');

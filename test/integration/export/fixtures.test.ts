@@ -103,12 +103,12 @@ describe('export cases', () => {
   }, 180_000);
   afterAll(() => running.stop());
 
-  it('are at least 250', () => {
+  it('There are at least 250 export cases', () => {
     expect(resultCases.length + refusalCases.length).toBeGreaterThanOrEqual(250);
   });
 
   for (const example of resultCases) {
-    it(`gives the rows of the oracle: ${example.title}`, async () => {
+    it(`The export has the rows of the oracle: ${example.title}`, async () => {
       const parts = await running.download(user, ids.get(example) ?? '');
       expect(parts).toHaveLength(1);
       expect(parseCsv(parts[0] ?? '')).toEqual(expectedRows(example.request, importedEvents));
@@ -116,7 +116,7 @@ describe('export cases', () => {
   }
 
   for (const example of refusalCases) {
-    it(`refuses: ${example.title}`, async () => {
+    it(`The export is refused: ${example.title}`, async () => {
       const nowSeconds = Math.floor(Date.now() / 1000);
       const query = fillTimes(example.query, nowSeconds);
       const answer = await running.call(user, `${create}?${query}`, { method: 'POST' });
@@ -127,7 +127,7 @@ describe('export cases', () => {
     });
   }
 
-  it('computes results that are not all empty', () => {
+  it('The results of the export cases are not all empty', () => {
     const filled = resultCases.filter((example) => expectedRows(example.request, importedEvents).length > 1);
     expect(filled.length).toBeGreaterThan(130);
   });

@@ -41,7 +41,7 @@ describe('export requests', () => {
     return running;
   }
 
-  it('are limited for an account however many are created at once, and the refusal names those that exist', async () => {
+  it('The number of export requests of an account is limited however many are created at once, and the refusal names those that exist', async () => {
     const stage = await begin({ maxExports: 3 });
     const answers = await Promise.all(
       Array.from({ length: 12 }, () => stage.call(user, create, { method: 'POST', body: query })),
@@ -65,7 +65,7 @@ describe('export requests', () => {
     expect((await stage.call(user, create, { method: 'POST', body: query })).status).toBe(200);
   });
 
-  it('that cannot be written to the disk are refused with Retry-After, and can be made once the disk is well', async () => {
+  it('An export request that cannot be written to the disk is refused with Retry-After, and can be made once the disk recovers', async () => {
     const stage = await begin();
     const away = `${area.reportsDir}.away`;
     renameSync(area.reportsDir, away);
@@ -81,7 +81,7 @@ describe('export requests', () => {
     expect((await stage.call(user, create, { method: 'POST', body: query })).status).toBe(200);
   });
 
-  it('of a user are capped within the limit of the account', async () => {
+  it('The number of export requests of a user is capped within the limit of the account', async () => {
     const capped = await area.addUser({ name: 'capped', maxExports: 1 });
     const stage = await begin();
     const answers = await Promise.all(
@@ -95,7 +95,7 @@ describe('export requests', () => {
     );
   });
 
-  it('are refused to a user without the permission', async () => {
+  it('A user without the permission cannot create an export request', async () => {
     const reader = await area.addUser({ name: 'reader', canExport: false });
     const stage = await begin();
     const answer = await stage.call(reader, create, { method: 'POST', body: query });
@@ -106,7 +106,7 @@ describe('export requests', () => {
     });
   });
 
-  it('show progress while they run, which never goes back, and the same end at every poll', async () => {
+  it('A running export request reports progress that never goes back, and the same end at every poll', async () => {
     const stage = await begin();
     const id = await stage.create(user, query);
     const seen: number[] = [];
@@ -130,7 +130,7 @@ describe('export requests', () => {
     });
   });
 
-  it('with too many lines end as a user error on the raw endpoint and as an error in the report area', async () => {
+  it('An export request with too many lines ends as a user error on the raw endpoint and as an error in the report area', async () => {
     const stage = await begin({ exportMaxRows: 999 });
     const id = await stage.create(user, query);
     expect(await stage.waitForEnd(user, id)).toEqual({ idReportFile: id, status: 'Error occurred' });
@@ -144,7 +144,7 @@ describe('export requests', () => {
     expect(await stage.export(user, `${query}&tsFrom=${start}&tsTo=${start + 998}`)).toHaveLength(1);
   });
 
-  it('with too many bytes end as a user error too', async () => {
+  it('An export request with too many bytes ends as a user error too', async () => {
     const stage = await begin({ exportMaxBytes: 1000 });
     const id = await stage.create(user, query);
     await stage.waitForEnd(user, id);
@@ -152,7 +152,7 @@ describe('export requests', () => {
     expect(raw.json?.data?.errorMessage).toBe('Too many bytes in export');
   });
 
-  it('can be cancelled while they wait or run, once', async () => {
+  it('An export request can be cancelled while it waits or runs, once', async () => {
     const stage = await begin({ exportWorkers: 1 });
     const ids = [await stage.create(user, query), await stage.create(user, query), await stage.create(user, query)];
     const last = ids[2] ?? '';
@@ -183,7 +183,7 @@ describe('export requests', () => {
     expect(readdirSync(path.join(area.reportsDir, last)).filter((name) => name !== 'job.json')).toEqual([]);
   });
 
-  it('are tried a bounded number of times, then have failed, and others go on', async () => {
+  it('An export request whose attempts fail is tried a bounded number of times and then fails, while others continue', async () => {
     await writeLake(area.tableDir, [events]);
     const file = path.join(area.tableDir, '_young', '000000.parquet');
     writeFileSync(file, 'not a Parquet file');
@@ -199,7 +199,7 @@ describe('export requests', () => {
     ).toEqual([]);
   }, 120_000);
 
-  it('read the next snapshot when an erasure took a file of theirs away', async () => {
+  it('An export request reads the next snapshot when an erasure removed a file of its snapshot', async () => {
     await writeLake(area.tableDir, [events.slice(0, 600), events.slice(600)]);
     rmSync(path.join(area.tableDir, '_young', '000000.parquet'));
     running = await area.start();
@@ -219,13 +219,13 @@ describe('export requests', () => {
     expect(await stage.waitForEnd(user, id)).toMatchObject({ status: 'Success!', files: [{ rows: 400 }] });
   });
 
-  it('that take too long have failed', async () => {
+  it('An export request that takes too long fails', async () => {
     const stage = await begin({ exportTimeoutMs: 1 });
     const id = await stage.create(user, query);
     expect((await stage.waitForEnd(user, id)).status).toBe('Error occurred');
   });
 
-  it('read an empty lake, and a lake that does not exist yet', async () => {
+  it('An export request reads an empty lake, and a lake that does not exist yet', async () => {
     running = await area.start();
     expect(await running.export(user, query)).toEqual(['eventId,eventName\n']);
     await writeLake(area.tableDir, []);
@@ -233,7 +233,7 @@ describe('export requests', () => {
     rmSync(area.tableDir, { recursive: true });
   });
 
-  it('wait over a stop of the service and are done afterwards, without an attempt counted', async () => {
+  it('A waiting export request survives a stop of the service and is done afterwards, without an attempt counted', async () => {
     const stage = await begin({ exportWorkers: 1 });
     const ids = [await stage.create(user, query), await stage.create(user, query)];
     await stage.stop();
@@ -242,12 +242,12 @@ describe('export requests', () => {
       expect(await running.waitForEnd(user, id)).toMatchObject({ status: 'Success!', files: [{ rows: 1000 }] });
   });
 
-  it('belong to one process: a second one refuses the folder', async () => {
+  it('The export requests of a folder belong to one process: a second one is refused', async () => {
     await begin();
     await expect(area.start()).rejects.toMatchObject({ code: 'locked' });
   });
 
-  it('are listed newest first, with state, size and end', async () => {
+  it('The export requests of a user are listed newest first, with state, size and end', async () => {
     const colleague = await area.addUser({ name: 'colleague' });
     const stage = await begin();
     const first = await stage.create(user, query);
@@ -267,7 +267,7 @@ describe('export requests', () => {
     });
   });
 
-  it('with 998 event names of 255 characters and one more are read', async () => {
+  it('An export request with 998 event names of 255 characters and one more is read', async () => {
     const stage = await begin();
     const names = Array.from(
       { length: 998 },
@@ -282,7 +282,7 @@ describe('export requests', () => {
     ).toEqual(Array.from({ length: 143 }, () => 'name 3'));
   });
 
-  it('with a head of 60 KiB are read', async () => {
+  it('An export request with a head of 60 KiB is read', async () => {
     const stage = await begin();
     const campaigns = Array.from(
       { length: 999 },

@@ -61,7 +61,7 @@ describe('exports while everything is killed', () => {
   }, 120_000);
   afterAll(() => stage.kill());
 
-  it(`end in exactly one result with the right bytes, over ${kills} kills of workers and of the role (seed ${seed})`, async () => {
+  it(`Exports end in exactly one result with the right bytes, over ${kills} kills of workers and of the role (seed ${seed})`, async () => {
     const undisturbed = content(await stage.waitForEnd(user, await stage.create(user, query)));
     const random = createRandom(seed);
     const ids: string[] = [];

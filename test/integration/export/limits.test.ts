@@ -81,13 +81,13 @@ describe('a connection to the export area', () => {
       'GET /api/dictionary/v1/rooted.json HTTP/1.1\r\nHost: a\r\n\r\n',
       'HTTP/1.1 200 OK',
     ],
-  ])('that %s is closed', async (_, text, begin) => {
+  ])('A connection that %s is closed', async (_, text, begin) => {
     const one = open(text);
     await waitFor('the connection is closed', () => one.socket.destroyed || one.socket.closed);
     expect(one.text().slice(0, begin.length)).toBe(begin);
   });
 
-  it('over which a download stands still is closed; one that goes on slowly is not', async () => {
+  it('A connection over which a download stands still is closed, and one that continues slowly is not', async () => {
     const standing = open(`GET ${link} HTTP/1.1\r\nHost: a\r\n\r\n`);
     standing.socket.pause();
     const slow = open(`GET ${link} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`);
@@ -107,7 +107,7 @@ describe('a connection to the export area', () => {
     expect(rest).toBeLessThan(whole.body.length);
   }, 60_000);
 
-  it('beyond the limit is closed at once, and there is room again when others have gone', async () => {
+  it('A connection beyond the limit is closed at once, and a new one is accepted when others have gone', async () => {
     const sockets = Array.from({ length: maxConnections * 2 }, () => open('').socket);
     await waitFor(
       'those beyond the limit are closed',
@@ -118,7 +118,7 @@ describe('a connection to the export area', () => {
     expect(await ask()).toBe(200);
   });
 
-  it('gets headers that keep a browser from guessing, with every answer', async () => {
+  it('Every answer has headers that keep a browser from guessing its type', async () => {
     for (const target of [
       '/api/dictionary/v1/rooted.json',
       '/api/report/v1/file/list.json',

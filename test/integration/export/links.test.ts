@@ -60,7 +60,7 @@ describe('links', () => {
   });
   afterEach(() => running.stop());
 
-  it('lead to parts with the size, rows and hash that the answer tells, under the names that clients know', async () => {
+  it('Links lead to parts with the size, rows and hash of the answer, under the names that clients know', async () => {
     const id = await begin();
     expect(data.files?.length).toBeGreaterThan(2);
     let rows = 0;
@@ -84,13 +84,13 @@ describe('links', () => {
     expect(rows).toBe(300);
   });
 
-  it('work with the Authorization header that official clients send along', async () => {
+  it('Links work with the Authorization header that official clients send along', async () => {
     await begin();
     expect((await running.call(user, linkOf())).status).toBe(200);
     expect((await send(running.port, linkOf(), { headers: { authorization: 'Basic rubbish' } })).status).toBe(200);
   });
 
-  it('of the archive stream one zip of all parts', async () => {
+  it('A link to the archive streams one zip of all parts', async () => {
     const warnings: Error[] = [];
     const onWarning = (warning: Error): void => void warnings.push(warning);
     process.on('warning', onWarning);
@@ -111,7 +111,7 @@ describe('links', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('answer conditional requests and ranges', async () => {
+  it('Links answer conditional requests and ranges', async () => {
     await begin();
     const whole = await send(running.port, linkOf());
     const etag = String(whole.headers['etag']);
@@ -130,7 +130,7 @@ describe('links', () => {
     expect((await send(running.port, linkOf(), { method: 'POST' })).status).toBe(404);
   });
 
-  it('answer 412 to a client whose copy is of another file, which If-Match names', async () => {
+  it('Links answer 412 to a client whose copy is of another file, which If-Match names', async () => {
     await begin();
     const etag = `"${data.files?.[0]?.sha256}"`;
     expect(await ask(linkOf(), { 'if-match': etag, range: 'bytes=0-0' })).toEqual([206, undefined]);
@@ -159,7 +159,7 @@ describe('links', () => {
       },
     ],
   ])(
-    'answer 500 before the first byte for a file that is %s, say so to the operator, and work again once it is put back',
+    'Links answer 500 before the first byte for a file that is %s, report it to the operator, and work again once the file is restored',
     async (_what, damage) => {
       const id = await begin();
       const file = path.join(area.reportsDir, id, 'parts', linkOf().split('?')[0]?.split('/').at(-1) ?? '');
@@ -192,7 +192,7 @@ describe('links', () => {
     },
   );
 
-  it('stand under the Host that the client used when there is no public address, and never under what is no host', async () => {
+  it("Links have the Host of the client's request when no public address is set, and never an invalid host", async () => {
     const id = await begin();
     const target = `/api/report/v1/file/get.json?idReportFile=${id}`;
     const linkUnder = async (host: string): Promise<string | undefined> =>
@@ -214,7 +214,7 @@ describe('links', () => {
       expect((await absolute(authority)).status, authority).toBe(400);
   });
 
-  it('of a file end to the second: then 403, the request 404, and the files are deleted', async () => {
+  it('A link to a file expires to the second: then the answer is 403, the request is 404, and the files are deleted', async () => {
     const id = await begin({ linkTtlSeconds: 100 });
     const link = linkOf();
     expect((await send(running.port, link)).status).toBe(200);
@@ -231,7 +231,7 @@ describe('links', () => {
     expect(await running.create(user, query)).toBe(String(Number(id) + 1));
   });
 
-  it('outlive a rotation of the key and a restart of the service', async () => {
+  it('Links survive a rotation of the key and a restart of the service', async () => {
     const id = await begin();
     const before = linkOf();
     const { kid } = await rotateSigningKey(area.keysDir, { nowMs: () => Date.now() });
@@ -244,7 +244,7 @@ describe('links', () => {
     for (const link of [before, linkOf()]) expect((await send(running.port, link)).status).toBe(200);
   });
 
-  it('changed in any character of their query answer 403', async () => {
+  it('Links changed in any character of their query answer 403', async () => {
     await begin();
     const link = linkOf();
     for (let at = link.indexOf('?'); at < link.length; at += 1) {
@@ -265,7 +265,7 @@ describe('links', () => {
     }
   });
 
-  it('do not lead out of the reports by a symbolic link in the place of a file', async () => {
+  it('Links do not lead out of the reports by a symbolic link in the place of a file', async () => {
     const id = await begin();
     const file = path.join(area.reportsDir, id, 'parts', linkOf().split('?')[0]?.split('/').at(-1) ?? '');
     rmSync(file);
@@ -274,7 +274,7 @@ describe('links', () => {
     expect((await send(running.port, targetOf(data.archive?.link ?? ''))).status).toBe(500);
   });
 
-  it('stand under the public address when there is one', async () => {
+  it('Links have the public address when one is set', async () => {
     await begin({ publicUrl: 'https://export.example.com/tributary' });
     expect(data.files?.[0]?.link.startsWith('https://export.example.com/tributary/files/')).toBe(true);
   });

@@ -59,7 +59,7 @@ describe('the API reference', () => {
     );
   }
 
-  it('has every route of the api port', () => {
+  it('The API reference has every route of the api port', () => {
     // A HEAD beside a GET is HTTP's own.
     const told = new Set(described());
     const missing = routes.filter((route) => !told.has(route) && !told.has(route.replace(/^head /, 'get ')));
@@ -67,11 +67,11 @@ describe('the API reference', () => {
     expect(missing).toEqual([]);
   });
 
-  it('has no route that is not there', () => {
+  it('The API reference has no route that does not exist', () => {
     expect(described().filter((route) => !routes.includes(route))).toEqual([]);
   });
 
-  it('gives each operation a summary, a security rule that exists, and its answers', () => {
+  it('The API reference gives each operation a summary, an existing security rule, and its answers', () => {
     for (const [path, operations] of Object.entries(reference.paths)) {
       for (const [verb, operation] of Object.entries(operations).filter(([name]) => verbs.includes(name))) {
         const { summary, security, responses } = operation as {
@@ -87,7 +87,7 @@ describe('the API reference', () => {
     }
   });
 
-  it('gives each path the servers of its area, under the address it was asked for', async () => {
+  it('The API reference gives each path the servers of its area, those of export under the requested host', async () => {
     const { paths } = (await send(port, '/openapi.json', { headers: { host: 'api.example:1234' } }))
       .json as unknown as { paths: Readonly<Record<string, { servers?: { url: string }[] }>> };
     const urls = (isImport: boolean): (string | undefined)[] => [
@@ -100,7 +100,7 @@ describe('the API reference', () => {
     expect([urls(true), urls(false)]).toEqual([['http://127.0.0.1:8080'], ['http://api.example:1234']]);
   });
 
-  it('has the answer to too many calls wherever one is counted', () => {
+  it('The API reference has the answer to too many calls wherever calls are counted', () => {
     const counted = Object.keys(reference.paths).filter((path) => path.startsWith('/api/'));
     expect(counted.length).toBeGreaterThan(12);
     for (const path of counted)
@@ -108,12 +108,12 @@ describe('the API reference', () => {
         expect((operation as { responses: object }).responses, path).toHaveProperty('429');
   });
 
-  it('refers only to schemas that it has', () => {
+  it('The API reference refers only to schemas that it contains', () => {
     const names = [...JSON.stringify(reference).matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name);
     for (const name of names) expect(Object.keys(reference.components.schemas)).toContain(name);
   });
 
-  it.each(['/healthz', '/readyz', '/openapi.json'])('describes what %s answers', async (target) => {
+  it.each(['/healthz', '/readyz', '/openapi.json'])('The API reference describes the answer of %s', async (target) => {
     const answer = await send(port, target);
     const operation = reference.paths[target]?.['get'] as
       { responses: Readonly<Record<string, { content: Readonly<Record<string, unknown>> }>> } | undefined;

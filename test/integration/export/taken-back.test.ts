@@ -89,7 +89,7 @@ describe('an export user', () => {
 
   afterEach(() => running.stop());
 
-  it('who is removed has requests neither running nor waiting any more, and a colleague sees them as canceled', async () => {
+  it('The requests of a removed user neither run nor wait any more, and a colleague sees them as cancelled', async () => {
     await begin();
     const { id, worker } = await createStopped(ann);
     const [waiting, colleagues] = [await running.create(ann, query), await running.create(bob, query)];
@@ -103,7 +103,7 @@ describe('an export user', () => {
     expect((await running.waitForEnd(bob, colleagues)).status).toBe('Success!');
   });
 
-  it('who was removed while the export area was stopped has the requests from before canceled', async () => {
+  it('A user who was removed while the export area was stopped has the earlier requests cancelled', async () => {
     await begin();
     const { id } = await createStopped(ann);
     const waiting = await running.create(ann, query);
@@ -117,7 +117,7 @@ describe('an export user', () => {
     expect((await running.call(ann, list)).status).toBe(403);
   });
 
-  it('keeps the request that was reading an app when that was removed: it begins anew, counts no attempt, and has none of its rows', async () => {
+  it('A request that was reading an app when the app was removed starts again, counts no attempt, and has none of its rows', async () => {
     await begin();
     const { id, worker } = await createStopped(ann);
     await removeApp(paths(), 8, Date.now());
@@ -134,7 +134,7 @@ describe('an export user', () => {
     expect([jobOf(id).attempts, jobOf(id).interruptions]).toEqual([1, undefined]);
   });
 
-  it('has links of their own: they end with the user or the secret, those of a colleague to the same file do not', async () => {
+  it("Links end with their user or their secret, and a colleague's links to the same file do not", async () => {
     await begin();
     const id = await running.create(ann, query);
     const [own, colleagues] = [await firstLink(ann, id), await firstLink(bob, id)];
@@ -152,7 +152,7 @@ describe('an export user', () => {
     expect([later.idUser === ann.idUser, await statusOf(own)]).toEqual([false, 403]);
   });
 
-  it('was given links without a holder by an earlier version: they work, and end with the user who ordered the report', async () => {
+  it('Links without a holder, given out by an earlier version, work until the user who ordered the report is removed', async () => {
     await begin();
     const id = await running.create(ann, query);
     const [, name = '', expires = ''] = /\/files\/\d+\/([^?]+)\?expires=(\d+)/.exec(await firstLink(ann, id)) ?? [];
@@ -164,7 +164,7 @@ describe('an export user', () => {
     await waitFor('it is refused', async () => (await statusOf(link)) === 403);
   });
 
-  it('who is removed in the middle of a download gets no more of it', async () => {
+  it('A user who is removed in the middle of a download gets no more of it', async () => {
     await begin(12_000);
     const id = await running.create(ann, query);
     const [link, other] = [await firstLink(ann, id), await firstLink(bob, id)];

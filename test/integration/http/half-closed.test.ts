@@ -11,7 +11,7 @@ import { waitFor } from '../../helpers/wait.ts';
 const statuses = async (port: number, text: string): Promise<number[]> =>
   readAnswers(await talk(port, text)).map(({ status }) => status);
 
-describe('a client that ends its sending half after its request', () => {
+describe('a half-closed client', () => {
   const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
   let service: TestIngest;
   let area: RunningArea;
@@ -46,7 +46,7 @@ describe('a client that ends its sending half after its request', () => {
   }
   const stored = async (): Promise<unknown[]> => (await service.newLines()).map((line) => line['custom_user_id']);
 
-  it('gets the answer of import once its event is stored, and of each of several on one connection', async () => {
+  it('A half-closed client gets the answer of import once its event is stored, and of each of several requests on one connection', async () => {
     expect(await statuses(service.ingest.port, login('alone'))).toEqual([200]);
     expect(await statuses(service.ingest.port, login('first') + login('second') + login('third'))).toEqual([
       200, 200, 200,
@@ -54,7 +54,7 @@ describe('a client that ends its sending half after its request', () => {
     expect(await stored()).toEqual(['alone', 'first', 'second', 'third']);
   });
 
-  it('gets it also when it ends while the event is being stored', async () => {
+  it('A client that half-closes while its event is being stored still gets the answer', async () => {
     const received = (): Promise<number> => service.metric('tributary_ingest_events_received_total{kind="login"}');
     const before = await received();
     service.nats.signal('SIGSTOP');
@@ -74,17 +74,17 @@ describe('a client that ends its sending half after its request', () => {
     expect(answer?.status === 200 ? lines : ['slow']).toEqual(['slow']);
   });
 
-  it('and whose last request breaks off is told so, and nothing of it is stored', async () => {
+  it('A half-closed client whose last request is incomplete gets 400, and nothing of it is stored', async () => {
     await service.newLines();
     expect(await statuses(service.ingest.port, login('whole').slice(0, -3))).toEqual([400]);
     expect(await stored()).toEqual([]);
   });
 
-  it('is closed when it has asked for nothing', async () => {
+  it('A client that half-closes without a request is disconnected without an answer', async () => {
     for (const port of [service.ingest.port, area.port]) expect(await talk(port, '')).toBe('');
   });
 
-  it('gets the id of the export it has made, the state of it, and the whole file', async () => {
+  it('A half-closed client gets the id of its new export, the state of it, and the whole file', async () => {
     const call = (target: string): string =>
       `GET ${target} HTTP/1.1\r\nHost: 127.0.0.1:${area.port}\r\nAuthorization: ${basic(user)}\r\n\r\n`;
     const create =

@@ -137,7 +137,7 @@ describe(`a stranger (seed ${seed})`, () => {
     return answers.flat();
   }
 
-  it('is told by every method of HTTP that there is none such, as by any other', async () => {
+  it('A stranger gets 404, in the form of every other refusal, by every method of HTTP that an area does not have', async () => {
     for (const method of METHODS.filter((one) => !['POST', 'HEAD'].includes(one))) {
       const [imported, exported] = await sendBoth(
         method,
@@ -154,7 +154,7 @@ describe(`a stranger (seed ${seed})`, () => {
     expect(alarms()).toEqual([]);
   });
 
-  it("gets a refusal in the area's own form for an expectation, too many headers, and a Host that is missing, repeated or none", async () => {
+  it("A stranger gets a refusal in the area's own form for an expectation, too many headers, and a missing, repeated or invalid Host", async () => {
     const login = 'POST /v1/login/?idApp=1 HTTP/1.1\r\n';
     const cases = [
       [417, `${login}Host: a\r\nExpect: 200-maybe\r\n\r\n`],
@@ -181,7 +181,7 @@ describe(`a stranger (seed ${seed})`, () => {
   });
 
   it(
-    'makes neither a failure nor a line of alarm by any method, target, header and body',
+    'A stranger causes neither a failure nor a warning in the log by any method, target, header and body',
     { timeout: 60_000 },
     async () => {
       const methods = METHODS.filter((one) => one !== 'CONNECT');

@@ -40,8 +40,8 @@ function startClient(service: TestIngest, name: string) {
   };
 }
 
-describe('import while the broker', () => {
-  it('is stalled answers every request with 500 and Retry-After, never a false 200, and goes on by itself', async () => {
+describe('import with broker trouble', () => {
+  it('Import with a stalled broker answers every request with 500 and Retry-After, never a false 200, and resumes by itself', async () => {
     const service = await start();
     const clients = Array.from({ length: 20 }, (_, index) => startClient(service, `c${index}`));
     const all = () => clients.flatMap((client) => client.answers);
@@ -76,7 +76,7 @@ describe('import while the broker', () => {
     expect(await service.metric('tributary_ingest_events_acknowledged_total{kind="login"}')).toBe(acknowledged.length);
   });
 
-  it('is killed and comes back goes on by itself, and keeps what was acknowledged once', async () => {
+  it('Import with a killed broker resumes by itself once it is back, and what was acknowledged is stored once', async () => {
     const service = await start();
     const clients = Array.from({ length: 10 }, (_, index) => startClient(service, `c${index}`));
     const acknowledged = () =>
@@ -107,7 +107,7 @@ describe('import while the broker', () => {
     expect(acknowledged().filter((id) => !inStream.has(id))).toEqual([]);
   });
 
-  it('has no room refuses, stores nothing of what it refused, and takes events again when there is room', async () => {
+  it('Import with a full stream refuses, stores nothing of what it refused, and accepts events again when there is room', async () => {
     const service = await start({ streamMaxBytes: mebibyte });
     const filler = 'x'.repeat(9000);
     let accepted = 0;
@@ -127,7 +127,7 @@ describe('import while the broker', () => {
     expect(service.ingest.facts()).toEqual({ waitingBytes: 0, problems: [] });
   });
 
-  it('has its disk at the reserve refuses before anything is sent, and takes events again by itself', async () => {
+  it('Import with its disk at the reserve refuses before anything is sent, and accepts events again by itself', async () => {
     let low = true;
     const service = await start({ isDiskLow: () => low });
     const refused = await service.post('web', 'login', { customUserId: 'u' });
@@ -140,7 +140,7 @@ describe('import while the broker', () => {
     expect(service.ingest.facts()).toEqual({ waitingBytes: 0, problems: [] });
   });
 
-  it('is stalled refuses at once what no longer fits into the waiting room', async () => {
+  it('Import with a stalled broker refuses at once what no longer fits into the waiting queue', async () => {
     const service = await start({ maxWaitingBytes: 20_000, answerWithinMs: 1000 });
     service.nats.signal('SIGSTOP');
     const requests = Array.from({ length: 20 }, (_, index) =>
@@ -159,7 +159,7 @@ describe('import while the broker', () => {
 });
 
 describe('stopping', () => {
-  it('answers the requests in progress before it ends', async () => {
+  it('Import that is stopped answers the requests in progress before it ends', async () => {
     const service = await startTestIngest(testFolder());
     service.nats.signal('SIGSTOP');
     const waiting = Array.from({ length: 10 }, (_, index) =>
@@ -181,7 +181,7 @@ describe('stopping', () => {
 });
 
 describe('natural batching', () => {
-  it('lets many requests share a message, and a lone one go at once', async () => {
+  it('Natural batching lets many requests share a message, and sends a lone one at once', async () => {
     const service = await start();
     await service.post('web', 'login', { customUserId: 'alone' });
     expect(await service.metric('tributary_ingest_group_requests_count')).toBe(1);

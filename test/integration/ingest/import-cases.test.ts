@@ -42,10 +42,15 @@ async function send(imported: ImportCase): Promise<object> {
 }
 
 describe.each(readImportCases())('import, %s', (_file, cases) => {
-  it.each(cases.map((imported) => [imported.rule, imported] as const))('%s', async (_, imported) => {
-    expect(await send(imported)).toEqual(expectedAnswer(imported));
-    const stored = await service.newLines();
-    expect(stored).toMatchObject(expectedLines(imported));
-    expect((imported.absent ?? []).filter((column) => stored.some((line) => Object.hasOwn(line, column)))).toEqual([]);
-  });
+  it.each(cases.map((imported) => [imported.rule, imported] as const))(
+    'The request is answered as its case states: %s',
+    async (_, imported) => {
+      expect(await send(imported)).toEqual(expectedAnswer(imported));
+      const stored = await service.newLines();
+      expect(stored).toMatchObject(expectedLines(imported));
+      expect((imported.absent ?? []).filter((column) => stored.some((line) => Object.hasOwn(line, column)))).toEqual(
+        [],
+      );
+    },
+  );
 });

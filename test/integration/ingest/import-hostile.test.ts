@@ -44,7 +44,7 @@ function answers(text: string): string[] {
   return [...text.matchAll(/HTTP\/1\.1 (\d{3}) [^]*?\r\n\r\n(\{[^}]*\})/g)].map((match) => `${match[1]} ${match[2]}`);
 }
 
-describe('bytes that are no good request', () => {
+describe('malformed bytes', () => {
   it.each([
     ['no HTTP at all', 'hello\r\n\r\n'],
     ['TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'],
@@ -63,25 +63,25 @@ describe('bytes that are no good request', () => {
     ],
     ['headers without an end of reason', `POST /v1/login/ HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`],
     ['a path without an end of reason', `POST /v1/${'a'.repeat(20_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
-  ])('(%s) are answered with 400 in the one form of error, and the connection ends', async (_, bytes) => {
+  ])('Malformed bytes (%s) get 400 in the one form of error, and the connection is closed', async (_, bytes) => {
     expect(answers(await talk(bytes))).toEqual(['400 {"error":"Bad Request"}']);
     expect(await service.newLines()).toEqual([]);
   });
 
-  it('(a bad chunk after a good head) store nothing', async () => {
+  it('Malformed bytes (a bad chunk after a good head) store nothing', async () => {
     expect(answers(await talk(head('Transfer-Encoding: chunked\r\n'), `14\r\n${event}\r\n`, 'zz\r\n'))).toEqual([
       '400 {"error":"Bad Request"}',
     ]);
     expect(await service.newLines()).toEqual([]);
   });
 
-  it('(a body of a coding that HTTP/1.1 does not have) get the one answer that the head has got', async () => {
+  it('Malformed bytes (a body of a coding that HTTP/1.1 does not have) get exactly one answer', async () => {
     expect(
       answers(await talk('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nhello')),
     ).toHaveLength(1);
   });
 
-  it('(rubbish behind a request that is being stored) are not taken for its answer', async () => {
+  it('Malformed bytes (garbage behind a request that is being stored) get no answer that could be taken for the answer of that request', async () => {
     service.nats.signal('SIGSTOP');
     const talking = talk(`${head(`Content-Length: ${event.length}\r\n`)}${event}rubbish\r\n\r\n`);
     expect(answers(await talking)).toEqual([]);
@@ -89,7 +89,7 @@ describe('bytes that are no good request', () => {
     await waitFor('the event is stored', async () => (await service.newLines()).length === 1);
   });
 
-  it("(a second request smuggled into the first one's body) stay the first one's body", async () => {
+  it('Malformed bytes (a second request smuggled into the body of the first) stay part of that body', async () => {
     const smuggled = `${event}POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\n\r\n`;
     expect(answers(await talk(head(`Connection: close\r\nContent-Length: ${smuggled.length}\r\n`), smuggled))).toEqual([
       '400 {"error":"Bad json"}',
@@ -99,18 +99,18 @@ describe('bytes that are no good request', () => {
 });
 
 describe('a slow client', () => {
-  it('that never finishes its headers is cut off', async () => {
+  it('A slow client that never finishes its headers is disconnected', async () => {
     expect(answers(await talk('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nX-Slow: '))).toEqual([
       '400 {"error":"Bad Request"}',
     ]);
   });
 
-  it('that never finishes its body is cut off, and nothing is stored', async () => {
+  it('A slow client that never finishes its body is disconnected, and nothing is stored', async () => {
     await talk(head('Content-Length: 20\r\n'), event.slice(0, 10));
     expect(await service.newLines()).toEqual([]);
   });
 
-  it('that goes away in the middle of its body leaves nothing behind', async () => {
+  it('A client that goes away in the middle of its body leaves nothing behind', async () => {
     const socket = connect(service.ingest.port, '127.0.0.1');
     await once(socket, 'connect');
     socket.write(head('Content-Length: 20\r\n') + event.slice(0, 10));
@@ -119,7 +119,7 @@ describe('a slow client', () => {
     expect(await service.newLines()).toMatchObject([{ custom_user_id: 'next' }]);
   });
 
-  it('cannot keep others out: connections beyond the limit are closed', async () => {
+  it('Slow clients cannot keep others out: connections beyond the limit are closed', async () => {
     const sockets = Array.from({ length: 80 }, () =>
       connect(service.ingest.port, '127.0.0.1').on('error', () => undefined),
     );
@@ -139,7 +139,7 @@ describe('a slow client', () => {
 });
 
 describe('every answer', () => {
-  it('keeps a browser from guessing what it is', async () => {
+  it('Every answer has headers that keep a browser from guessing its type', async () => {
     for (const [path, method] of [
       ['/v1/version', 'POST'],
       ['/v1/login/?idApp=1', 'POST'],
@@ -154,14 +154,14 @@ describe('every answer', () => {
   });
 });
 
-describe('good requests in unusual pieces', () => {
-  it('are taken byte by byte', async () => {
+describe('valid requests in unusual pieces', () => {
+  it('A valid request is accepted byte by byte', async () => {
     const request = `${head(`Connection: close\r\nContent-Length: ${event.length}\r\n`)}${event}`;
     expect(answers(await talk(...Array.from(request)))).toEqual(['200 {"message":"Ok"}']);
     expect(await service.newLines()).toHaveLength(1);
   });
 
-  it('are answered in order when they come at once on one connection', async () => {
+  it('Valid requests that arrive at once on one connection are answered in order', async () => {
     const one = `${head(`Content-Length: ${event.length}\r\n`)}${event}`;
     const last = `${head('Connection: close\r\nContent-Length: 1\r\n')}{`;
     expect(answers(await talk(one + one + one + last))).toEqual([
@@ -171,7 +171,7 @@ describe('good requests in unusual pieces', () => {
     expect(await service.newLines()).toHaveLength(3);
   });
 
-  it('are taken after the server has said to go on', async () => {
+  it('A valid request is accepted after the server has sent 100 Continue', async () => {
     const text = await talk(
       head(`Connection: close\r\nExpect: 100-continue\r\nContent-Length: ${event.length}\r\n`),
       event,
@@ -183,7 +183,7 @@ describe('good requests in unusual pieces', () => {
 });
 
 describe('the log', () => {
-  it('has a line for a refusal, and no line that a client can forge', async () => {
+  it('The log has a line for a refusal, and no line that a client can forge', async () => {
     const forged = 'x"}\n{"level":"error","msg":"forged"';
     await service.post('web', 'customEvent', {
       customUserId: 'u',
@@ -199,7 +199,7 @@ describe('the log', () => {
     );
   });
 
-  it('has no token, right or wrong', () => {
+  it('The log has no token, right or wrong', () => {
     const log = logLines.join('');
     expect([...Object.values(service.tokens), 'forged-token-value'].filter((token) => log.includes(token))).toEqual([]);
   });

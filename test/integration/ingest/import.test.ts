@@ -14,7 +14,7 @@ const uuid = (version: 7 | 8): RegExp =>
   new RegExp(`^[0-9a-f]{8}-[0-9a-f]{4}-${version}[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`);
 
 describe('an import', () => {
-  it('of a full custom event is in the stream, field for field, when the 200 arrives', async () => {
+  it('A full custom event is in the stream, field for field, when the 200 arrives', async () => {
     const event = {
       customEventName: 'level_up',
       customEventParams: { level: '7', __proto_: 'x', имя: '💰' },
@@ -46,7 +46,7 @@ describe('an import', () => {
     });
   });
 
-  it('of a batch stores all of it or nothing', async () => {
+  it('A batch is stored whole or not at all', async () => {
     const events = Array.from({ length: 20 }, (_, index) => ({ customUserId: `u-${index}` }));
     expect((await service.post('web', 'loginBatch', events)).status).toBe(200);
     expect((await service.newLines()).map((line) => line['custom_user_id'])).toEqual(
@@ -58,7 +58,7 @@ describe('an import', () => {
     expect(await service.newLines()).toEqual([]);
   });
 
-  it('with an Idempotency-Key gives a retry the same ids, and another request the same key with another fingerprint in every event', async () => {
+  it('An import with an Idempotency-Key gives a retry the same ids, and another request the same key with another fingerprint in every event', async () => {
     const headers = { 'idempotency-key': 'order-1' };
     const send = async (method: string, body: object): Promise<string[]> => {
       expect((await service.post('web', method, body, headers)).status).toBe(200);
@@ -85,7 +85,7 @@ describe('an import', () => {
     expect(new Set(others).size).toBe(others.length);
   });
 
-  it('with the same key for another app or another method is told apart', async () => {
+  it('An import with the same key for another app or another method gets other ids', async () => {
     const headers = { 'idempotency-key': 'same' };
     for (const [platform, method] of [
       ['web', 'login'],
@@ -99,7 +99,7 @@ describe('an import', () => {
     expect(otherMethod).not.toBe(first);
   });
 
-  it('may be gzipped', async () => {
+  it('An import may be gzipped', async () => {
     const body = JSON.stringify({ customEventName: 'x', customUserId: 'u', customEventParams: { a: 'b'.repeat(255) } });
     expect(await service.post('web', 'customEvent', gzipSync(body), { 'content-encoding': 'gzip' })).toMatchObject({
       status: 200,
@@ -107,7 +107,7 @@ describe('an import', () => {
     expect(await service.newLines()).toHaveLength(1);
   });
 
-  it('with a gzip bomb is refused without unpacking it', async () => {
+  it('An import of a gzip bomb is refused without unpacking it', async () => {
     const bomb = gzipSync(Buffer.alloc(5_000_000, 32));
     expect(await service.post('web', 'customEvent', bomb, { 'content-encoding': 'gzip' })).toMatchObject({
       status: 400,
@@ -117,7 +117,7 @@ describe('an import', () => {
 });
 
 describe('the other methods', () => {
-  it('tells its version without a token', async () => {
+  it('The version method reports the version without a token', async () => {
     for (const path of ['/v1/version', '/v1/version/']) {
       const answer = await ask(`${service.url}${path}`, { method: 'POST' });
       expect(answer.status).toBe(200);
@@ -125,7 +125,7 @@ describe('the other methods', () => {
     }
   });
 
-  it('says whether a token suits an app', async () => {
+  it('The token method reports whether a token belongs to an app', async () => {
     expect(await service.post('web', 'test-app-access', 'true')).toMatchObject({ status: 200 });
     expect(await service.post('web', 'test-app-access', 'true', { authorization: service.tokens.game })).toMatchObject({
       status: 403,

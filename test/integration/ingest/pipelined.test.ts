@@ -65,7 +65,7 @@ function cut(text: string, cuts: readonly number[]): string[] {
     .filter((piece) => piece !== '');
 }
 
-describe(`requests at once on one connection (seed ${seed})`, () => {
+describe(`pipelined requests (seed ${seed})`, () => {
   const folder = temporaryFolder();
   let service: TestIngest;
   let area: RunningArea;
@@ -95,7 +95,7 @@ describe(`requests at once on one connection (seed ${seed})`, () => {
   };
 
   it(
-    'get each its own answer in their order, whatever comes behind them: none is refused that is stored, none stored that is refused',
+    'Pipelined requests each get their own answer in order, whatever follows them: none is refused that is stored, none is stored that is refused',
     { timeout: 120_000 },
     async () => {
       await fc.assert(
@@ -124,7 +124,7 @@ describe(`requests at once on one connection (seed ${seed})`, () => {
     },
   );
 
-  it('are not answered by the 400 for bytes behind them: an event, a look at the version, and rubbish', async () => {
+  it('Pipelined requests (an event, a version request and garbage) are not answered by the 400 for the bytes behind them', async () => {
     for (let round = 0; round < 20; round += 1) {
       const text = `${request('event', `overtaken-${round}`)}${request('version', '')}${tails.rubbish}`;
       const statuses = await talk(service.ingest.port, [text]);
@@ -132,7 +132,7 @@ describe(`requests at once on one connection (seed ${seed})`, () => {
     }
   });
 
-  it('are not answered by the 400 of the export area either', async () => {
+  it('Pipelined requests to the export area are not answered by the 400 either', async () => {
     const slow = 'GET /api/raw/v1/export/get.json?idRawExport=1 HTTP/1.1\r\nHost: x\r\n\r\n';
     const fast = 'GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n';
     for (const first of [slow, fast]) {

@@ -39,7 +39,7 @@ function askClickHouse(folder: string, sql: string): unknown[] {
 }
 
 test.skipIf(chdb === undefined)(
-  'ClickHouse reads the same rows from the log and its checkpoint, and travels in time',
+  'The engine ClickHouse reads the same rows from the log and its checkpoint, and travels in time',
   async () => {
     const folder = testFolder();
     const { table } = lakePaths(path.join(folder, 'lake'));

@@ -40,7 +40,7 @@ def count(line):
 print(json.dumps([count(line) for line in json.loads(sys.argv[1])]))
 `;
 
-test('each line for Python of docs/lake.md reads every row once, young or sealed, as it says', async ({ skip }) => {
+test('Every Python line of docs/lake.md reads every row once, young or sealed, as documented', async ({ skip }) => {
   const python = (await findPythonEngines()) ?? skip('there is no Python with its packages here');
   const folder = testFolder();
   const data = path.join(folder, 'data');

@@ -106,8 +106,8 @@ async function startLimited(
   };
 }
 
-describe('an account that may not do everything', () => {
-  it('hears of no change: then each group waits for a look at the settings, and none is acknowledged on unsafe ones', async () => {
+describe('an account with limited rights', () => {
+  it('An account that gets no change announcements waits for a check of the settings with each group, and no group is acknowledged on unsafe ones', async () => {
     const { operator, nats } = await startLimited({ subscribe: ['$JS.EVENT.>'] });
     const folder = testFolder();
     await (await claimFor(nats as TestNats, folder)).stop();
@@ -127,7 +127,7 @@ describe('an account that may not do everything', () => {
     expect(await findLost(operator, 'SHARED', publishing, state.last_seq)).toEqual([]);
   });
 
-  it('cannot put a changed stream right: the problem names the setting and what the broker says, and goes with its cause', async () => {
+  it("An account that cannot restore a changed stream causes a problem that names the setting and the broker's reply, and is resolved with its cause", async () => {
     const { operator, nats, deny } = await startLimited({});
     const folder = testFolder();
     const owner = await claimFor(nats as TestNats, folder);
@@ -148,7 +148,7 @@ describe('an account that may not do everything', () => {
     });
   });
 
-  it('may not use the API of JetStream: a start says so in the words of the broker, and what the user needs', async () => {
+  it('An account without the API of JetStream makes a start report the words of the broker and the rights that the user needs', async () => {
     const { nats } = await startLimited({ publish: ['$JS.API.>'] });
     await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({
       code: 'broker_refused',
@@ -157,7 +157,7 @@ describe('an account that may not do everything', () => {
     });
   });
 
-  it('has no JetStream: a start says so', async () => {
+  it('An account without JetStream makes a start report it', async () => {
     const { nats } = await startLimited({}, { apart: true });
     await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({
       message: expect.stringMatching(/JetStream/) as string,
@@ -166,7 +166,7 @@ describe('an account that may not do everything', () => {
     await expect(claimFor(nats as TestNats, testFolder())).rejects.not.toMatchObject({ code: 'broker_away' });
   });
 
-  it('has too little storage: a start names the shortage, not a full stream, and the setting', async () => {
+  it('An account with too little storage makes a start report the shortage and the setting, not a full stream', async () => {
     const { nats } = await startLimited({}, { storeBytes: 1_048_576 });
     await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({
       code: 'broker_refused',
@@ -175,7 +175,7 @@ describe('an account that may not do everything', () => {
     });
   });
 
-  it('may not publish events: known without a client, at the start and while it runs, and over when the right is given', async () => {
+  it('An account that may not publish events is reported without a client, at the start and while it runs, until the right is granted', async () => {
     const { operator, nats, deny } = await startLimited({});
     const folder = testFolder();
     const stream = { streamName: 'SHARED', claimFile: path.join(folder, 'stream-claim.json') };
@@ -231,7 +231,7 @@ describe('an account that may not do everything', () => {
     expect((await operator.streams.info('SHARED')).state.messages).toBe(1);
   });
 
-  it('may not hear answers any more: what it publishes then is stored, is never told as refused, and one line of the log says why', async () => {
+  it('An account that may not receive answers any more stores what it publishes, reports the outcome as unknown and never as refused, and one line of the log gives the reason', async () => {
     const { operator, nats, deny } = await startLimited({});
     const folder = testFolder();
     await (await claimFor(nats as TestNats, folder)).stop();
@@ -261,7 +261,7 @@ describe('an account that may not do everything', () => {
     expect(lines.filter((line) => line.includes('_INBOX'))).toHaveLength(1);
   });
 
-  it('is not tried for its rights while an answer to a message of the same connection is awaited, which a refusal would be taken for', async () => {
+  it('The rights of an account are not tested while a reply is awaited on the same connection, since a refusal would be taken for that reply', async () => {
     const { operator, nats } = await startLimited({});
     const folder = testFolder();
     await (await claimFor(nats as TestNats, folder)).stop();

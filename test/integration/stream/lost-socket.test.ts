@@ -12,7 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => nats.stop());
 
-test('a write that comes after the end of a socket whose listeners were taken off ends nothing', async () => {
+test('A write after the end of a socket without listeners does not end the process', async () => {
   guardClientSockets();
   const server = createServer((peer) => peer.on('error', () => undefined).resume()).listen(0, '127.0.0.1');
   onTestFinished(() => void server.close());
@@ -29,7 +29,7 @@ test('a write that comes after the end of a socket whose listeners were taken of
   expect((await failed).code).toBe('ERR_STREAM_WRITE_AFTER_END');
 });
 
-test('the socket of a connection to the broker keeps a listener for its errors, the first one and the one after a restart', async () => {
+test('The socket of a connection to the broker keeps an error listener, the first one and the one after a restart', async () => {
   const connection = await nats.connect();
   const socketNow = (): Socket | undefined =>
     (connection.nats as unknown as { protocol: { transport: { socket?: Socket } } }).protocol.transport.socket;

@@ -31,13 +31,13 @@ async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server
 }
 
 describe('the embedded nats-server', () => {
-  it('is ready with JetStream that fsyncs before it acknowledges', async () => {
+  it('The embedded nats-server is ready with JetStream that fsyncs before it acknowledges', async () => {
     const { server } = await start();
     expect(await server.monitor.readHealth(2000)).toEqual({ state: 'well' });
     expect(await server.monitor.readSyncAlways()).toBe(true);
   });
 
-  it('listens on loopback only, and its configuration is for its owner only', async () => {
+  it('The embedded nats-server listens on loopback only, and its configuration is readable by its owner only', async () => {
     const { server, folder } = await start();
     const config = path.join(folder, 'nats-server.conf');
     expect((await stat(config)).mode & 0o777).toBe(0o600);
@@ -45,7 +45,7 @@ describe('the embedded nats-server', () => {
     expect((await readFile(config, 'utf8')).match(/0\.0\.0\.0|\*/)).toBeNull();
   });
 
-  it('refuses a client without its credentials, which differ from start to start', async () => {
+  it('The embedded nats-server refuses a client without its credentials, which differ from start to start', async () => {
     const first = await start();
     const second = await start();
     expect(first.server.address.password).not.toBe(second.server.address.password);
@@ -61,7 +61,7 @@ describe('the embedded nats-server', () => {
     await known.close();
   });
 
-  it('is found behind one that is away, by credentials that stand in a list of servers', async () => {
+  it('The embedded nats-server is found behind an unreachable one, by credentials in a list of servers', async () => {
     const { server } = await start();
     const { user, password, port } = server.address;
     const connection = await openConnection({
@@ -83,7 +83,7 @@ describe('the embedded nats-server', () => {
     });
   });
 
-  it('tells how it is to nobody but its own supervisor', async () => {
+  it('The embedded nats-server reports its state to its own supervisor only', async () => {
     const { server, folder } = await start();
     expect(await readFile(path.join(folder, 'nats-server.conf'), 'utf8')).not.toMatch(/^\s*(http|monitor)/m);
     const known = await openConnection({ url: server.url, ...server.address, name: 'known', logger: silentLogger });
@@ -94,7 +94,7 @@ describe('the embedded nats-server', () => {
     });
   });
 
-  it('is not well while it is stalled, and well again afterwards', async () => {
+  it('The embedded nats-server is unhealthy while it is stalled, and healthy again afterwards', async () => {
     const { server } = await start();
     signalProcess(server.pid, 'SIGSTOP');
     // The signal is on its way to each of the server's threads.
@@ -103,7 +103,7 @@ describe('the embedded nats-server', () => {
     expect(await server.monitor.readHealth(5000)).toEqual({ state: 'well' });
   });
 
-  it('comes back with the same port and credentials when it is told them', async () => {
+  it('The embedded nats-server returns with the same port and credentials when they are given', async () => {
     const { server, folder } = await start();
     server.kill();
     expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
@@ -111,21 +111,21 @@ describe('the embedded nats-server', () => {
     expect(again.server.address).toEqual(server.address);
   });
 
-  it('stops in order on request', async () => {
+  it('The embedded nats-server stops in order on request', async () => {
     const { server } = await start();
     await server.stop(10_000);
     expect(await within('nats-server is gone', server.exited)).toEqual({ code: 0, signal: null });
     expect(isAlive(server.pid)).toBe(false);
   });
 
-  it('stops even when it is stalled', async () => {
+  it('The embedded nats-server stops even when it is stalled', async () => {
     const { server } = await start();
     signalProcess(server.pid, 'SIGSTOP');
     await server.stop(100);
     expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
   });
 
-  it('says what the server said when it cannot start', async () => {
+  it('An embedded nats-server that cannot start is reported with its own output', async () => {
     const { server } = await start();
     const taken = { ...server.address };
     await expect(start({ address: taken })).rejects.toMatchObject({
@@ -134,7 +134,7 @@ describe('the embedded nats-server', () => {
     });
   });
 
-  it('says what to look at when its store cannot be used', async () => {
+  it('An embedded nats-server whose store cannot be used is reported with what to check', async () => {
     const folder = testFolder();
     await writeFile(path.join(folder, 'store'), 'no folder');
     await expect(start({ folder })).rejects.toMatchObject({
@@ -143,11 +143,11 @@ describe('the embedded nats-server', () => {
     });
   });
 
-  it('names a binary that is missing', async () => {
+  it('An embedded nats-server whose binary is missing is reported with the name of the binary', async () => {
     await expect(start({ binary: '/nonexistent/nats-server' })).rejects.toMatchObject({ code: 'broker_missing' });
   });
 
-  it('dies with its parent, and gives the lock of its folder back, when the parent is killed with SIGKILL', async () => {
+  it('The embedded nats-server dies with its parent, and releases the lock of its folder, when the parent is killed with SIGKILL', async () => {
     const folder = testFolder();
     const script = path.join(import.meta.dirname, '../../helpers/nats-parent.mjs');
     const parent = spawn(process.execPath, [script, compileSources(testFolder()), folder, await natsBinary()], {

@@ -41,7 +41,7 @@ const lasting: readonly (readonly [string, Partial<StreamConfig>])[] = [
 
 describe('a stream changed by its operator', () => {
   it.each([...unsafe, ...lasting])(
-    'takes no event while %s is unsafe, and says which setting it is',
+    'Import accepts no event while %s is unsafe, and reports which setting it is',
     async (setting, change) => {
       const [stream, folder] = [nextName(), testFolder()];
       // The owner, which would put it right, is away.
@@ -65,7 +65,7 @@ describe('a stream changed by its operator', () => {
   );
 
   it.each(unsafe)(
-    'is put right when %s was changed, with a notice, and loses nothing acknowledged after the change',
+    'A stream whose %s was changed is restored, with a notice, and loses nothing acknowledged after the change',
     async (setting, change) => {
       const [stream, folder] = [nextName(), testFolder()];
       const owner = await claimFor(nats, folder, { streamName: stream });
@@ -83,7 +83,7 @@ describe('a stream changed by its operator', () => {
     },
   );
 
-  it('is made anew at once when it is deleted, with its settings, its claim and what the operator gave it', async () => {
+  it('A deleted stream is recreated at once, with its settings, its claim and what the operator gave it', async () => {
     const [stream, folder] = [nextName(), testFolder()];
     const owner = await claimFor(nats, folder, { streamName: stream });
     const { guard, publisher } = await enterFor(nats, folder, stream);
@@ -103,7 +103,7 @@ describe('a stream changed by its operator', () => {
     expect([...owner.problems(), ...guard.problems()]).toEqual([]);
   });
 
-  it('is put back to the claim of now when an older state of it is restored', async () => {
+  it('A stream whose older state is restored gets its current claim back', async () => {
     const [stream, folder] = [nextName(), testFolder()];
     await (await claimFor(nats, folder, { streamName: stream })).stop();
     const older = (await operator.streams.info(stream)).config;
@@ -131,7 +131,7 @@ describe('a stream changed by its operator', () => {
     expect(owner.problems()).toEqual([]);
   });
 
-  it('stops the import with a problem when the account may not change it, and goes on when the operator has', async () => {
+  it('A changed stream that the account may not change stops the import with a problem, until the operator has restored it', async () => {
     const [stream, folder] = [nextName(), testFolder()];
     const connection = await nats.connect();
     const manager = await jetstreamManager(connection.nats);

@@ -28,7 +28,7 @@ const copyOf = (folder: string): string => {
 };
 
 describe('a stream', () => {
-  it('that belongs to another lake is refused, naming both, whether its owner runs or not', async () => {
+  it('A stream that belongs to another lake is refused, naming both, whether its owner runs or not', async () => {
     const [first, second] = [testFolder(), testFolder()];
     const owner = await claimFor(nats, first);
     const refused = {
@@ -44,7 +44,7 @@ describe('a stream', () => {
     ).rejects.toMatchObject(refused);
   });
 
-  it('of another name on the same cluster is each service its own', async () => {
+  it('Streams of different names on one cluster each belong to their own service', async () => {
     const [first, second] = [testFolder(), testFolder()];
     await claimFor(nats, first, { streamName: 'SHARED' });
     await claimFor(nats, second, { streamName: 'SHARED_TOO', lake: lake('lake-2') });
@@ -53,7 +53,7 @@ describe('a stream', () => {
     expect(await two.publisher.publish(Buffer.from('2'), 2000)).toEqual({ stream: 'SHARED_TOO', sequence: 1 });
   });
 
-  it('without a claim is adopted by the lake that has followed it, and by a new lake while it is empty', async () => {
+  it('A stream without a claim is adopted by the lake that has read it, and by a new lake while it is empty', async () => {
     const { created } = await operator.streams.add({ name: 'SHARED', subjects: ['tributary.events'] });
     const empty = await claimFor(nats, testFolder(), { lake: lake('lake-1') });
     await empty.stop();
@@ -68,7 +68,7 @@ describe('a stream', () => {
     expect((await operator.streams.info('SHARED')).state.messages).toBe(2);
   });
 
-  it("without a claim that has messages is nobody's to take, until the operator says whose it is", async () => {
+  it('A stream with messages and without a claim is adopted by nobody until the operator names its owner', async () => {
     await operator.streams.add({ name: 'SHARED', subjects: ['tributary.events'] });
     await (await nats.connect()).nats.request('tributary.events', 'whose?');
     for (const followed of [undefined, 'SHARED@another-time']) {
@@ -81,7 +81,7 @@ describe('a stream', () => {
     await claimFor(nats, testFolder(), { lake: lake('lake-1') });
   });
 
-  it('is claimed again at once by the same data folder, under a claim that shuts out what is left of the service before', async () => {
+  it('A stream is claimed again at once by the same data folder, under a claim that shuts out the remains of the earlier service', async () => {
     const folder = testFolder();
     await (await claimFor(nats, folder)).stop();
     const [before] = await subjectsOf();
@@ -93,7 +93,7 @@ describe('a stream', () => {
   });
 
   it.each(['deleted', 'without its claim'])(
-    "that was %s while its owner stood still is not the former owner's any more when a copy has made it its own",
+    "A stream that was %s while its owner stood still is not the former owner's any more when a copy has claimed it",
     async (how) => {
       const folder = testFolder();
       const owner = await claimFor(nats, folder);
@@ -109,7 +109,7 @@ describe('a stream', () => {
     },
   );
 
-  it('is shared by the processes of one data folder', async () => {
+  it('A stream is shared by the processes of one data folder', async () => {
     const folder = testFolder();
     await claimFor(nats, folder);
     const subjects = await subjectsOf();
@@ -117,7 +117,7 @@ describe('a stream', () => {
     expect(await subjectsOf()).toEqual(subjects);
   });
 
-  it('is refused to a copy of the data folder while its owner answers, naming both', async () => {
+  it('A stream is refused to a copy of the data folder while its owner answers, naming both', async () => {
     const folder = testFolder();
     await claimFor(nats, folder);
     const copy = copyOf(folder);
@@ -129,7 +129,7 @@ describe('a stream', () => {
     expect(await publisher.publish(Buffer.from('x'), 2000)).toMatchObject({ sequence: 1 });
   });
 
-  it('is taken over by a copy when its owner is gone for the lease; the former owner can neither publish nor read', async () => {
+  it('A stream is taken over by a copy when its owner is silent for the lease, and the former owner can neither publish nor read', async () => {
     const folder = testFolder();
     const owner = await claimFor(nats, folder);
     const copy = copyOf(folder);
@@ -155,7 +155,7 @@ describe('a stream', () => {
     expect(await publisher.publish(Buffer.from('2'), 2000)).toMatchObject({ sequence: 2 });
   });
 
-  it('is not given back by itself: a former owner that runs on reports it, and its next start asks first', async () => {
+  it('A stream is not given back by itself: a former owner that still runs reports it, and its next start asks first', async () => {
     const folder = testFolder();
     const before = await claimFor(nats, folder);
     const copy = copyOf(folder);
@@ -169,7 +169,7 @@ describe('a stream', () => {
     expect(back.problems()).toEqual([]);
   });
 
-  it('that two copies claim at the same moment has one owner, and the other takes nothing', async () => {
+  it('A stream that two copies claim at the same moment has one owner, and the other accepts nothing', async () => {
     const folder = testFolder();
     await (await claimFor(nats, folder)).stop();
     const copies = [copyOf(folder), copyOf(copyOf(folder))];
@@ -188,7 +188,7 @@ describe('a stream', () => {
   });
 });
 
-it('a claim that cannot be read for a moment is not one that is gone: nobody makes another', async () => {
+it('A claim that is unreadable for a moment is not a lost one: nobody makes another', async () => {
   const folder = testFolder();
   const file = path.join(folder, 'stream-claim.json');
   expect(await findKeptClaim(file)).toBeUndefined();

@@ -92,7 +92,7 @@ async function createScene(): Promise<Scene> {
 }
 
 describe('a restored lake', () => {
-  it('goes on with the stream that it was backed up with, from exactly where the backup ends, without an alarm', async () => {
+  it('A restored lake continues with the stream that it was backed up with, exactly where the backup ends, without an alarm', async () => {
     const { original, copy, publish, takeIn, ...scene } = await createScene();
     const ids = await publish(3);
     await takeIn(original);
@@ -104,7 +104,7 @@ describe('a restored lake', () => {
     await expectEvents(copy, ids);
   });
 
-  it('beside a stream from which the original has gone on taking reports the gap, and loses nothing that is in either', async () => {
+  it('A restored lake beside a stream on which the original has continued reports the gap, and loses nothing that is in either', async () => {
     const { original, copy, publish, takeIn, ...scene } = await createScene();
     const ids = await publish(3);
     await takeIn(original);
@@ -120,7 +120,7 @@ describe('a restored lake', () => {
     await expectEvents(copy, ids);
   });
 
-  it('beside an older stream, one that was made anew, reports it, and stores no event twice', async () => {
+  it('A restored lake beside a stream that was recreated reports it, and stores no event twice', async () => {
     const { nats, original, copy, publish, takeIn, ...scene } = await createScene();
     const ids = await publish(3);
     await takeIn(original);
@@ -145,7 +145,7 @@ describe('a restored lake', () => {
     ['ends before the backup does', 1, 'shortened'],
     ['has used the numbers again', 3, 'replaced'],
   ])(
-    'beside an older stream, one that has lost its end and %s, reports it, and has what is in either once',
+    'A restored lake beside an older stream that has lost its end and %s reports it, and has the events of either once',
     async (_, later, fault) => {
       const { nats, original, copy, publish, takeIn, putBack, ...scene } = await createScene();
       const ids = await publish(3);
@@ -171,7 +171,7 @@ describe('a restored lake', () => {
 });
 
 describe('a restored folder beside its running original, on one broker', () => {
-  it('is refused the stream, told what to set, and takes nothing of it; under a stream of its own both go on', async () => {
+  it('A restored folder beside its running original on one broker is refused the stream with the setting to change and reads nothing of it, and under a stream of its own both run', async () => {
     const nats = await startTestNats({ streamMaxBytes: 'none' });
     onTestFinished(() => nats.stop());
     const operator = await operatorOf(nats);

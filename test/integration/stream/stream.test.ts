@@ -24,7 +24,7 @@ async function publishNumbers(nats: TestNats, first: number, last: number): Prom
 }
 
 describe('the stream', () => {
-  it('is created with settings that keep what was acknowledged', async () => {
+  it('The stream is created with settings that keep what was acknowledged', async () => {
     const nats = await start({ streamMaxBytes: 64 * mebibyte });
     const { config } = await (await jetstreamManager((await nats.connect()).nats)).streams.info(streamName);
     expect(config).toMatchObject({
@@ -38,7 +38,7 @@ describe('the stream', () => {
     });
   });
 
-  it('keeps its events and takes the new limit when it is there already', async () => {
+  it('An existing stream keeps its events and gets the new limit', async () => {
     const nats = await start({ streamMaxBytes: 64 * mebibyte });
     await publishNumbers(nats, 1, 3);
     const connection = await nats.connect();
@@ -49,7 +49,7 @@ describe('the stream', () => {
     expect(info.state.messages).toBe(3);
   });
 
-  it('is put right when its settings would lose events', async () => {
+  it('A stream whose settings would lose events is corrected', async () => {
     const nats = await start({ streamMaxBytes: 'none' });
     const connection = await nats.connect();
     const manager = await jetstreamManager(connection.nats);
@@ -72,7 +72,7 @@ describe('the stream', () => {
     ['a work queue', { retention: RetentionPolicy.Workqueue }],
     ['kept in memory', { storage: StorageType.Memory }],
     ['sealed against purges', { deny_purge: true }],
-  ])('is refused when it is %s', async (_, settings) => {
+  ])('A stream is refused when it is %s', async (_, settings) => {
     const nats = await start({ streamMaxBytes: 'none' });
     const connection = await nats.connect();
     await (
@@ -83,7 +83,7 @@ describe('the stream', () => {
 });
 
 describe('the publisher', () => {
-  it('gives growing sequences for messages that are in the stream', async () => {
+  it('The publisher returns growing sequences for messages that are in the stream', async () => {
     const nats = await start();
     const connection = await nats.connect();
     const publisher = openPublisher(connection);
@@ -93,7 +93,7 @@ describe('the publisher', () => {
     expect(text(await reader.findMessage(2))).toBe('b');
   });
 
-  it('takes a message of the largest size', async () => {
+  it('The publisher sends a message of the largest size', async () => {
     const nats = await start();
     const connection = await nats.connect();
     await openPublisher(connection).publish(new Uint8Array(maxMessageBytes).fill(120), 5000);
@@ -101,7 +101,7 @@ describe('the publisher', () => {
     expect((await reader.findMessage(1))?.payload.length).toBe(maxMessageBytes);
   });
 
-  it('says that the stream is full, and drops nothing for it', async () => {
+  it('The publisher reports that the stream is full, and the stream drops nothing for the message', async () => {
     const nats = await start({ streamMaxBytes: mebibyte });
     const connection = await nats.connect();
     const publisher = openPublisher(connection);
@@ -117,7 +117,7 @@ describe('the publisher', () => {
     });
   });
 
-  it('says in time that it does not know, while the broker is stalled', async () => {
+  it('The publisher reports an unknown outcome in time while the broker is stalled', async () => {
     const nats = await start();
     const connection = await nats.connect();
     const publisher = openPublisher(connection);
@@ -140,7 +140,7 @@ describe('the publisher', () => {
     expect((await reader.state()).lastSequence).toBe(2);
   });
 
-  it('refuses at once while the broker is away, sends nothing late, and goes on when it is back on its port', async () => {
+  it('The publisher refuses at once while the broker is away, sends nothing late, and resumes when it is back on its port', async () => {
     const nats = await start();
     const connection = await nats.connect();
     const publisher = openPublisher(connection);
@@ -153,7 +153,7 @@ describe('the publisher', () => {
     expect(await publisher.publish(bytes('2'), 5000)).toMatchObject({ sequence: 2 });
   });
 
-  it('ends the wait of a publish when the connection is lost', async () => {
+  it('The publisher ends the wait of a publish when the connection is lost', async () => {
     const nats = await start();
     const publisher = openPublisher(await nats.connect());
     await publisher.publish(bytes('1'), 5000);
@@ -165,7 +165,7 @@ describe('the publisher', () => {
 });
 
 describe('the reader', () => {
-  it('pulls what follows a sequence, in order', async () => {
+  it('The reader pulls the messages after a sequence in order', async () => {
     const nats = await start();
     await publishNumbers(nats, 1, 250);
     const reader = await openReader(await nats.connect());
@@ -175,7 +175,7 @@ describe('the reader', () => {
     );
   });
 
-  it('stops at the bytes asked for, and the next pull goes on from there', async () => {
+  it('The reader stops at the requested bytes, and the next pull continues from there', async () => {
     const nats = await start();
     const publisher = openPublisher(await nats.connect());
     for (let number = 0; number < 12; number += 1)
@@ -190,7 +190,7 @@ describe('the reader', () => {
     );
   });
 
-  it('waits for messages that come while it pulls', async () => {
+  it('The reader waits for messages that arrive while it pulls', async () => {
     const nats = await start();
     const reader = await openReader(await nats.connect());
     const pulling = reader.pull(0, { maxBytes: mebibyte, waitMs: 1200 });
@@ -198,7 +198,7 @@ describe('the reader', () => {
     expect((await pulling).map(text)).toEqual(['1', '2', '3']);
   });
 
-  it('misses nothing over many short pulls that are cut off while messages arrive', async () => {
+  it('The reader misses nothing over many short pulls that are cut off while messages arrive', async () => {
     const nats = await start();
     const reader = await openReader(await nats.connect());
     const publishing = publishNumbers(nats, 1, 400);
@@ -209,7 +209,7 @@ describe('the reader', () => {
     expect(seen).toEqual(Array.from({ length: 400 }, (_, index) => String(index + 1)));
   });
 
-  it('ends when the signal aborts, with what it has', async () => {
+  it('The reader returns what it has when the signal aborts', async () => {
     const nats = await start();
     await publishNumbers(nats, 1, 2);
     const reader = await openReader(await nats.connect());
@@ -219,7 +219,7 @@ describe('the reader', () => {
     expect((await pulling).length).toBeLessThanOrEqual(2);
   });
 
-  it('goes on after the broker was killed and restarted, and has lost nothing', async () => {
+  it('The reader resumes after the broker was killed and restarted, and has lost nothing', async () => {
     const nats = await start();
     await publishNumbers(nats, 1, 50);
     const connection = await nats.connect();
@@ -237,7 +237,7 @@ describe('the reader', () => {
     expect((await reader.state()).id).toBe(before.id);
   });
 
-  it('purges below a sequence and keeps the message there', async () => {
+  it('The reader purges below a sequence and keeps the message there', async () => {
     const nats = await start();
     await publishNumbers(nats, 1, 10);
     const reader = await openReader(await nats.connect());
@@ -249,7 +249,7 @@ describe('the reader', () => {
     expect(await reader.state()).toMatchObject({ firstSequence: 10, messages: 1 });
   });
 
-  it('reports a gap instead of skipping it', async () => {
+  it('The reader reports a gap instead of skipping it', async () => {
     const nats = await start();
     await publishNumbers(nats, 1, 10);
     const reader = await openReader(await nats.connect());
@@ -258,7 +258,7 @@ describe('the reader', () => {
     expect(await reader.pull(5, { maxBytes: mebibyte, waitMs: 1000 })).toHaveLength(5);
   });
 
-  it('pulls a backlog larger than what the broker lets wait for one client', async () => {
+  it("The reader pulls a backlog larger than the broker's limit of pending bytes for one client", async () => {
     const nats = await start({ streamMaxBytes: 120 * mebibyte });
     const publisher = openPublisher(await nats.connect());
     for (let number = 0; number < 110; number += 1)

@@ -25,13 +25,13 @@ function recordErrors(errors: string[]): Logger {
 const webApp = { idApp: 7, platform: 'web', idAccount: 1 } as const;
 
 describe('access', () => {
-  it('is empty, and no error, where no file is', () => {
+  it('Access data is empty, without an error, where no file exists', () => {
     const reader = openAccessReader(newPaths(), logger);
     expect(reader.current().findApp(7)).toBeUndefined();
     reader.close();
   });
 
-  it('lets an app in by its token and by no other', async () => {
+  it('An app is authorized by its token and by no other', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const other = await addApp(paths, { ...webApp, idApp: 8 }, 0);
@@ -44,7 +44,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('rotates tokens: both live until one is revoked by its prefix', async () => {
+  it('Both tokens are valid after a rotation until one is revoked by its prefix', async () => {
     const paths = newPaths();
     const first = await addApp(paths, webApp, 0);
     const second = await addAppToken(paths, 7, 0);
@@ -58,7 +58,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('refuses to revoke what names no token, and says which tokens live', async () => {
+  it('A prefix that names no token is refused, and the error lists the valid tokens', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     await expect(revokeAppToken(paths, 7, 'nothing!')).rejects.toMatchObject({
@@ -68,7 +68,7 @@ describe('access', () => {
     await expect(revokeAppToken(paths, 8, token)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('refuses a second app of the same id or SDK key and changes nothing', async () => {
+  it('A second app of the same id or SDK key is refused and changes nothing', async () => {
     const paths = newPaths();
     await addApp(paths, { ...webApp, sdkKey: 'one' }, 0);
     const before = readFileSync(paths.access, 'utf8');
@@ -77,7 +77,7 @@ describe('access', () => {
     expect(readFileSync(paths.access, 'utf8')).toBe(before);
   });
 
-  it('keeps every one of many concurrent changes', async () => {
+  it('Every one of many concurrent changes is kept', async () => {
     const paths = newPaths();
     await Promise.all(
       Array.from({ length: 12 }, (_, index) => addUser(paths, { name: `u${index}`, idAccount: 1, canExport: true })),
@@ -88,7 +88,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('gives a user back with the secret, which rests in no readable form', async () => {
+  it('A user is found with the secret, which rests in no readable form', async () => {
     const paths = newPaths();
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 3, canExport: false, maxExports: 2 });
     const app = await addApp(paths, webApp, 0);
@@ -109,7 +109,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('lists the apps of an account by id, and of no other', async () => {
+  it('The apps of an account are listed by id, and those of no other', async () => {
     const paths = newPaths();
     await addApp(paths, { ...webApp, idApp: 20, idAccount: 5 }, 0);
     await addApp(paths, { ...webApp, idApp: 3, idAccount: 5 }, 0);
@@ -125,7 +125,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('keeps the last good view when the file vanishes', async () => {
+  it('The last good view stays in force when the file vanishes', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const errors: string[] = [];
@@ -136,7 +136,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('lets apps in without the key of the users, and makes no other key beside them', async () => {
+  it('Apps are authorized without the key of the users, and no other key is made beside them', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const { idUser } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
@@ -152,7 +152,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('keeps out the one user whose secret is damaged', async () => {
+  it('A user whose secret is damaged is the only one refused', async () => {
     const paths = newPaths();
     const ann = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
     const bob = await addUser(paths, { name: 'bob', idAccount: 1, canExport: true });
@@ -165,7 +165,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('refuses a change that no command made, unless it is marked as made by hand', async () => {
+  it('A change that no command made is refused, unless it is marked as made by hand', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     const written = readFileSync(paths.access, 'utf8');
@@ -183,7 +183,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('refuses to start on a damaged file, and keeps the last good view while running', async () => {
+  it('A damaged file is refused at the start, and the last good view stays in force while running', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const reader = openAccessReader(paths, logger);

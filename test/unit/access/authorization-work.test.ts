@@ -52,7 +52,7 @@ describe('the work of refusing a caller', () => {
   it.each([
     ['HTTP Basic', basic('7:wrong'), basic('8:wrong'), basic('7:secret-of-seven')],
     ['AuthHMAC', `AuthHMAC 7:${signature}`, `AuthHMAC 8:${signature}`, `AuthHMAC 7:${'B'.repeat(27)}=`],
-  ])('by %s is the same for an unknown id, a wrong secret and a right one', (_scheme, wrong, unknown, right) => {
+  ])('The work of %s is the same for an unknown id, a wrong and a right secret', (_scheme, wrong, unknown, right) => {
     for (const publicUrl of [undefined, 'https://a.example']) {
       expect(stepsFor(wrong, publicUrl)).toContain('compare');
       expect(stepsFor(unknown, publicUrl)).toEqual(stepsFor(wrong, publicUrl));
@@ -60,7 +60,7 @@ describe('the work of refusing a caller', () => {
     }
   });
 
-  it('by an import token is a comparison of hashes, wherever they differ', () => {
+  it('The work of refusing an import token is a comparison of hashes, wherever they differ', () => {
     work.length = 0;
     expect(sameHash(hashToken('one'), hashToken('two'))).toBe(false);
     expect(work).toEqual(['hash', 'hash', 'compare']);

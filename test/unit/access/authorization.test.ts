@@ -25,18 +25,18 @@ function basic(text: string): string {
 }
 
 describe('AuthHMAC', () => {
-  it('gives the signature that clients give for the known vector', () => {
+  it('AuthHMAC gives the signature that clients give for the known vector', () => {
     expect(signAuthHmac(user.secret, 'GET', `https://tracker.my.com${target}`, Buffer.alloc(0))).toBe(
       'PqrQR8zsgQU9Qcocjp6T6hnjF8Y=',
     );
   });
 
-  it('is accepted under the public address, whatever Host says', () => {
+  it('AuthHMAC is accepted under the public address, whatever the Host header is', () => {
     expect(findCaller({ ...received, host: '10.0.0.1:8081' }, view, 'https://tracker.my.com')).toBe(user);
     expect(findCaller(received, view, undefined)).toBeUndefined();
   });
 
-  it('is accepted over the URL as received, never re-encoded', () => {
+  it('AuthHMAC is accepted over the URL as received, never re-encoded', () => {
     const odd = '/api/raw/v1/export/create.json?idApp[]=1&idApp%5B%5D=2&selectors=a,b&eventName=%D0%BB+x%20y';
     const body = Buffer.from('a=b&c=\u00e9', 'utf8');
     const authorization = `AuthHMAC 77658:${signAuthHmac(user.secret, 'POST', `http://localhost:8081${odd}`, body)}`;
@@ -67,13 +67,13 @@ describe('AuthHMAC', () => {
     ['a changed signature', { authorization: vector.replace('Pqr', 'Pqs') }],
     ['an empty signature', { authorization: 'AuthHMAC 77658:' }],
     ['a user id with a sign', { authorization: vector.replace('77658', '+77658') }],
-  ])('is refused with %s', (_what, change) => {
+  ])('AuthHMAC is refused with %s', (_what, change) => {
     expect(findCaller({ ...received, ...change }, view, 'https://tracker.my.com')).toBeUndefined();
   });
 });
 
 describe('HTTP Basic', () => {
-  it('is accepted with id and secret', () => {
+  it('HTTP Basic is accepted with id and secret', () => {
     expect(findCaller({ ...received, authorization: basic(`77658:${user.secret}`) }, view, undefined)).toBe(user);
   });
 
@@ -90,7 +90,7 @@ describe('HTTP Basic', () => {
     basic(':'),
     basic('77658:no user has this secret'),
     `Bearer ${user.secret}`,
-  ])('is refused as %s', (authorization) => {
+  ])('HTTP Basic is refused as %s', (authorization) => {
     expect(findCaller({ ...received, authorization }, view, undefined)).toBeUndefined();
   });
 });

@@ -26,14 +26,14 @@ function judge(reader: AccessReader) {
 
 const whole = { apps: true, users: true, problems: 0 };
 
-describe('access data that is gone', () => {
-  it('is no problem in a new folder, where there never was any', () => {
+describe('missing access data', () => {
+  it('Missing access data is no problem in a new folder, which never had any', () => {
     const reader = openAccessReader(newPaths(), logger, { isExpected: () => holdsEvents('/nonexistent') });
     expect(judge(reader)).toEqual(whole);
     reader.close();
   });
 
-  it('is a problem at a start where there was some before, until it is back', async () => {
+  it('Access data that existed before and is missing at a start is a problem until it is back', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     renameSync(paths.access, `${paths.access}.away`);
@@ -47,7 +47,7 @@ describe('access data that is gone', () => {
   });
 
   it.each(['_young', 'fresh', 'kind=login'])(
-    'is a problem beside a lake with events (%s), also without the keys',
+    'Missing access data is a problem beside a lake with events (%s), also without the keys',
     (name) => {
       const paths = newPaths();
       const lake = path.join(path.dirname(paths.access), 'lake');
@@ -59,7 +59,7 @@ describe('access data that is gone', () => {
     },
   );
 
-  it('is a problem while the service runs, and the last good view stays', async () => {
+  it('Access data that is lost while the service runs is a problem, and the last good view stays in force', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const reader = openAccessReader(paths, logger);
@@ -72,7 +72,7 @@ describe('access data that is gone', () => {
     reader.close();
   });
 
-  it('is not begun anew by a command, which would lock out everybody who had access', async () => {
+  it('Missing access data is not created by a command, which would lock out everybody who had access', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     rmSync(paths.access);
@@ -84,7 +84,7 @@ describe('access data that is gone', () => {
     await addApp(paths, { ...webApp, idApp: 8 }, 0);
   });
 
-  it('is known to have been there when an earlier version wrote it', async () => {
+  it('Access data that an earlier version wrote is known to have existed', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     rmSync(revisionPath(paths.keys));
@@ -103,7 +103,7 @@ describe('access data that is gone', () => {
 });
 
 describe('an older copy of the access data', () => {
-  it('is refused at start and by commands, and passed over while running: it would let revoked tokens in again', async () => {
+  it('An older copy of the access data is refused at the start and by commands, and ignored while running, since it would make revoked tokens valid again', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     copyFileSync(paths.access, `${paths.access}.old`);
@@ -127,7 +127,7 @@ describe('an older copy of the access data', () => {
 });
 
 describe('the key of the users', () => {
-  it('that is gone is a problem for users alone, and is read again once it is back', async () => {
+  it('A missing key of the users is a problem for users only, and is read again once it is back', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });

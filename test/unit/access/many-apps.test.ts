@@ -63,7 +63,7 @@ function countWork() {
 }
 
 describe('access data of many apps', () => {
-  it('is read with work that grows with them, not with their square', () => {
+  it('The work of reading access data grows with the number of apps, not with its square', () => {
     const paths = writeApps(2000);
     const work = countWork();
     const reader = openAccessReader(paths, logger);
@@ -72,7 +72,7 @@ describe('access data of many apps', () => {
     expect(work.sorted).toBeLessThanOrEqual(3 * 2000);
   });
 
-  it('is read anew beside the thread that imports, which parses the records that it is asked for and no more', async () => {
+  it('Access data is reloaded outside the thread that imports, which parses only the records that are looked up', async () => {
     const paths = writeApps(3000);
     const reader = openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
@@ -86,7 +86,7 @@ describe('access data of many apps', () => {
     expect(work.sorted).toBe(0);
   });
 
-  it('goes on in force when it is damaged while it is large', async () => {
+  it('Large access data stays in force when its file is damaged', async () => {
     const paths = writeApps(1000);
     const reader = openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
@@ -99,7 +99,7 @@ describe('access data of many apps', () => {
     expect(reader.current().findAppByToken(17, tokenOf(17))).toBeDefined();
   });
 
-  it('is read with users as with apps: each secret is opened when its user signs in', async () => {
+  it('Users are read as apps are: each secret is decrypted when its user signs in', async () => {
     const paths = writeApps(1000);
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
     const reader = openAccessReader(paths, logger);
@@ -114,7 +114,7 @@ describe('access data of many apps', () => {
 });
 
 describe('the apps of an export', () => {
-  it('are chosen by values that are each looked up once, not once for each app', () => {
+  it('The apps of an export are selected by values that are each looked up once, not once for each app', () => {
     const apps: ExportApp[] = Array.from({ length: 5000 }, (_, index) => ({
       idApp: index + 1,
       sdkKey: `key-${index + 1}`,

@@ -26,7 +26,7 @@ function open(paths: AccessPaths): AccessReader {
 }
 
 describe('an app that is removed', () => {
-  it('is let in by none of its tokens, and is listed as removed, until it is restored with a new one', async () => {
+  it('A removed app is authorized by none of its tokens, and is listed as removed, until it is restored with a new one', async () => {
     const paths = newPaths();
     const given = { ...webApp, title: 'Game', sdkKey: 'k', idProject: 5 };
     const tokens = [(await addApp(paths, given, 0)).token, (await addAppToken(paths, 7, 1)).token];
@@ -65,7 +65,7 @@ describe('an app that is removed', () => {
     expect([listApps(paths).map(({ idApp }) => idApp), listApps(paths, true)]).toEqual([['7'], []]);
   });
 
-  it('keeps its id and its SDK key from every other app: the rows under them are its own', async () => {
+  it('A removed app keeps its id and its SDK key from every other app, since the rows under them are its own', async () => {
     const paths = newPaths();
     await addApp(paths, { ...webApp, sdkKey: 'k' }, 0);
     await removeApp(paths, 7, 1000);
@@ -82,7 +82,7 @@ describe('an app that is removed', () => {
     expect(readFileSync(paths.access, 'utf8')).toBe(before);
   });
 
-  it('is removed once: whoever comes second, at once or later, is told that it was, and nothing changes', async () => {
+  it('An app is removed once: a second removal, at once or later, is refused as already done, and nothing changes', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     const both = await Promise.allSettled([removeApp(paths, 7, 1000), removeApp(paths, 7, 1000)]);
@@ -103,7 +103,7 @@ describe('an app that is removed', () => {
     await expect(restoreApp(paths, 70, 0)).rejects.toMatchObject({ code: 'not_found', message: 'there is no app 70' });
   });
 
-  it('that is not there leaves nothing behind in a folder without access data', async () => {
+  it('The removal of an unknown app leaves nothing behind in a folder without access data', async () => {
     const paths = newPaths();
     for (const attempt of [
       () => removeApp(paths, 7, 0),
@@ -117,7 +117,7 @@ describe('an app that is removed', () => {
 });
 
 describe('a user', () => {
-  it('that is removed is found by no process, and its id goes to no other', async () => {
+  it('A removed user is found by no process, and its id goes to no other', async () => {
     const paths = newPaths();
     const first = await addUser(paths, ann);
     const reader = open(paths);
@@ -130,7 +130,7 @@ describe('a user', () => {
     expect((await addUser(paths, ann)).idUser).toBe('2');
   });
 
-  it('has one name in an account: the same again is refused, naming the one that has it', async () => {
+  it('The name of a user is unique in an account: a second use is refused, naming the first', async () => {
     const paths = newPaths();
     await addUser(paths, ann);
     await expect(addUser(paths, { ...ann, canExport: false })).rejects.toMatchObject({
@@ -146,7 +146,7 @@ describe('a user', () => {
     expect(both.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
   });
 
-  it('with a new secret signs in by it alone, also when it was the secret at rest that was damaged', async () => {
+  it('A user with a new secret signs in by it alone, also when the stored secret was damaged', async () => {
     const paths = newPaths();
     const [first, other] = [await addUser(paths, ann), await addUser(paths, { ...ann, name: 'bob' })];
     const { sha256: _, ...file } = JSON.parse(readFileSync(paths.access, 'utf8')) as {
@@ -164,7 +164,7 @@ describe('a user', () => {
     await expect(renewSecret(paths, 3)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('gets no new secret under a key that is not the one of the other users', async () => {
+  it('A user gets no new secret under a key that is not the one of the other users', async () => {
     const paths = newPaths();
     await addUser(paths, ann);
     await addUser(paths, { ...ann, name: 'bob' });
@@ -180,8 +180,8 @@ describe('a user', () => {
   });
 });
 
-describe('what is taken back', () => {
-  it('ends also while the key of the users is gone, and lets nobody out who is still a user', async () => {
+describe('removal of access', () => {
+  it('Removals work also while the key of the users is missing, and remove no remaining user', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const [first, other] = [await addUser(paths, ann), await addUser(paths, { ...ann, name: 'bob' })];
@@ -204,7 +204,7 @@ describe('what is taken back', () => {
     ]);
   });
 
-  it('is the last token of an app only with a list that says so: none is left', async () => {
+  it('The last token of an app may be revoked, and the answer lists no remaining token', async () => {
     const paths = newPaths();
     const [first, second] = [
       (await addApp(paths, webApp, 0)).token.slice(0, 8),
@@ -217,7 +217,7 @@ describe('what is taken back', () => {
 });
 
 describe('an SDK key', () => {
-  it.each(['a,b', ',', '', 'x'.repeat(256)])('that no filter can name is refused: %j', async (sdkKey) => {
+  it.each(['a,b', ',', '', 'x'.repeat(256)])('An SDK key that no filter can name is refused: %j', async (sdkKey) => {
     const paths = newPaths();
     await expect(addApp(paths, { ...webApp, sdkKey }, 0)).rejects.toMatchObject({
       code: 'usage',
@@ -226,7 +226,7 @@ describe('an SDK key', () => {
     expect(existsSync(paths.access)).toBe(false);
   });
 
-  it('of an earlier version is read as it is', async () => {
+  it('An SDK key of an earlier version is read as it is', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, { ...webApp, sdkKey: '\u{1f600}'.repeat(255) }, 0);
     const { sha256: _, ...file } = JSON.parse(readFileSync(paths.access, 'utf8')) as {

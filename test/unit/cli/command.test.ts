@@ -8,8 +8,8 @@ const options = {
 } as const;
 const parse = (...args: string[]) => parseWords(args, ['ID'], options, 'tributary x ID');
 
-describe("a command's words", () => {
-  it('take a value that begins with a dash, as a token and a client id may', () => {
+describe('the arguments of a command', () => {
+  it('The arguments of a command may have a value that begins with a dash, as a token and a client id may', () => {
     expect(parse('7', '--revoke', '-P6ZC3XZ').values.revoke).toBe('-P6ZC3XZ');
     expect(parse('--revoke=-P6ZC3XZ', '7').values.revoke).toBe('-P6ZC3XZ');
     expect(parse('7', '--user', '-5', '--user', '-6', '--yes').values).toMatchObject({ user: ['-5', '-6'], yes: true });
@@ -20,11 +20,11 @@ describe("a command's words", () => {
     ['a value that is left out', ['7', '--revoke']],
     ['an option that there is not', ['7', '-P6ZC3XZ']],
     ['a dash after a flag', ['7', '--yes', '-P6ZC3XZ']],
-  ])('refuse %s', (_what, args) => {
+  ])('The arguments of a command are refused with %s', (_what, args) => {
     expect(() => parse(...args)).toThrow(expect.objectContaining({ code: 'usage' }));
   });
 
-  it('leave words behind -- as they are', () => {
+  it('The arguments of a command after -- are left as they are', () => {
     expect(parse('--', '-7').positionals).toEqual(['-7']);
   });
 });

@@ -71,7 +71,7 @@ describe('a data folder', () => {
     onTestFinished(() => process.chdir(before));
   });
 
-  it('that is not there is refused by what reads or changes one, whoever named it, and is not made', async () => {
+  it('A missing data folder is refused by commands that read or change one, whether it is named or the default, and is not created', async () => {
     for (const [command, words] of needsFolder) {
       const what = `${command.name} ${words}`;
       await expect(run(command, split(words)), what).rejects.toMatchObject({
@@ -89,7 +89,7 @@ describe('a data folder', () => {
     expect(everything()).toEqual([]);
   });
 
-  it('that is not there is made by what adds to one only where it is named', async () => {
+  it('A missing data folder is created by commands that add to one only where it is named', async () => {
     for (const [command, words] of makesFolder) {
       await expect(run(command, split(words)), command.name).rejects.toMatchObject({
         code: 'not_found',
@@ -110,7 +110,7 @@ describe('a data folder', () => {
     expect(existsSync(path.join('data', 'access.json'))).toBe(true);
   });
 
-  it('is told from a folder of somebody else, and from a file', async () => {
+  it('A data folder is distinguished from any other folder, and from a file', async () => {
     mkdirSync('data');
     writeFileSync(path.join('data', 'notes.txt'), '');
     for (const [command, words] of needsFolder) {
@@ -139,7 +139,7 @@ describe('a data folder', () => {
     expect(everything()).toEqual(['data']);
   });
 
-  it('that has no lake yet is read as that, and gets none', async () => {
+  it('A data folder without a lake is read as empty, and gets no lake', async () => {
     await run(appCommand, ['add', '1', '--platform', 'web', '--data', 'data']);
     const before = everything();
     expect(await run(statusCommand, [])).toMatchObject([{ running: false, problems: [] }]);

@@ -52,7 +52,7 @@ function openClockLake() {
   return { folder, lakeDir, table, stream, clock, publish, read, repair, start };
 }
 
-test('a clock that was 400 days ahead is told at once, increments go on, and a repair gives its rows times that have passed, in the same order', async () => {
+test('A clock that was 400 days ahead is reported at once, increments continue, and a repair gives its rows times that have passed, in the same order', async () => {
   const { lakeDir, table, clock, publish, read, repair, start } = openClockLake();
   const first = await start();
   await publish();
@@ -116,7 +116,7 @@ test('a clock that was 400 days ahead is told at once, increments go on, and a r
   expect(await repair()).toMatchObject({ repaired: false });
 });
 
-test('small steps of the clock, as time servers make them, are no problem and change no row', async () => {
+test('Small steps of the clock, as time servers make them, are no problem and change no row', async () => {
   const { clock, publish, read, repair, start } = openClockLake();
   const compact = await start();
   await publish();
@@ -130,7 +130,7 @@ test('small steps of the clock, as time servers make them, are no problem and ch
   await compact.stop();
 });
 
-test('flushes that come while the times are mended keep the order, and end with times of the clock', async () => {
+test('Flushes during a repair of the times keep the order, and end with times of the clock', async () => {
   const { clock, stream, publish, read, repair, start, table } = openClockLake();
   const compact = await start();
   clock.now += 30 * dayMs;
@@ -151,7 +151,7 @@ test('flushes that come while the times are mended keep the order, and end with 
   await compact.stop();
 });
 
-test('a repair of the times that is killed is finished by the next one, with every row once', async () => {
+test('A repair of the times that is killed is finished by the next one, with every row once', async () => {
   const { clock, publish, read, repair, start, lakeDir } = openClockLake();
   let count = 0;
   // The rewrite is that of a seal, whose every step the chaos tests take.

@@ -64,7 +64,7 @@ test.for<{ readonly what: string; readonly change: BuildChange }>([
       };
     },
   },
-])('a batch is not committed when $what since it was pulled', async ({ change }) => {
+])('A batch is not committed when $what since it was pulled', async ({ change }) => {
   const folder = testFolder();
   const stream = createMemoryStream();
   stream.publish([eventLine()]);
@@ -76,7 +76,7 @@ test.for<{ readonly what: string; readonly change: BuildChange }>([
   expect(await readRows(folder, 'event_id')).toEqual([]);
 });
 
-test('a batch whose available_at another commit has overtaken gets a later one', async () => {
+test('A batch whose available_at another commit has overtaken gets a later one', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const aheadMs = clock.nowMs() + 60_000;
@@ -91,7 +91,7 @@ test('a batch whose available_at another commit has overtaken gets a later one',
   expect(Number(row?.['available_at'])).toBeGreaterThanOrEqual(aheadMs);
 });
 
-test('a stream that loses its tail between the look at its anchor and the pull is read again from where it was cut', async () => {
+test('A stream that loses its tail between the check of its anchor and the pull is read again from where it was cut', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const before = await startTestCompact(folder, stream);
@@ -120,7 +120,7 @@ test('a stream that loses its tail between the look at its anchor and the pull i
   expect((compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault)).toEqual(['replaced']);
 });
 
-test('a compactor whose lake was taken over while it had nothing to flush seals nothing any more', async () => {
+test('A compactor whose lake was taken over while it had nothing to flush seals nothing any more', async () => {
   const folder = testFolder();
   const table = lakePaths(path.join(folder, 'lake')).table;
   const stream = createMemoryStream();
@@ -143,7 +143,7 @@ test('a compactor whose lake was taken over while it had nothing to flush seals 
   expect(await isSealed()).toBe(false);
 });
 
-test('a compactor that stood still between asking whose the stream is and its commit asks again, and commits nothing of a stream that was taken over', async () => {
+test("A compactor that stood still between the check of the stream's owner and its commit checks again, and commits nothing of a stream that was taken over", async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   let isTaken = false;

@@ -55,7 +55,7 @@ vi.mock('node:fs/promises', async (importOriginal) => {
   };
 });
 
-test('a flush is written, fsynced, committed and purged in this order, and in no other', async () => {
+test('A flush is written, fsynced, committed and purged in this order, and in no other', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const reader: StreamReader = {

@@ -6,7 +6,7 @@ import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-test('faults of the stream and kept failed events are noticed, with what to do, and are no problem', async () => {
+test('Faults of the stream and kept failed events are notices with a next step, and no problem', async () => {
   const stream = createMemoryStream();
   const compact = await startTestCompact(testFolder(), stream);
   expect(compact.facts()).toMatchObject({ problems: [], notices: [] });
@@ -33,7 +33,7 @@ test('faults of the stream and kept failed events are noticed, with what to do, 
   await compact.stop();
 });
 
-test('a trouble that lasts tells its newest error and since when, until it is over', () => {
+test('A lasting failure reports its newest error and its begin, until it is over', () => {
   const clock = { nowMs: () => Date.UTC(2024, 0, 1) };
   const trouble = createTrouble(clock, 0);
   expect(trouble.find()).toBeUndefined();

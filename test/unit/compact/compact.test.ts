@@ -33,7 +33,7 @@ function keyedId(key: number, request: number, place = 0): string {
   return `${String(key).padStart(8, '0')}-0000-8000-8000-${String(request).padStart(10, '0')}${String(place).padStart(2, '0')}`;
 }
 
-test('every column comes out of the lake as it went into the stream', async () => {
+test('Every column comes out of the lake as it went into the stream', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -97,7 +97,7 @@ test('every column comes out of the lake as it went into the stream', async () =
   expect(new Set(rows.map((row) => Number(row['available_at']))).size).toBe(1);
 });
 
-test('a restart goes on after the last commit, and the stream keeps only the anchor', async () => {
+test('A restart continues after the last commit, and the stream keeps only the anchor', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   for (let round = 1; round <= 3; round += 1) {
@@ -113,7 +113,7 @@ test('a restart goes on after the last commit, and the stream keeps only the anc
   expect((await readRows(folder)).length).toBe(9);
 });
 
-test('an event that cannot be written is kept with its reason and holds nothing up', async () => {
+test('An event that cannot be written is kept with its reason and delays no other', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -142,7 +142,7 @@ test('an event that cannot be written is kept with its reason and holds nothing 
   expect((await readRows(folder)).map((row) => row['event_id'])).toEqual([good['event_id']]);
 });
 
-test('an event under the same key is stored once, within a batch, across batches and across restarts', async () => {
+test('An event under the same key is stored once, within a batch, across batches and across restarts', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const first = await startTestCompact(folder, stream);
@@ -173,7 +173,7 @@ test('an event under the same key is stored once, within a batch, across batches
   );
 });
 
-test('a key is forgotten after its window', async () => {
+test('A key is forgotten after its window', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   let nowMs = Date.now();
@@ -187,7 +187,7 @@ test('a key is forgotten after its window', async () => {
   await compact.stop();
 });
 
-test('available_at goes on from where it was, a millisecond a flush, when the clock goes back', async () => {
+test('The next available_at continues from the last one, a millisecond per flush, when the clock goes back', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   let nowMs = 1_800_000_000_000;
@@ -202,7 +202,7 @@ test('available_at goes on from where it was, a millisecond a flush, when the cl
   expect(times).toEqual([1_800_000_000_000, 1_800_000_000_001]);
 });
 
-test('sealed files hold the rows of their kind and date in order, and no row is lost or doubled', async () => {
+test('Sealed files hold the rows of their kind and date in order, and no row is lost or doubled', async () => {
   const folder = testFolder();
   const lake = path.join(folder, 'lake');
   const stream = createMemoryStream();
@@ -235,7 +235,7 @@ test('sealed files hold the rows of their kind and date in order, and no row is 
   expect(await readdir(lakePaths(lake).staging)).toEqual([]);
 });
 
-test('rows of dates long past wait for each other, so that old history makes one file a date', async () => {
+test('Rows of dates long past wait for each other, so that old history makes one file for each date', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   let nowMs = Date.now();

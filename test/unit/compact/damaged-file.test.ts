@@ -57,7 +57,7 @@ async function withDamage() {
   return { ...lake, damaged };
 }
 
-test('a damaged file is not sealed, which would make its damage look right, and keeps no other from it', async () => {
+test('A damaged file is not sealed, which would make its damage look right, and keeps no other from being sealed', async () => {
   const { lakeDir, duckdb, table, files, damaged } = await withDamage();
   const seal = () =>
     sealDue(
@@ -81,7 +81,7 @@ test('a damaged file is not sealed, which would make its damage look right, and 
   expect(await seal()).toBeUndefined();
 });
 
-test('an erasure that cannot trust a file rewrites nothing, and says which it is', async () => {
+test('An erasure that meets a damaged file rewrites nothing, and names the file', async () => {
   const { lakeDir, stream, duckdb, table, files, damaged } = await withDamage();
   const before = (await files()).map((file) => file.path);
   const erasing = eraseEvents(
@@ -109,13 +109,13 @@ async function loadKeys(duckdb: Duckdb, table: Table): Promise<AppError[]> {
   return damages;
 }
 
-test('the memory of keys leaves a damaged file out, and tells of it', async () => {
+test('The load of recent keys leaves a damaged file out, and reports it', async () => {
   const { duckdb, table, damaged } = await withDamage();
   const damages = await loadKeys(duckdb, table);
   expect(damages.map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
 });
 
-test('a file that was replaced meanwhile is no damaged one: its keys are looked for again', async () => {
+test('A file that was replaced meanwhile does not count as damaged: its keys are loaded again', async () => {
   const { lakeDir, duckdb, table, files } = await withLake();
   const replaced = await files();
   const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });

@@ -168,7 +168,7 @@ function messagesByRound(): Line[][][] {
   );
 }
 
-test.each(rounds)('a key stands for one request a day from its receipt: read $way, $when', async ({ way, aheadMs }) => {
+test.each(rounds)('A key stands for one request a day from its receipt: read $way, $when', async ({ way, aheadMs }) => {
   const folder = testFolder();
   const paths = lakePaths(path.join(folder, 'lake'));
   const stream = createMemoryStream();
@@ -226,13 +226,13 @@ test.each(rounds)('a key stands for one request a day from its receipt: read $wa
   });
 });
 
-test('a single event under a key has the id that earlier versions gave it', () => {
+test('A single event under a key has the id that earlier versions gave it', () => {
   expect(keyedEventIds({ idApp: 1, key: 'k', method: 'customEvent', given: ['a'] })(0)).toBe(
     requestOfEarlierVersion('a', 'k')[0]?.['event_id'],
   );
 });
 
-test('what failed is kept as it was in the stream, byte for byte', async () => {
+test('A failed event is kept as it was in the stream, byte for byte', async () => {
   const folder = testFolder();
   const paths = lakePaths(path.join(folder, 'lake'));
   const stream = createMemoryStream();
@@ -258,7 +258,7 @@ test('what failed is kept as it was in the stream, byte for byte', async () => {
   expect(failed).toHaveLength(2);
 });
 
-test('ranges: what is covered is not loaded again, and nothing between is left out', () => {
+test('Time ranges that are covered are not loaded again, and none between them is left out', () => {
   const covered = [
     { fromMs: 0, toMs: 9 },
     { fromMs: 20, toMs: 29 },

@@ -37,7 +37,7 @@ async function withCompact(options: Parameters<typeof startTestCompact>[2]) {
   };
 }
 
-test('a young file that cannot be read is left out and named; the others are sealed, and flushes go on', async () => {
+test('A young file that cannot be read is left out and named, while the others are sealed and flushes continue', async () => {
   const { stream, compact, lakeDir, problems } = await withCompact({ sealAgeMs: 50 });
   const { table: tableDir } = lakePaths(lakeDir);
   stream.publish([eventLine()]);
@@ -73,7 +73,7 @@ test('a young file that cannot be read is left out and named; the others are sea
   expect(compact.facts()['stored']).toBe(3);
 });
 
-test('upkeep that cannot work is a problem with a name, and ends no flush; it goes on when the cause is gone', async () => {
+test('Maintenance that fails is a named problem, ends no flush, and resumes when the cause is gone', async () => {
   const { stream, compact, lakeDir, problems } = await withCompact({ sealAgeMs: 50 });
   let ended: unknown;
   compact.failed.catch((error: unknown) => (ended = error));
@@ -95,7 +95,7 @@ test('upkeep that cannot work is a problem with a name, and ends no flush; it go
   await waitFor('the problem is gone', () => problems().length === 0);
 });
 
-test('an event that the engine has no memory for is taken out of its message, and the others stay', async () => {
+test('An event that exceeds the memory of the engine is taken out of its message, and the others stay', async () => {
   const folder = testFolder();
   const duckdb = await openDuckdb({ memoryMb: 56, threads: 1 });
   onTestFinished(() => duckdb.close());
@@ -110,7 +110,7 @@ test('an event that the engine has no memory for is taken out of its message, an
   expect(readdirSync(folder)).toEqual(['spool.ndjson']);
 });
 
-test('a batch that ran out of memory is halved down to one message, whose events are then looked at one by one', () => {
+test('A batch that ran out of memory is halved down to one message, whose events are then checked one by one', () => {
   const bound = createBatchBound(1000);
   const batch = { file: '', firstSequence: 1, lastSequence: 4, lastHash: '', events: 40 };
   bound.ranOut({ ...batch, messages: 4, bytes: 800 });
@@ -123,7 +123,7 @@ test('a batch that ran out of memory is halved down to one message, whose events
   expect(bound.maxBytes).toBe(1000);
 });
 
-test('want of memory has a code of its own, and an engine spills into a folder that is not there yet', async () => {
+test('A lack of memory has a code of its own, and an engine spills into a folder that does not exist yet', async () => {
   const folder = testFolder();
   const lean = await openDuckdb({ memoryMb: 32, threads: 1 });
   onTestFinished(() => lean.close());

@@ -70,7 +70,7 @@ async function openAheadLake() {
   return { lakeDir, table, clock, start, readGlob, readLog, repair };
 }
 
-test('readers of the glob, of the log and of older versions find every row once at each step of a repair of times, killed or not, and again after another', async () => {
+test('Readers of the glob, of the log and of older versions find every row once at each step of a repair of times, killed or not, and of the next one', async () => {
   const { lakeDir, table, clock, start, readGlob, readLog, repair } = await openAheadLake();
   const before = await readSnapshot(table);
   const sealed = before.files.filter((file) => !file.young).map((file) => file.path);

@@ -42,7 +42,7 @@ async function sealedFiles(folder: string): Promise<number> {
   return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).files.filter((file) => !file.young).length;
 }
 
-test('a seal that wrote another number of rows than the log counts is refused, and its rows stay young', async () => {
+test('A seal that wrote another number of rows than the log counts is refused, and its rows stay young', async () => {
   const { folder, stream } = await withYoungFile();
   await commitBeside(folder, ({ files }) => ({
     cause: 'replay',
@@ -62,7 +62,7 @@ test('a seal that wrote another number of rows than the log counts is refused, a
   await waitFor('the flushes go on', async () => (await readRows(folder, 'event_id')).length === 3, soonMs);
 });
 
-test('a seal whose rows were taken out of the table while it was renaming does not bring them back', async () => {
+test('A seal whose rows were removed from the table while it was renaming does not bring them back', async () => {
   const { folder, stream } = await withYoungFile();
   let taken = 0;
   const compact = await startTestCompact(folder, stream, {

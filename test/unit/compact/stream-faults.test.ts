@@ -40,7 +40,7 @@ async function withTwoEvents(): Promise<{ folder: string; stream: MemoryStream; 
 }
 
 test.for(['before the start', 'while it runs'])(
-  'messages that reuse acknowledged numbers %s are taken in, with an alarm',
+  'Messages that reuse acknowledged sequences %s are stored, with an alarm',
   async (when) => {
     const { folder, stream } = await withTwoEvents();
     const damage = (): void => {
@@ -58,7 +58,7 @@ test.for(['before the start', 'while it runs'])(
   },
 );
 
-test('numbers that are used again before anything of a new epoch is in the lake are taken in, with an alarm', async () => {
+test('Sequences that are reused before anything of a new epoch is in the lake are stored, with an alarm', async () => {
   const { folder, stream } = await withTwoEvents();
   const { table: tableDir } = lakePaths(path.join(folder, 'lake'));
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
@@ -77,7 +77,7 @@ test('numbers that are used again before anything of a new epoch is in the lake 
   await compact.stop();
 });
 
-test('a stream that ends before the position is followed from its end, with an alarm', async () => {
+test('A stream that ends before the position is read from its end, with an alarm', async () => {
   const { folder, stream } = await withTwoEvents();
   stream.truncate(0);
   const compact = await startTestCompact(folder, stream);
@@ -90,7 +90,7 @@ test('a stream that ends before the position is followed from its end, with an a
   await compact.stop();
 });
 
-test('a stream created anew is read from its start, and an event that the lake has is not stored again', async () => {
+test('A recreated stream is read from its start, and an event that the lake has is not stored again', async () => {
   const { folder, stream, first } = await withTwoEvents();
   stream.recreate();
   stream.publish([first, eventLine()]);
@@ -102,7 +102,7 @@ test('a stream created anew is read from its start, and an event that the lake h
   expect(lake?.totals).toEqual({ streamed: 4, stored: 3, failed: 0, repeats: 1, erased: 0 });
 });
 
-test('a lost message in the middle is reported, and those around it are stored', async () => {
+test('A lost message in the middle is reported, and those around it are stored', async () => {
   const { folder, stream } = await withTwoEvents();
   for (let n = 0; n < 5; n += 1) stream.publish([eventLine()]);
   stream.lose(5);
@@ -112,7 +112,7 @@ test('a lost message in the middle is reported, and those around it are stored',
   await compact.stop();
 });
 
-test('a log that lost its newest entries is told of, and the young file they named is put aside instead of swept', async () => {
+test('A log that lost its newest entries is reported, and the young file they named is moved aside instead of swept', async () => {
   const { folder, stream } = await withTwoEvents();
   const { table, young, orphans } = lakePaths(path.join(folder, 'lake'));
   const log = path.join(table, '_delta_log');
@@ -135,7 +135,7 @@ test('a log that lost its newest entries is told of, and the young file they nam
   expect((await checkLake(path.join(folder, 'lake'))).problems.map(({ problem }) => problem)).toEqual(['orphan_file']);
 });
 
-test('a young file that no commit names is swept when the stream still has its events', async () => {
+test('A young file that no commit names is swept when the stream still has its events', async () => {
   const { folder, stream } = await withTwoEvents();
   const { young, orphans } = lakePaths(path.join(folder, 'lake'));
   await writeFile(path.join(young, 'leftover.parquet'), '');
@@ -145,7 +145,7 @@ test('a young file that no commit names is swept when the stream still has its e
   expect(await readdir(orphans).catch(() => [])).toEqual([]);
 });
 
-test('a second compactor takes over, and the first can commit nothing more', async () => {
+test('A second compactor takes over, and the first can commit nothing more', async () => {
   const { folder, stream } = await withTwoEvents();
   const first = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-1') });
   const second = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-2') });
@@ -157,14 +157,14 @@ test('a second compactor takes over, and the first can commit nothing more', asy
   expect((await readRows(folder)).length).toBe(3);
 });
 
-test('a compactor refuses a lake that another one holds, naming it', async () => {
+test('A compactor refuses a lake that another one holds, naming it', async () => {
   const { folder, stream } = await withTwoEvents();
   const first = await startTestCompact(folder, stream);
   await expect(startTestCompact(folder, stream, { lockWaitMs: 0 })).rejects.toThrow(/compactor.*pid/);
   await first.stop();
 });
 
-test('a tail that was seen and is lost before the lake has it is told of, even when its numbers are used again', async () => {
+test('A tail that was seen and is lost before the lake has it is reported, even when its sequences are reused', async () => {
   const { folder, stream } = await withTwoEvents();
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
   const first = await startTestCompact(folder, stream, { flushAgeMs: 600_000 });
@@ -184,7 +184,7 @@ test('a tail that was seen and is lost before the lake has it is told of, even w
   await third.stop();
 });
 
-test('messages that are removed from the stream while they are read are in the lake, without an alarm of a loss', async () => {
+test('Messages that are removed from the stream while they are read are in the lake, without an alarm of a loss', async () => {
   const { folder, stream } = await withTwoEvents();
   let removed = false;
   const reader: StreamReader = {
@@ -206,7 +206,7 @@ test('messages that are removed from the stream while they are read are in the l
   await compact.stop();
 });
 
-test('what was read is not taken in when the numbers were used again meanwhile', async () => {
+test('Messages that were read are not stored when their sequences were reused meanwhile', async () => {
   const { folder, stream } = await withTwoEvents();
   let damaged = false;
   const reader: StreamReader = {

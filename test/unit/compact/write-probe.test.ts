@@ -48,8 +48,8 @@ async function tryOften(tries: () => number): Promise<void> {
   await waitFor('it has tried', () => tries() >= enough);
 }
 
-describe('a lake into which nothing comes', () => {
-  it('is reported while it cannot be written, with what to do, and no more when it can', async (context) => {
+describe('a lake without new events', () => {
+  it('A lake without new events is reported while it cannot be written, with a next step, and no more when it can', async (context) => {
     const { lakeDir, probe, tries } = await createScene();
     await tryOften(tries);
     const files = listFiles(lakeDir).filter((name) => name !== '.write-probe.tmp');
@@ -68,7 +68,7 @@ describe('a lake into which nothing comes', () => {
     expect(listFiles(lakeDir)).toEqual(files);
   });
 
-  it('is reported while its disk is full', async (context) => {
+  it('A lake without new events is reported while its disk is full', async (context) => {
     const root = testFolder();
     const disk = mountSmallDisk(path.join(root, 'small'), 1024 * 1024);
     if (disk === undefined) {
@@ -83,7 +83,7 @@ describe('a lake into which nothing comes', () => {
     expect(listFiles(root).filter((name) => name.endsWith('.tmp'))).toEqual([]);
   });
 
-  it('is left alone once another folder stands in its place', async () => {
+  it('A lake without new events is not written to once another folder stands in its place', async () => {
     const { lakeDir, probe, tries } = await createScene();
     renameSync(lakeDir, `${lakeDir}-moved`);
     const { young, failed, staging } = lakePaths(lakeDir);
@@ -99,7 +99,7 @@ describe('a lake into which nothing comes', () => {
     await waitFor('nothing is reported of the lake that is back', () => probe.problems().length === 0);
   });
 
-  it('is reported when a write to it does not return', async () => {
+  it('A lake without new events is reported when a write to it does not return', async () => {
     const disk = new EventEmitter();
     const stuck = once(disk, 'answers');
     const probe = startWriteProbe(
@@ -113,7 +113,7 @@ describe('a lake into which nothing comes', () => {
     await probe.stop();
   });
 
-  it('is waited for by its compactor when something comes all the same, which then takes it in', async (context) => {
+  it('A lake that cannot be written makes its compactor wait when events arrive, and they are stored once it can be written', async (context) => {
     const folder = testFolder();
     const stream = createMemoryStream();
     const compact = await startTestCompact(folder, stream);

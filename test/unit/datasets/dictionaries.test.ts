@@ -12,13 +12,13 @@ import {
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 
 describe('the dictionaries', () => {
-  it('have every event once, and aliases that stand for one of them', () => {
+  it('The dictionaries have every event once, and aliases that stand for one of them', () => {
     expect(eventNames).toHaveLength(30);
     expect(new Set(eventNames).size).toBe(30);
     for (const event of [...eventAliases.values(), ...events.exports.keys()]) expect(eventNames).toContain(event);
   });
 
-  it('name only columns that the events table has', () => {
+  it('The dictionaries name only columns that the events table has', () => {
     const columns = new Set(eventColumns.map((column) => column.name));
     for (const { name, source } of selectors.values()) {
       const read = Object.entries(source ?? {}).filter(([kind]) =>
@@ -28,7 +28,7 @@ describe('the dictionaries', () => {
     }
   });
 
-  it('have a selector for every imported field', () => {
+  it('The dictionaries have a selector for every imported field', () => {
     const read = new Set(
       [...selectors.values()].flatMap(({ source }) =>
         Object.values(source ?? {}).filter((value) => typeof value === 'string'),
@@ -40,18 +40,18 @@ describe('the dictionaries', () => {
     for (const column of imported) expect(read).toContain(column);
   });
 
-  it('list each selector once, with a type and a meaning', () => {
+  it('The dictionaries list each selector once, with a type and a meaning', () => {
     const list = dictionaries.selectors as readonly { name: string; type: string; meaning: string }[];
     expect(new Set(list.map(({ name }) => name)).size).toBe(list.length);
     for (const { name, type, meaning } of list)
       expect([name, type, meaning].every((text) => text.length > 0)).toBe(true);
   });
 
-  it('have time zones that JavaScript knows too', () => {
+  it('The dictionaries have only time zones that JavaScript knows too', () => {
     for (const zone of timezones) expect(() => new Intl.DateTimeFormat('en', { timeZone: zone })).not.toThrow();
   });
 
-  it('find titles by their id and nothing that objects have of themselves', () => {
+  it('The dictionaries find titles by their id, and no property that every object inherits', () => {
     expect(findTitle(countries, '188')).toBe('Russia');
     for (const id of ['__proto__', 'constructor', 'toString', '', '0188'])
       expect(findTitle(countries, id)).toBeUndefined();

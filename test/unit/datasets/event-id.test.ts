@@ -21,7 +21,7 @@ const idsOf = (given: Partial<KeyedRequest>): string[] => {
 };
 
 describe('the id of an event without a key', () => {
-  it('is a UUID of version 7 that sorts by the time of its receipt and never comes twice', () => {
+  it('The id of an event without a key is a UUID of version 7 that sorts by the time of its receipt and is never repeated', () => {
     const ids = Array.from({ length: 2000 }, (_, index) => plainEventIds(1_700_000_000_000 + index)(0));
     for (const id of ids) expect(id).toMatch(uuid);
     expect(ids.some(isKeyedId)).toBe(false);
@@ -31,14 +31,14 @@ describe('the id of an event without a key', () => {
 });
 
 describe('the id of an event with an Idempotency-Key', () => {
-  it('is a UUID of version 8, the same for every retry of the request, another for each of its events', () => {
+  it('The id of an event with an Idempotency-Key is a UUID of version 8, the same for every retry of the request, another for each of its events', () => {
     for (const id of idsOf({})) expect(id).toMatch(uuid);
     expect(idsOf({}).every(isKeyedId)).toBe(true);
     expect(idsOf({})).toEqual(idsOf({}));
     expect(new Set(idsOf({})).size).toBe(3);
   });
 
-  it('has one key for every request under it, and a fingerprint of each', () => {
+  it('The id of an event with an Idempotency-Key has one key for every request under it, and a fingerprint of each', () => {
     const others = [{ method: 'loginBatch' }, { given: ['["b"]', '["a"]'] }, { given: ['["a"]'] }];
     for (const other of others) {
       expect(idsOf(other).map(requestKeyOf)).toEqual(idsOf({}).map(requestKeyOf));
@@ -46,12 +46,12 @@ describe('the id of an event with an Idempotency-Key', () => {
     }
   });
 
-  it('has another key for another app, or another text', () => {
+  it('The id of an event with an Idempotency-Key has another key for another app, or another text', () => {
     const keys = [{}, { idApp: 2 }, { key: 'l' }].map((given) => requestKeyOf(idsOf(given)[0] ?? ''));
     expect(new Set(keys).size).toBe(3);
   });
 
-  it('is read by SQL as by the program', async () => {
+  it('The id of an event with an Idempotency-Key is read by SQL as by the program', async () => {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
       const all = [...idsOf({}), ...idsOf({ given: ['["c"]'] }), plainEventIds(1)(0)];

@@ -12,7 +12,7 @@ const render = (fields: Record<string, unknown>, more: Partial<LineContext> = {}
   JSON.parse(renderLine({ ...context, ...more }, fields, 0)) as Record<string, unknown>;
 
 describe('the line of an event', () => {
-  it('has who, what and when, under the names of the columns', () => {
+  it('The line of an event has who, what and when, under the names of the columns', () => {
     expect(render({ customEventName: 'level "up"', eventTimestamp: 5 })).toMatchObject({
       event_id: 'id-0',
       kind: 'custom_event',
@@ -23,29 +23,29 @@ describe('the line of an event', () => {
     });
   });
 
-  it('takes the second of its receipt where the client gives no time', () => {
+  it('The line of an event has the second of its receipt where the client gives no time', () => {
     expect(render({ customEventName: 'a' })['event_time']).toBe(1_700_000_000);
   });
 
-  it('has known fields only, and ends with a line break', () => {
+  it('The line of an event has known fields only, and ends with a line break', () => {
     expect(renderLine(context, { customEventName: 'a', nobodyKnowsThis: 1 }, 0)).toMatch(/^[^\n]*\}\n$/);
     expect(Object.values(render({ customEventName: 'a', nobodyKnowsThis: 'x1y2' }))).not.toContain('x1y2');
   });
 
-  it('leaves an empty user id out: it names nobody', () => {
+  it('The line of an event leaves an empty user id out, since it names nobody', () => {
     expect(render({ customEventName: 'a', customUserId: '' })).not.toHaveProperty('custom_user_id');
     expect(render({ customEventName: 'a', customUserId: 'u' })).toHaveProperty('custom_user_id', 'u');
   });
 
-  it('keeps 64-bit values as digits, to the last', () => {
+  it('The line of an event keeps 64-bit values as digits, to the last', () => {
     expect(render({ customEventName: 'a', sezamUserId: '009223372036854775807' })['sezam_user_id']).toBe(
       '9223372036854775807',
     );
   });
 });
 
-describe('what a client gave', () => {
-  it('is the same text whatever the order and notation', () => {
+describe('the canonical text of an event', () => {
+  it('The canonical text of an event is the same whatever the order and notation of its fields', () => {
     const one = renderGiven('custom_event', 'web', {
       customEventName: 'a',
       customEventParams: { x: '1', y: '2' },
@@ -59,7 +59,7 @@ describe('what a client gave', () => {
     expect(two).toBe(one);
   });
 
-  it('differs where a value, the time or the kind differs', () => {
+  it('The canonical text of an event differs where a value, the time or the kind differs', () => {
     const texts = [
       renderGiven('custom_event', 'web', { customEventName: 'a' }),
       renderGiven('custom_event', 'web', { customEventName: 'b' }),
@@ -70,8 +70,8 @@ describe('what a client gave', () => {
   });
 });
 
-describe('a line that is read', () => {
-  it('gives its known members, and nothing that is null', () => {
+describe('a parsed line', () => {
+  it('A parsed line gives its known members, and nothing that is null', () => {
     const read = parseLine(Buffer.from('{"event_id":"a","id_app":1,"unknown":2,"custom_user_id":null}'));
     expect(read).toEqual({ text: '{"event_id":"a","id_app":1}' });
   });
@@ -85,7 +85,7 @@ describe('a line that is read', () => {
     ['a truth', Buffer.from('{"id_app":true}'), 'bad_value'],
     ['half a surrogate pair', Buffer.from(String.raw`{"custom_user_id":"\ud800"}`), 'bad_value'],
     ['parameters that are no texts', Buffer.from('{"custom_event_params":{"a":1}}'), 'bad_value'],
-  ])('is refused for %s', (_what, line, reason) => {
+  ])('A line is refused for %s', (_what, line, reason) => {
     expect(parseLine(line)).toEqual({ reason });
   });
 });

@@ -15,7 +15,7 @@ const good = {
 };
 
 describe('a pipeline file', () => {
-  it('is compiled with its methods, folders and export events', () => {
+  it('A pipeline file is compiled with its methods, folders and export events', () => {
     const dataset = compileDataset(parsePipeline('p.json', good), eventColumns);
     expect([...dataset.methods]).toEqual([
       ['login', { kind: 'login', batch: false }],
@@ -35,20 +35,20 @@ describe('a pipeline file', () => {
     [{ sealing: { partitionBy: ['kind', 'kind'], sortBy: ['id_app'] } }, 'sealing'],
     [{ exports: { a: { kind: 'toString' } } }, 'exports.a'],
     [{ exports: { a: { kind: 'login', requires: 'luck' } } }, 'exports.a.requires'],
-  ])('is refused with the name of the file and the member: %j', (wrong, member) => {
+  ])('A pipeline file is refused with the name of the file and the member: %j', (wrong, member) => {
     expect(() => parsePipeline('p.json', { ...good, ...wrong })).toThrow(`p.json: ${member}`);
   });
 
   it.each([
     [{ partitionBy: ['kind'], sortBy: ['no_such'] }, 'sortBy names no_such'],
     [{ partitionBy: ['custom_user_id'], sortBy: ['id_app'] }, 'partitionBy names custom_user_id'],
-  ])('is refused where it names a column that is not there, or may be empty: %j', (sealing, text) => {
+  ])('A pipeline file is refused where it names a column that does not exist or may be empty: %j', (sealing, text) => {
     expect(() => compileDataset({ ...good, sealing } as unknown as PipelineFile, eventColumns)).toThrow(text);
   });
 });
 
 describe('a partition', () => {
-  it('is the same after its path was read', () => {
+  it('A partition is the same after its path was parsed', () => {
     for (const kind of ['login', 'a/b=c', "it's"]) {
       const partition = { kind, date: '2026-01-31' };
       expect(parsePartitionPath(`${partitionPath(partition)}/file.parquet`)).toEqual(partition);
@@ -56,7 +56,7 @@ describe('a partition', () => {
     expect(parsePartitionPath('_young/file.parquet')).toBeUndefined();
   });
 
-  it('is asked for with quoted values, and none of no partition', () => {
+  it('A partition is selected with quoted values, and nothing is selected of no partition', () => {
     expect(partitionsSql([])).toBe('false');
     expect(partitionsSql([{ kind: "it's", date: '2026-01-31' }])).toBe(
       "(kind, date) IN (('it''s'::VARCHAR, '2026-01-31'::DATE))",

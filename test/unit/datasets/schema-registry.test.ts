@@ -26,11 +26,11 @@ describe('the validator of an event', () => {
       'has a name that must NOT have fewer than 1 characters',
     ],
     [{ customEventName: 'a', customEventParams: { 'a/b': 1 } }, '/customEventParams/a~1b', 'must be string'],
-  ])('names the field and the rule for %j', (fields, pointer, reason) => {
+  ])('The validator names the field and the rule for %j', (fields, pointer, reason) => {
     expect(validateEvent('custom_event', { ...fields })).toEqual({ pointer, reason });
   });
 
-  it('turns a number written as a string into a number, in place', () => {
+  it('The validator turns a number written as a string into a number, in place', () => {
     const fields = {
       age: '33',
       eventTimestamp: '1.7e9',
@@ -48,14 +48,14 @@ describe('the validator of an event', () => {
     });
   });
 
-  it('counts lengths in code points', () => {
+  it('The validator counts lengths in code points', () => {
     expect(validateEvent('custom_event', { customEventName: '💰'.repeat(255) })).toBeUndefined();
     expect(validateEvent('custom_event', { customEventName: '💰'.repeat(256) })).toMatchObject({
       pointer: '/customEventName',
     });
   });
 
-  it('takes __proto__ for a name like any other', () => {
+  it('The validator treats __proto__ as a name like any other', () => {
     const fields = JSON.parse('{"__proto__":{"customEventName":"a"},"customEventParams":{"__proto__":"x"}}') as Record<
       string,
       unknown
@@ -75,7 +75,7 @@ describe('the validator of an event', () => {
 
 describe('a number as a string', () => {
   it.each(['', ' 1', '1 ', '+1', '01', '1e', '1e2x', '0x10', 'NaN', 'Infinity', '.5', '5.', '１'])(
-    'is none when it is %j',
+    'The string %j is no number',
     (text) => {
       expect(parseJsonNumber(text)).toBeUndefined();
       expect(parseJsonInteger(text)).toBeUndefined();
@@ -94,7 +94,7 @@ describe('a number as a string', () => {
     ['1.5', undefined],
     ['1e-1', undefined],
     ['1e999999999', undefined],
-  ])('gives the exact digits of %j', (text, digits) => {
+  ])('The string %j gives its exact digits', (text, digits) => {
     expect(parseJsonInteger(text)).toBe(digits);
   });
 });

@@ -32,7 +32,7 @@ const good: DemoCounts = {
 };
 
 describe('the demo’s report', () => {
-  it('agrees only when every count does', () => {
+  it('The report of the demo agrees only when every count does', () => {
     expect(countsAgree(good)).toBe(true);
     expect(countsAgree({ ...good, stored: 2 })).toBe(false);
     expect(countsAgree({ ...good, lakeRows: good.lakeRows.slice(1) })).toBe(false);
@@ -53,7 +53,7 @@ describe('the demo’s report', () => {
     ).toBe(false);
   });
 
-  it('shows the counts of each name side by side, and a summary of five lines', () => {
+  it('The report of the demo shows the counts of each name side by side, and a summary of five lines', () => {
     expect(formatCountsByName(good).split('\n')).toEqual([
       'name  events  users  sent  in the file',
       '----  ------  -----  ----  -----------',

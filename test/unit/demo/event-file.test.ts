@@ -18,7 +18,7 @@ describe('a file of events', () => {
     { json: '{"customEventName":"b"}', name: 'b', timestamp: undefined },
   ];
 
-  it('is read line by line, plain and gzipped', async () => {
+  it('A file of events is read line by line, plain and gzipped', async () => {
     const folder = testFolder();
     writeFileSync(path.join(folder, 'events.ndjson'), text);
     writeFileSync(path.join(folder, 'events.ndjson.gz'), gzipSync(text));
@@ -26,20 +26,20 @@ describe('a file of events', () => {
     expect(await collect(readEventFile(path.join(folder, 'events.ndjson.gz')))).toEqual(events);
   });
 
-  it('is refused with the line that is wrong', async () => {
+  it('A file of events is refused with the line that is wrong', async () => {
     const file = path.join(testFolder(), 'events.ndjson');
     writeFileSync(file, '{"customEventName":"a"}\n[1]\n');
     await expect(collect(readEventFile(file))).rejects.toThrow(/line 2: not a JSON object: \[1\]/);
   });
 
-  it('is refused when it is not there, or is no gzip file', async () => {
+  it('A file of events is refused when it is missing, or is no gzip file', async () => {
     const folder = testFolder();
     await expect(checkReadable(path.join(folder, 'none.ndjson'))).rejects.toMatchObject({ code: 'not_found' });
     writeFileSync(path.join(folder, 'plain.ndjson.gz'), text);
     await expect(collect(readEventFile(path.join(folder, 'plain.ndjson.gz')))).rejects.toMatchObject({ code: 'usage' });
   });
 
-  it('can be left after the first lines', async () => {
+  it('The reader of a file of events can stop after the first lines', async () => {
     const file = path.join(testFolder(), 'many.csv.gz');
     writeFileSync(file, gzipSync('a line\n'.repeat(100_000)));
     const lines: string[] = [];

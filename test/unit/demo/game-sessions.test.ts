@@ -3,18 +3,18 @@ import { generateGameSessions, type GameSessionsOptions } from '../../../src/dem
 
 const options: GameSessionsOptions = { seed: 7, events: 3000, until: 1_700_006_400, days: 5 };
 
-describe('made-up game sessions', () => {
-  it('are the same for the same seed, and others for another', () => {
+describe('generated game sessions', () => {
+  it('Generated game sessions are the same for the same seed, and others for another', () => {
     const events = [...generateGameSessions(options)];
     expect([...generateGameSessions(options)]).toEqual(events);
     expect([...generateGameSessions({ ...options, seed: 8 })]).not.toEqual(events);
   });
 
-  it.each([1, 19, 3000])('are exactly as many events as asked for: %i', (events) => {
+  it.each([1, 19, 3000])('Generated game sessions are exactly as many events as requested: %i', (events) => {
     expect([...generateGameSessions({ ...options, events })]).toHaveLength(events);
   });
 
-  it('keep within the API’s rules for a body of a web app', () => {
+  it('Generated game sessions keep within the API’s rules for a body of a web app', () => {
     for (const event of generateGameSessions(options)) {
       expect(event.lvid).toMatch(/^[0-9a-f]{32}$/);
       expect(event.ipv4.length).toBeLessThanOrEqual(15);
@@ -27,7 +27,7 @@ describe('made-up game sessions', () => {
     }
   });
 
-  it('spread over the days before the end, players coming back', () => {
+  it('Generated game sessions spread over the days before the end, and players return', () => {
     const events = [...generateGameSessions(options)];
     const times = events.map((event) => event.eventTimestamp);
     expect(Math.max(...times)).toBeLessThan(options.until);
@@ -52,7 +52,7 @@ describe('made-up game sessions', () => {
     );
   });
 
-  it('stay with one device for each player', () => {
+  it('Generated game sessions have one device for each player', () => {
     const devices = new Map<string, string>();
     for (const event of generateGameSessions(options)) {
       expect(devices.get(event.customUserId) ?? event.lvid).toBe(event.lvid);

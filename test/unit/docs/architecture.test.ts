@@ -23,7 +23,7 @@ describe('docs/ARCHITECTURE.md', () => {
     .filter((paragraph) => paragraph.startsWith('*Walk:*'))
     .map((paragraph) => [...paragraph.matchAll(/`([^`]+)`/g)].map(([, file = '']) => file));
 
-  it('walks from the request to the Parquet file, and from the create of an export to its links', () => {
+  it('The walks lead from the request to the Parquet file, and from the create of an export to its links', () => {
     expect(walks.map((files) => [files[0], files.at(-1)])).toEqual([
       ['src/ingest/routes.ts', 'src/lake/files/data-file.ts'],
       ['src/export/api/export-routes.ts', 'src/export/api/views.ts'],
@@ -31,7 +31,7 @@ describe('docs/ARCHITECTURE.md', () => {
   });
 
   it.each(walks.map((files) => [files[0], files] as const))(
-    'walks from %s over at most twelve files, none of them twice',
+    'The walk from %s has at most twelve files, none of them twice',
     (_, files) => {
       expect(files.length).toBeLessThanOrEqual(12);
       expect(new Set(files).size).toBe(files.length);
@@ -44,7 +44,7 @@ describe.each(['docs/ARCHITECTURE.md', 'CONTRIBUTING.md'])('%s', (page) => {
   const text = read(page);
   const code = [...text.matchAll(/`([^`\n]+)`/g)].map(([, words = '']) => words);
 
-  it('names only files and folders that exist', () => {
+  it('The page names only files and folders that exist', () => {
     const paths = code.filter(
       (words) =>
         /^(?:src|test|docs|schemas|pipelines)\/[\w./-]+$|^[\w./-]+\/[\w.-]+\.(?:ts|json|md)$/.test(words) &&
@@ -54,12 +54,12 @@ describe.each(['docs/ARCHITECTURE.md', 'CONTRIBUTING.md'])('%s', (page) => {
     expect(paths.filter((file) => !existsSync(path.join(packageRoot, file)))).toEqual([]);
   });
 
-  it('names only functions that exist', () => {
+  it('The page names only functions that exist', () => {
     const names = code.flatMap((words) => /^(\w+)\(\)$/.exec(words)?.[1] ?? []);
     expect(names.filter((name) => !isDefined(name))).toEqual([]);
   });
 
-  it('links only to pages that exist', () => {
+  it('The page links only to pages that exist', () => {
     const links = [...text.matchAll(/\]\(([^)#:]+)\)/g)].map(([, link = '']) => link);
     expect(links.filter((link) => !existsSync(path.join(packageRoot, path.dirname(page), link)))).toEqual([]);
   });

@@ -52,7 +52,7 @@ function findFault(page: string, link: string): string | undefined {
 }
 
 describe('the pages', () => {
-  it.each(pages)('%s has only links that resolve', (page) => {
+  it.each(pages)('The page %s has only links that resolve', (page) => {
     expect(
       findLinks(page)
         .map((link) => findFault(page, link))
@@ -60,7 +60,7 @@ describe('the pages', () => {
     ).toEqual([]);
   });
 
-  it('can all be reached from the README', () => {
+  it('Every page can be reached from the README', () => {
     const reached = new Set(['README.md']);
     for (const page of reached) {
       for (const link of findLinks(page)) {

@@ -83,7 +83,7 @@ const inner: readonly (readonly [file: string, part: string])[] = [
 ];
 
 describe('the messages that an operator meets', () => {
-  it('say what to do next, where it does not pass by itself', () => {
+  it('A message that an operator meets has a next step, where its cause does not pass by itself', () => {
     expect(errors.length).toBeGreaterThan(100);
     const silent = errors.filter(
       ({ at, code, made }) =>
@@ -99,7 +99,7 @@ describe('the messages that an operator meets', () => {
       ).toBe(true);
   });
 
-  it('have an end, and begin like the sentences that they stand in', () => {
+  it('A message that an operator meets has an end, and begins like the sentence that it stands in', () => {
     const hints = errors.flatMap(({ at, made }) =>
       [...made.matchAll(/\bhint: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , hint = '']) => ({ at, hint })),
     );
@@ -114,7 +114,7 @@ describe('the messages that an operator meets', () => {
     expect(problems.filter(({ todo }) => !/^(?:[A-Z]|\$\{).*[.}]$/s.test(todo))).toEqual([]);
   });
 
-  it('use the words that are searched for', () => {
+  it('A message that an operator meets has the words that are searched for', () => {
     const riddles = /\btold\b|\btells\b|\bin vain\b|\bovertaken\b|is over'|waits'/;
     const calls = sources.flatMap(({ name, text }) =>
       [...text.matchAll(/logger(?:\.\w+|\[[^\]]*\])\(/g)].map((match) => ({

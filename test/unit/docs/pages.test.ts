@@ -15,11 +15,11 @@ const pages = [
 ].filter((file) => file.endsWith('.md') && existsSync(path.join(packageRoot, file)));
 
 describe('README.md', () => {
-  it('can be read in a few minutes', () => {
+  it('The README can be read in a few minutes', () => {
     expect(read('README.md').trimEnd().split('\n').length).toBeLessThan(150);
   });
 
-  it('gives every dependency its reason, and none that is not there', () => {
+  it('The README gives every dependency its reason, and lists none that is not installed', () => {
     const { dependencies, devDependencies } = JSON.parse(read('package.json')) as Record<
       'dependencies' | 'devDependencies',
       Record<string, string>
@@ -34,7 +34,7 @@ describe('README.md', () => {
 });
 
 describe('docs/operating.md', () => {
-  it('lists every setting, and none that is not there', () => {
+  it('The page docs/operating.md lists every setting, and none that does not exist', () => {
     const settings = [...read('src/config.ts').matchAll(/read\.\w+\(\s*'([A-Z0-9_]+)'/g)].map(
       ([, name]) => `TRIBUTARY_${name}`,
     );
@@ -46,7 +46,7 @@ describe('docs/operating.md', () => {
     expect(listed.toSorted()).toEqual([...settings, ...setup].toSorted());
   });
 
-  it('lists every code of a problem once, none that is not there, and every code is reported by some part', () => {
+  it('The page docs/operating.md lists every code of a problem once, none that does not exist, and every code is reported by some part', () => {
     const page = read('docs/operating.md');
     const tables = page.slice(page.indexOf('| now: events are refused'), page.indexOf('### Endpoints'));
     const listed = tables
@@ -63,7 +63,7 @@ describe('docs/operating.md', () => {
 });
 
 describe('docs/api.md', () => {
-  it('has an expression by which DuckDB reads the array literals of a report as they were sent', async () => {
+  it('The page docs/api.md has an expression by which DuckDB reads the array literals of a report as they were sent', async () => {
     const expression = /^`(replace\(.*::VARCHAR\[\])`\.$/m.exec(read('docs/api.md'))?.[1] ?? '';
     const texts = ['a\nb\n\nc', "it's", 'back\\slash', '\\n', '\\\n', '\r', ',]', 'plain', ''];
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -79,7 +79,7 @@ describe('docs/api.md', () => {
 });
 
 describe.each(pages)('%s', (page) => {
-  it('names only files and make targets that exist', () => {
+  it('The page names only files and make targets that exist', () => {
     const [text, makefile] = [read(page), read('Makefile')];
     for (const [, target] of text.matchAll(/(?:`|^)(?:[A-Z_]+=\S+ )*make ([a-z]+)/gm)) {
       expect(makefile, `make ${target}`).toMatch(new RegExp(`^${target}:`, 'm'));

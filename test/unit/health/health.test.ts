@@ -21,11 +21,11 @@ const silent = (seconds: number): Problem => ({
 });
 
 describe('health', () => {
-  it('finds nothing wrong while every process runs and reports', () => {
+  it('Health has no problem while every process runs and reports', () => {
     expect(findProblems(healthy, now)).toEqual([]);
   });
 
-  it('names a process that is down, why it ended, and where to look', () => {
+  it('Health names a process that is down, why it ended, and where to look', () => {
     const state = {
       ...healthy,
       processes: [{ ...running, state: 'waiting', lastError: 'ended with SIGKILL' } as const],
@@ -40,7 +40,7 @@ describe('health', () => {
     ]);
   });
 
-  it('names a process that is started again and again, also while it runs', () => {
+  it('Health names a process that restarts again and again, also while it runs', () => {
     const state = {
       ...healthy,
       processes: [{ ...running, restarts: 4, unsteady: true, lastError: 'ended with exit code 1' } as const],
@@ -55,7 +55,7 @@ describe('health', () => {
     ]);
   });
 
-  it('passes on what a stage reports, and nothing that is not a problem', () => {
+  it('Health passes on the problems that a stage reports, and nothing that is not a problem', () => {
     const reported: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Start the compactor.' };
     expect(
       findProblems(
@@ -68,7 +68,7 @@ describe('health', () => {
     ).toEqual([reported]);
   });
 
-  it('tells of what is to be looked at, which is no problem', () => {
+  it('Health lists notices, which are no problems', () => {
     const noticed: Problem = { code: 'events_failed', what: '3 events are kept', todo: 'Run tributary failed list.' };
     const state = {
       ...healthy,
@@ -78,16 +78,16 @@ describe('health', () => {
     expect(findProblems(state, now)).toEqual([]);
   });
 
-  it('notices a process that runs and says nothing', () => {
+  it('Health has a problem for a process that runs and reports nothing', () => {
     const [problem] = findProblems({ ...healthy, silentMs: { compact: 12_000 } }, now);
     expect(problem?.what).toBe('compact (pid 1) runs and has reported nothing for 12 s');
   });
 
-  it('notices a supervisor that fell silent', () => {
+  it('Health has a problem for a supervisor that reports nothing', () => {
     expect(findProblems({ ...healthy, writtenAt: '2024-05-01T09:59:00Z' }, now)).toHaveLength(1);
   });
 
-  it('tells once what several processes see', () => {
+  it('Health lists a problem once that several processes see', () => {
     const seen = {
       problems: [{ code: 'broker_silent', what: 'the broker does not take events', todo: 'Look at it.' }],
     };
@@ -109,7 +109,7 @@ function createTestLog() {
 }
 
 describe('the log of problems', () => {
-  it('has a line when one begins, with what to do, and one when it is over, however its figures change in between', () => {
+  it('The log of problems has a line when one begins, with what to do, and one when it is over, however its figures change in between', () => {
     const { log, lines, pass } = createTestLog();
     const full: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Raise its limit.' };
     for (const problems of [[], [silent(10)], [silent(11)], [silent(12), full], [full], []]) {
@@ -129,7 +129,7 @@ describe('the log of problems', () => {
     ]);
   });
 
-  it('knows since when each problem and notice holds, until it is resolved; one that comes back begins anew', () => {
+  it('The log of problems knows since when each problem and notice holds, until it is resolved, and starts again for one that returns', () => {
     const { log, pass } = createTestLog();
     const noticed: Problem = { code: 'events_failed', what: '3 events are kept', todo: 'List them.' };
     const full: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Raise its limit.' };

@@ -18,7 +18,7 @@ function ledgerOfFour() {
 }
 
 describe('the ledger', () => {
-  it('knows the outcome of each event, unknown until told', () => {
+  it('The ledger knows the outcome of each event, which is unknown until it is recorded', () => {
     const ledger = ledgerOfFour();
     expect(ledger.totals()).toEqual({ sent: 4, acknowledged: 2, refused: 1, unknown: 1 });
     expect(['run-0', 'run-2', 'run-3', 'run-4', 'run-', 'other-1', 'run-1x'].map((id) => ledger.outcomeOf(id))).toEqual(
@@ -27,7 +27,7 @@ describe('the ledger', () => {
     expect(() => ledger.record(['run-9'], 'refused')).toThrow('run-9');
   });
 
-  it('accepts a lake with every acknowledged event once, with or without the unknown ones', () => {
+  it('The ledger accepts a lake with every acknowledged event once, with or without the unknown ones', () => {
     const without = reconcile(ledgerOfFour(), [row('run-0'), row('run-1')]);
     expect(without).toMatchObject({
       sent: 4,
@@ -52,7 +52,7 @@ describe('the ledger', () => {
     ['invented', [row('run-0'), row('run-1'), row('run-2')], 'run-2'],
     ['invented', [row('run-0'), row('run-1'), row('null')], 'null'],
     ['damaged', [row('run-0'), row('run-1', { whole: false })], 'run-1'],
-  ] as const)('finds an event that is %s', (kind, rows, id) => {
+  ] as const)('The ledger finds an event that is %s', (kind, rows, id) => {
     const result = reconcile(ledgerOfFour(), rows);
     expect(result[kind]).toEqual([id]);
     expect(() => assertExactlyOnce(result)).toThrow(`${kind}: ${id}`);

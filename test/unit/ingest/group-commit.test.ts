@@ -40,7 +40,7 @@ function startHeldBroker(): {
 
 const lineOf = (n: number): Buffer => Buffer.from(`${String(n).padStart(10_000, 'x')}\n`);
 
-test('a group stays below the size of one message, however much waits, and nothing is left out, doubled or put in another order', async () => {
+test('A group stays below the size of one message, however much waits, and no line is left out, doubled or reordered', async () => {
   const { groups, published, release } = startHeldBroker();
   const lines = Array.from({ length: 3 * Math.ceil(maxMessageBytes / 10_001) }, (_, n) => lineOf(n));
   const answers = lines.map((line) => groups.append(line));
@@ -53,7 +53,7 @@ test('a group stays below the size of one message, however much waits, and nothi
   await groups.drain();
 });
 
-test('lines of exactly the size of a message go alone', async () => {
+test('Lines of exactly the size of a message are sent alone', async () => {
   const { groups, published, release } = startHeldBroker();
   const answers = [
     groups.append(lineOf(1)),
@@ -66,7 +66,7 @@ test('lines of exactly the size of a message go alone', async () => {
   await groups.drain();
 });
 
-test('what would not fit into the waiting room is refused at once, and what waits there is stored', async () => {
+test('Lines that do not fit into the waiting queue are refused at once, and those that wait there are stored', async () => {
   const { groups, published, release } = startHeldBroker();
   const first = groups.append(lineOf(0));
   await new Promise((resolve) => void setImmediate(resolve));
@@ -81,7 +81,7 @@ test('what would not fit into the waiting room is refused at once, and what wait
   await groups.drain();
 });
 
-test('what the broker does not allow is refused at once, and taken as soon as it is allowed', async () => {
+test('Lines that the broker does not allow are refused at once, and accepted as soon as it allows them', async () => {
   let isAllowed = false;
   const publisher = {
     publish: async () => {

@@ -71,7 +71,7 @@ describe.each(
     .map(([file, cases]) => [file, cases.filter(isOfBody)] as const)
     .filter(([, cases]) => cases.length > 0),
 )('a request of %s', (_file, cases) => {
-  it.each(cases.map((imported) => [imported.rule, imported] as const))('%s', (_, imported) => {
+  it.each(cases.map((imported) => [imported.rule, imported] as const))('The case holds: %s', (_, imported) => {
     const actual = resultOf(parseImportRequest(requestOf(imported)));
     expect(actual).toMatchObject(expectedResult(imported));
     const { absent = [] } = imported;
@@ -80,13 +80,13 @@ describe.each(
 });
 
 describe('a request', () => {
-  it('becomes the same lines however often it is parsed under a key', () => {
+  it('A request becomes the same lines however often it is parsed under a key', () => {
     const head = { headers: { 'idempotency-key': 'k' }, headersDistinct: { 'idempotency-key': ['k'] } };
     const [first, second] = [parseImportRequest(request({ head })), parseImportRequest(request({ head }))];
     expect(linesOf(first)).toEqual(linesOf(second));
   });
 
-  it('is counted by its events and by the parameters that no schema knows', () => {
+  it('A request is counted by its events and by the parameters that no schema knows', () => {
     const body = Buffer.from('[{"customUserId":"u","x":1},{"customUserId":"v","y":{},"__proto__":2}]');
     expect(parseImportRequest(request({ method: 'loginBatch', body }))).toMatchObject({
       kind: 'login',
@@ -95,7 +95,7 @@ describe('a request', () => {
     });
   });
 
-  it('leaves the bytes that it was given as they were', () => {
+  it('The parser of a request leaves its bytes as they were', () => {
     const body = gzipSync('{"customUserId":"u","age":"33"}');
     const before = Buffer.from(body);
     const head = { headers: { 'content-encoding': 'gzip' }, headersDistinct: {} };
@@ -103,7 +103,7 @@ describe('a request', () => {
     expect(body.equals(before)).toBe(true);
   });
 
-  it('with more bytes than may be read is refused, whatever length its head names', () => {
+  it('A request with more bytes than may be read is refused, whatever length its head names', () => {
     const head = { headers: { 'content-length': '1' }, headersDistinct: {} };
     expect(parseImportRequest(request({ head, body: Buffer.alloc(10_241, ' ') }))).toMatchObject({ reason: 'size' });
   });

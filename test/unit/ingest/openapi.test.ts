@@ -18,7 +18,7 @@ const reference = assembleOpenApi('1.2.3', servers, [describeImport()]) as {
 };
 
 describe('the API reference of import', () => {
-  it('has every route that the server has, and no other', async () => {
+  it('The API reference of import has every route that the server has, and no other', async () => {
     const routes: string[] = [];
     const server = createServer(
       defaultServerLimits,
@@ -37,7 +37,7 @@ describe('the API reference of import', () => {
     await server.close();
   });
 
-  it('has every field of every kind', () => {
+  it('The API reference of import has every field of every kind', () => {
     const names = new Map([
       ['registration', 'Registration'],
       ['login', 'Login'],
@@ -48,7 +48,7 @@ describe('the API reference of import', () => {
         expect(reference.components.schemas[names.get(kind) ?? '']?.properties).toHaveProperty([field.name]);
   });
 
-  it('is made of schemas that a validator understands and that take what import takes', () => {
+  it('The API reference of import consists of schemas that a validator understands and that accept what import accepts', () => {
     const ajv = new Ajv2020({ strict: false });
     ajv.addSchema({ $id: 'reference', ...reference });
     const validate = ajv.compile({
@@ -68,11 +68,11 @@ describe('the API reference of import', () => {
       expect(validate(bad)).toBe(false);
   });
 
-  it('says where import is served', () => {
+  it('The API reference of import has the address of the import area', () => {
     for (const [path, { servers: own }] of Object.entries(reference.paths)) expect(own, path).toEqual([servers.import]);
   });
 
-  it('joins with the reference of export', () => {
+  it('The API reference of import can be joined with the reference of export', () => {
     const whole = assembleOpenApi('1', servers, [describeImport(), describeExportApi()]) as {
       paths: Record<string, { servers: unknown }>;
     };
@@ -80,7 +80,7 @@ describe('the API reference of import', () => {
     expect(whole.paths['/api/raw/v1/export/create.json']?.servers).toEqual([servers.export]);
   });
 
-  it('refuses two areas that describe the same thing', () => {
+  it('The API reference of import refuses two areas that describe the same thing', () => {
     expect(() => assembleOpenApi('1', servers, [describeImport(), describeImport()])).toThrow(
       'two areas describe /v1/registration/',
     );

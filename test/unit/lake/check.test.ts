@@ -40,7 +40,7 @@ async function writeLake(): Promise<{ lakeDir: string; table: string; sealed: st
   return { lakeDir, table, sealed, log: path.join(table, '_delta_log') };
 }
 
-test('a whole lake passes, and its history and statistics add up', async () => {
+test('A whole lake passes, and its history and statistics add up', async () => {
   const { lakeDir } = await writeLake();
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, files: 3, rows: 4, problems: [] });
   const stats = await readLakeStats(lakeDir);
@@ -61,7 +61,7 @@ test('a whole lake passes, and its history and statistics add up', async () => {
   ]);
 });
 
-test('each kind of damage is found and named', async () => {
+test('Each kind of damage is found and named', async () => {
   const { lakeDir, sealed, log, table } = await writeLake();
   const problems = async () =>
     (await checkLake(lakeDir)).problems.map(({ problem, path: at }) => `${problem} ${path.basename(at)}`);
@@ -108,7 +108,7 @@ test('each kind of damage is found and named', async () => {
   expect(await checkLake(lakeDir)).toMatchObject({ ok: false });
 });
 
-test('a lake whose log is gone is told of, and no new log begins beside its files', async () => {
+test('A lake whose log is missing is reported, and no new log begins beside its files', async () => {
   const { lakeDir, log } = await writeLake();
   await rm(log, { recursive: true });
   const { ok, problems } = await checkLake(lakeDir);

@@ -10,7 +10,7 @@ import { startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-test('rows that a command spills lie where the compactor sweeps them when the command was killed, and are gone when it ends', async () => {
+test('Rows that a command spills lie where the compactor sweeps them if the command is killed, and are removed when it ends', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const staging = path.join(lakeDir, 'staging');
@@ -32,7 +32,7 @@ test('rows that a command spills lie where the compactor sweeps them when the co
   await waitFor('the staging folder is swept', () => readdirSync(staging).length === 0);
 });
 
-test('a compactor that has stopped leaves nothing of what it gathered', async () => {
+test('A compactor that has stopped leaves none of its temporary rows', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);

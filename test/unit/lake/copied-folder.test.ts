@@ -64,7 +64,7 @@ async function expectWorks(folder: string): Promise<void> {
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);
 }
 
-test('a folder copied at any step of a rewrite names no place, works at once, has every row once, and never touches the original', async () => {
+test('A folder copied at any step of a rewrite names no place, works at once, has every row once, and never touches the original', async () => {
   const { original, copies } = await copyAtEachStep();
   const before = hashFiles(original);
   const named = copies.flatMap(({ step, folder }) => filesNaming(folder, original).map((name) => `${step}: ${name}`));
@@ -88,7 +88,7 @@ async function toAbsoluteIntent(folder: string, original: string): Promise<numbe
   return moves.length;
 }
 
-test('an intent of version 0.2, which has absolute paths, is finished in the folder where it lies', async () => {
+test('An intent of version 0.2, which has absolute paths, is finished in the folder where it lies', async () => {
   const { original, copies } = await copyAtEachStep();
   const before = hashFiles(original);
   for (const { step, folder } of copies.filter((copy) =>
@@ -111,13 +111,13 @@ test.each([
   ['an empty path', ''],
   ['an absolute path that is no place of a lake', '/etc/passwd'],
   ['an absolute path that climbs out', '/data/lake/events/fresh/../../../../etc/passwd'],
-])('an intent with %s is refused', (_what, to) => {
+])('An intent with %s is refused', (_what, to) => {
   expect(() => parseIntent('intent.json', intent(to), '/data/lake')).toThrow(
     expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
   );
 });
 
-test('an intent with a staged file that lies elsewhere is refused; one that is whole is read as places of this lake', () => {
+test('An intent with a staged file that lies elsewhere is refused, and one that is whole is read as places of this lake', () => {
   for (const name of ['../a', 'a/b', '..', ''])
     expect(() => parseIntent('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(
       expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
@@ -129,7 +129,7 @@ test('an intent with a staged file that lies elsewhere is refused; one that is w
   }
 });
 
-test('a rewrite does not follow a link out of its lake', async () => {
+test('A rewrite does not follow a link out of its lake', async () => {
   const root = testFolder();
   const [lakeDir, outside] = [path.join(root, 'lake'), path.join(root, 'original')];
   await mkdir(path.join(lakeDir, 'events'), { recursive: true });

@@ -79,7 +79,7 @@ async function startLake() {
   };
 }
 
-test('a new table keeps writers of other engines out and lets readers in; an older one is raised by one commit', async () => {
+test('A new table keeps writers of other engines out and admits readers, and an older one is raised by one commit', async () => {
   const lakeDir = path.join(testFolder(), 'lake');
   await ensureLake(lakeDir, options);
   const { table } = lakePaths(lakeDir);
@@ -100,7 +100,7 @@ test('a new table keeps writers of other engines out and lets readers in; an old
   expect((await loadTableState(table)).protocol).toMatchObject(protocol);
 });
 
-test('a commit that changes nothing is read over: flushes, totals, the chain of the log, a checkpoint and its trimming go on', async () => {
+test('A commit that changes nothing is skipped: flushes, totals, the chain of the log, a checkpoint and its trimming continue', async () => {
   const { folder, lakeDir, table, compact, publish, expectAll, engine } = await startLake();
   await engine.vacuum();
   publish();
@@ -200,7 +200,7 @@ const changes: Readonly<Record<string, Change>> = {
   },
 };
 
-test('whatever another engine changes stops the flushes with one problem, and a repair brings the table on by a new commit', async () => {
+test('Any change by another engine stops the flushes with one problem, and a repair brings the table on by a new commit', async () => {
   const { folder, lakeDir, table, compact, publish, expectAll, engine, stream } = await startLake();
   let aside = 0;
   for (const [name, change] of Object.entries(changes)) {
@@ -240,7 +240,7 @@ test('whatever another engine changes stops the flushes with one problem, and a 
   expect((await repair(folder)).repaired).toBe(false);
 });
 
-test('a compactor that starts on a table changed by another engine waits for the repair, in the same process', async () => {
+test('A compactor that starts on a table changed by another engine waits for the repair, in the same process', async () => {
   const { folder, lakeDir, table, compact, publish, expectAll, engine, stream } = await startLake();
   await compact.stop();
   await engine.rewrite('OPTIMIZE', false);
@@ -265,7 +265,7 @@ test('a compactor that starts on a table changed by another engine waits for the
   await waiting.stop();
 });
 
-test('a repair that is killed at any step is done by the next one', async () => {
+test('A repair that is killed at any step is finished by the next one', async () => {
   const { folder, table, compact, expectAll, engine, lakeDir } = await startLake();
   await compact.stop();
   for (const step of [...repairSteps, ...commitSteps]) {
@@ -283,7 +283,7 @@ test('a repair that is killed at any step is done by the next one', async () => 
   }
 });
 
-test('rows of files that another engine has removed from the disk are taken from its own copies', async () => {
+test('Rows of files that another engine has removed from the disk are restored from its own copies', async () => {
   const { folder, lakeDir, table, compact, publish, expectAll, engine } = await startLake();
   const { files } = await readSnapshot(table);
   await engine.rewrite('OPTIMIZE', false);
@@ -296,7 +296,7 @@ test('rows of files that another engine has removed from the disk are taken from
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('rows of a rewrite that waits for the place of a sealed file, and that is gone, come back as such a rewrite, so that the glob never has them twice', async () => {
+test('Rows of a missing rewrite that waits for the place of a sealed file come back as such a rewrite, so that the glob never has them twice', async () => {
   const { folder, lakeDir, table, compact, stream, expectAll, engine } = await startLake();
   const [sealed] = (await readSnapshot(table)).files.filter((file) => !file.young);
   const rewrite = `${rewrittenFolder}/rewrite.parquet`;
@@ -332,7 +332,7 @@ test('rows of a rewrite that waits for the place of a sealed file, and that is g
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('what is gone for good is named with its rows, stays in the table, and leaves it only when the operator accepts the loss', async () => {
+test('Rows that are lost for good are counted, stay in the table, and leave it only when the operator accepts the loss', async () => {
   const { folder, lakeDir, table, compact, publish, engine } = await startLake();
   const { files } = await readSnapshot(table);
   const sealed = files.find((file) => !file.young);
@@ -356,7 +356,7 @@ test('what is gone for good is named with its rows, stays in the table, and leav
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('a repair clears what other engines leave, by which Spark would refuse the table', async () => {
+test('A repair removes the remains of other engines for which Spark would refuse the table', async () => {
   const { folder, lakeDir, table, compact } = await startLake();
   await compact.stop();
   const left = await leaveChecksums(table);

@@ -118,7 +118,7 @@ async function newDataFolder(): Promise<{ data: string; lake: string; stream: Me
   return { data, lake, stream };
 }
 
-test('a group reads the tables and snapshot.sql, those of before and those made later, and nothing else of the data folder', async () => {
+test('A group reads the tables and snapshot.sql, existing and future ones, and nothing else of the data folder', async () => {
   const { data, lake, stream } = await newDataFolder();
   expect(readableFiles(data)).toEqual([]);
   await openToGroup(data, lake, groupId);
@@ -135,7 +135,7 @@ test('a group reads the tables and snapshot.sql, those of before and those made 
   expect(worksFor(stranger, ['cat', path.join(data, tableFiles(data)[0] ?? '')], false)).toBe(false);
 });
 
-test('a lake that is open already is not gone through again; one that was being opened, or was closed meanwhile, is', async () => {
+test('A lake that is open to the group already is not processed again, and one whose opening was interrupted, or that was closed meanwhile, is', async () => {
   const { data, lake, stream } = await newDataFolder();
   const { table } = lakePaths(lake);
   await openToGroup(data, lake, groupId);
@@ -162,7 +162,7 @@ test('a lake that is open already is not gone through again; one that was being 
   expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
 });
 
-test("a restored lake is read by the group, and by snapshot.sql, before a service has started on it; without the setting it is its owner's alone", async () => {
+test('A restored lake is read by the group, and by snapshot.sql, before a service has started on it, and without the setting by its owner only', async () => {
   const { data, stream } = await newDataFolder();
   const [dir, closed, open] = ['backup', 'closed', 'open'].map((name) => path.join(path.dirname(data), name)) as [
     string,
@@ -202,7 +202,7 @@ test("a restored lake is read by the group, and by snapshot.sql, before a servic
   expect(readdirSync(path.dirname(data)).toSorted()).toEqual(['backup', 'closed', 'open']);
 });
 
-test('a group that there is not, or that the process is no member of, is refused in one sentence', async () => {
+test('A group that does not exist, or of which the process is no member, is refused in one sentence', async () => {
   await expect(resolveLakeGroup('no-such-group')).rejects.toMatchObject({
     code: 'config_invalid',
     message: "TRIBUTARY_LAKE_GROUP names 'no-such-group', and there is no such group",

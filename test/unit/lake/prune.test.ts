@@ -11,7 +11,7 @@ const file = {
 const atMs = Date.parse('2026-01-01T00:00:59.999Z');
 const isKept = (filter: FileFilter, of: DataFile = file): boolean => pruneFiles([of], filter).length === 1;
 
-describe('files are kept by the statistics of the log', () => {
+describe('pruning by the statistics of the log', () => {
   it.each([
     ['nothing is asked', {}, true],
     ['an app lies within', { idApps: [15] }, true],
@@ -28,11 +28,11 @@ describe('files are kept by the statistics of the log', () => {
       true,
     ],
     ['the log has no such statistics', { availableAt: { fromMs: atMs * 2 } }, true],
-  ] as const)('where %s: %j, %s', (_what, filter, wanted) => {
+  ] as const)('A file is kept or pruned by the statistics of the log where %s: %j, %s', (_what, filter, wanted) => {
     expect(isKept(filter as FileFilter)).toBe(wanted);
   });
 
-  it('and one without rows never is', () => {
+  it('A file without rows is always pruned', () => {
     expect(isKept({}, { ...file, numRecords: 0 })).toBe(false);
   });
 });

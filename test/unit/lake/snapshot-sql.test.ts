@@ -77,7 +77,7 @@ async function newLake(name = 'data'): Promise<{ folder: string; lakeDir: string
   return { folder, stream, lakeDir: await addEvents(folder, stream, [1, 2], 0) };
 }
 
-test('a lake without events reads as empty views with every column', async () => {
+test('A lake without events is read as empty views with every column', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   await ensureLake(lakeDir, { clock: createClock(0), retentionMs: 1000 });
@@ -89,7 +89,7 @@ test('a lake without events reads as empty views with every column', async () =>
   expect((await readSnapshot(path.join(lakeDir, 'events'))).version).toBe(0);
 });
 
-test('the views have every committed row, young or sealed, and each kind its own', async () => {
+test('The views have every committed row, young or sealed, and each kind its own', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
@@ -114,7 +114,7 @@ test('the views have every committed row, young or sealed, and each kind its own
   expect(await readThroughSql(lakeDir, "SELECT custom_event_params['a'] AS a FROM custom_event")).toEqual([{ a: 'b' }]);
 });
 
-test('the views answer on every connection, also after the next run, and in a database file that is opened again', async () => {
+test('The views answer on every connection, also after the next run, and in a database file that is opened again', async () => {
   const { folder, lakeDir, stream } = await newLake();
   const file = path.join(folder, 'analysis.db');
   const instance = await DuckDBInstance.create(file);
@@ -150,7 +150,7 @@ test('the views answer on every connection, also after the next run, and in a da
   expect(await agesOf(again)).toEqual([1, 2, 3]);
 });
 
-test('tables and views of the same names stay as they are; the lake is then in the schema tributary', async () => {
+test('Tables and views of the same names stay as they are, and the lake is then in the schema tributary', async () => {
   const { lakeDir } = await newLake();
   const connection = await (await openEngine()).connect();
   await connection.run('CREATE TABLE events AS SELECT 7 AS age; CREATE VIEW registration AS SELECT 8 AS age;');
@@ -165,7 +165,7 @@ test('tables and views of the same names stay as they are; the lake is then in t
   }
 });
 
-test('a database that cannot be written, or is called as the schema is, has the views too', async () => {
+test('A database that cannot be written, or has the name of the schema, has the views too', async () => {
   const { folder, lakeDir } = await newLake();
   const file = path.join(folder, 'tributary.db');
   const writable = await DuckDBInstance.create(file);
@@ -196,7 +196,7 @@ test('a database that cannot be written, or is called as the schema is, has the 
   }
 });
 
-test('the text in a copy of a lake never shows what the original has gained since, and reads the copy where that is named', async () => {
+test('The text in a copy of a lake never shows what the original has gained since, and reads the copy where that is named', async () => {
   const { folder, lakeDir, stream } = await newLake();
   const copy = `${folder} copy`;
   await cp(folder, copy, { recursive: true });
@@ -223,7 +223,7 @@ test('the text in a copy of a lake never shows what the original has gained sinc
   ]);
 });
 
-test('the text in a moved lake says that the lake is gone, and a folder without one is told of', async () => {
+test('The text in a moved lake reports that the lake is gone, and a folder without one is reported', async () => {
   const { folder, lakeDir } = await newLake();
   const sql = await readSql(lakeDir);
   await rename(folder, `${folder} moved`);
@@ -236,7 +236,7 @@ test('the text in a moved lake says that the lake is gone, and a folder without 
   expect(await agesOf(connection)).toEqual([1, 2]);
 });
 
-test('a text goes on working on its connection while the lake moves on', async () => {
+test('A text keeps working on its connection while the lake changes', async () => {
   const { folder, lakeDir, stream } = await newLake();
   const connection = await (await openEngine()).connect();
   const sql = await readSql(lakeDir);
@@ -246,7 +246,7 @@ test('a text goes on working on its connection while the lake moves on', async (
   expect(await agesOf(connection)).toEqual([1, 2, 3]);
 });
 
-test('views that are older than the retention say so', async () => {
+test('Views that are older than the retention report it', async () => {
   const { lakeDir } = await newLake();
   const connection = await (await openEngine()).connect();
   await runScript(connection, await readSql(lakeDir));
@@ -267,7 +267,7 @@ test('views that are older than the retention say so', async () => {
   expect(await agesOf(connection)).toEqual([1, 2]);
 });
 
-test('a path with characters that mean something in SQL and in patterns is that path alone', async () => {
+test('A path with characters that mean something in SQL and in patterns is that path alone', async () => {
   const name = `a[1]*?{x,y} 'q' "d" ü$%`;
   const { folder, lakeDir, stream } = await newLake(name);
   expect(await readThroughSql(lakeDir, 'SELECT list(age ORDER BY age) AS ages FROM events')).toEqual([
@@ -285,7 +285,7 @@ test('a path with characters that mean something in SQL and in patterns is that 
   ]);
 });
 
-test("'lake snapshot' prints a text that is kept: for the lake of the data folder, or for the root that is named", async () => {
+test("'lake snapshot' prints a text that can be kept: for the lake of the data folder, or for the named root", async () => {
   const { folder, stream } = await newLake();
   const printed: string[] = [];
   const context = {

@@ -46,7 +46,7 @@ async function withRewrites(count: number) {
   return { table, before, paths, removedAtMs, options };
 }
 
-test('no rewrite takes its place, and no replaced file goes, before the retention has passed', async () => {
+test('A rewrite takes its place, and a replaced file is removed, only after the retention', async () => {
   const { table, before, removedAtMs, options } = await withRewrites(2);
   expect(await swapDue(table, options(removedAtMs + retentionMs - 1))).toBe(0);
   // The removal of the files is old enough for a vacuum: the glob still needs them.
@@ -60,7 +60,7 @@ test('no rewrite takes its place, and no replaced file goes, before the retentio
   await assertFilesWhole(table.snapshot().files);
 });
 
-test('a damaged rewrite takes no place, since the file as it was is the only copy, and holds up no other', async () => {
+test('A damaged rewrite takes no place, since the file as it was is the only copy, and delays no other', async () => {
   const { table, before, removedAtMs, options } = await withRewrites(2);
   const [damaged] = table.snapshot().files.filter((file) => file.replaces !== undefined);
   damageFile(damaged?.absolutePath ?? '', 'flip', createRandom(1));

@@ -34,7 +34,7 @@ const addOf = (name: string) => ({
   add: { path: name, partitionValues: {}, size: 1, modificationTime: 0, dataChange: true },
 });
 
-test('writers that commit at once all get in, one after the other, each with its own version', async () => {
+test('Writers that commit at once all succeed, one after the other, each with its own version', async () => {
   const { table } = await newLake();
   const writers = await Promise.all(Array.from({ length: 4 }, () => openTable(table, options)));
   await Promise.all(
@@ -48,7 +48,7 @@ test('writers that commit at once all get in, one after the other, each with its
   expect([files.length, lake?.totals.stored, version]).toEqual([40, 40, 40]);
 });
 
-test('a commit is built on what the others have committed meanwhile, and may refuse it', async () => {
+test('A commit is built on the commits of others meanwhile, and may refuse them', async () => {
   const { table } = await newLake();
   const [first, second] = await Promise.all([openTable(table, options), openTable(table, options)]);
   await first.commit(() => ({ cause: 'flush', actions: [{ txn: { appId: 's', version: 7 } }] }));
@@ -60,7 +60,7 @@ test('a commit is built on what the others have committed meanwhile, and may ref
   expect((await readSnapshot(table)).version).toBe(1);
 });
 
-test('a checkpoint says the same as the log, with the older log removed, and older versions can be read', async () => {
+test('A checkpoint has the same state as the log, with the older log removed, and older versions can be read', async () => {
   const { table, log } = await newLake();
   const writer = await openTable(table, options);
   for (let n = 0; n < checkpointEvery + 5; n += 1) {
@@ -92,7 +92,7 @@ test('a checkpoint says the same as the log, with the older log removed, and old
   expect((await loadTableState(table, before.version)).files.size).toBe(before.files.size);
 });
 
-test('the log is trimmed, and removed files are unlinked, only after the retention', async () => {
+test('The log is trimmed, and removed files are unlinked, only after the retention', async () => {
   const { lakeDir, table } = await newLake();
   const paths = lakePaths(lakeDir);
   let nowMs = 1_000_000_000_000;
@@ -123,7 +123,7 @@ test('the log is trimmed, and removed files are unlinked, only after the retenti
   expect((await readSnapshot(table)).version).toBe(checkpointEvery + 3);
 });
 
-test('a table whose protocol asks for what nobody here knows is refused by writers and readers, with what to do', async () => {
+test('A table whose protocol requires unknown features is refused by writers and readers, with what to do', async () => {
   const { table } = await newLake();
   const writer = await openTable(table, options);
   for (const protocol of [
@@ -142,7 +142,7 @@ test('a table whose protocol asks for what nobody here knows is refused by write
   }
 });
 
-test('a log with a missing version or a broken line is an error, never a shorter table', async () => {
+test('A log with a missing version or a broken line is an error, never a shorter table', async () => {
   const { log, table } = await newLake();
   const writer = await openTable(table, options);
   for (let n = 0; n < 3; n += 1) await writer.commit(() => ({ cause: 'flush', actions: [] }));
@@ -159,7 +159,7 @@ test('a log with a missing version or a broken line is an error, never a shorter
 });
 
 test(
-  "a damaged commit is an error, never another engine's: any bit flipped, alone or beside a name that cannot be read",
+  "A damaged commit is an error, never another engine's: any bit flipped, alone or beside a name that cannot be read",
   { timeout: 240_000 },
   async () => {
     const { table, log } = await newLake();
@@ -188,14 +188,14 @@ test(
   },
 );
 
-test('a file outside the table is refused', async () => {
+test('A file outside the table is refused', async () => {
   const { table } = await newLake();
   const writer = await openTable(table, options);
   await writer.commit(() => ({ cause: 'flush', actions: [addOf('../../secret.parquet')] }));
   await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'lake_protocol' });
 });
 
-test('a new optional field becomes a column by one commit, old rows read as NULL in it, and other changes are refused', async () => {
+test('A new optional field becomes a column by one commit, old rows are read as NULL in it, and other changes are refused', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const older = eventColumns.filter((column) => column.name !== 'age' && column.name !== 'hwid');
@@ -224,7 +224,7 @@ test('a new optional field becomes a column by one commit, old rows read as NULL
   expect((await readSnapshot(table)).version).toBe(again);
 });
 
-test('files are pruned by what the log knows of them, and never when it knows nothing', () => {
+test('Files are pruned by the statistics of the log, and never where it has none', () => {
   const unknown: DataFile = {
     path: 'x',
     absolutePath: '/x',
@@ -268,7 +268,7 @@ test('files are pruned by what the log knows of them, and never when it knows no
   expect([kept({}), kept({ availableAt: { fromMs: start, toMs: start + 1000 } })]).toEqual([true, false]);
 });
 
-test('a file system without hard links is refused, in plain words', async () => {
+test('A file system without hard links is refused, in plain words', async () => {
   const { log } = await newLake();
   const refusal = Object.assign(new Error('EPERM: operation not permitted, link'), { code: 'EPERM' });
   await expect(assertHardLinks(log, () => Promise.reject(refusal))).rejects.toMatchObject({

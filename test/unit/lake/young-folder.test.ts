@@ -31,7 +31,7 @@ async function moveToFormerFolder(lakeDir: string): Promise<string> {
   return former;
 }
 
-test('a lake whose young files lie in the former folder is read, checked, sealed and swept, and the folder goes with its last file', async () => {
+test('A lake whose young files lie in the former folder is read, checked, sealed and swept, and the folder goes with its last file', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const { table } = lakePaths(lakeDir);
@@ -71,7 +71,7 @@ test('a lake whose young files lie in the former folder is read, checked, sealed
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('a lake that has lost its log is not begun anew beside young files', async () => {
+test('A lake that has lost its log is not created again beside young files', async () => {
   const folder = testFolder();
   const paths = lakePaths(path.join(folder, 'lake'));
   mkdirSync(paths.young, { recursive: true });

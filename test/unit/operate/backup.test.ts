@@ -90,7 +90,7 @@ function because(code: string, message: string): object {
 }
 
 describe('a backup', () => {
-  it('has what the lake has and what still waits in the stream, and restored every event once; the original is not changed by a restore', async () => {
+  it('A backup has the events of the lake and those that still wait in the stream, restored once each, and a restore does not change the original', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(3);
@@ -114,7 +114,7 @@ describe('a backup', () => {
     expect({ original: hashFiles(data), backup: hashFiles(path.join(dir, 'files')) }).toEqual(before);
   });
 
-  it('is whole when the compactor commits and purges what waits while it is read', async () => {
+  it('A backup is whole when the compactor commits and purges waiting events while it is read', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(3);
@@ -142,7 +142,7 @@ describe('a backup', () => {
     await expectEvents(path.join(root, 'copy'), ids.slice(0, 14));
   });
 
-  it('is renewed by what has changed alone: what is there is kept, what is gone leaves it', async () => {
+  it('A backup is renewed by its changes only: unchanged files are kept, and removed files leave it', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(2);
@@ -163,7 +163,7 @@ describe('a backup', () => {
     await expectEvents(path.join(root, 'copy'), ids);
   });
 
-  it('loses who was erased at its next run, also what readers of the original may still read; restored, the sealed files are there at once', async () => {
+  it('A backup loses erased people at its next run, also those whose rows readers of the original may still read, and once restored its sealed files are in place at once', async () => {
     const scene = createScene();
     const { data, dir, root, stream, publish } = scene;
     publish(1, { custom_user_id: 'somebody', event_time: 1_700_000_000 });
@@ -217,7 +217,7 @@ describe('a backup', () => {
     );
   });
 
-  it('by links shares the bytes of the table with the original, and is whole after that has gone on and was removed', async () => {
+  it('A backup by links shares the bytes of the table with the original, and is whole after the original has continued and was removed', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(2);
@@ -236,7 +236,7 @@ describe('a backup', () => {
     await expectEvents(path.join(root, 'copy'), ids.slice(0, 4));
   });
 
-  it('has apps, users and keys as they were, readable by their owner only', async () => {
+  it('A backup has apps, users and keys as they were, readable by their owner only', async () => {
     const { data, dir, root } = createScene();
     const paths = dataPaths(data);
     await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, 0);
@@ -258,7 +258,7 @@ describe('a backup', () => {
     expect(existsSync(path.join(copy, 'lake'))).toBe(false);
   });
 
-  it('counts the failed events of its version, whatever is committed while they are listed', async () => {
+  it('A backup counts the failed events of its version, whatever is committed while they are listed', async () => {
     const scene = createScene();
     const paths = lakePaths(path.join(scene.data, 'lake'));
     const version = async (): Promise<number> => (await readSnapshot(paths.table)).version;
@@ -274,7 +274,7 @@ describe('a backup', () => {
 });
 
 describe('a backup that is not finished', () => {
-  it('leaves the one before in force, and what it has copied to the next', async () => {
+  it('An unfinished backup leaves the one before in force, and what it has copied to the next', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(2);
@@ -288,7 +288,7 @@ describe('a backup that is not finished', () => {
     await expectEvents(path.join(root, 'copy'), ids.slice(0, 4));
   });
 
-  it('is refused by a restore when it is the first', async () => {
+  it('An unfinished first backup is refused by a restore', async () => {
     const scene = createScene();
     const { data, dir, root, publish } = scene;
     publish(1);
@@ -300,7 +300,7 @@ describe('a backup that is not finished', () => {
     );
   });
 
-  it('for want of space says so, and is made once there is some', async (context) => {
+  it('A backup without enough space reports it, and is made once there is some', async (context) => {
     const scene = createScene();
     const { data, root, stream, ids, publish } = scene;
     const disk = mountSmallDisk(path.join(root, 'small'), 2 * 1024 * 1024);
@@ -326,7 +326,7 @@ describe('a backup that is not finished', () => {
     await expectEvents(path.join(root, 'copy'), ids);
   });
 
-  it('is the only one in its folder: a second is refused while it runs', async () => {
+  it('A backup is the only one in its folder: a second is refused while it runs', async () => {
     const scene = createScene();
     const { data, dir, stream, publish } = scene;
     publish(1);
@@ -345,7 +345,7 @@ describe('a backup that is not finished', () => {
 });
 
 describe('a damaged backup', () => {
-  it('is not restored, naming what is damaged, and leaves nothing behind; the next run mends it', async () => {
+  it('A damaged backup is not restored, naming what is damaged, and leaves nothing behind, and the next run mends it', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(2);
@@ -374,7 +374,7 @@ describe('a damaged backup', () => {
     await expectEvents(path.join(root, 'copy'), ids);
   });
 
-  it('without a whole manifest is refused, and replaced by the next', async () => {
+  it('A damaged backup without a whole manifest is refused, and replaced by the next', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(1);
@@ -393,7 +393,7 @@ describe('a damaged backup', () => {
     await expectEvents(path.join(root, 'copy'), ids);
   });
 
-  it('is not made over a damaged file of the lake, unless the backup has it whole', async () => {
+  it('A backup is not made over a damaged file of the lake, unless the backup has it whole', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(1);
@@ -415,7 +415,7 @@ describe('a damaged backup', () => {
 });
 
 describe('a restore', () => {
-  it('is refused into a folder with anything in it, or that lies in the backup; a backup into a folder of other things, of another lake, or in the data folder', async () => {
+  it('A restore is refused into a folder with anything in it, or inside the backup, and a backup is refused into a folder of other things, of another lake, or in the data folder', async () => {
     const scene = createScene();
     const other = createScene();
     const { data, dir, root, stream } = scene;
@@ -440,7 +440,7 @@ describe('a restore', () => {
     );
   });
 
-  it('that was killed is begun anew, and nothing else works on the folder meanwhile', async () => {
+  it('A restore that was killed starts again, and nothing else works on the folder meanwhile', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(1);
@@ -458,7 +458,7 @@ describe('a restore', () => {
     await expectEvents(copy, ids);
   });
 
-  it('of a backup by a newer program is refused in one sentence', async () => {
+  it('A restore of a backup by a newer program is refused in one sentence', async () => {
     const { data, dir, root } = createScene();
     await addApp(dataPaths(data), { idApp: 1, platform: 'web', idAccount: 1 }, 0);
     await backUp(data, dir, undefined);

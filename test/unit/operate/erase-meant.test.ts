@@ -63,7 +63,7 @@ async function startErasable(events: readonly ReturnType<typeof eventLine>[]) {
   };
 }
 
-test('an erasure that matches nothing changes nothing: no commit, and the history stays', async () => {
+test('An erasure that matches nothing changes nothing: no commit, and the history stays', async () => {
   const lake = await startErasable([eventLine({ custom_user_id: 'alice' })]);
   const before = await lake.read();
   expect(await lake.erase({ users: ['nobody'] })).toEqual({ rows: 0, failedEvents: 0, filesRewritten: 0 });
@@ -74,7 +74,7 @@ test('an erasure that matches nothing changes nothing: no commit, and the histor
   expect(await lake.history()).toBe(0);
 });
 
-test('an erasure that was killed between its rewrite and its last commit has its history dropped by the one that repeats it', async () => {
+test('An erasure that was killed between its rewrite and its last commit has its history dropped by its repetition', async () => {
   const lake = await startErasable([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })]);
   await expect(lake.erase({ users: ['alice'] }, killed)).rejects.toThrow('killed');
   expect((await lake.read()).lake).toMatchObject({ erasing: true });
@@ -88,7 +88,7 @@ test('an erasure that was killed between its rewrite and its last commit has its
   expect(state?.forgetBefore).toBeGreaterThan(0);
 });
 
-test('an id that stands for several people is refused, with the word that tells them apart, and nothing is erased', async () => {
+test('An ambiguous id is refused, with the option that distinguishes the people, and nothing is erased', async () => {
   const lake = await startErasable([
     eventLine({ custom_user_id: '12', id_app: 1 }),
     eventLine({ custom_platform_user_id: '12', id_app: 2 }),
@@ -126,7 +126,7 @@ test('an id that stands for several people is refused, with the word that tells 
   expect(await readRows(lake.folder, 'event_id')).toEqual([]);
 });
 
-test('a look at what would be erased counts rows and failed events, and changes nothing', async () => {
+test('A dry run of an erasure counts rows and failed events, and changes nothing', async () => {
   const lake = await startErasable([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })]);
   const before = (await lake.read()).version;
   expect(await lake.survey({ users: ['alice', randomUUID()] })).toMatchObject({
@@ -143,7 +143,7 @@ test('a look at what would be erased counts rows and failed events, and changes 
   expect((await lake.read()).version).toBe(before);
 });
 
-test('the words of an erasure name whom, what kind, and whose', async () => {
+test('The options of an erasure name whom, what kind, and whose', async () => {
   expect(await parseErasure({ user: '12', kind: 'game', account: '1' }, list)).toEqual({
     users: ['12'],
     userKind: 'game',

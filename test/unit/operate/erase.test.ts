@@ -73,7 +73,7 @@ function createSteppedClock(): Clock & { advance(ms: number): void } {
   return { nowMs: () => nowMs, advance: (ms) => void (nowMs += ms) };
 }
 
-test('an erased user is in no file, no failed event and no message, and everyone else is untouched', async () => {
+test('An erased user is in no file, no failed event and no message, and everyone else is untouched', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const table = lakePaths(lakeDir).table;
@@ -118,7 +118,7 @@ test('an erased user is in no file, no failed event and no message, and everyone
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, problems: [] });
 });
 
-test('an erasure finds a user of every kind, a device of every kind, and an app', async () => {
+test('An erasure finds a user of every kind, a device of every kind, and an app', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -141,7 +141,7 @@ test('an erasure finds a user of every kind, a device of every kind, and an app'
   await compact.stop();
 });
 
-test('failed events are found by the exact digits of an id, by the bytes of what is no JSON, and by no other', async () => {
+test('Failed events are found by the exact digits of an id, and by bytes where they are no JSON, and not by others', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -163,7 +163,7 @@ test('failed events are found by the exact digits of an id, by the bytes of what
 });
 
 test.for(isLongRun ? [2_700_000] : [300_000])(
-  'many people are erased from a sealed file of %i rows by one rewrite, in the order it has, within little memory',
+  'Many people are erased from a sealed file of %i rows by one rewrite, in the same order, within little memory',
   { timeout: 120_000 },
   async (rows) => {
     const folder = testFolder();
@@ -199,7 +199,7 @@ test.for(isLongRun ? [2_700_000] : [300_000])(
   },
 );
 
-test('an erasure that fails leaves nothing behind, and the lake as it was', async () => {
+test('An erasure that fails leaves nothing behind, and the lake as it was', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
@@ -212,7 +212,7 @@ test('an erasure that fails leaves nothing behind, and the lake as it was', asyn
   await compact.stop();
 });
 
-test('a sealed file gives its place to its rewrite when its readers have had their time, through a second erasure, a restart and a copy of the folder', async () => {
+test('A sealed file is replaced by its rewrite when the retention of its readers is over, through a second erasure, a restart and a copy of the folder', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const { table, orphans } = lakePaths(lakeDir);

@@ -106,7 +106,7 @@ const ask = (key: string, names: string, members: TestRequest['members'] = {}): 
   members,
 });
 
-test('what failed twice under one key is stored once, also when clients try again after the replay', async () => {
+test('An event that failed twice under one key is stored once, also when clients retry after the replay', async () => {
   const place = await openPlace();
   for (const key of ['1', '2', '3']) {
     place.publish(ask(key, 'a', bad), ask(key, 'a', bad));
@@ -121,7 +121,7 @@ test('what failed twice under one key is stored once, also when clients try agai
   expect(await place.close()).toEqual({ stored: 'aaa', failed: 2, repeats: 6 });
 });
 
-test('a key that was used for another request meanwhile keeps what failed as failed, with that reason', async () => {
+test('A key that was used for another request meanwhile keeps the failed event failed, with that reason', async () => {
   const place = await openPlace();
   place.publish(ask('1', 'a', bad), ask('2', 'b', bad));
   await place.waitUntilTaken();
@@ -143,7 +143,7 @@ test('a key that was used for another request meanwhile keeps what failed as fai
   expect(await place.close()).toEqual({ stored: 'bxy', failed: 1, repeats: 0 });
 });
 
-test('a failed event of long ago is another than the one that came under its key days later', async () => {
+test('A failed event of long ago differs from one that came under its key days later', async () => {
   const place = await openPlace();
   place.publish({ ...ask('1', 'a', bad), receivedMs: ago(100) }, { ...ask('2', 'b', bad), receivedMs: ago(23) });
   await place.waitUntilTaken();
@@ -154,7 +154,7 @@ test('a failed event of long ago is another than the one that came under its key
   expect(await place.close()).toEqual({ stored: 'aab', failed: 0, repeats: 1 });
 });
 
-test('a flush between the look of a replay and its commit is seen', async () => {
+test('A flush between the check of a replay and its commit is noticed', async () => {
   const place = await openPlace();
   place.publish(ask('1', 'a', bad), ask('2', 'b', bad));
   await place.waitUntilTaken();
@@ -172,7 +172,7 @@ test('a flush between the look of a replay and its commit is seen', async () => 
 });
 
 test.each(['flush-converted', 'flush-written', 'flush-failed-kept', 'commit-written'])(
-  'a replay between the look of a flush and its commit is seen: at %s',
+  'A replay between the check of a flush and its commit is noticed: at %s',
   async (where) => {
     let pause: (() => Promise<void>) | undefined;
     const crashPoint: CrashPoint = async (step) => {
@@ -198,7 +198,7 @@ test.each(['flush-converted', 'flush-written', 'flush-failed-kept', 'commit-writ
   },
 );
 
-test('a flush and a replay at once, over many keys and files, store each event once', async () => {
+test('A flush and a replay at once, over many keys and files, store each event once', async () => {
   const place = await openPlace();
   const keys = Array.from({ length: 60 }, (_, index) => String(index));
   for (let from = 0; from < keys.length; from += 10) {
@@ -225,7 +225,7 @@ test('a flush and a replay at once, over many keys and files, store each event o
 });
 
 test.each([...intentSteps, ...commitSteps])(
-  'a replay that ends at %s is taken up by the next, and nothing is stored twice',
+  'A replay that ends at %s is finished by the next, and nothing is stored twice',
   async (where) => {
     const place = await openPlace();
     place.publish(ask('1', 'ab', bad), ask('1', 'ab', bad));
@@ -242,7 +242,7 @@ test.each([...intentSteps, ...commitSteps])(
   },
 );
 
-test('a replay alters nothing of what stays failed', async () => {
+test('A replay changes nothing of the events that stay failed', async () => {
   const place = await openPlace();
   const odd = [
     Buffer.concat([

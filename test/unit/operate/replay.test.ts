@@ -25,7 +25,7 @@ async function replay(lakeDir: string): Promise<Replayed> {
   }
 }
 
-test('a replay stores what can be written now, once, and keeps the rest', async () => {
+test('A replay stores what can be written now, once, and keeps the rest', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);

@@ -10,11 +10,11 @@ describe('a Range header', () => {
     ['bytes=-3', 10, { kind: 'part', first: 7, last: 9 }],
     ['bytes=-99', 10, { kind: 'part', first: 0, last: 9 }],
     ['Bytes=0-1', 10, { kind: 'part', first: 0, last: 1 }],
-  ])('%s of %i bytes asks for a part', (header, size, range) => {
+  ])('The Range %s of %i bytes selects a part', (header, size, range) => {
     expect(parseRange(header, size)).toEqual(range);
   });
 
-  it.each(['bytes=10-', 'bytes=10-20', 'bytes=-0'])('%s lies beyond a file of 10 bytes', (header) => {
+  it.each(['bytes=10-', 'bytes=10-20', 'bytes=-0'])('The Range %s lies beyond a file of 10 bytes', (header) => {
     expect(parseRange(header, 10)).toEqual({ kind: 'unsatisfiable' });
   });
 
@@ -31,11 +31,11 @@ describe('a Range header', () => {
     'bytes=1.5-2',
     'bytes= 1-2',
     'bytes=9999999999999999999-',
-  ])('%s is ignored: the whole file answers it', (header) => {
+  ])('The Range %s is ignored: the whole file answers it', (header) => {
     expect(parseRange(header, 10)).toEqual({ kind: 'whole' });
   });
 
-  it('finds no part in an empty file', () => {
+  it('A Range finds no part in an empty file', () => {
     expect(parseRange('bytes=0-', 0)).toEqual({ kind: 'unsatisfiable' });
   });
 });

@@ -22,7 +22,7 @@ const clock = createClock(0);
 const logger = createLogger('silent');
 const holder = { idUser: '1', mark: 'm' };
 
-it('a connection may stand still while a file is read for its checksum, however long that takes, and not after', async () => {
+it('A connection may stand still while a file is read for its checksum, however long that takes, and not after', async () => {
   const folder = testFolder();
   const store = await openReportStore(clock, logger, {
     reportsDir: path.join(folder, 'reports'),
@@ -74,7 +74,7 @@ it('a connection may stand still while a file is read for its checksum, however 
   expect(after).toEqual([60_000, 60_000]);
 });
 
-it('a download whose client has gone before it begins is not kept', async () => {
+it('A download whose client has gone before it begins is dropped', async () => {
   const downloads = createOpenDownloads();
   const gone = new Promise<ServerResponse>((resolve) => {
     const server = createServer((_request, response) => {
@@ -96,7 +96,7 @@ it('a download whose client has gone before it begins is not kept', async () => 
   expect(kept).toEqual([]);
 });
 
-it('faults of report files are remembered up to a bound, the newest of them', async () => {
+it('Faults of report files are remembered up to a bound, the newest of them', async () => {
   const folder = testFolder();
   const files = createVerifiedFiles(logger);
   const fileOf = (id: number) => ({
@@ -110,7 +110,7 @@ it('faults of report files are remembered up to a bound, the newest of them', as
   expect(files.faults().map(({ idReport }) => idReport)).not.toContain(1);
 });
 
-it('a file that many ask for at once is read once for its checksum, and again only when it was touched since', async () => {
+it('A file that many download at once is read once for its checksum, and again only when it was touched since', async () => {
   const file = path.join(testFolder(), 'a.csv');
   const text = 'x'.repeat(2_500_000);
   writeFileSync(file, text);

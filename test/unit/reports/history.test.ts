@@ -70,7 +70,7 @@ async function countCalls(work: () => Promise<unknown>): Promise<{ made: number;
 }
 
 describe('the requests of earlier processes', () => {
-  it('cost a start the same, few or many, and no sync each', async () => {
+  it('Requests of earlier processes delay a start by the same time, few or many, without a sync each', async () => {
     const [few, many] = [historyOf(300), historyOf(1200)];
     const ofFew = await countCalls(() =>
       openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir: few, linkTtlSeconds: 60 }),
@@ -82,13 +82,13 @@ describe('the requests of earlier processes', () => {
     expect(ofMany.syncs).toBeLessThan(10);
   });
 
-  it('are read later without a sync each', async () => {
+  it('Requests of earlier processes are read later without a sync each', async () => {
     const store = await open(historyOf(100));
     expect((await countCalls(() => store.load(never))).syncs).toBe(0);
     expect(store.list()).toHaveLength(100);
   });
 
-  it('are found before they are read, by their own file, and durable by then; ids that nobody gave out are not looked for', async () => {
+  it('Requests of earlier processes are found before they are read, by their own file, and durable by then, and unknown ids are not looked for', async () => {
     const folder = historyOf(50);
     const store = await open(folder);
     const cost = await countCalls(async () => expect(await store.find(3)).toEqual(jobOf(3)));
@@ -98,12 +98,12 @@ describe('the requests of earlier processes', () => {
     expect(store.count()).toBe(50);
   });
 
-  it('have their ids, from the first creation on', async () => {
+  it('Requests of earlier processes keep their ids, from the first creation on', async () => {
     const store = await open(historyOf(50), 0);
     expect((await store.create({ idUser: '1', idAccount: 1, event: 'customEvents', request: {} })).id).toBe(51);
   });
 
-  it('wait or ran: the newest are known at once, older ones as soon as they are read, and then are told of', async () => {
+  it('Unfinished requests of earlier processes are known at once if they are among the newest, and otherwise reported as soon as they are read', async () => {
     const folder = historyOf(0);
     for (let id = 1; id <= 40; id += 1)
       put(folder, id % 10 === 0 ? jobOf(id, { state: id === 40 ? 'queued' : 'running' }) : jobOf(id));
@@ -117,14 +117,14 @@ describe('the requests of earlier processes', () => {
     expect(job).toMatchObject({ state: 'running', attempts: 1, interruptions: 1 });
   });
 
-  it('are listed whole once they are read, and durable then', async () => {
+  it('Requests of earlier processes are listed whole once they are read, and durable then', async () => {
     const store = await open(historyOf(30));
     await store.load(never);
     const cost = await countCalls(async () => expect(await store.select(({ id }) => id <= 7)).toHaveLength(7));
     expect(cost.syncs).toBe(7);
   });
 
-  it('that a crash has left half done are tidied as they are read; a folder without a request goes, its id stays used', async () => {
+  it('Requests that a crash has left half done are cleaned up as they are read, and a folder without a request is removed while its id stays used', async () => {
     const folder = historyOf(20);
     mkdirSync(path.join(folder, '2', 'attempt-1'));
     writeFileSync(path.join(folder, '3', 'job.json.1.2.tmp'), '');
@@ -139,7 +139,7 @@ describe('the requests of earlier processes', () => {
     ).toBe(22);
   });
 
-  it('that are damaged are told of and not served, whether they are asked for or read', async () => {
+  it('Damaged requests of earlier processes are reported and not served, whether they are looked up or read', async () => {
     const folder = historyOf(20);
     for (const id of [4, 5]) writeFileSync(path.join(folder, String(id), 'job.json'), '{"version":2');
     const store = await open(folder);
@@ -151,7 +151,7 @@ describe('the requests of earlier processes', () => {
     expect(store.list()).toHaveLength(18);
   });
 
-  it('stay as this process has changed them, though they are read meanwhile', async () => {
+  it('Requests of earlier processes stay as this process has changed them, though they are read meanwhile', async () => {
     const folder = historyOf(200);
     put(folder, jobOf(201, { state: 'queued' }));
     for (let id = 202; id <= 230; id += 1) put(folder, jobOf(id));
@@ -165,7 +165,7 @@ describe('the requests of earlier processes', () => {
     expect(await store.find(100)).toBeUndefined();
   });
 
-  it('are read no further once the process stops', async () => {
+  it('Requests of earlier processes are read no further once the process stops', async () => {
     const store = await open(historyOf(100));
     await store.load(AbortSignal.abort());
     expect(store.list()).toHaveLength(5);

@@ -21,11 +21,11 @@ describe('the conditions of a download (RFC 9110, 13)', () => {
     ['If-None-Match of a tag with a comma in it', { 'if-none-match': '"x,"abc""' }, 'proceed'],
     ['If-Match comes first', { 'if-match': '"x"', 'if-none-match': '"abc"' }, 'failed'],
     ['both', { 'if-match': '"abc"', 'if-none-match': '"abc"' }, 'not_modified'],
-  ])('%s', (_rule, headers, expected) => {
+  ])('The outcome of the conditions is as RFC 9110 requires: %s', (_rule, headers, expected) => {
     expect(checkPreconditions(headers, etag)).toBe(expected);
   });
 
-  it('of a file without a tag only * is met', () => {
+  it('A file without a tag meets only the condition *', () => {
     expect(
       [{ 'if-match': '*' }, { 'if-match': '"abc"' }, { 'if-none-match': '"abc"' }, { 'if-none-match': '*' }].map(
         (headers) => checkPreconditions(headers, undefined),
@@ -39,7 +39,7 @@ describe('the conditions of a download (RFC 9110, 13)', () => {
     ['Range of another file', { range: 'bytes=1-', 'if-range': '"x"' }, undefined],
     ['If-Range compares strongly', { range: 'bytes=1-', 'if-range': 'W/"abc"' }, undefined],
     ['If-Range of a date', { range: 'bytes=1-', 'if-range': 'Sat, 01 Jan 2028 00:00:00 GMT' }, undefined],
-  ])('%s', (_rule, headers, expected) => {
+  ])('The Range is used or ignored as RFC 9110 requires: %s', (_rule, headers, expected) => {
     expect(applicableRange(headers, etag)).toBe(expected);
   });
 });

@@ -35,13 +35,13 @@ const given = [
 const findMark: FindMark = (idUser) => ({ 7: 'mark of 7', 8: 'mark of 8' })[idUser];
 
 describe('a signed link', () => {
-  it('leads to its file until its end, to the second', () => {
+  it('A signed link leads to its file until its end, to the second', () => {
     expect(parseLink(keys, link, nowMs, findMark)).toEqual(target);
     expect(parseLink(keys, link, target.expiresSeconds * 1000 - 1, findMark)).toEqual(target);
     expect(parseLink(keys, link, target.expiresSeconds * 1000, findMark)).toBeUndefined();
   });
 
-  it('is not accepted in any changed form', () => {
+  it('A signed link is not accepted in any changed form', () => {
     fc.assert(
       fc.property(changedLinks(given), ({ text }) => {
         fc.pre(!given.includes(text));
@@ -51,7 +51,7 @@ describe('a signed link', () => {
     );
   });
 
-  it('is not accepted when it is anything at all', () => {
+  it('A random text is not accepted as a signed link', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (text) => {
         expect(parseLink(keys, text, nowMs, findMark)).toBeUndefined();
@@ -61,13 +61,13 @@ describe('a signed link', () => {
     );
   });
 
-  it('signed with a retired key is accepted as long as the key is kept', () => {
+  it('A link signed with a retired key is accepted as long as the key is kept', () => {
     const old = signLink(keysOf(older), target);
     expect(parseLink(keys, old, nowMs, findMark)).toEqual(target);
     expect(parseLink(keysOf(newest), old, nowMs, findMark)).toBeUndefined();
   });
 
-  it('of a user ends with the user, and with the secret under which it was given', () => {
+  it('A link of a user ends with the user, and with the secret under which it was given', () => {
     expect(ownLink).toContain('&user=7&signature=');
     expect(parseLink(keys, ownLink, nowMs, findMark)).toEqual(held);
     expect(parseLink(keys, ownLink, nowMs, () => undefined)).toBeUndefined();
@@ -80,7 +80,7 @@ describe('a signed link', () => {
     ).toBeUndefined();
   });
 
-  it('of every id and name leads to just that', () => {
+  it('A signed link of every id and name leads to just that file', () => {
     const names = fc.stringMatching(/^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$/);
     fc.assert(
       fc.property(

@@ -20,7 +20,7 @@ async function open(folder: string, nowMs = 1000): Promise<SigningKeys> {
 }
 
 describe('the link keys', () => {
-  it('are made on first use, readable by the owner only, and the same from then on', async () => {
+  it('The link keys are made on first use, readable by the owner only, and the same from then on', async () => {
     const folder = testFolder();
     const first = await open(folder);
     const second = await open(folder);
@@ -28,7 +28,7 @@ describe('the link keys', () => {
     expect(statSync(signingKeysPath(folder)).mode & 0o777).toBe(0o600);
   });
 
-  it('take a rotation by another process in, and go on verifying with the retired key', async () => {
+  it('The link keys follow a rotation by another process, and still verify with the retired key', async () => {
     const folder = testFolder();
     const keys = await open(folder);
     const before = keys.current();
@@ -38,7 +38,7 @@ describe('the link keys', () => {
     expect(keys.find(before.kid)?.secret).toEqual(before.secret);
   });
 
-  it('drop a retired key once no link of its can be alive', async () => {
+  it('The link keys drop a retired key once no link of its can be alive', async () => {
     const folder = testFolder();
     const first = (await open(folder)).current().kid;
     const second = (await rotateSigningKey(folder, clockAt(2000))).kid;
@@ -46,7 +46,7 @@ describe('the link keys', () => {
     expect((await rotateSigningKey(folder, clockAt(604_800_000 + 2000))).retired).not.toContain(first);
   });
 
-  it('rotate once each when many ask at the same time', async () => {
+  it('The link keys rotate once each when many callers ask at the same time', async () => {
     const folder = testFolder();
     await open(folder);
     const rotations = await Promise.all(Array.from({ length: 5 }, () => rotateSigningKey(folder, clockAt(2000))));
@@ -54,7 +54,7 @@ describe('the link keys', () => {
     for (const { kid } of rotations) expect(last.retired).toContain(kid);
   });
 
-  it('stay in force when the file becomes unreadable, and refuse to open from it', async () => {
+  it('The link keys stay in force when the file becomes unreadable, and cannot be opened from it', async () => {
     const folder = testFolder();
     const keys = await open(folder);
     const { kid } = keys.current();

@@ -15,13 +15,13 @@ function open(reportsDir: string): Promise<ReportStore> {
 }
 
 describe('the report store', () => {
-  it('gives out growing ids, and none twice, however many ask at once', async () => {
+  it('The report store gives out growing ids, and none twice, however many callers ask at once', async () => {
     const store = await open(testFolder());
     const jobs = await Promise.all(Array.from({ length: 20 }, () => store.create(report)));
     expect(jobs.map((job) => job.id)).toEqual(Array.from({ length: 20 }, (_, index) => index + 1));
   });
 
-  it('never gives an id out again, not after its request was deleted and the process restarted', async () => {
+  it('The report store never gives an id out again, even after its request was deleted and the process restarted', async () => {
     const folder = testFolder();
     const first = await open(folder);
     for (let count = 0; count < 3; count += 1) await first.create(report);
@@ -31,7 +31,7 @@ describe('the report store', () => {
     expect((await second.create(report)).id).toBe(4);
   });
 
-  it('leaves nothing of a request that it could not make durable', async () => {
+  it('The report store leaves nothing of a request that it could not make durable', async () => {
     const folder = testFolder();
     // A path so long that a request's folder can be made, and the temporary file in it cannot.
     const deep = (length: number): string =>
@@ -44,7 +44,7 @@ describe('the report store', () => {
     expect([readdirSync(deep(4080)), store.list()]).toEqual([[], []]);
   });
 
-  it('keeps requests over a restart, with their state', async () => {
+  it('The report store keeps requests over a restart, with their state', async () => {
     const folder = testFolder();
     const first = await open(folder);
     const { id } = await first.create(report);
@@ -61,7 +61,7 @@ describe('the report store', () => {
     });
   });
 
-  it('publishes the folder of the attempt that succeeded, and removes those that did not', async () => {
+  it('The report store publishes the folder of the attempt that succeeded, and removes those that did not', async () => {
     const folder = testFolder();
     const store = await open(folder);
     const { id } = await store.create(report);
@@ -75,7 +75,7 @@ describe('the report store', () => {
     expect(existsSync(store.filePath(id, file.name))).toBe(true);
   });
 
-  it('ends a request once: the first end stays', async () => {
+  it('The report store ends a request once: the first end stays', async () => {
     const store = await open(testFolder());
     const { id } = await store.create(report);
     const { folder: attempt } = await store.beginAttempt(id);
@@ -85,7 +85,7 @@ describe('the report store', () => {
     await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
   });
 
-  it('removes what a crash left: a folder without its request, unpublished files, attempts', async () => {
+  it('The report store removes what a crash left: a folder without its request, unpublished files, attempts', async () => {
     const folder = testFolder();
     const first = await open(folder);
     const { id } = await first.create(report);
@@ -99,7 +99,7 @@ describe('the report store', () => {
     expect((await second.create(report)).id).toBe(3);
   });
 
-  it('leaves a damaged request alone and serves the others', async () => {
+  it('The report store leaves a damaged request alone and serves the others', async () => {
     const folder = testFolder();
     const first = await open(folder);
     await first.create(report);
@@ -111,7 +111,7 @@ describe('the report store', () => {
     expect((await second.create(report)).id).toBe(3);
   });
 
-  it('does not count an attempt that was not the fault of the request', async () => {
+  it('The report store does not count an attempt that failed without the fault of the request', async () => {
     const store = await open(testFolder());
     const { id } = await store.create(report);
     const first = await store.beginAttempt(id);
@@ -122,7 +122,7 @@ describe('the report store', () => {
     expect(await store.find(id)).toMatchObject({ state: 'queued', attempts: 1 });
   });
 
-  it('tells an interrupted attempt, of a worker or of the process that ran it, from one that failed', async () => {
+  it('The report store distinguishes an interrupted attempt, of a worker or of the process that ran it, from one that failed', async () => {
     const folder = testFolder();
     const store = await open(folder);
     const { id } = await store.create(report);
@@ -134,7 +134,7 @@ describe('the report store', () => {
     expect(await after.find(id)).toMatchObject({ state: 'queued', attempts: 1, interruptions: 2 });
   });
 
-  it('remembers the progress that was told, over a crash', async () => {
+  it('The report store keeps the recorded progress over a crash', async () => {
     const folder = testFolder();
     const first = await open(folder);
     const { id } = await first.create(report);

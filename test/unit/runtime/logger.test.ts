@@ -5,7 +5,7 @@ import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 describe('the log', () => {
-  it('never ends its process when the disk it is written to is full', () => {
+  it('The log never ends its process when the disk it is written to is full', () => {
     const full = openSync('/dev/full', 'w');
     const logger = createLogger('info', {}, full);
     expect(() => {
@@ -14,7 +14,7 @@ describe('the log', () => {
     closeSync(full);
   });
 
-  it('hides what is secret', () => {
+  it('The log redacts secrets', () => {
     const file = path.join(testFolder(), 'log');
     const fd = openSync(file, 'w');
     createLogger('info', {}, fd).info(

@@ -5,7 +5,7 @@ import { parseDeb822Sources, parseOneLineSources, readAptMirrors } from '../../.
 import { testFolder } from '../../helpers/folder.ts';
 
 describe('the machine’s package sources', () => {
-  it('reads deb822 stanzas, with comments inside and a key in place', () => {
+  it('The reader of package sources parses deb822 stanzas, with comments inside and a key in place', () => {
     const sources = parseDeb822Sources(
       [
         'Types: deb deb-src',
@@ -40,7 +40,7 @@ describe('the machine’s package sources', () => {
     ]);
   });
 
-  it('reads one-line entries, with and without options', () => {
+  it('The reader of package sources parses one-line entries, with and without options', () => {
     const sources = parseOneLineSources(
       [
         '# deb http://commented.test/debian bookworm main',
@@ -61,7 +61,7 @@ describe('the machine’s package sources', () => {
     ]);
   });
 
-  it('names each whole archive once, and leaves out security archives and those without main', async () => {
+  it('The reader of package sources names each whole archive once, and leaves out security archives and those without main', async () => {
     const etcApt = testFolder();
     await mkdir(path.join(etcApt, 'sources.list.d'));
     await writeFile(
@@ -86,7 +86,7 @@ describe('the machine’s package sources', () => {
     ]);
   });
 
-  it('finds no archive on a machine without sources', async () => {
+  it('The reader of package sources finds no archive on a machine without sources', async () => {
     expect(await readAptMirrors(path.join(testFolder(), 'nothing'))).toEqual([]);
   });
 });

@@ -13,8 +13,8 @@ async function program(folder: string, output: string, exitCode = 0): Promise<st
   return file;
 }
 
-describe('finding a nats-server', () => {
-  it('takes the first on PATH that is new enough', async () => {
+describe('the search for a nats-server', () => {
+  it('The search for a nats-server returns the first on PATH that is new enough', async () => {
     const folder = testFolder();
     await program(path.join(folder, 'old'), 'nats-server: v2.9.10');
     const good = await program(path.join(folder, 'good'), 'nats-server: v2.14.0');
@@ -32,7 +32,7 @@ describe('finding a nats-server', () => {
     });
   });
 
-  it('falls back to the newest in the cache that runs', async () => {
+  it('The search for a nats-server falls back to the newest in the cache that runs', async () => {
     const cache = testFolder();
     await program(path.join(cache, 'nats-server', '2.9.1'), 'nats-server: v2.9.1');
     const good = await program(path.join(cache, 'nats-server', '2.15.2'), 'nats-server: v2.15.2');
@@ -41,13 +41,13 @@ describe('finding a nats-server', () => {
     expect(await findNatsServer({ path: undefined, cacheFolder: cache })).toEqual({ binary: good, version: '2.15.2' });
   });
 
-  it('finds none where there is none', async () => {
+  it('The search for a nats-server finds none where there is none', async () => {
     const folder = testFolder();
     expect(await findNatsServer({ path: folder, cacheFolder: folder })).toBeUndefined();
     expect(await findVersion(folder)).toBeUndefined();
   });
 
-  it('compares versions as numbers', () => {
+  it('The search for a nats-server compares versions as numbers', () => {
     expect(['2.9.10', '2.14', '2.100.0', '2.14.1', '2.14.0'].toSorted(compareVersions)).toEqual([
       '2.9.10',
       '2.14',
@@ -57,7 +57,7 @@ describe('finding a nats-server', () => {
     ]);
   });
 
-  it('keeps the cache where the environment says', () => {
+  it('The search for a nats-server keeps the cache where the environment sets it', () => {
     expect(cacheFolder({ HOME: '/home/a' })).toBe('/home/a/.cache/tributary');
     expect(cacheFolder({ HOME: '/home/a', XDG_CACHE_HOME: '/var/cache' })).toBe('/var/cache/tributary');
     expect(cacheFolder({ HOME: '/home/a', XDG_CACHE_HOME: 'relative' })).toBe('/home/a/.cache/tributary');

@@ -6,7 +6,7 @@ import { installCommand, readSystem } from '../../../src/setup/install-advice.ts
 import { testFolder } from '../../helpers/folder.ts';
 
 describe('the advice for a system without nats-server', () => {
-  it('names the command of the nearest known distribution', () => {
+  it('The advice for a system without nats-server names the command of the nearest known distribution', () => {
     expect(installCommand({ platform: 'darwin', family: [] })).toBe('brew install nats-server');
     expect(installCommand({ platform: 'linux', family: ['alpine'] })).toBe('apk add nats-server');
     expect(installCommand({ platform: 'linux', family: ['rocky', 'rhel', 'centos', 'fedora'] })).toContain(
@@ -18,7 +18,7 @@ describe('the advice for a system without nats-server', () => {
     expect(installCommand({ platform: 'linux', family: ['constructor'] })).toContain('go install');
   });
 
-  it('reads the distribution and its kin from os-release', async () => {
+  it('The advice for a system without nats-server reads the distribution and its kin from os-release', async () => {
     const etc = testFolder();
     await writeFile(
       path.join(etc, 'os-release'),

@@ -24,21 +24,21 @@ describe('the arguments of a call', () => {
     ['/x?k[x]=1', { 'k[x]': ['1'] }],
     ['/x?', {}],
     ['/x', {}],
-  ])('of %s', (target, expected) => {
+  ])('The arguments of %s are parsed by their names', (target, expected) => {
     expect(parse(target)).toEqual(expected);
   });
 
-  it('are those of the query and then those of the body', () => {
+  it('The arguments of a call are those of the query and then those of the body', () => {
     expect(parse('/x?a=1&b=2', 'a=3&c=4')).toEqual({ a: ['1', '3'], b: ['2'], c: ['4'] });
   });
 
-  it('may hold UTF-8 as it is, in the query and in the body', () => {
+  it('The arguments of a call may hold UTF-8 as it is, in the query and in the body', () => {
     expect(parse(Buffer.from('/x?k=\u043b', 'utf8').toString('latin1'), 'k=\u65e5')).toEqual({
       k: ['\u043b', '\u65e5'],
     });
   });
 
-  it('keep names such as __proto__ as names', () => {
+  it('The arguments of a call keep names such as __proto__ as names', () => {
     const given = parseArguments('/x?__proto__=1&constructor=2', undefined) as Arguments;
     expect([given.get('__proto__'), given.get('constructor')]).toEqual([['1'], ['2']]);
   });
@@ -49,11 +49,11 @@ describe('the arguments of a call', () => {
     ['/x?%zz=1', undefined],
     ['/x?k=%ED%A0%80', undefined],
     ['/x', Buffer.from([0x6b, 0x3d, 0xff])],
-  ])('are refused as %s', (target, body) => {
+  ])('The arguments of a call are refused as %s', (target, body) => {
     expect(parseArguments(target, body)).toMatchObject({ code: 400 });
   });
 
-  it('are shown in a refusal quoted, escaped and cut', () => {
+  it('The arguments of a call are shown in a refusal quoted, escaped and cut', () => {
     expect(quote('a"b\n')).toBe('"a\\"b\\n"');
     expect(quote('\u{1F3AE}'.repeat(200))).toBe(`"${'\u{1F3AE}'.repeat(100)}..."`);
   });

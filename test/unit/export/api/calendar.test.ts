@@ -26,11 +26,11 @@ describe('the first instant of a day', () => {
     ['a day that was skipped', 'Pacific/Apia', '2011-12-30', '2011-12-30T10:00:00Z'],
     ['the day after it', 'Pacific/Apia', '2011-12-31', '2011-12-30T10:00:00Z'],
     ['the first day there is', 'UTC', '1970-01-01', '1970-01-01T00:00:00Z'],
-  ])('is found for %s', async (_what, zone, date, expected) => {
+  ])('The first instant is found for %s', async (_what, zone, date, expected) => {
     expect((await days.beginOf(zone, date)).firstSeconds).toBe(seconds(expected));
   });
 
-  it.each([...timezones])('is the same in JavaScript for %s', async (zone) => {
+  it.each([...timezones])('The first instant of a day is the same in JavaScript for %s', async (zone) => {
     for (const date of ['2019-06-15', '2021-12-31']) {
       const first = firstInstant(zone, date);
       expect(await days.beginOf(zone, date)).toEqual({ firstSeconds: first, settledSeconds: first });
@@ -79,7 +79,7 @@ describe('a day of an export', () => {
   const seed = chaosSeed();
 
   it(
-    `holds each moment around a change of clocks if and only if the moment's own date is that day, in any zone (seed ${seed})`,
+    `A day of an export holds each moment around a change of clocks if and only if the moment's own date is that day, in any zone (seed ${seed})`,
     { timeout: 600_000 },
     async () => {
       const names = (
@@ -133,14 +133,14 @@ describe('a day of an export', () => {
     },
   );
 
-  it('begins to the second where a zone was not whole minutes from UTC', async () => {
+  it('A day of an export begins to the second where a zone was not whole minutes from UTC', async () => {
     expect(await days.beginOf('Africa/Monrovia', '1971-05-01')).toEqual({
       firstSeconds: seconds('1971-05-01T00:44:30Z'),
       settledSeconds: seconds('1971-05-01T00:44:30Z'),
     });
   });
 
-  it('tells where its begin is taken back, and where it is settled', async () => {
+  it('A day of an export has a first begin, and a later settled one where the clocks repeat it', async () => {
     expect(await days.beginOf('America/St_Johns', '2010-11-07')).toEqual({
       firstSeconds: seconds('2010-11-07T02:30:00Z'),
       settledSeconds: seconds('2010-11-07T03:30:00Z'),
@@ -153,7 +153,7 @@ describe('a day of an export', () => {
 });
 
 describe('the current date', () => {
-  it('is that of the zone, up to its last millisecond', async () => {
+  it('The current date is that of the zone, up to its last millisecond', async () => {
     const midnight = Date.parse('2021-05-04T21:00:00Z');
     expect(await days.currentDate('Europe/Moscow', midnight - 1)).toBe('2021-05-04');
     expect(await days.currentDate('Europe/Moscow', midnight)).toBe('2021-05-05');
@@ -162,7 +162,7 @@ describe('the current date', () => {
 });
 
 describe('the next day', () => {
-  it('is that of the calendar', () => {
+  it('The next day is the next one of the calendar', () => {
     expect(['2024-02-28', '2024-02-29', '2025-12-31'].map((date) => days.nextDay(date))).toEqual([
       '2024-02-29',
       '2024-03-01',

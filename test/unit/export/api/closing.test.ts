@@ -3,7 +3,7 @@ import { pino } from 'pino';
 import { expect, it } from 'vitest';
 import { createApiServer, defaultApiServerLimits } from '../../../../src/export/api/server.ts';
 
-it('a request that still reaches the api while it closes is answered in the envelope that clients know', async () => {
+it('A request that still reaches the api while it closes is answered in the envelope that clients know', async () => {
   const server = createApiServer(defaultApiServerLimits, pino({ level: 'silent' }));
   let answer: unknown;
   // called when the server has begun to close, and still takes connections

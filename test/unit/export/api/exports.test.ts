@@ -59,7 +59,7 @@ async function openExports(
   };
 }
 
-test('a request is found by every user of its account, and does not exist for those of another', async () => {
+test('A request is found by every user of its account, and does not exist for those of another', async () => {
   const { exports, store } = await openExports();
   const [ann, bea, eve] = [userOf('1', 1), userOf('2', 1), userOf('3', 2)];
   const { id } = await store.create(reportOf(ann));
@@ -68,7 +68,7 @@ test('a request is found by every user of its account, and does not exist for th
   expect(await exports.find(eve, String(id))).toBeUndefined();
 });
 
-test('a list has the requests of its user, not those of a colleague, nor those made when the user was of another account', async () => {
+test('A list has the requests of its user, not those of a colleague, nor those made when the user was of another account', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
   const own = await store.create(reportOf(ann));
@@ -77,7 +77,7 @@ test('a list has the requests of its user, not those of a colleague, nor those m
   expect(await exports.list(ann)).toMatchObject([{ id: own.id }]);
 });
 
-test('a list is refused for now, and not cut short, while the requests of earlier processes are being read', async () => {
+test('A list is refused for now, and not cut short, while the requests of earlier processes are being read', async () => {
   const reading = new AbortController();
   const { exports, store } = await openExports(once(reading.signal, 'abort').then(() => undefined));
   const ann = userOf('1', 1);
@@ -88,7 +88,7 @@ test('a list is refused for now, and not cut short, while the requests of earlie
   expect(await exports.list(ann)).toMatchObject([{ id: own.id }]);
 });
 
-test('requests of another account leave room in this one, those of a colleague take it', async () => {
+test('Requests of another account do not count towards the limit of this one, and those of a colleague do', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
   const wanted = new Map([
@@ -104,7 +104,7 @@ test('requests of another account leave room in this one, those of a colleague t
   expect(await exports.create(ann, wanted, () => false)).toMatchObject({ code: 400 });
 });
 
-test('a client that has gone before it can be told its id leaves no request behind, and takes no room', async () => {
+test('A client that disconnects before it gets its id leaves no request behind, and takes no room', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
   const wanted = new Map([

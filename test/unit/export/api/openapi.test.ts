@@ -5,7 +5,7 @@ import { parameters } from '../../../../src/export/api/parameters.ts';
 describe('the reference of the export area', () => {
   const part = describeExportApi();
 
-  it('has every parameter of create with its rule', () => {
+  it('The reference of the export area has every parameter of create with its rule', () => {
     const { get } = part.paths['/api/raw/v1/export/create.json'] as {
       get: { parameters: readonly { name: string; description: string }[] };
     };
@@ -13,7 +13,7 @@ describe('the reference of the export area', () => {
     expect(get.parameters.find(({ name }) => name === 'isVerified')?.description).toContain('1 (verified)');
   });
 
-  it('refers only to schemas that it has', () => {
+  it('The reference of the export area refers only to schemas that it contains', () => {
     const references = [...JSON.stringify(part).matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name);
     expect(references.length).toBeGreaterThan(10);
     for (const name of references) expect(Object.keys(part.components.schemas)).toContain(name);

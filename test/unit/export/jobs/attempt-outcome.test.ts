@@ -45,6 +45,6 @@ it.each<[string, AttemptOutcome, JudgedAttempt, Settlement]>([
   ['damage ends the request at once', failed('damage'), first, { release: 'failure', end, damage: 'e' }],
   ['a full disk is tried again and counts as no attempt', failed('disk'), first, { release: 'nothing', warning }],
   ['a full disk ends the request once it is too old', failed('disk'), old, { release: 'nothing', warning, end }],
-])('%s', (_, outcome, attempt, settlement) => {
+])('The attempt is settled by its outcome: %s', (_, outcome, attempt, settlement) => {
   expect(judgeOutcome(outcome, attempt)).toEqual(settlement);
 });

@@ -14,7 +14,7 @@ const spec: ExportSpec = {
 };
 
 describe('the spec of an export, as job.json keeps it', () => {
-  it('is read as it was written', () => {
+  it('The spec of an export is read from job.json as it was written', () => {
     expect(parseExportSpec(JSON.parse(JSON.stringify(spec)))).toEqual(spec);
     expect(parseExportSpec({ ...spec, localDates: { from: '2026-01-01', to: '2026-01-02' } })).toBeDefined();
   });
@@ -27,13 +27,13 @@ describe('the spec of an export, as job.json keeps it', () => {
     ['ids that are numbers', { ...spec, idApp: [1] }],
     ['a span of texts', { ...spec, eventTime: { fromSeconds: '1' } }],
     ['an invert that is a text', { ...spec, eventNameInvert: '1' }],
-  ])('is not %s', (_what, value) => {
+  ])('The spec of an export is refused when it is %s', (_what, value) => {
     expect(parseExportSpec(value)).toBeUndefined();
   });
 });
 
 describe('a message of an export worker', () => {
-  it('is read when it is whole', () => {
+  it('A message of an export worker is read when it is whole', () => {
     const file = { name: 'a.csv', rows: 1, bytes: 2, sha256: 'a'.repeat(64) };
     for (const message of [
       { kind: 'progress', percent: 3 },
@@ -50,7 +50,7 @@ describe('a message of an export worker', () => {
     { kind: 'progress' },
     { kind: 'done', files: [{}], snapshotVersion: 4, filesRead: 5 },
     { kind: 'failed', reason: 'mood', error: '' },
-  ])('is not %j', (value) => {
+  ])('A message of an export worker is refused when it is %j', (value) => {
     expect(parseWorkerMessage(value)).toBeUndefined();
   });
 });

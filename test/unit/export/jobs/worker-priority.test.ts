@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest';
 
 const worker = path.resolve(import.meta.dirname, '../../../../dist/export/worker/worker.js');
 
-test('an export worker is nicer than the service that runs it, however nice that is: it gives way to import', async () => {
+test('An export worker has a lower priority than the service that runs it, whatever the priority of that is, so that import goes first', async () => {
   for (const given of [0, 10]) {
     const child = spawn('nice', ['-n', String(given), process.execPath, worker], {
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],

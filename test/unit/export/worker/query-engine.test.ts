@@ -51,7 +51,7 @@ function statement(select: string): ExportQuery {
 const refused = /Permission Error|disabled by configuration|getenv does not exist/;
 
 describe('the engine of an export', () => {
-  it('reads and writes in its own folders', async () => {
+  it('The engine of an export reads and writes in its own folders', async () => {
     const { inside, table, engine } = await openJail();
     const out = path.join(inside, 'out.csv');
     expect(
@@ -77,14 +77,14 @@ describe('the engine of an export', () => {
     ['the passwords of the machine', () => "SELECT * FROM read_text('/etc/passwd')"],
     ['an address', () => "SELECT * FROM read_csv('https://example.com/x.csv')"],
     ['the environment', () => "SELECT getenv('HOME')"],
-  ])('does not read %s', async (_what, select) => {
+  ])('The engine of an export does not read %s', async (_what, select) => {
     const { root, inside, engine } = await openJail();
     await expect(engine.copyTo(statement(select(root)), path.join(inside, 'out.csv'), csv.copyOptions)).rejects.toThrow(
       refused,
     );
   });
 
-  it('does not write elsewhere', async () => {
+  it('The engine of an export does not write elsewhere', async () => {
     const { root, engine } = await openJail();
     await expect(
       engine.copyTo(statement('SELECT 1 AS one'), path.join(root, 'out.csv'), csv.copyOptions),
@@ -101,13 +101,13 @@ describe('the engine of an export', () => {
       'the environment of its process',
       () => "SELECT count(*) FROM read_blob('/proc/self/environ') WHERE len($files) > 0",
     ],
-  ])('is not given %s by a statement of another kind', async (_what, count) => {
+  ])('The engine of an export refuses %s where a count is expected', async (_what, count) => {
     const { root, engine } = await openJail();
     await expect(engine.count({ ...statement(''), count: count(root) })).rejects.toThrow(refused);
     expect(readdirSync(root).toSorted()).toEqual(['attempt', 'secret.csv', 'table']);
   });
 
-  it('cannot change its own settings any more', async () => {
+  it('The engine of an export cannot change its own settings any more', async () => {
     const { inside, table, engine } = await openJail();
     const out = path.join(inside, 'out.csv');
     const names = [

@@ -4,7 +4,7 @@ import { inParallel } from '../../../../src/runtime/async/in-parallel.ts';
 /** Lets everything that is ready go on. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-test('every item is done once, never more at a time than allowed', async () => {
+test('Every item is processed once, never more at a time than allowed', async () => {
   const done: number[] = [];
   let [running, most] = [0, 0];
   await inParallel([1, 2, 3, 4, 5, 6, 7], 3, async (item) => {
@@ -18,7 +18,7 @@ test('every item is done once, never more at a time than allowed', async () => {
   expect(most).toBe(3);
 });
 
-test('after a failure nothing more starts, and it is thrown when the others have ended', async () => {
+test('A failure stops further starts, and is thrown when the others have ended', async () => {
   const started: number[] = [];
   let ended = false;
   const running = inParallel([1, 2, 3, 4], 2, async (item) => {

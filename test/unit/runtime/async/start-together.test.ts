@@ -9,7 +9,7 @@ async function fail(): Promise<void> {
   throw new AppError('file_damaged', 'the reason');
 }
 
-test('starts wait for no other', async () => {
+test('Starts wait for no other', async () => {
   const begun = new AbortController();
   const steps: string[] = [];
   await startTogether(
@@ -28,7 +28,7 @@ test('starts wait for no other', async () => {
   expect(steps).toEqual(['second', 'first']);
 });
 
-test('a start that fails ends the others, and is what is told when they have ended', async () => {
+test('A start that fails ends the others, and its error is thrown when they have ended', async () => {
   const ended: string[] = [];
   const abandoned = async (signal: AbortSignal): Promise<void> => {
     await once(signal, 'abort');
@@ -42,7 +42,7 @@ test('a start that fails ends the others, and is what is told when they have end
   expect(ended.toSorted()).toEqual(['abandoned', 'started']);
 });
 
-test('starts that are not wanted any more are told so', async () => {
+test('Starts that are not wanted any more are aborted', async () => {
   const stop = new AbortController();
   const start = async (signal: AbortSignal): Promise<void> => {
     stop.abort();

@@ -1,14 +1,14 @@
 import { expect, it } from 'vitest';
 import { createBoundedLog } from '../../../../src/runtime/conditions/bounded-log.ts';
 
-it('a bounded log writes so many lines in a window, and counts the others', () => {
+it('A bounded log writes a limited number of lines in a window, and counts the others', () => {
   const lines: object[] = [];
   const log = createBoundedLog((fields) => void lines.push(fields), { maxLines: 3, windowMs: 3_600_000 });
   for (let n = 0; n < 100; n += 1) log.add({ n });
   expect(lines).toEqual([{ n: 0 }, { n: 1 }, { n: 2 }]);
 });
 
-it('the next line says how many were left out', async () => {
+it('The next line has the number of lines that were left out', async () => {
   const lines: Readonly<Record<string, unknown>>[] = [];
   const log = createBoundedLog((fields) => void lines.push(fields), { maxLines: 1, windowMs: 1 });
   let added = 0;

@@ -59,7 +59,7 @@ const obstacles: readonly (readonly [string, RegExp, (root: string) => string | 
 const isReadable = (file: string): boolean => (file.startsWith('/proc') ? existsSync('/proc/self') : true);
 
 describe('a data folder that cannot be made', () => {
-  it.each(obstacles)('because of %s is refused at once, in words', async (_what, reason, prepare) => {
+  it.each(obstacles)('A data folder blocked by %s is refused at once, in words', async (_what, reason, prepare) => {
     const folder = await prepare(testFolder());
     if (!isReadable(folder)) return;
     expect(() => makeFolderSync(folder)).toThrow(reason);
@@ -71,7 +71,7 @@ describe('a data folder that cannot be made', () => {
     });
   });
 
-  it('because of a socket is refused', async () => {
+  it('A data folder blocked by a socket is refused', async () => {
     const file = path.join(testFolder(), 'socket');
     const server = createServer().listen(file);
     onTestFinished(() => void server.close());
@@ -80,7 +80,7 @@ describe('a data folder that cannot be made', () => {
   });
 
   it.runIf(process.getuid?.() === 0)(
-    'because its file system is read-only is refused, also when it is there already',
+    'A data folder on a read-only file system is refused, also when it exists already',
     async (context) => {
       const folder = path.join(testFolder(), 'read-only');
       mkdirSync(folder);
@@ -97,7 +97,7 @@ describe('a data folder that cannot be made', () => {
 });
 
 describe('a data folder', () => {
-  it('is made with its parents, for its owner alone, and those that are there stay as they are', async () => {
+  it('A data folder is created with its parents, for its owner only, and existing ones stay as they are', async () => {
     const root = testFolder();
     const folder = path.join(root, 'a', 'b');
     await ensureDataFolder(folder, [path.join(folder, 'run')]);
@@ -108,7 +108,7 @@ describe('a data folder', () => {
     expect(makeFolderSync(path.join(root, 'c', 'e', 'f'))).toBe(path.join(root, 'c', 'e'));
   });
 
-  it('may be a link to a folder', async () => {
+  it('A data folder may be a link to a folder', async () => {
     const root = testFolder();
     mkdirSync(path.join(root, 'real'));
     symlinkSync('real', path.join(root, 'link'));
@@ -117,7 +117,7 @@ describe('a data folder', () => {
     expect(readdirSync(path.join(root, 'real'))).toEqual(['below']);
   });
 
-  it('is made once by many at a time', async () => {
+  it('A data folder is created once by many callers at a time', async () => {
     const root = testFolder();
     const made = await Promise.all(
       Array.from({ length: 20 }, (_, n) => makeFolder(path.join(root, 'a', 'b', String(n % 2)))),
@@ -134,7 +134,7 @@ describe('a data folder', () => {
     'lake/identity.json',
     'lake/events/_delta_log/00000000000000000000.json',
     'nats/nats-server.conf',
-  ])('with a named pipe in the place of %s is refused, which would keep a reader waiting for ever', async (name) => {
+  ])('A data folder with a named pipe as %s is refused, since that would block a reader for ever', async (name) => {
     const folder = testFolder();
     mkdirSync(path.dirname(path.join(folder, name)), { recursive: true });
     execFileSync('mkfifo', [path.join(folder, name)]);

@@ -14,7 +14,7 @@ import {
 import { testFolder } from '../../../helpers/folder.ts';
 
 describe('a data folder', () => {
-  it('without a format is of an older version, and raised by a start; one of this format stays as it is', async () => {
+  it('A data folder without a format is of an older version, and raised by a start, and one of this format stays as it is', async () => {
     const folder = testFolder();
     expect(findDataFormat(folder)).toBeUndefined();
     assertDataFormat(folder);
@@ -24,7 +24,7 @@ describe('a data folder', () => {
     assertDataFormat(folder);
   });
 
-  it('of a newer format is refused by a start and by every command, in one sentence that names both versions', async () => {
+  it('A data folder of a newer format is refused by a start and by every command, in one sentence that names both versions', async () => {
     const folder = testFolder();
     writeFileSync(
       dataFormatPath(folder),
@@ -43,7 +43,7 @@ describe('a data folder', () => {
     expect(findDataFormat(folder)).toMatchObject({ format: dataFormat + 1, program: '9.1.0' });
   });
 
-  it('into which a restore has not ended is refused', async () => {
+  it('A data folder into which a restore has not ended is refused', async () => {
     const folder = testFolder();
     await writeDataFormat(folder, { format: dataFormat, restoring: true });
     expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(
@@ -55,7 +55,7 @@ describe('a data folder', () => {
   });
 
   it.each(['', '{', '[]', 'null', '{"format":"1"}', '{"format":-1}', '{"format":1.5}'])(
-    'whose format is damaged (%j) is refused, with the way out',
+    'A data folder whose format is damaged (%j) is refused, with the way out',
     (text) => {
       const folder = testFolder();
       writeFileSync(dataFormatPath(folder), text);
@@ -68,7 +68,7 @@ describe('a data folder', () => {
     },
   );
 
-  it('in which something else stands for the format is refused at once: a folder, a named pipe', () => {
+  it('A data folder whose format is a folder or a named pipe is refused at once', () => {
     const folder = testFolder();
     mkdirSync(dataFormatPath(folder));
     expect(() => assertDataFormat(folder)).toThrow(
@@ -79,7 +79,7 @@ describe('a data folder', () => {
     expect(() => assertDataFormat(other)).toThrow(expect.objectContaining({ code: 'record_damaged' }) as Error);
   });
 
-  it('that is not there is not made by asking', () => {
+  it('A missing data folder is not created by a check of its format', () => {
     const folder = path.join(testFolder(), 'none');
     resolveConfig({}, { TRIBUTARY_DATA_DIR: folder }, 'any');
     expect(existsSync(folder)).toBe(false);

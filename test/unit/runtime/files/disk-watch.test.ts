@@ -7,7 +7,7 @@ const folder = temporaryFolder();
 const logger = createLogger('silent');
 
 describe('a disk watch', () => {
-  it('knows from the first moment whether the reserve is there', async () => {
+  it('A disk watch knows from the first moment whether the reserve is free', async () => {
     const free = await readFreeBytes(folder);
     for (const [reserveBytes, low] of [
       [0, false],
@@ -20,7 +20,7 @@ describe('a disk watch', () => {
     }
   });
 
-  it('does not refuse events because a folder cannot be looked at', async () => {
+  it('A disk watch does not refuse events because a folder cannot be read', async () => {
     const watch = await startDiskWatch('/nowhere/at/all', Number.MAX_SAFE_INTEGER, logger);
     expect(watch.isLow()).toBe(false);
     await watch.stop();

@@ -6,7 +6,7 @@ import { openFolderPins } from '../../../../src/runtime/files/folder-pins.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 describe('pinned folders', () => {
-  it('are told from those made in their place, however often one is removed and made anew', () => {
+  it('Pinned folders are distinguished from those made in their place, however often one is removed and recreated', () => {
     const folder = path.join(testFolder(), 'one');
     mkdirSync(folder);
     const pins = openFolderPins([folder]);
@@ -21,7 +21,7 @@ describe('pinned folders', () => {
     pins.close();
   });
 
-  it('are pinned once they are there, but not in a folder that was lost', () => {
+  it('Folders are pinned once they exist, but not in a folder that was lost', () => {
     const root = testFolder();
     const [outer, inner] = [path.join(root, 'outer'), path.join(root, 'outer', 'inner')];
     mkdirSync(outer);

@@ -10,7 +10,7 @@ import { within } from '../../../helpers/wait.ts';
 const root = temporaryFolder();
 
 describe('a lock', () => {
-  it('is refused to the second, naming the first, until it is released', () => {
+  it('A lock is refused to the second, naming the first, until it is released', () => {
     const folder = path.join(root, 'one');
     const lock = acquireLock(folder, 'the first');
     expect(() => acquireLock(folder, 'the second')).toThrow(
@@ -20,7 +20,7 @@ describe('a lock', () => {
     acquireLock(folder, 'the second').release();
   });
 
-  it('ends with the process that holds it, kill -9 included', async () => {
+  it('A lock ends with the process that holds it, kill -9 included', async () => {
     const folder = path.join(root, 'two');
     acquireLock(folder, 'to make the folder').release();
     const holder = spawn('flock', ['--no-fork', folder, 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
@@ -39,7 +39,7 @@ describe('a lock', () => {
     (await waitForLock(folder, 'the next', 5000)).release();
   });
 
-  it('passes to a child that inherits the descriptor', async () => {
+  it('A lock passes to a child that inherits the descriptor', async () => {
     const folder = path.join(root, 'three');
     const lock = acquireLock(folder, 'the parent');
     const child = spawn('cat', { stdio: ['pipe', 'ignore', 'inherit', lock.fd] });
@@ -52,14 +52,14 @@ describe('a lock', () => {
 });
 
 describe('taking over a lock', () => {
-  it('is refused at once while the holder runs', async () => {
+  it('The takeover of a lock is refused at once while the holder runs', async () => {
     const folder = path.join(root, 'four');
     const lock = acquireLock(folder, 'the first');
     await expect(takeOverLock(folder, 'the second', { waitMs: 60_000 })).rejects.toMatchObject({ code: 'locked' });
     lock.release();
   });
 
-  it('waits for a child that outlives the holder', async () => {
+  it('The takeover of a lock waits for a child that outlives the holder', async () => {
     const folder = path.join(root, 'five');
     const lock = acquireLock(folder, 'the parent');
     const child = spawn('cat', { stdio: ['pipe', 'ignore', 'inherit', lock.fd] });
@@ -75,7 +75,7 @@ describe('taking over a lock', () => {
 });
 
 describe('the lock of a folder', () => {
-  it('cannot be removed with a file, nor passed by another path to the folder', () => {
+  it('The lock of a folder cannot be removed with a file, nor avoided by another path to the folder', () => {
     const folder = path.join(root, 'six');
     const lock = acquireLock(folder, 'the first');
     for (const name of readdirSync(folder)) rmSync(path.join(folder, name));
@@ -91,7 +91,7 @@ describe('the lock of a folder', () => {
     expect(isLocked(folder)).toBe(false);
   });
 
-  it('is known to be lost when another folder stands at the path, and to be held again when it is put back', () => {
+  it('The lock of a folder is lost when another folder stands at the path, and held again when it is put back', () => {
     const folder = path.join(root, 'seven');
     const lock = acquireLock(folder, 'the first');
     renameSync(folder, `${folder}-away`);
@@ -104,7 +104,7 @@ describe('the lock of a folder', () => {
     lock.release();
   });
 
-  it('is taken where its name cannot be written', () => {
+  it('The lock of a folder is taken where its name cannot be written', () => {
     const folder = path.join(root, 'eight');
     mkdirSync(path.join(folder, '.lock'), { recursive: true });
     const lock = acquireLock(folder, 'the first');

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { httpAddress, resolveHost, settlePorts } from '../../../../src/runtime/http/ports.ts';
 
 describe('ports', () => {
-  it('are free ones where any will do, and never the same twice', async () => {
+  it('Ports are free ones where any will do, and never the same twice', async () => {
     const ports = await settlePorts('127.0.0.1', [
       { port: 0, what: 'one' },
       { port: 0, what: 'two' },
@@ -15,7 +15,7 @@ describe('ports', () => {
     for (const port of ports) expect(port).toBeLessThan(32_768);
   });
 
-  it('are refused when another has them, or when two want the same', async () => {
+  it('Ports are refused when another process has them, or when two listeners want the same', async () => {
     const taken = createServer().listen({ host: '127.0.0.1', port: 0 });
     await once(taken, 'listening');
     const { port } = taken.address() as { port: number };
@@ -31,13 +31,13 @@ describe('ports', () => {
     ).rejects.toMatchObject(inUse);
   });
 
-  it("are not to blame for an address that is not this machine's", async () => {
+  it("Ports are not blamed for an address that is not this machine's", async () => {
     await expect(settlePorts('192.0.2.1', [{ port: 0, what: 's2s port' }])).rejects.toMatchObject({
       hint: expect.stringContaining('Choose an address'),
     });
   });
 
-  it('stand at one address, also of a name that has several', async () => {
+  it('Ports listen at one address, also of a name that has several', async () => {
     expect(await resolveHost('0.0.0.0')).toBe('0.0.0.0');
     expect(await resolveHost('::1')).toBe('::1');
     // a name that no resolver is asked for
@@ -48,11 +48,11 @@ describe('ports', () => {
   });
 
   // A machine without /etc/hosts knows no name at all.
-  it.runIf(existsSync('/etc/hosts'))('stand at the IPv4 address of a name that has both', async () => {
+  it.runIf(existsSync('/etc/hosts'))('Ports listen at the IPv4 address of a name that has both', async () => {
     expect(await resolveHost('localhost')).toBe('127.0.0.1');
   });
 
-  it('stand after an IPv6 address in brackets', () => {
+  it('Ports follow an IPv6 address in brackets', () => {
     expect(httpAddress('::1', 80)).toBe('http://[::1]:80');
   });
 });

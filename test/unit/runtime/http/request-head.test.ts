@@ -20,7 +20,7 @@ describe('a Host header', () => {
     '[v1.a:b]',
     'caf%C3%A9.example',
     "a!$&'()*+,;=b",
-  ])('may be %j', (host) => {
+  ])('A Host header may be %j', (host) => {
     expect(isHost(host)).toBe(true);
   });
 
@@ -54,7 +54,7 @@ describe('a Host header', () => {
     '\u00e4',
     'a\tb',
     'a'.repeat(256),
-  ])('may not be %j', (host) => {
+  ])('A Host header may not be %j', (host) => {
     expect(isHost(host)).toBe(false);
   });
 });

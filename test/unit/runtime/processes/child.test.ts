@@ -54,7 +54,7 @@ const deafToStop = `process.on('SIGTERM', () => undefined); ${stays}`;
 describe('a child that stalls', () => {
   const sends = 50;
 
-  it('is sent no pile of news, and gets the news again once it goes on', async () => {
+  it('A stalled child does not accumulate messages, and gets the newest state once it resumes', async () => {
     const child = await fork(`
       let found = 0;
       process.on('message', ({ end }) => {
@@ -78,14 +78,14 @@ describe('a child that stalls', () => {
     expect(code).toBeLessThan(sends);
   });
 
-  it('is killed after the grace when it is told to stop', async () => {
+  it('A stalled child is killed after the grace when it should stop', async () => {
     const child = await fork(`process.on('SIGTERM', () => process.exit(0)); process.send({ type: 'ready' }); ${stays}`);
     await standStill(child.pid);
     await within('the stop is over', child.stop(100));
     expect(await exit(child)).toEqual({ code: null, signal: 'SIGKILL' });
   });
 
-  it('drains when it goes on within the grace', async () => {
+  it('A stalled child drains when it resumes within the grace', async () => {
     const child = await fork(`process.on('SIGTERM', () => process.exit(7)); process.send({ type: 'ready' }); ${stays}`);
     await standStill(child.pid);
     const stopping = child.stop(60_000);
@@ -116,12 +116,12 @@ describe('a start that fails', () => {
       1000,
     ],
     ['ends at once', 'process.exit(3);', { code: 'start_failed', message: 'x ended while starting (exit 3)' }, 30_000],
-  ])('leaves no process of a child that %s', async (_, program, error, readyMs) => {
+  ])('A failed start leaves no process of a child that %s', async (_, program, error, readyMs) => {
     await expect(within('the start has failed', fork(program, { readyMs }))).rejects.toMatchObject(error);
     expect(forked().filter(isAlive)).toEqual([]);
   });
 
-  it('leaves no process of a child that stalls when the start is no longer wanted', async () => {
+  it('A start that is no longer wanted leaves no process of a stalled child', async () => {
     const unwanted = new AbortController();
     const starting = fork(deafToStop, { signal: unwanted.signal });
     await waitFor('the child runs', () => forked().length === 1);
@@ -136,7 +136,7 @@ describe('children that share a port', () => {
   const requests = 20;
   const web = `require('node:http').createServer((_, response) => response.end('here')).listen(Number(process.env.PORT), '127.0.0.1', () => process.send({ type: 'ready' }));`;
 
-  it('leave no connection without an answer or an end, when one stalls and is killed', async () => {
+  it('Children that share a port leave no connection without an answer or an end when one stalls and is killed', async () => {
     const port = await findFreePort();
     const start = (): Promise<RoleChild> =>
       fork(web, { shared: true, environment: { ...process.env, PORT: String(port) } });

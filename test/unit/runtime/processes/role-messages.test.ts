@@ -8,7 +8,7 @@ describe('a message between the supervisor and a role', () => {
     { type: 'failed', code: 'locked', message: 'in use' },
     { type: 'failed', code: 'disk', message: 'full', hint: 'Free some space.' },
     { type: 'report', metrics: [], facts: { problems: [] } },
-  ])('is read as it was sent by a role: %j', (message) => {
+  ])('A message of a role is read as it was sent: %j', (message) => {
     expect(parseRoleMessage(structuredClone(message))).toEqual(message);
   });
 
@@ -23,11 +23,11 @@ describe('a message between the supervisor and a role', () => {
     { type: 'failed', code: 'toString', message: 'x' },
     { type: 'report', metrics: {}, facts: {} },
     { type: 'report', metrics: [], facts: null },
-  ])('is not taken for one when it is something else: %j', (value) => {
+  ])('A message is refused when it is something else: %j', (value) => {
     expect(parseRoleMessage(value)).toBeUndefined();
   });
 
-  it('is read as it was sent by the supervisor, and nothing else is', () => {
+  it('A message of the supervisor is read as it was sent, and nothing else is', () => {
     expect(parseSupervisorMessage({ type: 'service', view: { ready: true, more: 1 } })).toEqual({
       type: 'service',
       view: { ready: true },

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { parseServerAddresses } from '../../../../src/runtime/processes/server-addresses.ts';
 
 describe('the addresses of a NATS cluster', () => {
-  it('may be one, without credentials', () => {
+  it('The addresses of a NATS cluster may be one, without credentials', () => {
     expect(parseServerAddresses('nats://10.0.0.1:4222')).toEqual({
       hosts: ['10.0.0.1:4222'],
       tls: false,
@@ -12,7 +12,7 @@ describe('the addresses of a NATS cluster', () => {
     });
   });
 
-  it('may be several, with the credentials in any of them', () => {
+  it('The addresses of a NATS cluster may be several, with the credentials in any of them', () => {
     const servers = parseServerAddresses('tls://one, tls://ann:a%40b%2C@two:4223,tls://[::1]:4224/');
     expect(servers).toEqual({
       hosts: ['one', 'two:4223', '[::1]:4224'],
@@ -23,7 +23,7 @@ describe('the addresses of a NATS cluster', () => {
     });
   });
 
-  it('may name a token', () => {
+  it('The addresses of a NATS cluster may name a token', () => {
     expect(parseServerAddresses('nats://t0ken@one')).toMatchObject({ user: undefined, token: 't0ken' });
   });
 
@@ -38,7 +38,7 @@ describe('the addresses of a NATS cluster', () => {
     ['nats://ann:12#3@one', 'written as %2F'],
     ['nats://one/path', 'must end each address'],
     ['nats://ann:100%@one', '%25'],
-  ])('refuse %j', (text, problem) => {
+  ])('The addresses of a NATS cluster are refused as %j', (text, problem) => {
     expect(parseServerAddresses(text)).toEqual({ problem: expect.stringContaining(problem) });
   });
 });

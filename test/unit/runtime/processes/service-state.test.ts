@@ -35,7 +35,7 @@ function stateOf(pid: number, processStart: string | undefined): ServiceState {
 const own = stateOf(process.pid, findProcessStart(process.pid));
 
 describe('the state of a service', () => {
-  it('is found while its supervisor runs, and gone when it has stopped', () => {
+  it('The state of a service is found while its supervisor runs, and removed when it has stopped', () => {
     const folder = testFolder();
     expect(readServiceStates(path.join(folder, 'none'))).toEqual([]);
     writeServiceState(folder, own);
@@ -44,20 +44,20 @@ describe('the state of a service', () => {
     expect(readdirSync(folder)).toEqual([]);
   });
 
-  it('is not taken for that of another process which has the id now', () => {
+  it('The state of a service is not taken for that of another process which has the id now', () => {
     const folder = testFolder();
     writeServiceState(folder, stateOf(process.pid, '1'));
     expect(readServiceStates(folder)).toEqual([]);
   });
 
-  it('is passed over where a power cut left half of it', () => {
+  it('The state of a service is skipped where a power cut left half of it', () => {
     const folder = testFolder();
     writeFileSync(path.join(folder, 'supervisor-1.json'), '{"pid":1');
     writeServiceState(folder, own);
     expect(readServiceStates(folder)).toHaveLength(1);
   });
 
-  it('is swept when its supervisor was killed, and only then', () => {
+  it('The state of a service is swept when its supervisor was killed, and only then', () => {
     const folder = testFolder();
     writeServiceState(folder, own);
     writeServiceState(folder, stateOf(1, 'another'));
@@ -66,7 +66,7 @@ describe('the state of a service', () => {
     expect(readdirSync(folder)).toEqual([`supervisor-${process.pid}.json`]);
   });
 
-  it('that came with a copy of another data folder is not that of the copy: neither running nor lost', () => {
+  it('The state of a service that came with a copy of another data folder is not that of the copy: neither running nor lost', () => {
     const run = path.join(testFolder(), 'run');
     writeServiceState(run, { ...own, folder: findFolderId(path.dirname(run)) ?? '' });
     expect(readServiceStates(run)).toHaveLength(1);
@@ -76,7 +76,7 @@ describe('the state of a service', () => {
     expect(readdirSync(run)).toEqual([]);
   });
 
-  it('that was copied over its own folder, as a restore does it, says nothing of the service that was to be lost', () => {
+  it('The state of a service that was copied over its own folder by a restore does not count as the lost service', () => {
     const run = path.join(testFolder(), 'run');
     const killed = { ...stateOf(process.pid, 'of another'), folder: findFolderId(path.dirname(run)) ?? '' };
     writeServiceState(run, killed);
@@ -87,7 +87,7 @@ describe('the state of a service', () => {
     expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
   });
 
-  it('of an earlier version, which names no folder, counts while its process runs and is no loss afterwards', () => {
+  it('The state of a service of an earlier version, which names no folder, counts while its process runs and is no loss afterwards', () => {
     const run = path.join(testFolder(), 'run');
     mkdirSync(run);
     const write = (state: ServiceState): void =>
@@ -98,7 +98,7 @@ describe('the state of a service', () => {
     expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
   });
 
-  it('names the other service that runs one of the same processes on the folder', async () => {
+  it('The state of a service names the other service that runs one of the same processes on the folder', async () => {
     const run = path.join(testFolder(), 'run');
     const other = spawn('cat', { stdio: ['pipe', 'ignore', 'inherit'] });
     const pid = other.pid ?? 0;

@@ -19,15 +19,15 @@ function look(times: number, reportedAtMs: (look: number) => number): number[] {
   return ended;
 }
 
-test('a process that says nothing for half a minute of looks is ended, and the next one has its own half minute', () => {
+test('A process that is silent for half a minute of checks is ended, and the next one has its own half minute', () => {
   expect(look(100, () => 5)).toEqual([30, 61, 92]);
 });
 
-test('one that says something now and then is left alone', () => {
+test('A process that reports now and then is left alone', () => {
   expect(look(100, (n) => Math.floor(n / 29))).toEqual([]);
 });
 
-test('a process that was not there for a while begins anew', () => {
+test('A process that was absent for a while starts a new half minute', () => {
   const ended: string[] = [];
   const watch = createSilenceWatch(createLogger('silent'));
   const process: ReportingProcess = { name: 'compact', reportedAtMs: 1, renew: () => void ended.push('compact') };

@@ -40,7 +40,7 @@ async function split(
 }
 
 describe('CSV parts', () => {
-  it('hold every row once, in order, each part with the header and within its bound, wherever quotes and breaks are', async () => {
+  it('CSV parts hold every row once, in order, each part with the header and within its bound, wherever quotes and breaks are', async () => {
     const folder = testFolder();
     let run = 0;
     const cells = fc.oneof(
@@ -74,7 +74,7 @@ describe('CSV parts', () => {
     );
   });
 
-  it('are the same bytes for the same CSV, with the hash of what is downloaded', async () => {
+  it('CSV parts are the same bytes for the same CSV, with the hash of the downloaded bytes', async () => {
     const folder = testFolder();
     const csv = toCsv(Array.from({ length: 60_000 }, (_, index) => [`row ${index}`, `text "${index * 7919}"\nmore`]));
     const first = await split(path.join(folder, 'a'), csv, 1_000_000);
@@ -86,7 +86,7 @@ describe('CSV parts', () => {
     expect(first.progress.at(-1)).toBe(1);
   });
 
-  it('of a row larger than a block and than the bound are whole', async () => {
+  it('CSV parts of a row larger than a block and than the bound are whole', async () => {
     const rows = [
       ['a', 'x'.repeat(3_000_000)],
       ['b', `"${'\n'.repeat(1_500_000)}`],
@@ -96,16 +96,16 @@ describe('CSV parts', () => {
     expect(texts.map((text) => parseCsv(text)[1])).toEqual(rows);
   });
 
-  it('of a header alone are one part without rows', async () => {
+  it('CSV parts of a header alone are one part without rows', async () => {
     const { texts, rows } = await split(testFolder(), 'a,b\n', 10);
     expect([texts, rows]).toEqual([['a,b\n'], [0]]);
   });
 
-  it('refuse a CSV that ends inside a row', async () => {
+  it('CSV parts are refused for a CSV that ends inside a row', async () => {
     await expect(split(testFolder(), 'a,b\n"open', 10)).rejects.toThrow('ends inside a row');
   });
 
-  it('are one plain file when they are not wanted', async () => {
+  it('An export without parts is one plain CSV file', async () => {
     const folder = testFolder();
     writeFileSync(path.join(folder, 'result.csv'), 'a\n1\n');
     const file = await keepSingleFile(path.join(folder, 'result.csv'), 1, folder, 'stem.csv');
@@ -126,7 +126,7 @@ describe('the end of a row', () => {
     ['"a""\n"\n', 0, 7],
     ['abc', 0, -1],
     ['"abc\n', 0, -1],
-  ])('of %j from %i is %i', (text, start, end) => {
+  ])('The end of a row of %j from %i is %i', (text, start, end) => {
     expect(findRowEnd(Buffer.from(text), start)).toBe(end);
   });
 });

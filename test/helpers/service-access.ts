@@ -1,0 +1,52 @@
+import { onTestFinished } from 'vitest';
+import type { Credentials } from './export-area.ts';
+import { runCommand, startTestService, type TestService, type TestServiceOptions } from './service.ts';
+
+/**
+ * A service with the access that its clients need: an app, whose token posts events, and a user, who exports them. Both
+ * are added by the program's own commands before the start: a running service may take a second to know a new app, and
+ * refuses its events until then.
+ */
+
+/** A running service, and the token of its app 1. */
+export interface ServiceWithApp {
+  readonly service: TestService;
+  readonly token: string;
+}
+
+/** The same with a user of account 1, to which the app belongs. */
+export interface ServiceWithUser extends ServiceWithApp {
+  readonly user: Credentials;
+}
+
+/** Adds an app of platform web to a data folder, made when it is missing; returns the token. `program`: its entry. */
+export async function addTestApp(dataDir: string, idApp = '1', program?: string): Promise<string> {
+  const { token } = await runCommand(['app', 'add', idApp, '--platform', 'web', '--data', dataDir], {}, program);
+  return String(token);
+}
+
+/** Adds a user of account 1, who may export, to a data folder, made when it is missing. `program`: its entry. */
+export async function addTestUser(dataDir: string, program?: string): Promise<Credentials> {
+  const words = ['user', 'add', 'analyst', '--account', '1', '--data', dataDir];
+  const { idUser, secret } = await runCommand(words, {}, program);
+  return { idUser: String(idUser), secret: String(secret) };
+}
+
+/** Adds app 1 and starts the service; the end of the running test ends it. */
+export async function startWithApp(options: TestServiceOptions): Promise<ServiceWithApp> {
+  const token = await addTestApp(options.dataDir);
+  return { service: await startForTest(options), token };
+}
+
+/** Adds app 1 and a user and starts the service; the end of the running test ends it. */
+export async function startWithUser(options: TestServiceOptions): Promise<ServiceWithUser> {
+  const token = await addTestApp(options.dataDir);
+  const user = await addTestUser(options.dataDir);
+  return { service: await startForTest(options), token, user };
+}
+
+async function startForTest(options: TestServiceOptions): Promise<TestService> {
+  const service = await startTestService(options);
+  onTestFinished(() => service.destroy());
+  return service;
+}
