@@ -87,7 +87,13 @@ export async function startRoles({
     return child;
   };
   const supervise = async (name: string, role: Role, starting: AbortSignal): Promise<void> => {
-    const supervisor = await startSupervisor(name, (unwanted) => startOne(name, role, unwanted), logger, starting);
+    const supervisor = await startSupervisor(
+      name,
+      (unwanted) => startOne(name, role, unwanted),
+      logger,
+      starting,
+      () => watch.findLoss() !== undefined,
+    );
     started.set(name, supervisor);
     supervisors.push(supervisor);
   };

@@ -49,6 +49,22 @@ describe('a supervisor', () => {
     await supervisor.stop(1000);
   });
 
+  it('A child that ends while its folder is away is not unsteady for it', async () => {
+    let isAway = true;
+    const supervisor = await startSupervisor('explained', startSleeper, logger, never, () => isAway);
+    const kill = async (): Promise<void> => {
+      const pid = supervisor.state().pid ?? 0;
+      signalProcess(pid, 'SIGKILL');
+      await expect.poll(() => supervisor.state().pid ?? pid, { timeout: 10_000 }).not.toBe(pid);
+    };
+    for (let n = 0; n < 3; n += 1) await kill();
+    expect(supervisor.state()).toMatchObject({ unsteady: false, restarts: 3 });
+    isAway = false;
+    for (let n = 0; n < 3; n += 1) await kill();
+    expect(supervisor.state()).toMatchObject({ unsteady: true, restarts: 6 });
+    await supervisor.stop(1000);
+  });
+
   it.each(['broker_away', 'broker_refused', 'folder_lost'] as const)(
     'A supervisor does not report a child as unsteady that cannot start because of what is a problem by itself (%s)',
     async (code) => {
