@@ -14,7 +14,8 @@ import { isAppError, type AppError } from '../../runtime/errors.ts';
 import { events as dataset } from '../../datasets/dataset.ts';
 import { eventColumns, type ColumnType } from '../../datasets/event-fields.ts';
 import { lineColumns, parseLine } from '../../datasets/event-line.ts';
-import { sqlList, sqlText, type Duckdb } from '../sql/duckdb.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlList, sqlText } from '../sql/literals.ts';
 import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
 
 /** Events that could not be converted, as values; `failedAt` is added with the flush. */

@@ -1,5 +1,6 @@
 import { fingerprintSql, isKeyedSql, placeSql, requestKeySql } from '../../datasets/event-id.ts';
-import { sqlList, type Duckdb } from '../sql/duckdb.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlList } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { assertFilesWhole } from '../files/verify-files.ts';
 

@@ -1,5 +1,6 @@
 import { isSystemError, type AppError } from '../../runtime/errors.ts';
-import { sqlList, type Duckdb } from '../sql/duckdb.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlList } from '../sql/literals.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
 import { pruneFiles } from '../files/prune.ts';
