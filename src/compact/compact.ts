@@ -13,12 +13,14 @@
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { noCrashPoint } from '../runtime/crash-point.ts';
-import { AppError, describeError } from '../runtime/errors.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
+import { AppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
-import { openRecentKeys } from '../lake/batch/recent-keys.ts';
+import { openBatchTables } from '../lake/batch/batch-tables.ts';
+import { createRecentKeys } from '../lake/batch/recent-keys.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
 import { lakePaths, openLake } from '../lake/lake.ts';
@@ -27,14 +29,14 @@ import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { tryWrite } from '../lake/try-write.ts';
 import { startWhenRepaired } from './await-repair.ts';
 import { createBatchBound } from './batch/batch-bound.ts';
-import { createClockWatch } from './clock-watch.ts';
 import { createCompactMetrics } from './compact-metrics.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
-import { compactFacts, createTrouble, type SeenFault } from './compact-status.ts';
+import { compactFacts, createTrouble } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
 import { watchStreamEnd } from './position/stream-end.ts';
-import { faultExplanations, type FollowDependencies } from './position/stream-position.ts';
+import type { FollowDependencies } from './position/stream-position.ts';
 import { engineMemoryMb, startUpkeep } from './seal/maintenance.ts';
+import { createFactRecord } from './seen-facts.ts';
 import { startWriteProbe } from './write-probe.ts';
 
 /** A compactor at work. `failed` rejects when it cannot go on; the process then ends and a new one starts. */
@@ -45,21 +47,37 @@ export interface Compact extends Stoppable {
 }
 
 const defaultLockWaitMs = 15_000;
+
 /** Claims the lake: from this commit on, a compactor that ran before can neither flush nor move the position. */
 async function claim(table: Table, writer: string): Promise<void> {
   await table.commit(() => ({ cause: 'start', actions: [], writer }));
 }
 
-async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
-  const { logger, clock } = dependencies;
-  const crashPoint = dependencies.crashPoint ?? noCrashPoint;
+/** A lake that this compactor has taken. */
+interface TakenLake {
+  readonly paths: ReturnType<typeof lakePaths>;
+  readonly table: Table;
+  readonly writer: string;
+  /** Throws when the lake's folder is not the one that this compactor has locked any more. */
+  readonly assertFolder: () => void;
+}
+
+/**
+ * Locks the lake, empties the spool folder, opens the table and claims it, and settles what a crash has left of
+ * flushes.
+ */
+async function takeLake(
+  closers: Closers,
+  clock: Clock,
+  crashPoint: CrashPoint,
+  options: CompactOptions,
+): Promise<TakenLake> {
   const paths = lakePaths(options.lakeDir);
   const lock =
     options.withoutLock === true
       ? undefined
       : await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
   closers.add('compactor lock', () => lock?.release());
-  const assertFolder = (): void => lock?.assertHeld();
   const removeSpool = (): Promise<void> => rm(options.spoolDir, { recursive: true, force: true });
   await removeSpool();
   await ensureFolder(options.spoolDir);
@@ -69,8 +87,15 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const writer = randomUUID();
   await claim(table, writer);
   await recoverFailed(paths.failed, table.dir);
+  return { paths, table, writer, assertFolder: () => lock?.assertHeld() };
+}
 
+async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
+  const { logger, clock, reader } = dependencies;
+  const crashPoint = dependencies.crashPoint ?? noCrashPoint;
+  const { paths, table, writer, assertFolder } = await takeLake(closers, clock, crashPoint, options);
   const counted = createCompactMetrics(dependencies.metrics);
+  const seen = createFactRecord({ logger, clock, counted, availableAtMs: () => table.lake().availableAtMs });
   const trouble = createTrouble(clock);
   const duckdb = await openDuckdb({
     memoryMb: engineMemoryMb(options.duckdbMemoryMb),
@@ -82,62 +107,36 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   closers.add('upkeep', () => upkeep.stop());
   const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(options.lakeDir, assertFolder), clock, logger });
   closers.add('write probe', () => writeProbe.stop());
-
-  const faults: SeenFault[] = [];
-  const damages: string[] = [];
-  const start = { swept: false, faulty: false, keysKnown: false };
-  const tell: FollowDependencies['alarm'] = (fault, figures) => {
-    logger.error({ fault, ...figures }, faultExplanations[fault]);
-    counted.streamFault(fault);
-    const { backupOf } = figures;
-    faults.push({
-      fault,
-      at: new Date(clock.nowMs()).toISOString(),
-      ...(typeof backupOf === 'string' ? { backupOf } : {}),
-    });
-  };
-  const streamEnd = await watchStreamEnd({
-    reader: dependencies.reader,
-    file: paths.streamEnd,
-    position: () => table.lake().epoch?.position ?? 0,
-    assertFolder,
-    alarm: tell,
-    logger: dependencies.logger,
-  });
+  const position = (): number => table.lake().epoch?.position ?? 0;
+  const file = paths.streamEnd;
+  const streamEnd = await watchStreamEnd({ reader, file, position, assertFolder, alarm: seen.fault, logger });
   closers.add('stream end', () => streamEnd.stop());
+  const start = { swept: false, faulty: false, keysKnown: false };
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     streamEnd.reset();
     start.faulty ||= !start.swept;
-    tell(fault, figures);
+    seen.fault(fault, figures);
   };
-  const clockWatch = createClockWatch(clock, () => table.lake().availableAtMs);
-  const bound = createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes));
-  const aborter = new AbortController();
-  const onDamage = (found: readonly AppError[]): void => {
-    for (const error of found.map(describeError)) {
-      logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
-      if (!damages.includes(error)) damages.push(error);
-    }
-  };
-  const keys = await openRecentKeys({ duckdb, table, onDamage });
+  const tables = await openBatchTables(duckdb);
   const loop: Loop = {
     table,
-    duckdb,
-    keys,
+    tables,
+    keys: createRecentKeys({ tables, table, onDamage: (found) => seen.damages(found) }),
     failedDir: paths.failed,
     writer,
     crashPoint,
     counted,
     dependencies,
     options,
-    follow: { table, reader: dependencies.reader, writer, alarm },
+    follow: { table, reader, writer, alarm },
     trouble,
     upkeep,
     streamEnd,
-    bound,
+    bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
     start,
     assertFolder,
   };
+  const aborter = new AbortController();
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();
@@ -149,11 +148,10 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     ),
     stop: () => closers.stop(),
     facts: () =>
-      compactFacts(
-        table,
-        { faults, damages, clockProblems: clockWatch.problems() },
-        { flush: trouble, upkeep: [...writeProbe.problems(), ...upkeep.problems()] },
-      ),
+      compactFacts(table, seen.facts(), {
+        flush: trouble,
+        upkeep: [...writeProbe.problems(), ...upkeep.problems()],
+      }),
   };
 }
 

@@ -1,11 +1,12 @@
+import assert from 'node:assert/strict';
 import path from 'node:path';
 import { pause } from '../runtime/async/retry.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { describeError, isAppError, isLasting, isTransient } from '../runtime/errors.ts';
+import type { BatchTables } from '../lake/batch/batch-tables.ts';
 import type { RecentKeys } from '../lake/batch/recent-keys.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
 import type { Table } from '../lake/log/table.ts';
-import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { refusesWrites } from '../lake/try-write.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import type { BatchBound } from './batch/batch-bound.ts';
@@ -31,7 +32,7 @@ const maxTroubleMs = 60_000;
 /** What the flush loop works with. */
 export interface Loop {
   readonly table: Table;
-  readonly duckdb: Duckdb;
+  readonly tables: BatchTables;
   readonly keys: RecentKeys;
   readonly failedDir: string;
   readonly writer: string;
@@ -118,7 +119,7 @@ async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Fl
   loop.assertFolder();
   const flushing = {
     table,
-    duckdb: loop.duckdb,
+    tables: loop.tables,
     keys: loop.keys,
     clock: dependencies.clock,
     crashPoint: loop.crashPoint,
@@ -133,6 +134,8 @@ async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Fl
     throw error;
   });
   bound.passed();
+  const { appId, position } = flushed.epoch;
+  assert((table.state().txns.get(appId) ?? 0) >= position, 'the log has what is purged from the stream');
   await purge(reader, flushed.epoch);
   await loop.crashPoint('flush-purged');
   return flushed;

@@ -1,4 +1,4 @@
-import { sqlList } from '../lake/sql/duckdb.ts';
+import { sqlList } from '../lake/sql/literals.ts';
 import type { LakeReader } from './lake-query.ts';
 
 /** What the files of one report hold, all parts together. */

@@ -3,15 +3,15 @@ import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
 import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
-import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
-import { openDuckdb, sqlText, type Duckdb } from './sql/duckdb.ts';
-import { changesTable, toForeignCommit } from './log/foreign-commit.ts';
+import { checkCheckpoints, checkCommits, logPath, type Problem } from './check-log.ts';
+import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
+import { sqlText } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
 import { findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { isCompactorRunning, lakePaths } from './lake.ts';
 import { findLakeState, type LakeState } from './log/lake-state.ts';
 import { isForeignFile } from './repair/repair-log.ts';
-import { checkpointName, commitName, listLog, readCommit } from './log/log-files.ts';
+import { commitName } from './log/log-files.ts';
 import { loadOwnState, loadTableState, toSnapshot, type DataFile, type Snapshot } from './log/snapshot.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './log/table-state.ts';
@@ -22,26 +22,6 @@ import { isYoungPath } from './log/young-folder.ts';
 const commitMs = 5000;
 const recheckMs = 100;
 
-/** What can be wrong with a lake. */
-export type ProblemKind =
-  | 'missing_file'
-  | 'truncated_file'
-  | 'damaged_file'
-  | 'orphan_file'
-  | 'missing_log_entry'
-  | 'damaged_log_entry'
-  | 'damaged_checkpoint'
-  | 'foreign_commit'
-  | 'wrong_totals'
-  | 'unreadable';
-
-export interface Problem {
-  readonly problem: ProblemKind;
-  /** Path relative to the lake's folder. */
-  readonly path: string;
-  readonly detail: string;
-}
-
 export interface CheckReport {
   readonly ok: boolean;
   readonly version: number;
@@ -49,11 +29,6 @@ export interface CheckReport {
   readonly rows: number;
   readonly commits: number;
   readonly problems: readonly Problem[];
-}
-
-/** A file of the log, relative to the lake's folder. */
-function logPath(name: string): string {
-  return path.posix.join(events.table, '_delta_log', name);
 }
 
 function wrongTotals(detail: string): Problem {
@@ -84,104 +59,6 @@ async function checkFile(duckdb: Duckdb, file: DataFile): Promise<Problem | unde
 
 async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
   return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
-}
-
-/** Follows the chain of the commits: every version there, each naming the hash of the one before. */
-async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
-  const { commits, checkpoints } = await listLog(tableDir);
-  const problems: Problem[] = [];
-  let foreign: { version: number; detail: string }[] = [];
-  // The hash is left out when the entry is known to be damaged: once is enough.
-  let previous: { version: number; sha256?: string } | undefined;
-  for (const version of commits) {
-    const expected = previous === undefined ? version : previous.version + 1;
-    for (let lost = expected; lost < version; lost += 1)
-      problems.push({
-        problem: 'missing_log_entry',
-        path: logPath(commitName(lost)),
-        detail: 'later versions are there',
-      });
-    try {
-      const commit = await readCommit(tableDir, version);
-      const lake = findLakeState(commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
-      if (commit.actions.length === 0) {
-        problems.push({ problem: 'damaged_log_entry', path: logPath(commitName(version)), detail: 'it is empty' });
-        previous = { version };
-        continue;
-      }
-      if (lake === undefined && version > 0 && changesTable(commit.actions)) {
-        const { engine, operation, at } = toForeignCommit(
-          version,
-          commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo,
-        );
-        foreign.push({
-          version,
-          detail: `another engine (${engine}) has changed the table: ${operation}, at ${at ?? 'an unknown time'}; run 'tributary lake repair'`,
-        });
-      }
-      if (lake?.cause === 'repair') foreign = [];
-      if (
-        lake?.previous !== undefined &&
-        previous?.version === version - 1 &&
-        previous.sha256 !== undefined &&
-        lake.previous !== previous.sha256
-      ) {
-        problems.push({
-          problem: 'damaged_log_entry',
-          path: logPath(commitName(previous.version)),
-          detail: 'its bytes are not those that the next commit names',
-        });
-      }
-      previous = { version, sha256: commit.sha256 };
-    } catch (error) {
-      // Trimmed since it was listed: then it is no concern.
-      if (!isSystemError(error, 'ENOENT'))
-        problems.push({
-          problem: 'damaged_log_entry',
-          path: logPath(commitName(version)),
-          detail: describeError(error),
-        });
-      previous = { version };
-    }
-  }
-  problems.push(
-    ...foreign.map(
-      ({ version, detail }) => ({ problem: 'foreign_commit', path: logPath(commitName(version)), detail }) as const,
-    ),
-  );
-  const first = commits[0];
-  const start = checkpoints.find((version) => version >= (first ?? 0));
-  if (first !== undefined && first > 0 && start === undefined)
-    problems.push({
-      problem: 'missing_log_entry',
-      path: logPath(commitName(0)),
-      detail: 'there is neither version 0 nor a checkpoint',
-    });
-  const newest = checkpoints.at(-1);
-  if (newest !== undefined && (commits.at(-1) ?? -1) < newest)
-    problems.push({
-      problem: 'missing_log_entry',
-      path: logPath(commitName(newest)),
-      detail: 'the commits after the checkpoint are gone',
-    });
-  return { problems, commits: commits.length };
-}
-
-/** Checks the bytes of every checkpoint, and that the one other engines are pointed to is there. */
-async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
-  // Before the folder is listed: a checkpoint that is written meanwhile is no missing one.
-  const last = await findLastCheckpoint(tableDir);
-  const { checkpoints } = await listLog(tableDir);
-  const problems: Problem[] = [];
-  const tell = (version: number, detail: string): void =>
-    void problems.push({ problem: 'damaged_checkpoint', path: logPath(checkpointName(version)), detail });
-  if (last !== undefined && !checkpoints.includes(last.version)) tell(last.version, 'it is not there');
-  for (const version of checkpoints) {
-    // Trimmed since it was listed: then it is no concern.
-    if (!(await isCheckpointWhole(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT'))))
-      tell(version, 'its bytes are not those that were written');
-  }
-  return problems;
 }
 
 /** Sees whether the file that every reader puts first in its list has the table's columns, and no row. */

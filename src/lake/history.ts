@@ -1,5 +1,6 @@
 import { parsePartitionPath } from '../datasets/partition.ts';
-import { openDuckdb, sqlList } from './sql/duckdb.ts';
+import { openDuckdb } from './sql/duckdb.ts';
+import { sqlList } from './sql/literals.ts';
 import { findLakeState, type Epoch, type Totals } from './log/lake-state.ts';
 import { listLog, readCommit } from './log/log-files.ts';
 import { lakePaths } from './lake.ts';

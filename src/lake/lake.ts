@@ -24,7 +24,8 @@ import { retry, type RetryOptions } from '../runtime/async/retry.ts';
 import { events } from '../datasets/dataset.ts';
 import { eventColumns, type Column } from '../datasets/event-fields.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
-import { openDuckdb, sqlText, type Duckdb } from './sql/duckdb.ts';
+import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
+import { sqlName, sqlText } from './sql/literals.ts';
 import { followGroupAccess, tableFolderMode } from '../runtime/files/group-access.ts';
 import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './log/lake-state.ts';
@@ -97,7 +98,7 @@ async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonl
   const file = emptyFilePath(tableDir);
   const temporary = `${file}.${randomUUID()}.tmp`;
   try {
-    const list = columns.map((column) => `NULL::${column.type} AS ${column.name}`).join(', ');
+    const list = columns.map((column) => `NULL::${column.type} AS ${sqlName(column.name)}`).join(', ');
     await duckdb.run(`COPY (SELECT ${list} LIMIT 0) TO ${sqlText(temporary)} (FORMAT parquet)`);
     await syncFile(temporary);
     await rename(temporary, file);

@@ -1,5 +1,6 @@
 import { AppError } from '../runtime/errors.ts';
 import type { Column, ColumnType } from '../datasets/event-fields.ts';
+import { sqlText } from './sql/literals.ts';
 
 /** A column as the log has it: its name and its DuckDB type. */
 export interface TableColumn {
@@ -70,7 +71,7 @@ export function parseSchemaString(schemaString: string): TableColumn[] {
 
 /** The statement that tells the columns of a Parquet file, for `hasColumns`. */
 export function describeFileSql(file: string): string {
-  return `DESCRIBE SELECT * FROM read_parquet('${file.replaceAll("'", "''")}', hive_partitioning = false)`;
+  return `DESCRIBE SELECT * FROM read_parquet(${sqlText(file)}, hive_partitioning = false)`;
 }
 
 /** DuckDB's own name of a column's type. */

@@ -17,28 +17,15 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Action } from '../lake/log/actions.ts';
 import { nextAvailableAtMs } from '../lake/log/available-at.ts';
-import { toAdd, writeDataFile } from '../lake/files/data-file.ts';
-import { sqlList, type Duckdb } from '../lake/sql/duckdb.ts';
+import { toAdd } from '../lake/files/data-file.ts';
+import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { listSettledFiles, readFailedFile, type FailedEvent, type FailureReason } from '../lake/files/failed-events.ts';
 import { carryOut, openStaging, recoverIntents } from '../lake/files/staged-rewrite.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { pruneFiles } from '../lake/files/prune.ts';
-import type { DataFile } from '../lake/log/snapshot.ts';
 import type { Change, Table } from '../lake/log/table.ts';
-import { assertFilesWhole } from '../lake/files/verify-files.ts';
 import { youngFolder } from '../lake/log/young-folder.ts';
-import { requestKeySql } from '../datasets/event-id.ts';
-import { convertSpool, rowsSql, type Converted } from '../lake/batch/convert.ts';
-import {
-  createDedupeTables,
-  dedupeWindowMs,
-  forgetLookUps,
-  judgeBatch,
-  lookUpEvents,
-  readKeyedHours,
-  readKeysSql,
-  type Verdict,
-} from '../lake/batch/deduplicate.ts';
+import { openBatchTables, type JudgedBatch } from '../lake/batch/batch-tables.ts';
+import { createLakeLookUp } from '../lake/batch/lake-look-up.ts';
 
 export interface ReplayDependencies {
   readonly table: Table;
@@ -56,7 +43,6 @@ export interface Replayed {
 }
 
 const lockWaitMs = 120_000;
-const hourMs = 3_600_000;
 /** Events replayed by one commit, as far as whole files go: a compactor at work judges its batch again after each. */
 const eventsPerCommit = 20_000;
 /** Each attempt after the first follows a flush that was committed meanwhile. */
@@ -79,31 +65,11 @@ function isCandidate(event: FailedEvent): boolean {
   return event.reason !== 'key_reused' && !bytesOf(event).includes(0x0a);
 }
 
-/** Loads what the lake's files have of the events of the batch and of their keys. */
-async function lookUp(duckdb: Duckdb, files: readonly DataFile[]): Promise<void> {
-  await lookUpEvents(duckdb, files);
-  const wanted = new Set<DataFile>();
-  for (const hour of await readKeyedHours(duckdb, hourMs)) {
-    for (const file of pruneFiles(files, {
-      receivedAt: { fromMs: hour - dedupeWindowMs, toMs: hour + hourMs + dedupeWindowMs },
-    }))
-      wanted.add(file);
-  }
-  if (wanted.size === 0) return;
-  // A key that a damaged file no longer shows would be stored again.
-  await assertFilesWhole([...wanted]);
-  const source = `read_parquet(${sqlList([...wanted].map((file) => file.absolutePath))}, hive_partitioning = false)`;
-  await duckdb.run(
-    `INSERT INTO recent_keys ${readKeysSql(source, `${requestKeySql('event_id')} IN (SELECT ${requestKeySql('event_id')} FROM batch)`)}`,
-  );
-}
-
 /**
  * What of each file stays failed, by the verdict over its events, which stand in the batch in the order of the files.
  */
-function keepFailed(files: readonly FailedFile[], converted: Converted, verdict: Verdict): FailedFile[] {
-  const reasons = new Map<number, FailureReason>(converted.badLines.map(({ line, reason }) => [line, reason]));
-  for (const rowid of verdict.reused) reasons.set(converted.lineOf(rowid), 'key_reused');
+function keepFailed(files: readonly FailedFile[], { failedLines }: JudgedBatch): FailedFile[] {
+  const reasons = new Map<number, FailureReason>(failedLines.map(({ line, reason }) => [line, reason]));
   let line = 0;
   return files.map(({ file, events }) => ({
     file,
@@ -131,14 +97,13 @@ function isChanged(before: FailedFile, after: FailedFile | undefined): boolean {
 async function commitReplay(
   dependencies: ReplayDependencies,
   files: readonly FailedFile[],
-  converted: Converted,
-  verdict: Verdict,
+  judged: JudgedBatch,
 ): Promise<Replayed> {
-  const { table, duckdb, clock, crashPoint, lakeDir } = dependencies;
+  const { table, clock, crashPoint, lakeDir } = dependencies;
   const { staging } = lakePaths(lakeDir);
   const { version: baseVersion } = table.state();
   const { keysCommit, availableAtMs } = table.lake();
-  const kept = keepFailed(files, converted, verdict);
+  const kept = keepFailed(files, judged);
   const count = (some: readonly FailedFile[]): number => some.reduce((sum, { events }) => sum + events.length, 0);
   const changed = kept.filter((after, index) => files[index] !== undefined && isChanged(files[index], after));
   if (changed.length === 0) return { stored: 0, repeats: 0, stillFailed: count(files) };
@@ -147,7 +112,7 @@ async function commitReplay(
   const commitId = randomUUID();
   const folder = await openStaging(staging, commitId);
   try {
-    const written = await writeDataFile(duckdb, rowsSql(nowMs), path.join(folder, 'rows.parquet'));
+    const written = await judged.writeRows(path.join(folder, 'rows.parquet'), nowMs);
     const stored = written.numRecords;
     const relative = path.join(youngFolder, `${commitId}.parquet`);
     const left = changed.flatMap(({ file, events }, index) =>
@@ -160,9 +125,9 @@ async function commitReplay(
     const change: Change = {
       cause: 'replay',
       actions,
-      totals: { failed: count(kept) - count(files), stored, repeats: verdict.repeats },
+      totals: { failed: count(kept) - count(files), stored, repeats: judged.repeats },
       availableAtMs: nowMs,
-      addsKeys: verdict.addsKeys,
+      addsKeys: judged.addsKeys,
       metrics: { rows: stored, bytes: written.sizeBytes },
     };
     const intent = {
@@ -177,7 +142,7 @@ async function commitReplay(
       if (lake.keysCommit !== keysCommit || lake.availableAtMs !== availableAtMs)
         throw new AppError('commit_conflict', 'a flush was committed meanwhile');
     });
-    return { stored, repeats: verdict.repeats, stillFailed: count(kept) };
+    return { stored, repeats: judged.repeats, stillFailed: count(kept) };
   } catch (error) {
     // What has an intent is for the next recovery to settle; the rest is in the way only.
     if (!isAppError(error, 'commit_conflict')) throw error;
@@ -199,19 +164,13 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
     await writeFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])), {
       mode: 0o600,
     });
-    const converted = await convertSpool(duckdb, spool, candidates.length, true);
-    await createDedupeTables(duckdb);
-    await forgetLookUps(duckdb);
-    const known = new Set<string>();
+    const tables = await openBatchTables(duckdb);
+    const loaded = await tables.load(spool, candidates.length, true);
+    const lookUp = createLakeLookUp(table);
     for (let attempt = 1; ; attempt += 1) {
-      await table.refresh();
-      // Under the maintenance lock nothing but flushes brings files.
-      const news = table.snapshot().files.filter((file) => !known.has(file.path));
-      await lookUp(duckdb, news);
-      for (const file of news) known.add(file.path);
-      const verdict = await judgeBatch(duckdb, 'failed', true);
+      const judged = await lookUp.judge(loaded);
       try {
-        return await commitReplay(dependencies, files, converted, verdict);
+        return await commitReplay(dependencies, files, judged);
       } catch (error) {
         if (!isAppError(error, 'commit_conflict') || attempt === maxAttempts) throw error;
       }

@@ -1,5 +1,6 @@
 import path from 'node:path';
-import { openDuckdb, sqlList } from '../../src/lake/sql/duckdb.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
+import { sqlList } from '../../src/lake/sql/literals.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
 import type { Table } from '../../src/lake/log/table.ts';
 import { addDataFiles, type FilePlan } from './bench-lake.ts';

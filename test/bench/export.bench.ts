@@ -6,7 +6,7 @@ import { formatCount } from '../../src/demo/text-table.ts';
 import { dataPaths, parseConfig } from '../../src/config.ts';
 import { buildQuery, fileFilter, type BoundValue } from '../../src/export/worker/query.ts';
 import type { ExportSpec } from '../../src/export/jobs/export-spec.ts';
-import { sqlList, sqlText } from '../../src/lake/sql/duckdb.ts';
+import { sqlList, sqlText } from '../../src/lake/sql/literals.ts';
 import { pruneFiles } from '../../src/lake/files/prune.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../helpers/export-area.ts';

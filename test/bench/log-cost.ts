@@ -1,7 +1,8 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { copyFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { openRecentKeys } from '../../src/lake/batch/recent-keys.ts';
+import { openBatchTables } from '../../src/lake/batch/batch-tables.ts';
+import { createRecentKeys } from '../../src/lake/batch/recent-keys.ts';
 import { flushBatch } from '../../src/compact/batch/flush.ts';
 import type { AddAction } from '../../src/lake/log/actions.ts';
 import { writeCheckpoint } from '../../src/lake/log/checkpoint.ts';
@@ -90,11 +91,12 @@ async function timeFlushes(
   const clock = createClock(0);
   let epoch: Epoch = { appId: `BENCH@${randomUUID()}`, streamId: 'BENCH', position: 0, dedupeThrough: 0 };
   await table.commit(() => ({ cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: 0 } }], epoch, writer }));
-  const keys = await openRecentKeys({ duckdb, table, onDamage: () => undefined });
+  const tables = await openBatchTables(duckdb);
+  const keys = createRecentKeys({ tables, table, onDamage: () => undefined });
   await keys.warmUp(clock.nowMs(), new AbortController().signal);
   const dependencies = {
     table,
-    duckdb,
+    tables,
     keys,
     clock,
     crashPoint: noCrashPoint,

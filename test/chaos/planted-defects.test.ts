@@ -70,7 +70,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     to: 'sha256(method)',
   },
   "another engine's commit is believed": {
-    file: 'src/lake/log/table.ts',
+    file: 'src/lake/log/log-follower.ts',
     from: 'lake === undefined && changesTable(commit.actions)) continue;',
     to: 'false) continue;',
   },

@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { isSystemError } from '../../src/runtime/errors.ts';
-import { openDuckdb, sqlList, sqlText, type Duckdb } from '../../src/lake/sql/duckdb.ts';
+import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
+import { sqlList, sqlText } from '../../src/lake/sql/literals.ts';
 
 /**
  * Finds which of some texts stand in a file: in its bytes, or in what they are compressed from. The file is read once,

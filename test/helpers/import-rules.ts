@@ -1,6 +1,6 @@
 /**
- * The rules of the house that can be read off the source text: who may import whom, where each library lives, what
- * files and folders may be called, how long a file may be. docs/ARCHITECTURE.md says why.
+ * The rules of the house that can be read off the source text: who may import whom, where each library and each
+ * temporary table lives, what files and folders may be called, how long a file may be. docs/ARCHITECTURE.md says why.
  */
 
 /** A source file by its path below `src`, with forward slashes. */
@@ -48,6 +48,21 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'compact/batch': ['compact/.'],
   'compact/position': ['compact/.', 'compact/batch'],
   'compact/seal': ['compact/.'],
+};
+
+/**
+ * The doors of sub-rooms: the files that those outside may import. A sub-room that is not named is open.
+ */
+const doors: Readonly<Record<string, readonly string[]>> = {
+  // The steps of a batch have an order, which batch-tables keeps; the others are its parts, or work on it.
+  'lake/batch': ['batch-tables', 'recent-keys', 'lake-look-up', 'isolate', 'spool-lines'],
+};
+
+/** Temporary tables of the engine that only the files of their home may name in SQL. */
+const ownTables = {
+  home: /^lake\/batch\//,
+  inSql:
+    /\b(?:FROM|JOIN|INTO|TABLE|UPDATE|EXISTS)\s+(batch|dropped|recent_keys|batch_keys|stored_before|asked|accepted)\b/,
 };
 
 /** One library, one home. A library that is not here has none yet. */
@@ -152,6 +167,8 @@ function subRoomOf(path: string): string {
 function checkWall(file: string, target: string, from: string): string | undefined {
   const [here, there] = [subRoomOf(file), subRoomOf(target)];
   if (here === there) return undefined;
+  const name = target.split('/').at(-1)?.replace(/\.ts$/, '') ?? '';
+  if (doors[there]?.includes(name) === false) return `imports ${from}, which is a part of ${there} and no door to it`;
   const allowed = walls[here];
   if (roomOf(file) === roomOf(target))
     return allowed === undefined || allowed.includes(there)
@@ -216,7 +233,11 @@ function checkName(path: string): string[] {
 function checkText(path: string, text: string): string[] {
   const code = withoutComments(text);
   const lines = text.split('\n').length - 1;
+  const table = ownTables.home.test(path) ? undefined : ownTables.inSql.exec(code)?.[1];
   return [
+    ...(table === undefined
+      ? []
+      : [`names ${table} in SQL, a table of lake/batch: batch-tables.ts has a method for it`]),
     ...(lines > maxLines ? [`has ${lines} lines, more than ${maxLines}`] : []),
     ...(/^\s*export\s+default\b/m.test(code) ? ['has a default export'] : []),
     ...(/^\s*export\s+\*/m.test(code) ? ['re-exports everything of another file'] : []),

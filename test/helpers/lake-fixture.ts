@@ -1,6 +1,7 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { openDuckdb, sqlText } from '../../src/lake/sql/duckdb.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
+import { sqlText } from '../../src/lake/sql/literals.ts';
 import { emptyFilePath } from '../../src/lake/log/snapshot.ts';
 import { youngFolder } from '../../src/lake/log/young-folder.ts';
 import { toSchemaString } from '../../src/lake/table-schema.ts';

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { expect } from 'vitest';
-import { openDuckdb, sqlList, type Duckdb } from '../../src/lake/sql/duckdb.ts';
+import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
+import { sqlList } from '../../src/lake/sql/literals.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { pause } from '../../src/runtime/async/retry.ts';

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { openDuckdb, sqlText } from '../../src/lake/sql/duckdb.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
+import { sqlText } from '../../src/lake/sql/literals.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { findLakeState, type LakeState } from '../../src/lake/log/lake-state.ts';
 import { commitName, logFolder, parseActions } from '../../src/lake/log/log-files.ts';

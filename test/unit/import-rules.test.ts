@@ -41,6 +41,10 @@ describe('the check itself', () => {
       "import { parameters } from '../api/parameters.ts';",
     ],
     ['jobs that know the worker', 'export/jobs/attempts.ts', "import { run } from '../worker/run-export.ts';"],
+    ['a part of a batch that is no door', 'operate/replay.ts', "import { judge } from '../lake/batch/deduplicate.ts';"],
+    ['such a part in the same room', 'lake/check.ts', "import { judge } from './batch/deduplicate.ts';"],
+    ["SQL over a batch's tables", 'operate/replay.ts', 'await duckdb.run(`DELETE FROM recent_keys`);'],
+    ["a query of a batch's rows", 'compact/batch/flush.ts', "const sql = 'SELECT count(*) FROM batch WHERE NOT bad';"],
     ['a stage that imports composition', 'export/routes.ts', "import { startService } from '../service.ts';"],
     ['anyone who imports main', 'cli/start.ts', "import { main } from '../main.ts';"],
     ['values of config in a stage', 'ingest/server.ts', "import { dataPaths, type Config } from '../config.ts';"],
@@ -84,6 +88,11 @@ describe('the check itself', () => {
         },
         { path: 'runtime/files/lock.ts', text: "import { openSync } from 'node:fs';" },
         { path: 'reports/store.ts', text: "import { mkdir } from 'node:fs/promises';" },
+        {
+          path: 'compact/batch/flush.ts',
+          text: "import { openBatchTables } from '../../lake/batch/batch-tables.ts';\nlog('took messages from the batch');",
+        },
+        { path: 'lake/batch/deduplicate.ts', text: "export const sql = 'SELECT r FROM dropped';" },
         { path: 'lake/log.ts', text: "// import { a } from '../stream/reader.ts';\n/* export default 1 */\n" },
       ]),
     ).toEqual([]);

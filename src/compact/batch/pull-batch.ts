@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { open, type FileHandle } from 'node:fs/promises';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
 import { countLines, hashMessage, isMarker, newline } from '../../stream/message.ts';
@@ -123,6 +124,7 @@ export async function gatherBatch(
     await handle.close();
   }
   if (last === undefined || signal.aborted) return undefined;
+  assert.equal(last.sequence, after + messages, 'the batch has every message after the position, once');
   return {
     file,
     firstSequence: after + 1,

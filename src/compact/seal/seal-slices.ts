@@ -1,6 +1,7 @@
 import { partitionColumnsSql, partitionSelectSql, toPartition, type Partition } from '../../datasets/partition.ts';
 import { rowBytesSql, type EngineBudget } from '../../lake/files/row-memory.ts';
-import { sqlList, type Duckdb } from '../../lake/sql/duckdb.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { sqlList } from '../../lake/sql/literals.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 
 /** What the rows of one partition in one young file cost in memory. */

@@ -1,5 +1,6 @@
 import type { DuckDBConnection, DuckDBType, DuckDBValue } from '@duckdb/node-api';
-import { duckdbApi, findErrorCode, sqlList } from '../../lake/sql/duckdb.ts';
+import { duckdbApi, findErrorCode } from '../../lake/sql/duckdb.ts';
+import { sqlList } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { BoundValue, ExportQuery } from './query.ts';

@@ -3,7 +3,7 @@ import { events } from '../../datasets/dataset.ts';
 import { selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
-import { sqlText } from '../../lake/sql/duckdb.ts';
+import { sqlText } from '../../lake/sql/literals.ts';
 import { emptyValuesMatch, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
 
 /** A value bound to a parameter of the query; lists bind as lists. */

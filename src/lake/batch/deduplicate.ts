@@ -1,7 +1,10 @@
-import { fingerprintSql, isKeyedSql, placeSql, requestKeySql } from '../../datasets/event-id.ts';
-import { sqlList, type Duckdb } from '../sql/duckdb.ts';
+import { eventColumns } from '../../datasets/event-fields.ts';
+import { isKeyedSql } from '../../datasets/event-id.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlList } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { assertFilesWhole } from '../files/verify-files.ts';
+import { keyColumnsSql } from './key-table.ts';
 
 /**
  * How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of
@@ -28,13 +31,6 @@ export interface Verdict {
  * `failed`: the rows may be much older than what the lake has, which says nothing about them.
  */
 export type DedupeRule = 'stream' | 'failed';
-
-/** An id that is known, or asked for, in its parts. */
-const keyColumns = `${requestKeySql('event_id')} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
-
-/** SQL that reads the keyed ids of a table of events into the columns of `recent_keys`. */
-export const readKeysSql = (source: string, where: string): string =>
-  `SELECT ${keyColumns}, epoch_ms(received_at) AS ms FROM ${source} WHERE ${isKeyedSql('event_id')} AND ${where}`;
 
 /** Creates the tables that a batch is judged with. */
 export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
@@ -96,7 +92,7 @@ async function readAsked(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE asked AS
      SELECT * REPLACE (CASE WHEN NOT bad THEN place END AS place)
-     FROM (SELECT ${keyColumns}, epoch_ms(received_at) AS ms, bad, rowid AS r, ${rule === 'stream' ? 'rowid' : 'row_number() OVER (ORDER BY received_at, rowid)'} AS n
+     FROM (SELECT ${keyColumnsSql}, epoch_ms(received_at) AS ms, bad, rowid AS r, ${rule === 'stream' ? 'rowid' : 'row_number() OVER (ORDER BY received_at, rowid)'} AS n
        FROM batch WHERE ${isKeyedSql('event_id')} AND length(event_id) = 36 AND rowid NOT IN (SELECT r FROM dropped))
      WHERE key IS NOT NULL AND print IS NOT NULL AND ms IS NOT NULL`,
   );
@@ -156,8 +152,8 @@ async function judgeKeys(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
 
 /**
  * Judges the rows of `batch` by the ids in `recent_keys`, which must have those received within the window around each
- * row, and by each other, in their order. All rows of a request share its verdict, except that each event is a repeat
- * by itself. Can be repeated for the same batch.
+ * row, and by each other, in their order; with `lookedUp`, also by what `lookUpEvents` has found. All rows of a request
+ * share its verdict, except that each event is a repeat by itself. Can be repeated for the same batch.
  */
 export async function judgeBatch(duckdb: Duckdb, rule: DedupeRule, lookedUp: boolean): Promise<Verdict> {
   await duckdb.run('DELETE FROM dropped');
@@ -181,4 +177,21 @@ export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<nu
     `SELECT DISTINCT (epoch_ms(received_at) // ${hourMs}) * ${hourMs} AS hour FROM batch WHERE ${isKeyedSql('event_id')} AND received_at IS NOT NULL ORDER BY hour`,
   );
   return rows.map((row) => Number(row['hour']));
+}
+
+/** The rows of `batch` that are to be written. */
+const writtenSql = 'FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)';
+const columnList = eventColumns.map(({ name }) => name).join(', ');
+
+/** Counts the rows that are to be written, and the entries of their maps. */
+export async function measureRows(duckdb: Duckdb): Promise<{ readonly rows: number; readonly entries: number }> {
+  const [row] = await duckdb.rows(
+    `SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries ${writtenSql}`,
+  );
+  return { rows: Number(row?.['n']), entries: Number(row?.['entries'] ?? 0) };
+}
+
+/** The query for the rows that are to be written. */
+export function rowsSql(availableAtMs: number): string {
+  return `SELECT ${columnList} FROM (SELECT *, make_timestamptz(${availableAtMs * 1000}) AS available_at ${writtenSql})`;
 }

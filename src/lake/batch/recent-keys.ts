@@ -1,12 +1,13 @@
 import { isSystemError, type AppError } from '../../runtime/errors.ts';
-import { sqlList, type Duckdb } from '../sql/duckdb.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
 import { pruneFiles } from '../files/prune.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import { findFileDamage } from '../files/verify-files.ts';
-import { createDedupeTables, dedupeWindowMs, readKeyedHours, readKeysSql } from './deduplicate.ts';
+import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from './batch-tables.ts';
+import { createCoveredTimes, joinRanges, type Range } from './covered-times.ts';
+import { dedupeWindowMs } from './deduplicate.ts';
 
 const hourMs = 3_600_000;
 /**
@@ -15,65 +16,41 @@ const hourMs = 3_600_000;
  */
 const slackMs = hourMs;
 
-/** Times of receipt, Unix milliseconds, both ends included. */
-interface Range {
-  readonly fromMs: number;
-  readonly toMs: number;
-}
-
-/** The parts of a range that others do not cover. `covered` is in order and without overlaps. */
-export function findUncovered({ fromMs, toMs }: Range, covered: readonly Range[]): Range[] {
-  const gaps: Range[] = [];
-  let next = fromMs;
-  for (const range of covered) {
-    if (range.toMs < next) continue;
-    if (range.fromMs > toMs) break;
-    if (range.fromMs > next) gaps.push({ fromMs: next, toMs: range.fromMs - 1 });
-    next = range.toMs + 1;
-  }
-  if (next <= toMs) gaps.push({ fromMs: next, toMs });
-  return gaps;
-}
-
-/** Joins ranges that touch. */
-export function joinRanges(ranges: readonly Range[]): Range[] {
-  const joined: Range[] = [];
-  for (const range of ranges.toSorted((a, b) => a.fromMs - b.fromMs)) {
-    const last = joined.at(-1);
-    if (last !== undefined && range.fromMs <= last.toMs + 1)
-      joined[joined.length - 1] = { fromMs: last.fromMs, toMs: Math.max(last.toMs, range.toMs) };
-    else joined.push(range);
-  }
-  return joined;
-}
-
 /**
- * The compactor's memory of the events stored under Idempotency-Keys, in the table `recent_keys` of its engine: some 50
- * bytes an event, gone with the engine, read from the lake again where it is asked for. What it covers goes by the time
- * of receipt; it is never short of what a batch needs, whatever the clock or a backlog has made of those times.
+ * The compactor's memory of the events stored under Idempotency-Keys: the known keys of its tables, gone with the
+ * engine, read from the lake again where they are asked for. What it covers goes by the time of receipt; it is never
+ * short of what a batch needs, whatever the clock or a backlog has made of those times.
  */
 export interface RecentKeys {
-  /**
-   * The lake's `keysCommit` up to which the memory is complete; a commit that finds another one there has to judge
-   * again.
-   */
-  seen(): string | undefined;
-  /** Loads what a batch received now would need, ahead of it: reading files takes time. Errors: as `cover`. */
+  /** Loads what a batch received now would need, ahead of it: reading files takes time. Errors: as `judge`. */
   warmUp(nowMs: number, signal: AbortSignal): Promise<void>;
   /**
-   * Makes the memory complete for the rows of `batch`: what other processes have committed, and what was received
-   * within the window around each of its rows. Errors: `file_damaged`, `retryable`, when a file was replaced meanwhile.
+   * Judges a batch of the stream, by a memory that is complete for it: it has what other processes have committed, and
+   * what was received within the window around each of the rows. With `lookUpAll` also by what the lake has of the
+   * batch under another position in the stream. Errors: `file_damaged`, `retryable` when a file was replaced meanwhile.
    */
-  cover(): Promise<void>;
+  judge(batch: LoadedBatch, lookUpAll: boolean): Promise<JudgedStreamBatch>;
   /**
-   * Takes in what `batch_keys` has of the batch, now that it is committed; forgets what is too old. `added`: the
-   * commit, where it added keys.
+   * Takes in the keys of a batch, now that it is committed; forgets what is too old. `added`: the commit, where the
+   * batch has added keys.
    */
-  remember(added: { readonly version: number; readonly keysCommit: string } | undefined): Promise<void>;
+  remember(
+    batch: JudgedBatch,
+    added: { readonly version: number; readonly keysCommit: string } | undefined,
+  ): Promise<void>;
+}
+
+/** A batch of the stream with its verdict. */
+export interface JudgedStreamBatch extends JudgedBatch {
+  /**
+   * The lake's `keysCommit` up to which the memory was complete; a commit that finds another one there has to judge
+   * again.
+   */
+  readonly keysSeen: string | undefined;
 }
 
 export interface RecentKeysDependencies {
-  readonly duckdb: Duckdb;
+  readonly tables: BatchTables;
   readonly table: Table;
   /** Told of files that could not be trusted: their keys are not known, so a repeat of one would be stored again. */
   readonly onDamage: (damages: readonly AppError[]) => void;
@@ -84,9 +61,8 @@ export interface RecentKeysDependencies {
  * in another file.
  */
 async function findWhole(
-  table: Table,
+  { table, onDamage }: RecentKeysDependencies,
   files: readonly DataFile[],
-  onDamage: RecentKeysDependencies['onDamage'],
   signal?: AbortSignal,
 ): Promise<DataFile[]> {
   const whole: DataFile[] = [];
@@ -106,123 +82,135 @@ async function findWhole(
   return whole;
 }
 
-/** Loads keys of the files that can be trusted. */
+/** Loads keys, by `add`, of the files that can be trusted. */
 async function loadKeys(
-  { duckdb, table, onDamage }: RecentKeysDependencies,
+  dependencies: RecentKeysDependencies,
   files: readonly DataFile[],
-  where: string,
+  add: (whole: readonly DataFile[]) => Promise<void>,
   signal?: AbortSignal,
 ): Promise<void> {
-  const whole = await findWhole(table, files, onDamage, signal);
+  const whole = await findWhole(dependencies, files, signal);
   if (whole.length === 0) return;
   try {
-    await duckdb.run(
-      `INSERT INTO recent_keys ${readKeysSql(`read_parquet(${sqlList(whole.map((file) => file.absolutePath))}, hive_partitioning = false)`, where)}`,
-    );
+    await add(whole);
   } catch (error) {
     // A file that was whole a moment ago may have been replaced since.
-    await findWhole(table, whole, onDamage, signal);
+    await findWhole(dependencies, whole, signal);
     throw error;
   }
 }
 
-/** SQL of a time. The engine would multiply small numbers as 32-bit ones, and JavaScript large ones as doubles. */
-const timeSql = (ms: number): string => `make_timestamptz(${BigInt(ms) * 1000n})`;
+/**
+ * The files that commits after a version have added keyed events in; undefined when some are not there any more.
+ */
+async function findNewFiles(
+  tableDir: string,
+  afterVersion: number,
+  snapshot: Snapshot,
+): Promise<DataFile[] | undefined> {
+  const files: DataFile[] = [];
+  for (let version = afterVersion + 1; version <= snapshot.version; version += 1) {
+    const commit = await readCommit(tableDir, version).catch((error: unknown) => {
+      if (isSystemError(error, 'ENOENT')) return undefined;
+      throw error;
+    });
+    if (commit === undefined) return undefined;
+    const state = findLakeState(commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+    if (state === undefined || state.keysCommit !== state.commitId) continue;
+    for (const { add } of commit.actions) {
+      if (add === undefined) continue;
+      const file = snapshot.files.find(({ path }) => encodeURI(path) === add.path);
+      // Sealed or erased since: what it held is in other files.
+      if (file === undefined) return undefined;
+      files.push(file);
+    }
+  }
+  return files;
+}
 
-/** Opens the memory, empty. */
-export async function openRecentKeys(dependencies: RecentKeysDependencies): Promise<RecentKeys> {
-  const { duckdb, table } = dependencies;
-  await createDedupeTables(duckdb);
-  let covered: Range[] = [];
-  let seenVersion = -1;
-  let seenCommit: string | undefined;
+/** The times of receipt of what a batch is judged by that was received in these hours. */
+function rangesAround(hours: readonly number[]): Range[] {
+  return joinRanges(
+    hours.map((fromMs) => ({ fromMs: fromMs - dedupeWindowMs, toMs: fromMs + hourMs + dedupeWindowMs })),
+  );
+}
+
+/** Creates the memory, empty. */
+export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
+  const {
+    table,
+    tables: { keys },
+  } = dependencies;
+  const covered = createCoveredTimes();
+  /** The newest commit whose keys are known. */
+  let seen: { readonly version: number; readonly keysCommit: string | undefined } | undefined;
 
   async function load(range: Range, signal?: AbortSignal): Promise<void> {
     const snapshot = table.snapshot();
-    const gaps = findUncovered(range, covered);
-    if (covered.length === 0) [seenVersion, seenCommit] = [snapshot.version, snapshot.lake?.keysCommit];
-    for (const { fromMs, toMs } of gaps) {
+    const gaps = covered.findGaps(range);
+    if (covered.isEmpty()) seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
+    for (const gap of gaps) {
+      const { fromMs, toMs } = gap;
       const bounds = Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs };
-      const upTo = Number.isFinite(toMs) ? ` AND received_at <= ${timeSql(toMs)}` : '';
       await loadKeys(
         dependencies,
         pruneFiles(snapshot.files, { receivedAt: bounds }),
-        `received_at >= ${timeSql(fromMs)}${upTo}`,
+        (whole) => keys.addReceived(whole, gap),
         signal,
       );
-      covered = joinRanges([...covered, { fromMs, toMs }]);
+      covered.add(gap);
     }
-  }
-
-  async function forgetAll(): Promise<void> {
-    await duckdb.run('DELETE FROM recent_keys');
-    covered = [];
-  }
-
-  /**
-   * The files that commits after the one seen last have added keyed events in; undefined when some are not there any
-   * more.
-   */
-  async function findNewFiles(snapshot: Snapshot): Promise<DataFile[] | undefined> {
-    const files: DataFile[] = [];
-    for (let version = seenVersion + 1; version <= snapshot.version; version += 1) {
-      const commit = await readCommit(table.dir, version).catch((error: unknown) => {
-        if (isSystemError(error, 'ENOENT')) return undefined;
-        throw error;
-      });
-      if (commit === undefined) return undefined;
-      const state = findLakeState(commit.actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
-      if (state === undefined || state.keysCommit !== state.commitId) continue;
-      for (const { add } of commit.actions) {
-        if (add === undefined) continue;
-        const file = snapshot.files.find(({ path }) => encodeURI(path) === add.path);
-        // Sealed or erased since: what it held is in other files.
-        if (file === undefined) return undefined;
-        files.push(file);
-      }
-    }
-    return files;
   }
 
   /** Takes in what others have committed: a replay, or a flush of our own whose end we did not see. */
   async function catchUp(): Promise<void> {
     const snapshot = table.snapshot();
-    if (covered.length === 0 || snapshot.lake?.keysCommit === seenCommit) return;
-    const files = await findNewFiles(snapshot);
-    if (files === undefined) return forgetAll();
-    await loadKeys(dependencies, files, 'true');
-    [seenVersion, seenCommit] = [snapshot.version, snapshot.lake?.keysCommit];
+    if (covered.isEmpty() || snapshot.lake?.keysCommit === seen?.keysCommit) return;
+    const files = await findNewFiles(table.dir, seen?.version ?? -1, snapshot);
+    if (files === undefined) {
+      await keys.clear();
+      covered.clear();
+      return;
+    }
+    await loadKeys(dependencies, files, (whole) => keys.addAll(whole));
+    seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
   }
 
-  async function forgetOld(): Promise<void> {
-    const [first] = await readKeyedHours(duckdb, hourMs);
+  /** Makes the memory complete for a batch. */
+  async function cover(batch: BatchLookUp): Promise<void> {
+    const hours = await batch.keyedHours(hourMs);
+    if (hours.length === 0) return;
+    await table.refresh();
+    await catchUp();
+    for (const range of rangesAround(hours)) await load(range);
+  }
+
+  async function forgetOld(batch: JudgedBatch): Promise<void> {
+    const [first] = await batch.keyedHours(hourMs);
     if (first === undefined) return;
     const fromMs = first - dedupeWindowMs - slackMs;
-    if (fromMs <= (covered[0]?.fromMs ?? fromMs)) return;
-    await duckdb.run(`DELETE FROM recent_keys WHERE ms < ${fromMs}`);
-    covered = covered.flatMap((range) =>
-      range.toMs < fromMs ? [] : [{ fromMs: Math.max(range.fromMs, fromMs), toMs: range.toMs }],
-    );
+    if (fromMs <= (covered.firstMs() ?? fromMs)) return;
+    await keys.forgetBefore(fromMs);
+    covered.forgetBefore(fromMs);
   }
 
   return {
-    seen: () => seenCommit,
     warmUp: (nowMs, signal) =>
       load({ fromMs: nowMs - dedupeWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
-    async cover() {
-      const hours = await readKeyedHours(duckdb, hourMs);
-      if (hours.length === 0) return;
-      await table.refresh();
-      await catchUp();
-      for (const hour of joinRanges(
-        hours.map((fromMs) => ({ fromMs: fromMs - dedupeWindowMs, toMs: fromMs + hourMs + dedupeWindowMs })),
-      ))
-        await load(hour);
+    async judge(batch, lookUpAll) {
+      const judged = await batch.judge({
+        rule: 'stream',
+        async load(lookUp) {
+          await cover(lookUp);
+          if (lookUpAll) await lookUp.lookUpEvents(table.snapshot().files);
+        },
+      });
+      return { ...judged, keysSeen: seen?.keysCommit };
     },
-    async remember(added) {
-      await duckdb.run('INSERT INTO recent_keys SELECT * FROM batch_keys');
-      if (added !== undefined) [seenVersion, seenCommit] = [added.version, added.keysCommit];
-      await forgetOld();
+    async remember(batch, added) {
+      await batch.keepKeys();
+      if (added !== undefined) seen = added;
+      await forgetOld(batch);
     },
   };
 }

@@ -12,7 +12,8 @@ import path from 'node:path';
 import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
-import { sqlText, type Duckdb } from '../sql/duckdb.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlText } from '../sql/literals.ts';
 import { hashFile } from '../../runtime/files/file-checks.ts';
 
 /** What writing a Parquet file has told about it. */

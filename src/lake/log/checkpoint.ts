@@ -5,7 +5,8 @@ import { findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from
 import { AppError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Action } from './actions.ts';
-import { sqlText, type Duckdb } from '../sql/duckdb.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlText } from '../sql/literals.ts';
 import { hashFile } from '../../runtime/files/file-checks.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { checkpointHashName, checkpointName, logFolder, parseActions } from './log-files.ts';

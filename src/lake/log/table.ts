@@ -9,6 +9,7 @@
  * Crash: an entry is there whole or not at all; a temporary in the log's folder is swept at the next start of the
  * compactor. A checkpoint (checkpoint.ts) repeats what the log says, and one that is missing costs time only.
  */
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { createExclusive, type CreateOptions } from '../../runtime/files/durable-file.ts';
@@ -18,12 +19,13 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
-import { commitName, hashCommit, logFolder, readCommit, renderCommit, type Commit } from './log-files.ts';
+import { assertFollows, assertPosition } from './continuity.ts';
+import { commitName, logFolder, renderCommit } from './log-files.ts';
 import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
-import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
-import { assertProtocol } from './protocol.ts';
-import { loadOwnState, toSnapshot, type Snapshot } from './snapshot.ts';
-import { applyCommit, replayCommit, type TableState } from './table-state.ts';
+import type { ForeignCommit } from './foreign-commit.ts';
+import { openLogFollower, type LogFollower } from './log-follower.ts';
+import { toSnapshot, type Snapshot } from './snapshot.ts';
+import type { TableState } from './table-state.ts';
 
 /** The steps of a commit at which a crash is tested. */
 export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;
@@ -165,6 +167,11 @@ export function toCommitInfo(
     availableAtMs: change.availableAtBackToMs ?? Math.max(before.availableAtMs, change.availableAtMs ?? 0),
     ...(restoredFrom === undefined ? {} : { restoredFrom }),
   };
+  assert(
+    change.availableAtMs === undefined || change.availableAtMs >= before.availableAtMs,
+    'rows are available after all before them',
+  );
+  assertFollows(before, lake);
   return {
     timestamp: nowMs,
     operation: change.cause.toUpperCase(),
@@ -175,22 +182,66 @@ export function toCommitInfo(
   };
 }
 
-function findInfo({ actions }: Commit): CommitInfoAction | undefined {
-  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+/** Renders the next version, and asserts that it follows the state that it is built on. */
+function toActions(
+  follower: LogFollower,
+  change: Change,
+  { commitId, nowMs }: Pick<Stamp, 'commitId' | 'nowMs'>,
+): Action[] {
+  const { state } = follower;
+  const commitInfo = toCommitInfo(follower.lake(), change, { commitId, nowMs, previous: state.lastHash });
+  const after = findLakeState(commitInfo);
+  assert(after !== undefined, 'the commit would not be known as one of this service');
+  const moved = change.actions.flatMap(({ txn }) => (txn === undefined ? [] : [[txn.appId, txn.version] as const]));
+  assertPosition(after, new Map([...state.txns, ...moved]));
+  return [{ commitInfo }, ...change.actions];
 }
 
-function requireLake(state: TableState): LakeState {
-  const lake = findLakeState(state.lastCommit);
-  if (lake === undefined) {
-    throw new AppError(
-      'lake_protocol',
-      `the lake's log up to version ${state.version} has no commit of this service that could be read`,
-      {
-        hint: 'Another engine made the table, or its clean-up removed the commits of this service: restore the log from a backup.',
-      },
-    );
+/** The newest commit is never trimmed. Without it, others have gone on long ago, and the next number means nothing. */
+async function assertNotTrimmed(tableDir: string, version: number): Promise<void> {
+  if (await exists(path.join(logFolder(tableDir), commitName(version)))) return;
+  throw new AppError('fenced', `version ${version} of the lake's table is gone from the log`, {
+    hint: 'Start the compactor again.',
+  });
+}
+
+/** A commit that is asked for. */
+interface Order {
+  readonly build: BuildChange;
+  readonly commitId: string;
+  readonly mayLink: (() => void) | undefined;
+}
+
+/** Commits on top of whatever others commit meanwhile. */
+async function commitOnTop(
+  tableDir: string,
+  follower: LogFollower,
+  { clock, crashPoint }: TableOptions,
+  { build, commitId, mayLink }: Order,
+): Promise<LakeState> {
+  const { state } = follower;
+  for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
+    await follower.refresh();
+    if (follower.lake().commitId === commitId) return follower.lake();
+    await assertNotTrimmed(tableDir, state.version);
+    const actions = toActions(follower, build(state, follower.lake()), { commitId, nowMs: clock.nowMs() });
+    if (!(await linkCommit(tableDir, state.version + 1, actions, crashPoint, mayLink))) continue;
+    follower.apply(actions);
+    return follower.lake();
   }
-  return lake;
+  throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`, {
+    hint: 'See whether another engine or service commits to it all the time; then repeat it.',
+  });
+}
+
+/** Runs tasks one after the other, whatever becomes of the ones before. */
+function createSequence(): <T>(task: () => Promise<T>) => Promise<T> {
+  let last: Promise<unknown> = Promise.resolve();
+  return (task) => {
+    const turn = last.then(task, task);
+    last = turn.catch(() => undefined);
+    return turn;
+  };
 }
 
 /**
@@ -198,85 +249,22 @@ function requireLake(state: TableState): LakeState {
  * `loadOwnState`.
  */
 export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
-  const { state, foreign: found } = await loadOwnState(tableDir);
-  requireLake(state);
-  let foreign = found;
-  let last: Promise<unknown> = Promise.resolve();
+  const follower = await openLogFollower(tableDir);
+  const { state } = follower;
+  const inTurn = createSequence();
   let snapshot: Snapshot | undefined;
-
-  async function findNext(version: number): Promise<Commit | undefined> {
-    try {
-      return await readCommit(tableDir, version);
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT')) return undefined;
-      throw error;
-    }
-  }
-
-  /** Takes in commits up to one by which another engine has changed the table, and beyond it once it is repaired. */
-  async function refreshNow(): Promise<void> {
-    let held: Commit[] = [];
-    for (;;) {
-      const commit = await findNext(state.version + 1 + held.length);
-      if (commit === undefined) break;
-      const lake = findLakeState(findInfo(commit));
-      held.push(commit);
-      if (held.length > 1 ? lake?.cause !== 'repair' : lake === undefined && changesTable(commit.actions)) continue;
-      for (const next of held) replayCommit(state, next);
-      held = [];
-      assertProtocol(state.protocol);
-    }
-    const [first] = held;
-    foreign = first === undefined ? undefined : toForeignCommit(first.version, findInfo(first));
-    if (foreign !== undefined) throw foreignError(foreign);
-  }
-
-  async function commitNow(build: BuildChange, commitId: string, mayLink?: () => void): Promise<LakeState> {
-    for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
-      await refreshNow();
-      if (requireLake(state).commitId === commitId) return requireLake(state);
-      // The newest commit is never trimmed. Without it, others have gone on long ago, and the next number means
-      // nothing.
-      if (!(await exists(path.join(logFolder(tableDir), commitName(state.version))))) {
-        throw new AppError('fenced', `version ${state.version} of the lake's table is gone from the log`, {
-          hint: 'Start the compactor again.',
-        });
-      }
-      const change = build(state, requireLake(state));
-      const commitInfo = toCommitInfo(requireLake(state), change, {
-        commitId,
-        nowMs: options.clock.nowMs(),
-        previous: state.lastHash,
-      });
-      const version = state.version + 1;
-      const actions: Action[] = [{ commitInfo }, ...change.actions];
-      if (!(await linkCommit(tableDir, version, actions, options.crashPoint, mayLink))) continue;
-      applyCommit(state, version, actions, hashCommit(renderCommit(actions)));
-      return requireLake(state);
-    }
-    throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`, {
-      hint: 'See whether another engine or service commits to it all the time; then repeat it.',
-    });
-  }
-
-  /** Runs tasks one after the other, whatever becomes of the ones before. */
-  function inTurn<T>(task: () => Promise<T>): Promise<T> {
-    const turn = last.then(task, task);
-    last = turn.catch(() => undefined);
-    return turn;
-  }
-
   return {
     dir: path.resolve(tableDir),
     state: () => state,
-    lake: () => requireLake(state),
-    foreign: () => foreign,
+    lake: () => follower.lake(),
+    foreign: () => follower.foreign(),
     snapshot() {
       // Asked for far more often than commits come, and with many files it is dear to make.
       if (snapshot?.version !== state.version) snapshot = toSnapshot(tableDir, state);
       return snapshot;
     },
-    refresh: () => inTurn(refreshNow),
-    commit: (build, commitId = randomUUID(), mayLink) => inTurn(() => commitNow(build, commitId, mayLink)),
+    refresh: () => inTurn(() => follower.refresh()),
+    commit: (build, commitId = randomUUID(), mayLink) =>
+      inTurn(() => commitOnTop(tableDir, follower, options, { build, commitId, mayLink })),
   };
 }

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from '../files/data-file.ts';
-import { sqlList, sqlText } from '../sql/duckdb.ts';
+import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { carryOut, openStaging, type Move } from '../files/staged-rewrite.ts';
 import type { MissingFile } from './missing-files.ts';
@@ -118,7 +118,7 @@ function recoverySql(
     schemaString === undefined
       ? 'c.*'
       : parseSchemaString(schemaString)
-          .map(({ name, type }) => `CAST(c.${name} AS ${type}) AS ${name}`)
+          .map(({ name, type }) => `CAST(c.${sqlName(name)} AS ${type}) AS ${sqlName(name)}`)
           .join(', ');
   const own =
     recovery.replaces === undefined

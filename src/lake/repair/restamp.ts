@@ -10,7 +10,8 @@
  * Crash: all or nothing, by one staged rewrite.
  */
 import { isClockBehind } from '../log/available-at.ts';
-import { sqlList, type Duckdb } from '../sql/duckdb.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlList } from '../sql/literals.ts';
 import { rewriteFiles, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';

@@ -2,8 +2,8 @@
  * DuckDB: the one engine that reads and writes Parquet in the lake, and the SQL that others read it by
  * (snapshot-sql.ts).
  *
- * In: statements of the service's own words; values are bound, names of files are quoted here. Out: rows; errors with
- * the codes `sql`, `memory` and `disk`.
+ * In: statements of the service's own words; values are bound, names of files are quoted (literals.ts). Out: rows;
+ * errors with the codes `sql`, `memory` and `disk`.
  * Invariant: an engine has a bound on memory and threads, and no other library touches Parquet.
  * Crash: what an engine spills lies in the folder that its caller gave it and empties at start; snapshot.sql is written
  * whole.
@@ -131,17 +131,4 @@ export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
       instance.closeSync();
     },
   };
-}
-
-/**
- * Writes a text as an SQL string literal. For file names and other text of the service's own, where a parameter cannot
- * stand.
- */
-export function sqlText(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
-}
-
-/** Writes a list of texts as an SQL list literal. */
-export function sqlList(texts: readonly string[]): string {
-  return `[${texts.map(sqlText).join(', ')}]`;
 }

@@ -1,6 +1,6 @@
 import { events } from '../../datasets/dataset.ts';
 import { partitionColumnsSql, type Partition } from '../../datasets/partition.ts';
-import { sqlText } from './duckdb.ts';
+import { sqlText } from './literals.ts';
 
 /** The values of a partition as an SQL tuple, each of its column's type. */
 function tupleSql(partition: Partition): string {

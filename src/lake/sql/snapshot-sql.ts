@@ -1,4 +1,4 @@
-import { sqlText } from './duckdb.ts';
+import { sqlText } from './literals.ts';
 import { events } from '../../datasets/dataset.ts';
 
 /**

@@ -106,27 +106,45 @@ async function removeLeftovers(dir: string): Promise<void> {
 }
 
 /**
- * Opens, and makes where it is missing, the folder of a backup; one run at a time. Errors: `locked`, `usage` when it
- * holds other things, `data_format`.
+ * Locks the folder, and makes what a run needs in it; `work` is the one run's own. Gives the lock and the manifest in
+ * force.
  */
-export async function openBackupFolder(dir: string, { spareLock, logger }: BackupFolderOptions): Promise<BackupFolder> {
+async function prepare(
+  dir: string,
+  { spareLock, logger }: BackupFolderOptions,
+): Promise<{ readonly lock: Lock; readonly manifest: BackupManifest | undefined }> {
   await ensureFolder(dir);
   await assertOwnFolder(dir);
   const lock = lockBackup(dir, 'a backup', spareLock);
-  const work = path.join(dir, 'work');
-  const changed = new Set<string>();
-  /** Hashes of what was read, or written, by this run and is whole. */
-  const whole = new Set<string>();
-  let manifest: BackupManifest | undefined;
   try {
-    manifest = await findInForce(dir, logger);
+    const manifest = await findInForce(dir, logger);
     await removeLeftovers(dir);
-    await mkdir(work, { mode: 0o700 });
+    await mkdir(path.join(dir, 'work'), { mode: 0o700 });
     await ensureFolder(path.join(dir, 'files'));
+    return { lock, manifest };
   } catch (error) {
     lock.release();
     throw error;
   }
+}
+
+/** The bytes that a backup's folder holds, each under its own hash. */
+interface StoredFiles {
+  /** Says whether bytes are there and whole: those that this run has not seen yet are read and compared. */
+  isKept(expected: StoredBytes): Promise<boolean>;
+  /** Gives bytes in the work folder their place. */
+  keep(temporary: string, stored: StoredBytes): Promise<StoredBytes>;
+  /** Makes the names of what was kept, and removed, durable. */
+  sync(): Promise<void>;
+  /** Removes, durably, what is not among the hashes; returns how many went. */
+  removeUnnamed(named: ReadonlySet<string>): Promise<number>;
+}
+
+function openStoredFiles(dir: string, logger: Logger): StoredFiles {
+  const files = path.join(dir, 'files');
+  const changed = new Set<string>();
+  /** Hashes of what was read, or written, by this run and is whole. */
+  const whole = new Set<string>();
 
   async function isKept(expected: StoredBytes): Promise<boolean> {
     const file = storedPath(dir, expected.sha256);
@@ -138,30 +156,79 @@ export async function openBackupFolder(dir: string, { spareLock, logger }: Backu
     return whole.has(expected.sha256);
   }
 
-  /** Gives bytes in the work folder their place. */
-  async function keep(temporary: string, stored: StoredBytes): Promise<StoredBytes> {
-    if (await isKept(stored)) return stored;
-    const file = storedPath(dir, stored.sha256);
-    if ((await makeFolder(path.dirname(file))) !== undefined) changed.add(path.join(dir, 'files'));
-    await rename(temporary, file);
-    changed.add(path.dirname(file));
-    whole.add(stored.sha256);
-    return stored;
+  async function sync(): Promise<void> {
+    await syncFolders(changed);
+    changed.clear();
   }
 
-  async function removeUnnamed(named: ReadonlySet<string>): Promise<number> {
-    let removed = 0;
-    for (const shard of await readdir(path.join(dir, 'files'))) {
-      const folder = path.join(dir, 'files', shard);
-      for (const name of await readdir(folder)) {
-        if (named.has(name)) continue;
-        await removeFile(path.join(folder, name));
-        changed.add(folder);
-        removed += 1;
+  return {
+    isKept,
+    sync,
+    async keep(temporary, stored) {
+      if (await isKept(stored)) return stored;
+      const file = storedPath(dir, stored.sha256);
+      if ((await makeFolder(path.dirname(file))) !== undefined) changed.add(files);
+      await rename(temporary, file);
+      changed.add(path.dirname(file));
+      whole.add(stored.sha256);
+      return stored;
+    },
+    async removeUnnamed(named) {
+      let removed = 0;
+      for (const shard of await readdir(files)) {
+        const folder = path.join(files, shard);
+        for (const name of await readdir(folder)) {
+          if (named.has(name)) continue;
+          await removeFile(path.join(folder, name));
+          changed.add(folder);
+          removed += 1;
+        }
       }
+      await sync();
+      return removed;
+    },
+  };
+}
+
+/** Copies a file, or links it where that is allowed, to a temporary, durably, and says what it holds. */
+async function copyFile(
+  source: string,
+  temporary: string,
+  expected: StoredBytes | undefined,
+  mayLink: boolean,
+): Promise<StoredBytes> {
+  const linked = mayLink && (await tryLink(source, temporary));
+  const stored = linked ? await findStored(temporary) : await writePieces(readPieces(source), temporary);
+  if (stored === undefined)
+    throw new AppError('folder_lost', `${temporary} was removed while it was written`, {
+      hint: 'Let nothing else write to the folder of the backup, and repeat it.',
+    });
+  if (linked) await syncFile(temporary);
+  if (expected !== undefined && !isSame(stored, expected)) {
+    throw new AppError('file_damaged', `${source} is damaged: its bytes are not those that were written`, {
+      hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake.",
+    });
+  }
+  return stored;
+}
+
+/**
+ * Opens, and makes where it is missing, the folder of a backup; one run at a time. Errors: `locked`, `usage` when it
+ * holds other things, `data_format`.
+ */
+export async function openBackupFolder(dir: string, options: BackupFolderOptions): Promise<BackupFolder> {
+  const { lock, manifest } = await prepare(dir, options);
+  const files = openStoredFiles(dir, options.logger);
+  const work = path.join(dir, 'work');
+
+  /** Keeps what `make` writes to a temporary. */
+  async function keepMade(make: (temporary: string) => Promise<StoredBytes>): Promise<StoredBytes> {
+    const temporary = path.join(work, randomUUID());
+    try {
+      return await files.keep(temporary, await make(temporary));
+    } finally {
+      await removeFile(temporary);
     }
-    await syncFolders(changed);
-    return removed;
   }
 
   return {
@@ -169,41 +236,15 @@ export async function openBackupFolder(dir: string, { spareLock, logger }: Backu
     manifest,
     workPath: (name) => path.join(work, name),
     async put(source, expected, mayLink = false) {
-      if (expected !== undefined && (await isKept(expected))) return expected;
-      const temporary = path.join(work, randomUUID());
-      try {
-        const linked = mayLink && (await tryLink(source, temporary));
-        const stored = linked ? await findStored(temporary) : await writePieces(readPieces(source), temporary);
-        if (stored === undefined)
-          throw new AppError('folder_lost', `${temporary} was removed while it was written`, {
-            hint: 'Let nothing else write to the folder of the backup, and repeat it.',
-          });
-        if (linked) await syncFile(temporary);
-        if (expected !== undefined && !isSame(stored, expected)) {
-          throw new AppError('file_damaged', `${source} is damaged: its bytes are not those that were written`, {
-            hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake.",
-          });
-        }
-        return await keep(temporary, stored);
-      } finally {
-        await removeFile(temporary);
-      }
+      if (expected !== undefined && (await files.isKept(expected))) return expected;
+      return keepMade((temporary) => copyFile(source, temporary, expected, mayLink));
     },
-    async write(pieces) {
-      const temporary = path.join(work, randomUUID());
-      try {
-        return await keep(temporary, await writePieces(pieces, temporary));
-      } finally {
-        await removeFile(temporary);
-      }
-    },
+    write: (pieces) => keepMade((temporary) => writePieces(pieces, temporary)),
     async finish(next) {
-      await syncFolders(changed);
-      changed.clear();
+      await files.sync();
       await writeManifest(dir, next);
-      return removeUnnamed(
-        new Set([...next.files, ...(next.tail === undefined ? [] : [next.tail])].map(({ sha256 }) => sha256)),
-      );
+      const named = [...next.files, ...(next.tail === undefined ? [] : [next.tail])];
+      return files.removeUnnamed(new Set(named.map(({ sha256 }) => sha256)));
     },
     async close() {
       await rm(work, { recursive: true, force: true });

@@ -5,7 +5,8 @@ import { removeFile, syncFolder, writeNewFile } from '../../runtime/files/durabl
 import { AppError, describeError, isSystemError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
-import { sqlList, type Duckdb } from '../../lake/sql/duckdb.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { sqlList } from '../../lake/sql/literals.ts';
 import { listSettledFiles, readFailedFile, type FailedEvent } from '../../lake/files/failed-events.ts';
 import { carryOut, openStaging } from '../../lake/files/staged-rewrite.ts';
 import { lakePaths } from '../../lake/lake.ts';

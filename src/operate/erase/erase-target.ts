@@ -1,7 +1,7 @@
 import { AppError } from '../../runtime/errors.ts';
 import { eventFields } from '../../datasets/event-fields.ts';
 import { parseJsonInteger } from '../../datasets/json-number.ts';
-import { sqlText } from '../../lake/sql/duckdb.ts';
+import { sqlText } from '../../lake/sql/literals.ts';
 import type { FailedEvent } from '../../lake/files/failed-events.ts';
 
 /** What a user id can be: the client's own, its platform's, or the game's. */
@@ -98,7 +98,7 @@ export function userMeaningsSql(
   const selects = userKinds.map((kind) => {
     const column = userColumns[kind];
     const values = literals(column, target.users);
-    return `SELECT ${column.name}::VARCHAR AS id, '${kind}' AS kind, id_app, count(*) AS n FROM ${source} WHERE ${values.length === 0 ? 'false' : `${column.name} IN (${values.join(', ')})`} AND ${matchSql(target)} GROUP BY ALL`;
+    return `SELECT ${column.name}::VARCHAR AS id, ${sqlText(kind)} AS kind, id_app, count(*) AS n FROM ${source} WHERE ${values.length === 0 ? 'false' : `${column.name} IN (${values.join(', ')})`} AND ${matchSql(target)} GROUP BY ALL`;
   });
   return selects.join(' UNION ALL ');
 }

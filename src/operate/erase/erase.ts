@@ -10,7 +10,7 @@
 import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { waitForLock } from '../../runtime/files/lock.ts';
-import { sqlList } from '../../lake/sql/duckdb.ts';
+import { sqlList } from '../../lake/sql/literals.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';

@@ -5,7 +5,8 @@ import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { createDueRows } from '../../../src/compact/seal/seal-policy.ts';
 import { eraseEvents } from '../../../src/operate/erase/erase.ts';
-import { openRecentKeys } from '../../../src/lake/batch/recent-keys.ts';
+import { openBatchTables } from '../../../src/lake/batch/batch-tables.ts';
+import { createRecentKeys } from '../../../src/lake/batch/recent-keys.ts';
 import { sealDue } from '../../../src/compact/seal/seal.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -104,7 +105,8 @@ test('An erasure that meets a damaged file rewrites nothing, and names the file'
 /** Loads the keys of the last hours; gives the damage it was told of. */
 async function loadKeys(duckdb: Duckdb, table: Table): Promise<AppError[]> {
   const damages: AppError[] = [];
-  const keys = await openRecentKeys({ duckdb, table, onDamage: (found) => damages.push(...found) });
+  const tables = await openBatchTables(duckdb);
+  const keys = createRecentKeys({ tables, table, onDamage: (found) => damages.push(...found) });
   await keys.warmUp(clock.nowMs(), new AbortController().signal);
   return damages;
 }

@@ -5,7 +5,7 @@ import { listFailedFiles, readFailedFile } from '../../../src/lake/files/failed-
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { keyedEventIds } from '../../../src/datasets/event-id.ts';
-import { findUncovered, joinRanges } from '../../../src/lake/batch/recent-keys.ts';
+import { findUncovered, joinRanges } from '../../../src/lake/batch/covered-times.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';

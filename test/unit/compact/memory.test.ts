@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createBatchBound } from '../../../src/compact/batch/batch-bound.ts';
+import { openBatchTables } from '../../../src/lake/batch/batch-tables.ts';
 import { takeOutTooLarge } from '../../../src/lake/batch/isolate.ts';
 import { toAdd } from '../../../src/lake/files/data-file.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -105,8 +106,9 @@ test('An event that exceeds the memory of the engine is taken out of its message
     (line) => JSON.stringify(line),
   );
   writeFileSync(spool, lines.map((line) => `${line}\n`).join(''));
-  expect(await takeOutTooLarge(duckdb, spool)).toEqual([{ reason: 'too_large', line: lines[1] }]);
-  expect(await takeOutTooLarge(duckdb, spool)).toEqual([]);
+  const tables = await openBatchTables(duckdb);
+  expect(await takeOutTooLarge(tables, spool)).toEqual([{ reason: 'too_large', line: lines[1] }]);
+  expect(await takeOutTooLarge(tables, spool)).toEqual([]);
   expect(readdirSync(folder)).toEqual(['spool.ndjson']);
 });
 

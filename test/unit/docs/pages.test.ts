@@ -2,7 +2,8 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { arrayLiteral } from '../../../src/export/worker/query.ts';
-import { openDuckdb, sqlList } from '../../../src/lake/sql/duckdb.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { sqlList } from '../../../src/lake/sql/literals.ts';
 import { problemCodes } from '../../../src/runtime/conditions/problem.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 

@@ -40,7 +40,11 @@ test('Writers that commit at once all succeed, one after the other, each with it
   await Promise.all(
     writers.flatMap((writer, w) =>
       Array.from({ length: 10 }, (_, n) =>
-        writer.commit(() => ({ cause: 'flush', actions: [addOf(`_young/${w}-${n}.parquet`)], totals: { stored: 1 } })),
+        writer.commit(() => ({
+          cause: 'flush',
+          actions: [addOf(`_young/${w}-${n}.parquet`)],
+          totals: { streamed: 1, stored: 1 },
+        })),
       ),
     ),
   );

@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict';
+import { AppError } from '../../runtime/errors.ts';
+import type { JudgedStreamBatch } from '../../lake/batch/recent-keys.ts';
+import { toAdd, type WrittenFile } from '../../lake/files/data-file.ts';
+import type { Action } from '../../lake/log/actions.ts';
+import type { Epoch } from '../../lake/log/lake-state.ts';
+import type { BuildChange, Table } from '../../lake/log/table.ts';
+import { assertOwner } from '../lake-owner.ts';
+import type { Batch } from './pull-batch.ts';
+
+export interface FlushCommitDependencies {
+  readonly table: Table;
+  /** This compactor's claim on the lake. */
+  readonly writer: string;
+  /** Throws when the stream has become another service's, who then takes these messages in: asked as late as can be. */
+  readonly assertStreamOwner?: () => Promise<void>;
+  /** For how long its word holds, milliseconds, by a clock that runs on while this process stands still. */
+  readonly ownerHoldsMs?: number;
+}
+
+/** What a flush brings to the lake; its files are durable. */
+export interface FlushedBatch {
+  readonly commitId: string;
+  readonly batch: Batch;
+  /** The epoch, with the position, that the batch was pulled after. */
+  readonly epoch: Epoch;
+  readonly judged: JudgedStreamBatch;
+  /** The lake's newest `available_at` when that of the rows was taken; it has to be the newest still. */
+  readonly before: number;
+  readonly availableAtMs: number;
+  /** Path of the young file, relative to the table's folder; there is none when no row was written. */
+  readonly youngPath: string;
+  readonly written: WrittenFile | undefined;
+  /** Failed events. */
+  readonly failed: number;
+}
+
+/** Half of what an owner that is silent is waited for (the lease of stream/owner.ts). */
+const defaultOwnerHoldsMs = 5000;
+
+/** The epoch with the position after the batch. */
+function moveOn(epoch: Epoch, { lastSequence, lastHash }: Batch): Epoch {
+  const { nextHash: _, ...followed } = epoch;
+  return { ...followed, position: lastSequence, anchorHash: lastHash };
+}
+
+/** Sees that each message and each event of the batch is accounted for, once. */
+function assertAccounted({ batch, epoch, judged, written, failed, before, availableAtMs }: FlushedBatch): void {
+  assert.equal(batch.firstSequence, epoch.position + 1, 'the batch begins right after the position of the lake');
+  assert(batch.lastSequence >= batch.firstSequence, 'the position goes forward');
+  const rows = written?.numRecords ?? 0;
+  assert.equal(rows + failed + judged.repeats, batch.events, 'each event of the batch is stored, failed or a repeat');
+  assert(availableAtMs > before, 'the rows are available after all before them');
+}
+
+/** Makes the change, unless the table is not what the flush was begun on. */
+function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): BuildChange {
+  const { batch, epoch, judged, before, availableAtMs, youngPath, written, failed } = flushed;
+  const actions: Action[] = [{ txn: { appId: epoch.appId, version: after.position, lastUpdated: availableAtMs } }];
+  if (written !== undefined) actions.push({ add: toAdd(youngPath, written, availableAtMs, true) });
+  const rows = written?.numRecords ?? 0;
+  return (state, lake) => {
+    assertOwner(lake, writer);
+    if (lake.epoch?.appId !== epoch.appId || state.txns.get(epoch.appId) !== epoch.position)
+      throw new AppError(
+        'fenced',
+        "the lake's position in the stream has moved: another compactor has taken over the lake",
+        { hint: 'Let only one compactor run on a data folder.' },
+      );
+    // Later by another's rows, or earlier by a repair of the clock: ours must follow it.
+    if (lake.availableAtMs !== before)
+      throw new AppError('commit_conflict', 'the newest available_at of the lake has changed meanwhile');
+    if (judged.addsKeys && lake.keysCommit !== judged.keysSeen)
+      throw new AppError('commit_conflict', 'another process has stored events under Idempotency-Keys');
+    return {
+      cause: 'flush',
+      actions,
+      epoch: after,
+      availableAtMs,
+      addsKeys: judged.addsKeys,
+      totals: { streamed: batch.events, stored: rows, failed, repeats: judged.repeats },
+      metrics: {
+        rows,
+        bytes: written?.sizeBytes ?? 0,
+        events: batch.events,
+        firstSequence: batch.firstSequence,
+        lastSequence: batch.lastSequence,
+      },
+    };
+  };
+}
+
+/**
+ * Commits what a flush has written: the file, the position and the counts, all or nothing. Returns the version, and the
+ * epoch with the position after the batch. Errors: `fenced` when another compactor has moved the position,
+ * `commit_conflict` when the batch has to be judged or stamped again, or the stream may be another's.
+ */
+export async function commitFlush(
+  dependencies: FlushCommitDependencies,
+  flushed: FlushedBatch,
+): Promise<{ readonly version: number; readonly epoch: Epoch }> {
+  assertAccounted(flushed);
+  const epoch = moveOn(flushed.epoch, flushed.batch);
+  const build = createBuild(dependencies.writer, flushed, epoch);
+  let version = -1;
+  const askedAtMs = performance.now();
+  await dependencies.assertStreamOwner?.();
+  await dependencies.table.commit(
+    (state, lake) => {
+      version = state.version + 1;
+      return build(state, lake);
+    },
+    flushed.commitId,
+    () => {
+      // A process that stood still in between has the word of an owner of long ago.
+      const isStale = performance.now() - askedAtMs > (dependencies.ownerHoldsMs ?? defaultOwnerHoldsMs);
+      if (isStale && dependencies.assertStreamOwner !== undefined)
+        throw new AppError(
+          'commit_conflict',
+          "the stream may have become another service's since it was asked whose it is",
+        );
+    },
+  );
+  return { version, epoch };
+}

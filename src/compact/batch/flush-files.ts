@@ -1,0 +1,57 @@
+import path from 'node:path';
+import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { isAppError } from '../../runtime/errors.ts';
+import type { JudgedBatch } from '../../lake/batch/batch-tables.ts';
+import type { Failure } from '../../lake/batch/spool-lines.ts';
+import type { WrittenFile } from '../../lake/files/data-file.ts';
+import { isCommitted, settleFailed, writePendingFailed } from '../../lake/files/failed-events.ts';
+import type { Table } from '../../lake/log/table.ts';
+import { youngFolder } from '../../lake/log/young-folder.ts';
+
+/** What one flush writes before its commit, under names that tell the commit. */
+export interface FlushFiles {
+  /** Path of the young file, relative to the table's folder. */
+  readonly youngPath: string;
+  /**
+   * Writes the batch's rows to the young file, durably; undefined when no row is left to write. `lineBytes`: those of
+   * the batch's lines.
+   */
+  writeRows(judged: JudgedBatch, availableAtMs: number, lineBytes: number): Promise<WrittenFile | undefined>;
+  /** Writes the failed events, at least one, durably; they count from the commit on. */
+  writeFailed(failures: readonly Failure[], failedAtMs: number): Promise<void>;
+  /** After the commit: gives the failed events their final name. */
+  settle(): Promise<void>;
+  /** After an error, which may have come after the commit: removes what the log does not name. */
+  removeUnnamed(): Promise<void>;
+}
+
+/** Plans the files of a flush whose commit will have this id, on top of the table as it is now. */
+export function createFlushFiles(table: Table, failedDir: string, commitId: string): FlushFiles {
+  const youngPath = path.join(youngFolder, `${commitId}.parquet`);
+  const file = path.join(table.dir, youngPath);
+  const baseVersion = table.state().version;
+  let pending: string | undefined;
+  return {
+    youngPath,
+    async writeRows(judged, availableAtMs, lineBytes) {
+      const written = await judged.writeYoung(file, availableAtMs, lineBytes);
+      if (written !== undefined) await syncFolder(path.dirname(file));
+      return written;
+    },
+    async writeFailed(failures, failedAtMs) {
+      const failedAt = new Date(failedAtMs).toISOString();
+      const events = failures.map((failure) => ({ failedAt, ...failure }));
+      pending = await writePendingFailed(failedDir, baseVersion, commitId, events);
+    },
+    async settle() {
+      if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
+    },
+    async removeUnnamed() {
+      await table.refresh().catch((foreign: unknown) => {
+        if (!isAppError(foreign, 'foreign_commit')) throw foreign;
+      });
+      if (!table.state().files.has(encodeURI(youngPath))) await removeFile(file);
+      if (pending !== undefined && !(await isCommitted(table.dir, baseVersion, commitId))) await removeFile(pending);
+    },
+  };
+}

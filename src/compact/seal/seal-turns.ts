@@ -1,0 +1,113 @@
+import { type AppError, describeError } from '../../runtime/errors.ts';
+import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { DataFile } from '../../lake/log/snapshot.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { assertOwner } from '../lake-owner.ts';
+import { createLeftOut } from './left-out.ts';
+import { underMaintenanceLock } from './maintenance-lock.ts';
+import type { UpkeepDependencies, UpkeepOptions } from './maintenance-options.ts';
+import { createDueRows } from './seal-policy.ts';
+import type { MeasuredParts } from './seal-slices.ts';
+import { sealDue, type SealDependencies } from './seal.ts';
+
+/** The seals of a compactor's life: when it is time to look for due rows, and what could not be sealed. */
+export interface SealTurns {
+  /**
+   * Says whether it is time for a turn: now and then, and when much has come, since looking for due rows reads three
+   * columns of every young file.
+   */
+  isDue(): boolean;
+  /** Seals what is due, seal after seal, until nothing is, or the signal aborts. Errors: those of `sealDue`. */
+  turn(duckdb: Duckdb, signal: AbortSignal): Promise<void>;
+  /** Forgets what could not be sealed when no young file is left. */
+  forgetSealed(): void;
+  /** The files that could not be sealed. */
+  problems(): Problem[];
+}
+
+function sumBytes(files: readonly DataFile[]): number {
+  return files.reduce((sum, file) => sum + file.sizeBytes, 0);
+}
+
+/** Seals again and again while something is due; what cannot be sealed is noted in `leftOut`. */
+async function sealAll(
+  dependencies: UpkeepDependencies,
+  sealing: SealDependencies & { readonly signal: AbortSignal },
+  options: UpkeepOptions,
+  leftOut: Map<string, AppError>,
+): Promise<void> {
+  const { table, logger, counted, writer } = dependencies;
+  for (let more = true; more && !sealing.signal.aborted;) {
+    const startedAt = performance.now();
+    const sealed = await underMaintenanceLock(dependencies, () => {
+      assertOwner(table.lake(), writer);
+      return sealDue(sealing, options, leftOut);
+    });
+    more = sealed !== undefined;
+    if (sealed === undefined) break;
+    const durationMs = Math.round(performance.now() - startedAt);
+    counted.sealed(sealed, durationMs);
+    logger.info({ ...sealed, durationMs }, 'sealed');
+  }
+}
+
+/** Creates the turns; the first is due at once. */
+export function createSealTurns(dependencies: UpkeepDependencies, options: UpkeepOptions): SealTurns {
+  const { table, clock, crashPoint, paths, logger } = dependencies;
+  const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
+  const leftOut = createLeftOut(clock);
+  const measured: MeasuredParts = new Map();
+  const dueRows = createDueRows(options);
+  let checkedAtMs = 0;
+  let youngBytesSeen = 0;
+
+  const listYoung = (): DataFile[] => table.snapshot().files.filter((file) => file.young);
+  const onRetry = (error: AppError): void =>
+    logger.warn({ error: describeError(error) }, 'a seal failed, will try fewer files');
+
+  function noteLeftOut(files: ReadonlyMap<string, AppError>): void {
+    const young = listYoung();
+    leftOut.end(files, new Set(young.map((file) => file.path)));
+    const kept = new Set(young.map((file) => file.absolutePath));
+    for (const file of measured.keys()) if (!kept.has(file)) measured.delete(file);
+  }
+
+  return {
+    isDue() {
+      const young = listYoung();
+      // By the service's clock, as the ages are; a clock that was set back must not stop the sealing.
+      const elapsedMs = Math.abs(clock.nowMs() - checkedAtMs);
+      return young.length > 0 && (elapsedMs >= everyMs || sumBytes(young) - youngBytesSeen >= options.sealMaxBytes);
+    },
+    async turn(duckdb, signal) {
+      // The time before the look: what falls due during a seal is seen by the next.
+      const nowMs = clock.nowMs();
+      youngBytesSeen = sumBytes(listYoung());
+      const files = leftOut.begin();
+      const known = new Set(files.values());
+      const sealing = {
+        table,
+        duckdb,
+        clock,
+        crashPoint,
+        stagingDir: paths.staging,
+        dueRows,
+        measured,
+        onRetry,
+        signal,
+      };
+      try {
+        await sealAll(dependencies, sealing, options, files);
+        checkedAtMs = nowMs;
+      } finally {
+        for (const [file, error] of files)
+          if (!known.has(error)) logger.warn({ file, error: describeError(error) }, 'left out of sealing');
+        noteLeftOut(files);
+      }
+    },
+    forgetSealed() {
+      if (listYoung().length === 0) noteLeftOut(new Map());
+    },
+    problems: () => leftOut.problems(),
+  };
+}

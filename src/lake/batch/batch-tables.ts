@@ -1,0 +1,207 @@
+/**
+ * Event lines become rows of the lake: converted, judged by what the lake has already, written. One object owns the
+ * engine's temporary tables for it.
+ *
+ * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file of the rows that are to be
+ * written, and the lines that cannot be rows, each with its reason.
+ * Order: load, judge, write, keep the keys. Each step is a method of what the step before has returned. The tables have
+ * room for one batch and one verdict: a step of one that another has taken the place of fails an assertion.
+ * Invariant: every line of the spool is a row, a repeat or a failed event; one bad line does not keep the others out.
+ * Crash: nothing rests here; the tables and the cleaned spool go with the process, and the caller's folder is emptied
+ * at start.
+ */
+import assert from 'node:assert/strict';
+import type { AppError } from '../../runtime/errors.ts';
+import { writeDataFile, type WrittenFile } from '../files/data-file.ts';
+import { rowGroupRows } from '../files/row-memory.ts';
+import type { DataFile } from '../log/snapshot.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { convertSpool, unjudgedRowsSql, type Converted } from './convert.ts';
+import {
+  createDedupeTables,
+  forgetLookUps,
+  judgeBatch,
+  lookUpEvents,
+  measureRows,
+  readKeyedHours,
+  rowsSql,
+  type DedupeRule,
+  type Verdict,
+} from './deduplicate.ts';
+import { addJudgedKeys, addKeysOfBatch, createKeyTable, type KeyTable } from './key-table.ts';
+import type { BadLine } from './spool-lines.ts';
+
+/** The temporary tables of one engine, in which batches are taken in one after the other. */
+export interface BatchTables {
+  /** The known keys, which stay from one batch to the next. */
+  readonly keys: KeyTable;
+  /**
+   * Reads a spool of `events` lines, which takes the place of the batch before. One bad line would make DuckDB refuse
+   * the whole file: only then, or when `eachLine` asks for it, each line is checked by itself. A bad event is a value
+   * with a reason, never an error; the spool stays as it is. Errors: `sql`, `memory`, `disk`.
+   */
+  load(spool: string, events: number, eachLine?: boolean): Promise<LoadedBatch>;
+}
+
+/** A batch whose lines are in the tables, good and bad ones. */
+export interface LoadedBatch {
+  /** Why the engine would not read the spool as it is: a bad line, or a read that failed. */
+  readonly refused: AppError | undefined;
+  /**
+   * Judges the batch by what is known of it. Can be repeated, when more may be known: the verdict before is void then.
+   */
+  judge(known: KnownEvents): Promise<JudgedBatch>;
+  /** Writes all rows as they are, to see whether the engine can. Errors: those of `writeDataFile`. */
+  writeUnjudged(file: string): Promise<void>;
+}
+
+/** Knows what the lake has of a batch: its events, and the requests that its Idempotency-Keys stand for. */
+export interface KnownEvents {
+  readonly rule: DedupeRule;
+  /** Loads that into the tables, beside what was loaded before; a part of each `judge`. */
+  load(batch: BatchLookUp): Promise<void>;
+}
+
+/** What can be loaded for a batch that is being judged. */
+export interface BatchLookUp {
+  /** Whole hours in which keyed events of the batch were received, Unix milliseconds of their beginnings, in order. */
+  keyedHours(hourMs: number): Promise<number[]>;
+  /**
+   * Looks every event of the batch up in files of the lake, whatever its kind: one that is there is a repeat. From then
+   * on one that is in the batch twice is a repeat, too. Errors: `file_damaged`.
+   */
+  lookUpEvents(files: readonly DataFile[]): Promise<void>;
+  /** Adds to the known keys what some files have under those of the batch. The caller has seen that they are whole. */
+  addOwnKeys(files: readonly DataFile[]): Promise<void>;
+}
+
+/** A batch with a verdict: each of its lines is a row to write, a repeat, or fails. */
+export interface JudgedBatch {
+  /** Rows to write. */
+  readonly rows: number;
+  /** Events that the lake has already. */
+  readonly repeats: number;
+  /** The lines that fail, by their place in the spool: bad ones, and those whose key stands for another request. */
+  readonly failedLines: readonly BadLine[];
+  /** Among the rows to write are some under an Idempotency-Key. */
+  readonly addsKeys: boolean;
+  /**
+   * Writes the rows to a file that is soon sealed, in row groups that the engine has memory for; `lineBytes`: those of
+   * the event lines. Undefined: there are none. Durability and errors: those of `writeDataFile`.
+   */
+  writeYoung(file: string, availableAtMs: number, lineBytes: number): Promise<WrittenFile | undefined>;
+  /** Writes the rows to a file, which may have none. Durability and errors: those of `writeDataFile`. */
+  writeRows(file: string, availableAtMs: number): Promise<WrittenFile>;
+  /** Adds the keys of the batch to the known ones, once it is committed. */
+  keepKeys(): Promise<void>;
+  /** As in `BatchLookUp`. */
+  keyedHours(hourMs: number): Promise<number[]>;
+}
+
+/** Asserts that a step is in order. */
+type AssertTurn = () => void;
+
+/** Hands out turns, of which only the newest holds. */
+function createTurns(outOfOrder: string): () => AssertTurn {
+  let newest = 0;
+  return () => {
+    newest += 1;
+    const turn = newest;
+    return () => assert(turn === newest, outOfOrder);
+  };
+}
+
+function toJudgedBatch(
+  duckdb: Duckdb,
+  { events, badLines, ...converted }: Converted,
+  { repeats, reused, addsKeys }: Verdict,
+  assertTurn: AssertTurn,
+): JudgedBatch {
+  const failedLines = [
+    ...badLines,
+    ...reused.map((rowid): BadLine => ({ line: converted.lineOf(rowid), reason: 'key_reused' })),
+  ];
+  const rows = events - failedLines.length - repeats;
+  const assertRows = (counted: number): void =>
+    assert.equal(counted, rows, `of ${events} events ${failedLines.length} fail and ${repeats} are repeats`);
+  let keysKept = false;
+  return {
+    rows,
+    repeats,
+    failedLines,
+    addsKeys,
+    async writeYoung(file, availableAtMs, lineBytes) {
+      assertTurn();
+      const measured = await measureRows(duckdb);
+      assertRows(measured.rows);
+      if (rows === 0) return undefined;
+      const rowGroup = { rows: rowGroupRows(duckdb.memoryMb, { rows: events, lineBytes, entries: measured.entries }) };
+      const written = await writeDataFile(duckdb, rowsSql(availableAtMs), file, 'young', rowGroup);
+      assertRows(written.numRecords);
+      return written;
+    },
+    async writeRows(file, availableAtMs) {
+      assertTurn();
+      const written = await writeDataFile(duckdb, rowsSql(availableAtMs), file);
+      assertRows(written.numRecords);
+      return written;
+    },
+    async keepKeys() {
+      assertTurn();
+      assert(!keysKept, 'the keys of the batch are known already');
+      keysKept = true;
+      await addJudgedKeys(duckdb);
+    },
+    async keyedHours(hourMs) {
+      assertTurn();
+      return readKeyedHours(duckdb, hourMs);
+    },
+  };
+}
+
+function toLoadedBatch(duckdb: Duckdb, converted: Converted, assertLoaded: AssertTurn): LoadedBatch {
+  const nextVerdict = createTurns('the batch has been judged anew: this verdict is void');
+  let isLookedUp = false;
+  const lookUp: BatchLookUp = {
+    keyedHours: (hourMs) => readKeyedHours(duckdb, hourMs),
+    async lookUpEvents(files) {
+      // What is there is of the batch before.
+      if (!isLookedUp) await forgetLookUps(duckdb);
+      isLookedUp = true;
+      await lookUpEvents(duckdb, files);
+    },
+    addOwnKeys: (files) => addKeysOfBatch(duckdb, files),
+  };
+  return {
+    refused: converted.refused,
+    async judge(known) {
+      assertLoaded();
+      const assertVerdict = nextVerdict();
+      await known.load(lookUp);
+      const verdict = await judgeBatch(duckdb, known.rule, isLookedUp);
+      return toJudgedBatch(duckdb, converted, verdict, () => {
+        assertLoaded();
+        assertVerdict();
+      });
+    },
+    async writeUnjudged(file) {
+      assertLoaded();
+      await writeDataFile(duckdb, unjudgedRowsSql, file, 'young');
+    },
+  };
+}
+
+/** Opens the tables, empty, in place of those that the engine had. Errors: `sql`, `memory`. */
+export async function openBatchTables(duckdb: Duckdb): Promise<BatchTables> {
+  await createDedupeTables(duckdb);
+  const nextBatch = createTurns('the tables have another batch by now');
+  return {
+    keys: createKeyTable(duckdb),
+    async load(spool, events, eachLine = false) {
+      const assertLoaded = nextBatch();
+      const converted = await convertSpool(duckdb, spool, events, eachLine);
+      assertLoaded();
+      return toLoadedBatch(duckdb, converted, assertLoaded);
+    },
+  };
+}

@@ -1,0 +1,141 @@
+import path from 'node:path';
+import { events } from '../datasets/dataset.ts';
+import { describeError, isSystemError } from '../runtime/errors.ts';
+import type { CommitInfoAction } from './log/actions.ts';
+import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
+import { changesTable, toForeignCommit } from './log/foreign-commit.ts';
+import { findLakeState, type LakeState } from './log/lake-state.ts';
+import { checkpointName, commitName, listLog, readCommit, type Commit, type LogListing } from './log/log-files.ts';
+
+/** What can be wrong with a lake. */
+export type ProblemKind =
+  | 'missing_file'
+  | 'truncated_file'
+  | 'damaged_file'
+  | 'orphan_file'
+  | 'missing_log_entry'
+  | 'damaged_log_entry'
+  | 'damaged_checkpoint'
+  | 'foreign_commit'
+  | 'wrong_totals'
+  | 'unreadable';
+
+export interface Problem {
+  readonly problem: ProblemKind;
+  /** Path relative to the lake's folder. */
+  readonly path: string;
+  readonly detail: string;
+}
+
+/** A file of the log, relative to the lake's folder. */
+export function logPath(name: string): string {
+  return path.posix.join(events.table, '_delta_log', name);
+}
+
+function missingEntry(version: number, detail: string): Problem {
+  return { problem: 'missing_log_entry', path: logPath(commitName(version)), detail };
+}
+
+function damagedEntry(version: number, detail: string): Problem {
+  return { problem: 'damaged_log_entry', path: logPath(commitName(version)), detail };
+}
+
+function findInfo({ actions }: Commit): CommitInfoAction | undefined {
+  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+}
+
+/** Follows the chain of the commits, in their order: every version there, each naming the hash of the one before. */
+interface ChainCheck {
+  /** Takes in the next version that is there; `read` reads its commit. */
+  take(version: number, read: () => Promise<Commit>): Promise<void>;
+  problems(): Problem[];
+}
+
+function createChainCheck(): ChainCheck {
+  const problems: Problem[] = [];
+  /** Commits of other engines that are not repaired yet. */
+  let foreign: Problem[] = [];
+  /** The version before; its hash is left out when the entry is known to be damaged: once is enough. */
+  let previous: { readonly version: number; readonly sha256?: string } | undefined;
+
+  function checkForeign(commit: Commit, lake: LakeState | undefined): void {
+    const { version, actions } = commit;
+    if (lake?.cause === 'repair') foreign = [];
+    if (lake !== undefined || version === 0 || !changesTable(actions)) return;
+    const { engine, operation, at } = toForeignCommit(version, findInfo(commit));
+    foreign.push({
+      problem: 'foreign_commit',
+      path: logPath(commitName(version)),
+      detail: `another engine (${engine}) has changed the table: ${operation}, at ${at ?? 'an unknown time'}; run 'tributary lake repair'`,
+    });
+  }
+
+  /** Compares the bytes of the commit before with what this one says of them. */
+  function checkLink(version: number, lake: LakeState | undefined): void {
+    if (previous?.version !== version - 1 || previous.sha256 === undefined || lake?.previous === undefined) return;
+    if (lake.previous !== previous.sha256)
+      problems.push(damagedEntry(previous.version, 'its bytes are not those that the next commit names'));
+  }
+
+  return {
+    async take(version, read) {
+      for (let lost = (previous?.version ?? version - 1) + 1; lost < version; lost += 1)
+        problems.push(missingEntry(lost, 'later versions are there'));
+      try {
+        const commit = await read();
+        const lake = findLakeState(findInfo(commit));
+        if (commit.actions.length === 0) {
+          problems.push(damagedEntry(version, 'it is empty'));
+          previous = { version };
+          return;
+        }
+        checkForeign(commit, lake);
+        checkLink(version, lake);
+        previous = { version, sha256: commit.sha256 };
+      } catch (error) {
+        // Trimmed since it was listed: then it is no concern.
+        if (!isSystemError(error, 'ENOENT')) problems.push(damagedEntry(version, describeError(error)));
+        previous = { version };
+      }
+    },
+    problems: () => [...problems, ...foreign],
+  };
+}
+
+/** Sees whether the listed versions reach from a beginning to the newest checkpoint. */
+function checkReach({ commits, checkpoints }: LogListing): Problem[] {
+  const problems: Problem[] = [];
+  const first = commits[0];
+  const start = checkpoints.find((version) => version >= (first ?? 0));
+  if (first !== undefined && first > 0 && start === undefined)
+    problems.push(missingEntry(0, 'there is neither version 0 nor a checkpoint'));
+  const newest = checkpoints.at(-1);
+  if (newest !== undefined && (commits.at(-1) ?? -1) < newest)
+    problems.push(missingEntry(newest, 'the commits after the checkpoint are gone'));
+  return problems;
+}
+
+/** Checks that every commit is there and whole, and that each is what the next one follows. */
+export async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
+  const listed = await listLog(tableDir);
+  const chain = createChainCheck();
+  for (const version of listed.commits) await chain.take(version, () => readCommit(tableDir, version));
+  return { problems: [...chain.problems(), ...checkReach(listed)], commits: listed.commits.length };
+}
+
+/** Checks the bytes of every checkpoint, and that the one other engines are pointed to is there. */
+export async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
+  // Before the folder is listed: a checkpoint that is written meanwhile is no missing one.
+  const last = await findLastCheckpoint(tableDir);
+  const { checkpoints } = await listLog(tableDir);
+  const problems: Problem[] = [];
+  const tell = (version: number, detail: string): void =>
+    void problems.push({ problem: 'damaged_checkpoint', path: logPath(checkpointName(version)), detail });
+  if (last !== undefined && !checkpoints.includes(last.version)) tell(last.version, 'it is not there');
+  for (const version of checkpoints) {
+    // Trimmed since it was listed: then it is no concern.
+    if (!(await isCheckpointWhole(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT'))))
+      tell(version, 'its bytes are not those that were written');
+  }
+  return problems;
+}

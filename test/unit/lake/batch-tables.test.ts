@@ -1,0 +1,152 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { openBatchTables, type BatchTables, type KnownEvents } from '../../../src/lake/batch/batch-tables.ts';
+import { readFailures } from '../../../src/lake/batch/spool-lines.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { sqlText } from '../../../src/lake/sql/literals.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { linesOf } from '../../helpers/keyed-requests.ts';
+import { eventLine, query } from '../../helpers/lake.ts';
+
+const receivedMs = Date.UTC(2026, 2, 1, 12);
+const keyed = (names: string, key = 'k') => linesOf({ key, names: names.split(''), receivedMs });
+/** Nothing is known but what the tables have. */
+const nothing: KnownEvents = { rule: 'stream', load: () => Promise.resolve() };
+
+/** Tables of an engine of their own, and a way to spool lines; a text is written as it is. */
+async function openTables() {
+  const folder = testFolder();
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const spool = path.join(folder, 'spool.ndjson');
+  const file = path.join(folder, 'rows.parquet');
+  const tables = await openBatchTables(duckdb);
+  return {
+    tables,
+    spool,
+    file,
+    load: (lines: readonly (string | Readonly<Record<string, unknown>>)[]): ReturnType<BatchTables['load']> => {
+      writeFileSync(spool, lines.map((line) => `${typeof line === 'string' ? line : JSON.stringify(line)}\n`).join(''));
+      return tables.load(spool, lines.length);
+    },
+    countRows: async (): Promise<number> =>
+      Number((await query(`SELECT count(*) AS n FROM read_parquet(${sqlText(file)})`))[0]?.['n']),
+  };
+}
+
+test('each line of a spool is a row, a repeat or a failed event, and the rows are written with their time', async () => {
+  const { load, spool, file, countRows } = await openTables();
+  const bad = eventLine({ age: 'old' });
+  const other = keyed('abc');
+  const lines = [...keyed('ab'), 'no event', bad, ...other, ...keyed('ab')];
+  const loaded = await load(lines);
+  const judged = await loaded.judge(nothing);
+  expect(loaded.refused).toMatchObject({ code: 'sql' });
+  expect(judged).toMatchObject({ rows: 2, repeats: 2, addsKeys: true });
+  expect(await readFailures(spool, judged.failedLines)).toEqual([
+    { reason: 'bad_json', line: 'no event' },
+    { reason: 'bad_value', line: JSON.stringify(bad) },
+    ...other.map((line) => ({ reason: 'key_reused', line: JSON.stringify(line) })),
+  ]);
+  const written = await judged.writeYoung(file, receivedMs + 5, 1000);
+  expect(written).toMatchObject({
+    numRecords: 2,
+    stats: { minValues: { available_at: new Date(receivedMs + 5).toISOString() } },
+  });
+  expect(await countRows()).toBe(2);
+});
+
+test('a batch without a row to write has no young file, and a replay of it an empty one', async () => {
+  const { load, file, countRows } = await openTables();
+  const judged = await (await load(['no event'])).judge(nothing);
+  expect(judged).toMatchObject({
+    rows: 0,
+    repeats: 0,
+    addsKeys: false,
+    failedLines: [{ line: 0, reason: 'bad_json' }],
+  });
+  expect(await judged.writeYoung(file, receivedMs, 9)).toBeUndefined();
+  expect((await judged.writeRows(file, receivedMs)).numRecords).toBe(0);
+  expect(await countRows()).toBe(0);
+});
+
+test('the keys of a batch are known to the next one when they were kept, and until they are forgotten', async () => {
+  const { tables, load } = await openTables();
+  await (await load(keyed('a'))).judge(nothing);
+  expect(await (await load(keyed('a'))).judge(nothing)).toMatchObject({ rows: 1, repeats: 0 });
+  const kept = await (await load(keyed('a'))).judge(nothing);
+  await kept.keepKeys();
+  expect(await (await load(keyed('a'))).judge(nothing)).toMatchObject({ rows: 0, repeats: 1 });
+  expect(await (await load(keyed('ab'))).judge(nothing)).toMatchObject({ rows: 0, repeats: 0 });
+  await tables.keys.forgetBefore(receivedMs + 1);
+  expect(await (await load(keyed('ab'))).judge(nothing)).toMatchObject({ rows: 2, repeats: 0 });
+});
+
+test('what was looked up for one batch says nothing of the next', async () => {
+  const { load, file } = await openTables();
+  const line = eventLine();
+  const written = await (await (await load([line])).judge(nothing)).writeRows(file, receivedMs);
+  const stored = {
+    path: 'rows.parquet',
+    absolutePath: file,
+    sizeBytes: written.sizeBytes,
+    numRecords: written.numRecords,
+    minValues: written.stats.minValues ?? {},
+    maxValues: written.stats.maxValues ?? {},
+    sha256: written.sha256,
+    young: true,
+  };
+  const lookUp = (files: readonly (typeof stored)[]): KnownEvents => ({
+    rule: 'stream',
+    load: (batch) => batch.lookUpEvents(files),
+  });
+  expect(await (await load([line, line])).judge(lookUp([stored]))).toMatchObject({ rows: 0, repeats: 2 });
+  expect(await (await load([line])).judge(nothing)).toMatchObject({ rows: 1, repeats: 0 });
+  expect(await (await load([line, line])).judge(lookUp([]))).toMatchObject({ rows: 1, repeats: 1 });
+});
+
+test('a batch that is judged again, with more known, has a new verdict', async () => {
+  const { tables, load } = await openTables();
+  const loaded = await load(keyed('ab'));
+  const first = await loaded.judge(nothing);
+  await first.keepKeys();
+  expect(first.repeats).toBe(0);
+  expect(await loaded.judge(nothing)).toMatchObject({ rows: 0, repeats: 2 });
+  await tables.keys.clear();
+  expect(await loaded.judge(nothing)).toMatchObject({ rows: 2, repeats: 0 });
+});
+
+test('a step out of order fails an assertion, and writes nothing', async () => {
+  const { load, file } = await openTables();
+  const first = await load(keyed('a'));
+  const before = await first.judge(nothing);
+  const isVoid = 'the batch has been judged anew: this verdict is void';
+  const judged = await first.judge(nothing);
+  for (const step of [
+    () => before.writeYoung(file, receivedMs, 9),
+    () => before.writeRows(file, receivedMs),
+    () => before.keepKeys(),
+  ])
+    await expect(step()).rejects.toThrow(isVoid);
+  await judged.keepKeys();
+  await expect(judged.keepKeys()).rejects.toThrow('the keys of the batch are known already');
+
+  await load(keyed('b'));
+  const gone = 'the tables have another batch by now';
+  for (const step of [
+    () => first.judge(nothing),
+    () => first.writeUnjudged(file),
+    () => judged.writeYoung(file, receivedMs, 9),
+    () => judged.writeRows(file, receivedMs),
+  ])
+    await expect(step()).rejects.toThrow(gone);
+  await expect(query(`FROM glob(${sqlText(file)})`)).resolves.toEqual([]);
+});
+
+test('a spool of fewer or more lines than it was said to have is not taken for one', async () => {
+  const { tables, spool, load } = await openTables();
+  await load(keyed('ab'));
+  for (const events of [1, 3])
+    await expect(tables.load(spool, events)).rejects.toThrow('each line of the spool is an event');
+});
