@@ -35,7 +35,7 @@ async function openTables() {
   };
 }
 
-test('each line of a spool is a row, a repeat or a failed event, and the rows are written with their time', async () => {
+test('Each line of a spool is a row, a repeat or a failed event, and the rows are written with their time', async () => {
   const { load, spool, file, countRows } = await openTables();
   const bad = eventLine({ age: 'old' });
   const other = keyed('abc');
@@ -57,7 +57,7 @@ test('each line of a spool is a row, a repeat or a failed event, and the rows ar
   expect(await countRows()).toBe(2);
 });
 
-test('a batch without a row to write has no young file, and a replay of it an empty one', async () => {
+test('A batch without a row to write has no young file, and a replay of it an empty one', async () => {
   const { load, file, countRows } = await openTables();
   const judged = await (await load(['no event'])).judge(nothing);
   expect(judged).toMatchObject({
@@ -71,7 +71,7 @@ test('a batch without a row to write has no young file, and a replay of it an em
   expect(await countRows()).toBe(0);
 });
 
-test('the keys of a batch are known to the next one when they were kept, and until they are forgotten', async () => {
+test('The keys of a batch are known to the next one when they were kept, and until they are forgotten', async () => {
   const { tables, load } = await openTables();
   await (await load(keyed('a'))).judge(nothing);
   expect(await (await load(keyed('a'))).judge(nothing)).toMatchObject({ rows: 1, repeats: 0 });
@@ -83,7 +83,7 @@ test('the keys of a batch are known to the next one when they were kept, and unt
   expect(await (await load(keyed('ab'))).judge(nothing)).toMatchObject({ rows: 2, repeats: 0 });
 });
 
-test('what was looked up for one batch says nothing of the next', async () => {
+test('What was looked up for one batch says nothing of the next', async () => {
   const { load, file } = await openTables();
   const line = eventLine();
   const written = await (await (await load([line])).judge(nothing)).writeRows(file, receivedMs);
@@ -106,7 +106,7 @@ test('what was looked up for one batch says nothing of the next', async () => {
   expect(await (await load([line, line])).judge(lookUp([]))).toMatchObject({ rows: 1, repeats: 1 });
 });
 
-test('a batch that is judged again, with more known, has a new verdict', async () => {
+test('A batch that is judged again, with more known, has a new verdict', async () => {
   const { tables, load } = await openTables();
   const loaded = await load(keyed('ab'));
   const first = await loaded.judge(nothing);
@@ -117,7 +117,7 @@ test('a batch that is judged again, with more known, has a new verdict', async (
   expect(await loaded.judge(nothing)).toMatchObject({ rows: 2, repeats: 0 });
 });
 
-test('a step out of order fails an assertion, and writes nothing', async () => {
+test('A step out of order fails an assertion, and writes nothing', async () => {
   const { load, file } = await openTables();
   const first = await load(keyed('a'));
   const before = await first.judge(nothing);
@@ -144,7 +144,7 @@ test('a step out of order fails an assertion, and writes nothing', async () => {
   await expect(query(`FROM glob(${sqlText(file)})`)).resolves.toEqual([]);
 });
 
-test('a spool of fewer or more lines than it was said to have is not taken for one', async () => {
+test('A spool of fewer or more lines than it was said to have is not taken for one', async () => {
   const { tables, spool, load } = await openTables();
   await load(keyed('ab'));
   for (const events of [1, 3])

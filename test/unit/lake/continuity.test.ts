@@ -29,7 +29,7 @@ describe('a commit follows the one before', () => {
     ['of an erasure', { cause: 'erase', totals: { ...totals, stored: 4, erased: 3 } }],
     ['of another stream', { cause: 'epoch', epoch: { ...epoch, appId: 'S@2', position: 0 } }],
     ['of a repair of the clock', { cause: 'restamp', availableAtMs: 4000 }],
-  ])('%s', (_what, members) => {
+  ])('A commit %s is taken for one that follows', (_what, members) => {
     expect(() => assertFollows(before, after(members))).not.toThrow();
   });
 
@@ -40,11 +40,11 @@ describe('a commit follows the one before', () => {
     ['more is erased than there was', { totals: { ...totals, stored: -1, erased: 8 } }, 'leaves -1 stored'],
     ['the position goes back', { epoch: { ...epoch, position: 6 } }, 'moves the position back, from 7 to 6'],
     ['available_at goes back', { availableAtMs: 4999 }, 'sets available_at back'],
-  ])('but not one after which %s', (_what, members, message) => {
+  ])('A commit after which %s is not taken for one that follows', (_what, members, message) => {
     expect(() => assertFollows(before, after(members))).toThrow(message);
   });
 
-  it('and not one that forgets the position, or says two', () => {
+  it('A commit that forgets the position, or says two, is not taken for one that follows', () => {
     const { epoch: _, ...forgotten } = after({});
     expect(() => assertFollows(before, forgotten)).toThrow('forgets the position');
     expect(() => assertPosition(before, new Map([['S@1', 7]]))).not.toThrow();
@@ -78,7 +78,7 @@ test.for<[string, Change]>([
     { cause: 'flush', actions: [{ txn: { appId: 'S@1', version: 6 } }], epoch: { ...epoch, position: 6 } },
   ],
   ['rows that are available before those that are there', { cause: 'flush', actions: [], availableAtMs: 4999 }],
-])('a change with %s is not committed', async ([_what, change]) => {
+])('A change with %s is not committed', async ([_what, change]) => {
   const table = await newTable();
   await expect(table.commit(() => change)).rejects.toMatchObject({ code: 'ERR_ASSERTION' });
   expect(await readSnapshot(table.dir)).toMatchObject({ version: 1, lake: { totals: emptyTotals, epoch } });
@@ -86,7 +86,7 @@ test.for<[string, Change]>([
   expect((await readSnapshot(table.dir)).version).toBe(2);
 });
 
-test('a commit of another process that does not follow is not built on', async () => {
+test('A commit of another process that does not follow is not built on', async () => {
   const table = await newTable();
   const { lastHash: previous } = table.state();
   const stamp = { commitId: 'wrong', nowMs: 0, previous };
