@@ -56,6 +56,37 @@ const usersTodo =
 const keyTodo =
   'Restore keys/secrets.key from the backup that access.json is of before the service is started again: until then users can sign in.';
 
+function missingProblem(file: string): Problem {
+  return {
+    code: 'access_missing',
+    what: `${file} is gone, beside data that was sent to its apps: no event is taken`,
+    todo: fileTodo,
+  };
+}
+
+/** What is wrong with the newest good reading, and with those after it: `error`, of the newest. */
+function describeReading({ userErrors, lacksUsers }: Reading, error: string | undefined): Problem[] {
+  const problems: Problem[] = [];
+  if (error !== undefined)
+    problems.push({
+      code: 'access_unreadable',
+      what: `the access data cannot be read, its last good reading stays in force: ${error}`,
+      todo: fileTodo,
+    });
+  const userError = userErrors.at(-1)?.error;
+  if (userError === undefined) return problems;
+  problems.push(
+    lacksUsers
+      ? { code: 'users_unreadable', what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo }
+      : {
+          code: 'users_key_gone',
+          what: `users of the export area cannot sign in after the next start: ${userError}`,
+          todo: keyTodo,
+        },
+  );
+  return problems;
+}
+
 export interface AccessReaderOptions {
   /** Says that the folder has what clients have sent: then a missing access.json is damage. */
   readonly isExpected?: () => boolean;
@@ -101,52 +132,12 @@ export function openAccessReader(
   const isNeeded = watched.current().isGone && (hadAccessFile(paths) || isExpected());
   if (isNeeded) logger.error({ file, todo: fileTodo }, 'access file is gone, no event is taken');
 
-  function problems(): readonly Problem[] {
-    const error = watched.problem();
-    if (isMissing())
-      return [
-        {
-          code: 'access_missing',
-          what: `${file} is gone, beside data that was sent to its apps: no event is taken`,
-          todo: fileTodo,
-        },
-      ];
-    const { userErrors, lacksUsers } = watched.current();
-    const userError = userErrors.at(-1)?.error;
-    return [
-      ...(error === undefined
-        ? []
-        : [
-            {
-              code: 'access_unreadable' as const,
-              what: `the access data cannot be read, its last good reading stays in force: ${error}`,
-              todo: fileTodo,
-            },
-          ]),
-      ...(userError === undefined
-        ? []
-        : [
-            lacksUsers
-              ? {
-                  code: 'users_unreadable' as const,
-                  what: `users of the export area cannot sign in: ${userError}`,
-                  todo: usersTodo,
-                }
-              : {
-                  code: 'users_key_gone' as const,
-                  what: `users of the export area cannot sign in after the next start: ${userError}`,
-                  todo: keyTodo,
-                },
-          ]),
-    ];
-  }
-
   const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined;
   return {
     current: () => watched.current().view,
     mayLackApps,
     mayLackUsers: () => mayLackApps() || watched.current().lacksUsers,
-    problems,
+    problems: () => (isMissing() ? [missingProblem(file)] : describeReading(watched.current(), watched.problem())),
     onChange(listener) {
       listeners.add(listener);
       return () => void listeners.delete(listener);
