@@ -20,7 +20,7 @@ export function createCompactMetrics(metrics: Metrics): CompactMetrics {
   const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet written, by step.', ['step']);
   const flushSeconds = metrics.histogram(
     'compact_flush_seconds',
-    'Time from a gathered batch to its commit and purge.',
+    'Time from a pulled batch to its commit and purge.',
     secondsBuckets,
   );
   const sealSeconds = metrics.histogram('compact_seal_seconds', 'Time of a seal.', secondsBuckets);

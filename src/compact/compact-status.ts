@@ -33,7 +33,7 @@ export interface SeenFacts {
 
 /** A trouble that has gone on for less says nothing of the service's health, milliseconds. */
 const lastingMs = 5000;
-/** Faults told one by one; the metrics count all. */
+/** Faults reported one by one; the metrics count all. */
 const newestFaults = 10;
 
 /** Creates the memory of a loop's trouble; `lasting` can be shortened by tests. */
@@ -82,7 +82,7 @@ function describeFlushTrouble(trouble: Trouble): Problem[] {
 export function compactFacts(
   table: Table,
   { faults, damages, clockProblems }: SeenFacts,
-  troubles: { readonly flush: Trouble; readonly upkeep: readonly Problem[] },
+  troubles: { readonly flush: Trouble; readonly maintenance: readonly Problem[] },
 ): Readonly<Record<string, unknown>> {
   const { totals, epoch } = table.lake();
   const { version, files } = table.state();
@@ -90,9 +90,9 @@ export function compactFacts(
   const problems = [
     ...clockProblems,
     ...(foreign === undefined ? [] : [describeForeign(foreign)]),
-    // What another engine has done is told once, and is what the loop waits for.
+    // What another engine has done is reported once, and is what the loop waits for.
     ...(foreign === undefined ? describeFlushTrouble(troubles.flush) : []),
-    ...troubles.upkeep,
+    ...troubles.maintenance,
   ];
   const notices: Problem[] = [
     ...faults.slice(-newestFaults).map(({ fault, at, backupOf }) => ({

@@ -35,7 +35,7 @@ import { compactFacts, createTrouble } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
 import { watchStreamEnd } from './position/stream-end.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
-import { engineMemoryMb, startUpkeep } from './seal/maintenance.ts';
+import { engineMemoryMb, startMaintenance } from './seal/maintenance.ts';
 import { createFactRecord } from './seen-facts.ts';
 import { startWriteProbe } from './write-probe.ts';
 
@@ -81,7 +81,7 @@ async function takeLake(
   const removeSpool = (): Promise<void> => rm(options.spoolDir, { recursive: true, force: true });
   await removeSpool();
   await ensureFolder(options.spoolDir);
-  // What was gathered last are events like any other: none may outlive its erasure there, while the service is stopped.
+  // What was pulled last are events like any other: none may outlive its erasure there, while the service is stopped.
   closers.add('spool', removeSpool);
   const table = await openLake(options.lakeDir, { clock, retentionMs: options.retentionMs, crashPoint });
   const writer = randomUUID();
@@ -103,8 +103,11 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     tempDir: path.join(options.spoolDir, 'flush'),
   });
   closers.add('duckdb', () => duckdb.close());
-  const upkeep = await startUpkeep({ table, clock, crashPoint, logger, counted, paths, writer, assertFolder }, options);
-  closers.add('upkeep', () => upkeep.stop());
+  const maintenance = await startMaintenance(
+    { table, clock, crashPoint, logger, counted, paths, writer, assertFolder },
+    options,
+  );
+  closers.add('maintenance', () => maintenance.stop());
   const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(options.lakeDir, assertFolder), clock, logger });
   closers.add('write probe', () => writeProbe.stop());
   const position = (): number => table.lake().epoch?.position ?? 0;
@@ -130,7 +133,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     options,
     follow: { table, reader, writer, alarm },
     trouble,
-    upkeep,
+    maintenance,
     streamEnd,
     bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
     start,
@@ -143,14 +146,14 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     await running.catch(() => undefined);
   });
   return {
-    failed: Promise.race([running, upkeep.running]).then(() =>
+    failed: Promise.race([running, maintenance.running]).then(() =>
       Promise.reject(new AppError('stopping', 'the compactor has stopped')),
     ),
     stop: () => closers.stop(),
     facts: () =>
       compactFacts(table, seen.facts(), {
         flush: trouble,
-        upkeep: [...writeProbe.problems(), ...upkeep.problems()],
+        maintenance: [...writeProbe.problems(), ...maintenance.problems()],
       }),
   };
 }

@@ -11,7 +11,7 @@ import { refusesWrites } from '../lake/try-write.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import type { BatchBound } from './batch/batch-bound.ts';
 import { flushBatch, type Flushed } from './batch/flush.ts';
-import { gatherBatch, type Batch } from './batch/pull-batch.ts';
+import { pullBatch, type Batch } from './batch/pull-batch.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
@@ -23,7 +23,7 @@ import {
   skipHole,
   type FollowDependencies,
 } from './position/stream-position.ts';
-import type { Upkeep } from './seal/maintenance.ts';
+import type { Maintenance } from './seal/maintenance.ts';
 
 const retryEveryMs = 500;
 /** A retryable error of another kind that lasts longer than this ends the process. */
@@ -43,7 +43,7 @@ export interface Loop {
   /** What the position in the stream is followed with. */
   readonly follow: FollowDependencies;
   readonly trouble: Trouble;
-  readonly upkeep: Upkeep;
+  readonly maintenance: Maintenance;
   readonly streamEnd: StreamEnd;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
   readonly bound: BatchBound;
@@ -69,7 +69,7 @@ async function loadKeys({ keys, dependencies }: Loop, signal: AbortSignal): Prom
  */
 async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   const { start } = loop;
-  if (!start.swept) start.swept = await loop.upkeep.sweep(start.faulty);
+  if (!start.swept) start.swept = await loop.maintenance.sweep(start.faulty);
   if (start.keysKnown) return;
   await loadKeys(loop, signal);
   start.keysKnown = true;
@@ -78,13 +78,13 @@ async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
 /**
  * Pulls what waits after the position; undefined when nothing came, or messages are missing there, which is recorded.
  */
-async function pullBatch(
+async function pullAfter(
   { dependencies, bound, options, writer, follow }: Loop,
   epoch: Epoch,
   signal: AbortSignal,
 ): Promise<Batch | undefined> {
   const limits = { maxBytes: bound.maxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
-  return gatherBatch(
+  return pullBatch(
     dependencies.reader,
     epoch.position,
     limits,
@@ -163,7 +163,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   await loop.streamEnd.look();
   const epoch = await followStream(loop.follow);
   await recoverOnce(loop, signal);
-  const batch = await pullBatch(loop, epoch, signal);
+  const batch = await pullAfter(loop, epoch, signal);
   if (batch === undefined || !(await isOfOurStream(loop, epoch, batch))) return;
   const startedAt = performance.now();
   const flushed = await flushAndPurge(loop, batch, epoch);

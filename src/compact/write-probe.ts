@@ -61,7 +61,7 @@ export function startWriteProbe(
       trouble.clear();
     } catch (error) {
       if (isAppError(error, 'folder_lost')) {
-        // The supervisor tells of it, and ends this process.
+        // The supervisor reports it, and ends this process.
         if (!failing) trouble.clear();
         return;
       }

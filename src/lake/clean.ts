@@ -62,7 +62,7 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
     if (age < options.retentionMs) continue;
     const file = decodePath(encoded);
     if (file !== undefined) await removeFile(path.join(table.dir, file));
-    // The commits still tell of it until they are trimmed; unlinking a file that is gone costs nothing.
+    // The commits still name it until they are trimmed; unlinking a file that is gone costs nothing.
     tombstones.delete(encoded);
     removed += 1;
   }
@@ -105,7 +105,7 @@ async function findOwnVersion(tableDir: string, version: number, commits: readon
 
 /**
  * Deletes the commits and checkpoints that no reader within the retention starts from: those before the newest
- * checkpoint that is older than the retention, and those that tell of erased rows. The newest commit of ours up to that
+ * checkpoint that is older than the retention, and those that refer to erased rows. The newest commit of ours up to that
  * checkpoint stays, for its provenance. Only for the one compactor: any other writer would take the freed numbers for
  * new ones. Returns how many files went.
  */
@@ -118,7 +118,7 @@ export async function trimLog(table: Table, failedDir: string, options: CleanOpt
   for (const version of checkpoints) {
     if (version <= keepFrom || version > needed || !commits.includes(version)) continue;
     const committedAtMs = await findCommittedAtMs(table.dir, version);
-    // A time in the future was told by a clock that was ahead: later commits say how old this one is at least.
+    // A time in the future was given by a clock that was ahead: later commits say how old this one is at least.
     if (committedAtMs === undefined || isClockBehind(committedAtMs, options.nowMs)) continue;
     if (options.nowMs - committedAtMs < options.retentionMs) break;
     keepFrom = version;

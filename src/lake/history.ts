@@ -65,13 +65,13 @@ export interface LakeStats {
   readonly groups: readonly GroupStats[];
 }
 
-/** The kind and date of a sealed file's rows, where its folder tells both. */
+/** The kind and date of a sealed file's rows, where its folder names both. */
 function findKindAndDate(file: DataFile): { readonly kind: string; readonly date: string } | undefined {
   const { kind, date } = parsePartitionPath(file.replaces ?? file.path) ?? {};
   return file.young || kind === undefined || date === undefined ? undefined : { kind, date };
 }
 
-/** Counts the rows of files by reading them: young ones, and sealed ones whose folders do not tell kind and date. */
+/** Counts the rows of files by reading them: young ones, and sealed ones whose folders do not name kind and date. */
 async function countRows(files: readonly DataFile[]): Promise<GroupStats[]> {
   if (files.length === 0) return [];
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
@@ -104,10 +104,10 @@ export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
   const { files, version, lake } = await readSnapshot(table);
   const young = files.filter((file) => file.young);
   const sealed = files.flatMap((file): GroupStats[] => {
-    const told = findKindAndDate(file);
-    return told === undefined
+    const named = findKindAndDate(file);
+    return named === undefined
       ? []
-      : [{ ...told, rows: file.numRecords ?? 0, bytes: file.sizeBytes, sealedFiles: 1, youngRows: 0 }];
+      : [{ ...named, rows: file.numRecords ?? 0, bytes: file.sizeBytes, sealedFiles: 1, youngRows: 0 }];
   });
   const untold = files.filter((file) => !file.young && findKindAndDate(file) === undefined);
   const groups = new Map<string, GroupStats>();

@@ -69,7 +69,7 @@ export function parseSchemaString(schemaString: string): TableColumn[] {
   });
 }
 
-/** The statement that tells the columns of a Parquet file, for `hasColumns`. */
+/** The statement that lists the columns of a Parquet file, for `hasColumns`. */
 export function describeFileSql(file: string): string {
   return `DESCRIBE SELECT * FROM read_parquet(${sqlText(file)}, hive_partitioning = false)`;
 }

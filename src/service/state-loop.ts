@@ -41,7 +41,7 @@ export interface StateDependencies {
 }
 
 /** What every process says of itself, by its name. */
-function gatherFacts(
+function collectFacts(
   { watch, broker, streamOwner, roles }: StateDependencies,
   descriptors: DescriptorWatch,
 ): ServiceState['facts'] {
@@ -73,7 +73,7 @@ function buildState(dependencies: StateDependencies, descriptors: DescriptorWatc
     natsUrl: broker?.url,
     streamName: config.streamName,
     processes: supervisors.map((supervisor) => supervisor.state()),
-    facts: gatherFacts(dependencies, descriptors),
+    facts: collectFacts(dependencies, descriptors),
     silentMs: Object.fromEntries(
       [...roles.reports].map(([name, report]) => [name, Math.round(performance.now() - report.atMs)]),
     ),
@@ -93,7 +93,7 @@ function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesse
 }
 
 /**
- * Gathers, every second, what the service is doing: for the commands (run/), the operator's address, the log and the
+ * Collects, every second, what the service is doing: for the commands (run/), the operator's address, the log and the
  * roles' /readyz. Stopped, it removes the state.
  */
 export function startStateLoop(dependencies: StateDependencies): Stoppable {
@@ -126,7 +126,7 @@ export function startStateLoop(dependencies: StateDependencies): Stoppable {
   publish();
   const loop = startPollLoop(publish, {
     everyMs: stateEveryMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'service state cannot be gathered'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'service state cannot be collected'),
     pausesFirst: true,
   });
   return {

@@ -8,7 +8,7 @@ import { isCommitted, settleFailed, writePendingFailed } from '../../lake/files/
 import type { Table } from '../../lake/log/table.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 
-/** What one flush writes before its commit, under names that tell the commit. */
+/** What one flush writes before its commit, under names that hold the commit's id. */
 export interface FlushFiles {
   /** Path of the young file, relative to the table's folder. */
   readonly youngPath: string;

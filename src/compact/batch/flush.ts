@@ -79,7 +79,7 @@ async function convertAndJudge(
 }
 
 /**
- * Takes a gathered batch into the lake: converts it, writes its rows to one file, keeps what could not be written,
+ * Takes a pulled batch into the lake: converts it, writes its rows to one file, keeps what could not be written,
  * commits. Returns when the commit is durable; the caller purges the stream. A crash before the commit leaves an
  * unnamed file, swept at start; after it, nothing but the purge is missing. Errors: `fenced`, `commit_conflict`,
  * `disk`, `sql`.

@@ -18,7 +18,7 @@ export interface Batch {
   readonly bytes: number;
 }
 
-export interface GatherLimits {
+export interface BatchLimits {
   readonly maxBytes: number;
   readonly maxRows: number;
   /** How long the oldest message may wait for others, milliseconds. */
@@ -60,7 +60,7 @@ async function pullToHole(reader: StreamReader, after: number, maxBytes: number)
   return messages;
 }
 
-/** Pulls once; where messages are missing, gives those before the hole, and the error that tells of it. */
+/** Pulls once; where messages are missing, gives those before the hole, and the error that names it. */
 async function pullNext(
   reader: StreamReader,
   after: number,
@@ -80,10 +80,10 @@ async function pullNext(
  * Memory: one pull. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's;
  * the file system's.
  */
-export async function gatherBatch(
+export async function pullBatch(
   reader: StreamReader,
   after: number,
-  limits: GatherLimits,
+  limits: BatchLimits,
   file: string,
   signal: AbortSignal,
 ): Promise<Batch | undefined> {

@@ -20,7 +20,7 @@ export interface StreamEnd extends Stoppable {
    * reader's.
    */
   look(): Promise<void>;
-  /** Forgets: the stream is another one, and that was told. */
+  /** Forgets: the stream is another one, and that was reported. */
   reset(): void;
 }
 
@@ -76,7 +76,7 @@ export async function watchStreamEnd({
 
   /**
    * Says whether the message that was seen last is no longer what it was. Up to the lake's position stream-position.ts
-   * tells of that.
+   * reports that.
    */
   async function isLost(seen: Mark, lastSequence: number): Promise<boolean> {
     if (lastSequence < seen.lastSequence) return lastSequence >= position();
@@ -109,7 +109,7 @@ export async function watchStreamEnd({
   }
 
   let last: Promise<void> = Promise.resolve();
-  /** One look after the other: two at once would tell of a loss twice. */
+  /** One look after the other: two at once would report a loss twice. */
   function look(): Promise<void> {
     const turn = last.then(lookNow);
     last = turn.catch(() => undefined);
@@ -118,7 +118,7 @@ export async function watchStreamEnd({
 
   async function run(): Promise<void> {
     while (!stopping.signal.aborted) {
-      // A broker that is away, or a full disk, is told of by the flush loop.
+      // A broker that is away, or a full disk, is reported by the flush loop.
       await look().catch(() => undefined);
       await pause(lookEveryMs, stopping.signal);
     }

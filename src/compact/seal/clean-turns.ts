@@ -4,7 +4,7 @@ import { mustForget, trimLog, vacuum, type CleanOptions } from '../../lake/clean
 import { listDueSwaps, swapDue } from '../../lake/files/swap.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { underMaintenanceLock } from './maintenance-lock.ts';
-import type { UpkeepDependencies } from './maintenance-options.ts';
+import type { MaintenanceDependencies } from './maintenance-options.ts';
 
 /** Removes, now and then, what nobody within the retention reads any more. */
 export interface CleanTurns {
@@ -20,7 +20,7 @@ export interface CleanTurns {
 const everyMs = 60_000;
 
 /** Creates the turns; the first cleans. */
-export function createCleanTurns(dependencies: UpkeepDependencies, retentionMs: number): CleanTurns {
+export function createCleanTurns(dependencies: MaintenanceDependencies, retentionMs: number): CleanTurns {
   const { table, clock, crashPoint, paths, logger, writer } = dependencies;
   let nextMs = 0;
   let swapDamage: unknown;

@@ -1,14 +1,14 @@
 import { isAppError } from '../../runtime/errors.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
-import type { UpkeepDependencies } from './maintenance-options.ts';
+import type { MaintenanceDependencies } from './maintenance-options.ts';
 
 /**
  * Runs a task that rewrites files under the maintenance lock, after finishing what a crash left half-done; undefined
  * when another (an erasure, a replay) holds the lock.
  */
 export async function underMaintenanceLock<T>(
-  dependencies: UpkeepDependencies,
+  dependencies: MaintenanceDependencies,
   task: () => Promise<T>,
 ): Promise<T | undefined> {
   const { table, paths, crashPoint, logger, assertFolder } = dependencies;

@@ -5,7 +5,7 @@ import type { lakePaths } from '../../lake/lake.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { CompactMetrics } from '../compact-metrics.ts';
 
-export interface UpkeepDependencies {
+export interface MaintenanceDependencies {
   readonly table: Table;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
@@ -20,7 +20,7 @@ export interface UpkeepDependencies {
   readonly assertFolder: () => void;
 }
 
-export interface UpkeepOptions {
+export interface MaintenanceOptions {
   readonly spoolDir: string;
   readonly sealAgeMs: number;
   readonly sealMaxBytes: number;

@@ -5,10 +5,10 @@ import type { Problem } from '../../runtime/conditions/problem.ts';
 import { createTrouble } from '../compact-status.ts';
 
 /**
- * One task of the upkeep loop. Its failure is a problem that is tried again; it keeps neither the other tasks nor the
+ * One task of the maintenance loop. Its failure is a problem that is tried again; it keeps neither the other tasks nor the
  * flushes from their work.
  */
-export interface UpkeepTask {
+export interface MaintenanceTask {
   /** Runs the work, unless it failed and its next try is not due. Returns what the work has thrown. */
   run(work: () => Promise<void>): Promise<unknown>;
   problems(): Problem[];
@@ -23,10 +23,10 @@ function waitAfter(error: unknown, tries: number): number {
 }
 
 /** Creates a task; `what` says what does not happen while it fails, for the operator. */
-export function createUpkeepTask(
+export function createMaintenanceTask(
   what: string,
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
-): UpkeepTask {
+): MaintenanceTask {
   const trouble = createTrouble(clock);
   let tries = 0;
   let retryAtMs = 0;
@@ -44,7 +44,7 @@ export function createUpkeepTask(
         trouble.note(error);
         logger[tries === 1 ? 'warn' : 'debug'](
           { error: describeError(error), what, tries },
-          'upkeep failed, will retry',
+          'maintenance failed, will retry',
         );
         return error;
       }

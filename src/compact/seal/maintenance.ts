@@ -9,16 +9,16 @@ import { createSnapshotFile } from '../../lake/sql/snapshot-file.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { createCleanTurns } from './clean-turns.ts';
-import type { UpkeepDependencies, UpkeepOptions } from './maintenance-options.ts';
-import { createUpkeepTask, type UpkeepTask } from './maintenance-task.ts';
+import type { MaintenanceDependencies, MaintenanceOptions } from './maintenance-options.ts';
+import { createMaintenanceTask, type MaintenanceTask } from './maintenance-task.ts';
 import { createSealTurns } from './seal-turns.ts';
 import { createSweepGate } from './sweep-gate.ts';
 
 /**
- * The upkeep loop at work. `running` rejects only when another compactor has taken over the lake: whatever else fails
+ * The maintenance loop at work. `running` rejects only when another compactor has taken over the lake: whatever else fails
  * is a problem, and tried again.
  */
-export interface Upkeep extends Stoppable {
+export interface Maintenance extends Stoppable {
   readonly running: Promise<void>;
   /** What does not get done, and since when. */
   problems(): Problem[];
@@ -57,7 +57,10 @@ async function openReplaceable(options: DuckdbOptions): Promise<ReplaceableEngin
 }
 
 /** Creates what keeps snapshot.sql near the newest commit. */
-function createRenewal({ table, paths, clock, logger }: UpkeepDependencies, retentionMs: number): () => Promise<void> {
+function createRenewal(
+  { table, paths, clock, logger }: MaintenanceDependencies,
+  retentionMs: number,
+): () => Promise<void> {
   const snapshotFile = createSnapshotFile({ file: paths.snapshotSql, root: paths.root, clock, retentionMs });
   let isOld = false;
   return async () => {
@@ -86,21 +89,21 @@ async function isHeldByForeignCommit(table: Table, error: unknown): Promise<bool
 }
 
 /** The tasks of the loop, each of which fails by itself. */
-function createTasks(dependencies: UpkeepDependencies) {
+function createTasks(dependencies: MaintenanceDependencies) {
   return {
-    seal: createUpkeepTask('young rows of the lake have not been sealed', dependencies),
-    checkpoint: createUpkeepTask("the lake's log gets no checkpoint", dependencies),
-    swap: createUpkeepTask('sealed files have not been replaced by their rewrites', dependencies),
-    sweep: createUpkeepTask('files that a crash has left behind have not been removed', dependencies),
-    clean: createUpkeepTask('replaced files and old entries of the log have not been removed', dependencies),
+    seal: createMaintenanceTask('young rows of the lake have not been sealed', dependencies),
+    checkpoint: createMaintenanceTask("the lake's log gets no checkpoint", dependencies),
+    swap: createMaintenanceTask('sealed files have not been replaced by their rewrites', dependencies),
+    sweep: createMaintenanceTask('files that a crash has left behind have not been removed', dependencies),
+    clean: createMaintenanceTask('replaced files and old entries of the log have not been removed', dependencies),
   } as const;
 }
 
 /** Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced. */
 async function attempt(
-  { table, writer }: UpkeepDependencies,
+  { table, writer }: MaintenanceDependencies,
   engine: ReplaceableEngine,
-  task: UpkeepTask,
+  task: MaintenanceTask,
   work: () => Promise<void>,
 ): Promise<void> {
   if (table.foreign() !== undefined) return;
@@ -116,7 +119,10 @@ async function attempt(
 }
 
 /** Starts the loop that seals, checkpoints and cleans beside the flushes. */
-export async function startUpkeep(dependencies: UpkeepDependencies, options: UpkeepOptions): Promise<Upkeep> {
+export async function startMaintenance(
+  dependencies: MaintenanceDependencies,
+  options: MaintenanceOptions,
+): Promise<Maintenance> {
   const { table, crashPoint } = dependencies;
   const engine = await openReplaceable({
     memoryMb: engineMemoryMb(options.duckdbMemoryMb),
@@ -132,7 +138,7 @@ export async function startUpkeep(dependencies: UpkeepDependencies, options: Upk
   const aborter = new AbortController();
   const { signal } = aborter;
 
-  async function run(task: UpkeepTask, work: () => Promise<unknown>): Promise<void> {
+  async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
     if (!signal.aborted) await attempt(dependencies, engine, task, async () => void (await work()));
   }
 

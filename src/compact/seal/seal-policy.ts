@@ -30,7 +30,7 @@ const dayMs = 86_400_000;
 /** Rows of dates long past that have waited for this part of their time go along with those whose time is over. */
 const alongPart = 0.75;
 
-/** What tells the rows of one partition from others. */
+/** What distinguishes the rows of one partition from others. */
 export function keyOf({ partition }: { readonly partition: Partition }): string {
   return partitionPath(partition);
 }

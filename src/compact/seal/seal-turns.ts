@@ -5,7 +5,7 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { createLeftOut } from './left-out.ts';
 import { underMaintenanceLock } from './maintenance-lock.ts';
-import type { UpkeepDependencies, UpkeepOptions } from './maintenance-options.ts';
+import type { MaintenanceDependencies, MaintenanceOptions } from './maintenance-options.ts';
 import { createDueRows } from './seal-policy.ts';
 import type { MeasuredParts } from './seal-slices.ts';
 import { sealDue, type SealDependencies } from './seal.ts';
@@ -31,9 +31,9 @@ function sumBytes(files: readonly DataFile[]): number {
 
 /** Seals again and again while something is due; what cannot be sealed is noted in `leftOut`. */
 async function sealAll(
-  dependencies: UpkeepDependencies,
+  dependencies: MaintenanceDependencies,
   sealing: SealDependencies & { readonly signal: AbortSignal },
-  options: UpkeepOptions,
+  options: MaintenanceOptions,
   leftOut: Map<string, AppError>,
 ): Promise<void> {
   const { table, logger, counted, writer } = dependencies;
@@ -52,7 +52,7 @@ async function sealAll(
 }
 
 /** Creates the turns; the first is due at once. */
-export function createSealTurns(dependencies: UpkeepDependencies, options: UpkeepOptions): SealTurns {
+export function createSealTurns(dependencies: MaintenanceDependencies, options: MaintenanceOptions): SealTurns {
   const { table, clock, crashPoint, paths, logger } = dependencies;
   const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
   const leftOut = createLeftOut(clock);

@@ -2,11 +2,11 @@ import { isAppError } from '../../runtime/errors.ts';
 import { listLeftovers, sweep } from '../../lake/clean.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { underMaintenanceLock } from './maintenance-lock.ts';
-import type { UpkeepDependencies } from './maintenance-options.ts';
-import type { UpkeepTask } from './maintenance-task.ts';
+import type { MaintenanceDependencies } from './maintenance-options.ts';
+import type { MaintenanceTask } from './maintenance-task.ts';
 
 /** Removes, or puts aside, what a crash has left behind; false when another holds the maintenance lock. */
-async function sweepLeftovers(dependencies: UpkeepDependencies, putAside: boolean): Promise<boolean> {
+async function sweepLeftovers(dependencies: MaintenanceDependencies, putAside: boolean): Promise<boolean> {
   const { table, writer, paths, crashPoint, logger } = dependencies;
   const swept = await underMaintenanceLock(dependencies, async () => {
     const leftovers = await listLeftovers(table);
@@ -34,7 +34,7 @@ export interface SweepGate {
 }
 
 /** Creates the gate; failures of the sweep are those of `task`. */
-export function createSweepGate(dependencies: UpkeepDependencies, task: UpkeepTask): SweepGate {
+export function createSweepGate(dependencies: MaintenanceDependencies, task: MaintenanceTask): SweepGate {
   let isTurning = false;
   let sweeping: Promise<unknown> | undefined;
   return {

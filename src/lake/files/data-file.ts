@@ -16,7 +16,7 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { hashFile } from '../../runtime/files/file-checks.ts';
 
-/** What writing a Parquet file has told about it. */
+/** What is known of a Parquet file once it is written. */
 export interface WrittenFile {
   readonly sizeBytes: number;
   readonly numRecords: number;

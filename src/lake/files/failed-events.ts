@@ -22,7 +22,7 @@ export interface FailedEvent {
 
 /**
  * A file of failed events belongs to the commit that counts them. Before that commit its name starts with `pending-`
- * and tells the version the commit builds on; afterwards the prefix is dropped. A crash in between is settled by
+ * and names the version the commit builds on; afterwards the prefix is dropped. A crash in between is settled by
  * looking the commit up in the log, so failed events are kept exactly once, as rows are.
  */
 const pendingName = /^pending-(\d+)-([0-9a-f-]{36})\.ndjson$/;

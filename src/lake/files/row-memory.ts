@@ -7,7 +7,7 @@ import { eventColumns } from '../../datasets/event-fields.ts';
  * group.
  */
 
-/** The rows of a sort's result that must be in memory at once, and of a row group unless told otherwise. */
+/** The rows of a sort's result that must be in memory at once, and of a row group unless stated otherwise. */
 const rowsAtOnce = 122_880;
 /** A value in a row: its place in the row, whatever it holds. */
 const bytesOfValue = 16;

@@ -40,7 +40,7 @@ export function assertFollows(before: LakeState, after: LakeState): void {
   );
 }
 
-/** Asserts that the two places of the log that tell the position say the same; `txns`: positions by their appId. */
+/** Asserts that the two places of the log that hold the position agree; `txns`: positions by their appId. */
 export function assertPosition({ epoch }: LakeState, txns: ReadonlyMap<string, number>): void {
   if (epoch === undefined) return;
   assert(

@@ -31,7 +31,7 @@ function shorten(value: unknown): string {
   return typeof value === 'string' && value !== '' ? value.slice(0, 80) : 'unknown';
 }
 
-/** Describes a commit of another engine by what it tells about itself; a stranger's text is cut short. */
+/** Describes a commit of another engine by what it says about itself; a stranger's text is cut short. */
 export function toForeignCommit(version: number, info: CommitInfoAction | undefined): ForeignCommit {
   return {
     version,

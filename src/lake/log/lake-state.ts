@@ -59,7 +59,7 @@ export interface LakeState {
   /** SHA-256 (hex) of the bytes of the commit before: the log is a chain, so that a changed entry shows. */
   readonly previous?: string;
   /**
-   * Versions before this one tell of erased rows: they are dropped, with the files that only they name, at
+   * Versions before this one refer to erased rows: they are dropped, with the files that only they name, at
    * `forgetAtMs`.
    */
   readonly forgetBefore?: number;

@@ -198,7 +198,7 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
     return await loadFrom(tableDir, checkpoints.at(-1), commits);
   } catch (error) {
     if (!isAppError(error, 'log_damaged') || isSystemError(error.cause, 'ENOENT')) throw error;
-    // A checkpoint past the last commit tells that commits are gone: what they said must not be forgotten.
+    // A checkpoint past the last commit shows that commits are gone: what they said must not be forgotten.
     const newest = Math.max(commits.at(-1) ?? -1, checkpoints.at(-1) ?? -1);
     const starts = [...checkpoints.slice(0, -1).toReversed(), ...(commits[0] === 0 ? [undefined] : [])];
     const isWhole = (start = 0): boolean => commits.filter((version) => version >= start).length === newest - start + 1;

@@ -4,7 +4,7 @@ import { findLakeState } from './lake-state.ts';
 import type { Commit } from './log-files.ts';
 import type { Action, AddAction, CommitInfoAction, MetaDataAction, ProtocolAction, RemoveAction } from './actions.ts';
 
-/** The table as the log tells it at one version: the log replayed up to there. Changed only by `applyCommit`. */
+/** The table as the log describes it at one version: the log replayed up to there. Changed only by `applyCommit`. */
 export interface TableState {
   version: number;
   protocol: ProtocolAction | undefined;

@@ -122,7 +122,7 @@ export async function findOrphanHits(
   return found;
 }
 
-/** Rewrites the files put aside without the rows to erase; they are in no table, so no commit tells of it. */
+/** Rewrites the files put aside without the rows to erase; they are in no table, so no commit records it. */
 export async function eraseOrphans(
   { table, lakeDir, duckdb }: EraseAsideDependencies,
   hits: readonly OrphanHit[],
