@@ -3,7 +3,7 @@ import { events } from '../../datasets/dataset.ts';
 import { selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
-import { sqlText } from '../../lake/sql/literals.ts';
+import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import { emptyValuesMatch, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
 
 /** A value bound to a parameter of the query; lists bind as lists. */
@@ -37,10 +37,6 @@ const appColumns: Readonly<Record<AppFact, string>> = {
   idProject: 'id_project',
   platform: 'platform',
 };
-
-function quoteName(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
-}
 
 /**
  * An array literal of a list of texts: quotes, backslashes and line breaks escaped by a backslash (clients.md). Lists
@@ -114,7 +110,7 @@ function selectColumns(request: ExportSpec, plan: Plan, values: Record<string, B
     const has = selector.kinds === undefined || selector.kinds.includes(plan.event.kind);
     const expression = has ? sourceExpression(selector, plan, request.timezone, values) : 'NULL';
     // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
-    return `${request.selectors.length === 1 ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression} AS ${quoteName(name)}`;
+    return `${request.selectors.length === 1 ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression} AS ${sqlName(name)}`;
   });
 }
 
