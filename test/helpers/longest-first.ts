@@ -33,8 +33,8 @@ const longest = {
     'chaos/timed/stalled-broker',
     'integration/compact-nats',
     'chaos/compactor-kills',
-    'unit/lake/foreign-commit',
-    'unit/operate/replay-keys',
+    'integration/lake/foreign-commit',
+    'integration/operate/replay-keys',
   ],
   long: [
     'chaos/everything',

@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
-import { stopChild, watchExit, type RunningChild } from '../../../../src/runtime/processes/child.ts';
-import { AppError } from '../../../../src/runtime/errors.ts';
-import { startSupervisor } from '../../../../src/runtime/processes/supervisor.ts';
-import { createLogger } from '../../../../src/runtime/logger.ts';
-import { isAlive, signalProcess } from '../../../helpers/processes.ts';
+import { stopChild, watchExit, type RunningChild } from '../../../src/runtime/processes/child.ts';
+import { AppError } from '../../../src/runtime/errors.ts';
+import { startSupervisor } from '../../../src/runtime/processes/supervisor.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { isAlive, signalProcess } from '../../helpers/processes.ts';
 
 const logger = createLogger('silent');
 const never = new AbortController().signal;

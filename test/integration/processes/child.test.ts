@@ -2,11 +2,11 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import path from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { forkRole, type ForkOptions, type RoleChild } from '../../../../src/runtime/processes/child.ts';
-import { testFolder } from '../../../helpers/folder.ts';
-import { sendRaw } from '../../../helpers/http.ts';
-import { isAlive, isStopped, signalProcess } from '../../../helpers/processes.ts';
-import { waitFor, within } from '../../../helpers/wait.ts';
+import { forkRole, type ForkOptions, type RoleChild } from '../../../src/runtime/processes/child.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { sendRaw } from '../../helpers/http.ts';
+import { isAlive, isStopped, signalProcess } from '../../helpers/processes.ts';
+import { waitFor, within } from '../../helpers/wait.ts';
 
 let folder: string;
 beforeEach(() => {
