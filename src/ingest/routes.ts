@@ -72,15 +72,14 @@ function readBody(request: IncomingMessage, limit: number): Promise<Buffer | Ref
   });
 }
 
-/** Takes in one request of a method, whole or not at all; undefined: every event of it is stored. */
+/** Takes in one request of the app named in it, whole or not at all; undefined: every event of it is stored. */
 async function importEvents(
   { access, groupCommit, clock, metrics }: RouteDependencies,
   method: ImportMethod,
+  named: App,
   request: FastifyRequest,
 ): Promise<Refusal | undefined> {
   const view = access.current();
-  const named = findApp(access, request);
-  if ('reason' in named) return named;
   const limit = parseBodyLimit(request.raw);
   if (typeof limit !== 'number') return limit;
   const body = await readBody(request.raw, limit);
@@ -133,7 +132,9 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
   for (const method of events.methods.keys()) {
     server.post(`/v1/${method}`, async (request, reply) => {
       const startedMs = performance.now();
-      const refusal = await importEvents(dependencies, method, request);
+      // Before anything is awaited: what stands behind the head is not looked at for one without the right.
+      const app = findApp(access, request);
+      const refusal = 'reason' in app ? app : await importEvents(dependencies, method, app, request);
       metrics.answered(method, performance.now() - startedMs);
       if (refusal !== undefined) return refuse(reply, refusal, method);
       return reply.header('content-type', json).send(accepted);
