@@ -73,6 +73,11 @@ function findBlockStamp(file: string): string | undefined {
 /** Looks before a file that is gone counts as taken from the server. */
 const looks = 4;
 const betweenLooksMs = 25;
+/**
+ * For so long a store from which a file was taken is not trusted again, milliseconds. The server soon begins another
+ * file, in its place at last, behind messages that no restart will find; until then the supervisor has looked twice.
+ */
+const distrustMs = 3000;
 
 /** Says of acknowledgements whether what they confirm is in the server's folder. */
 export interface StoreCheck {
@@ -84,7 +89,8 @@ export interface StoreCheck {
  * Creates the check of the server that runs in a folder. Two calls of the system, mostly: the file written last has
  * changed again.
  */
-export function createStoreCheck(folder: string): StoreCheck {
+export function createStoreCheck(folder: string, distrustedMs = distrustMs): StoreCheck {
+  let trustedAtMs = Number.NEGATIVE_INFINITY;
   let pid = findServerPid(folder);
   let written: { readonly link: string; readonly file: string; stamp: string | undefined } | undefined;
 
@@ -109,11 +115,13 @@ export function createStoreCheck(folder: string): StoreCheck {
 
   return {
     async isKept() {
+      if (performance.now() < trustedAtMs) return false;
       if (isWrittenAgain()) return true;
       for (let look = 0; look < looks; look += 1) {
         if (areAllKept()) return true;
         await pause(betweenLooksMs);
       }
+      trustedAtMs = performance.now() + distrustedMs;
       return false;
     },
   };
