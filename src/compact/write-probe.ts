@@ -3,7 +3,7 @@ import type { Clock } from '../runtime/clock.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { pause } from '../runtime/async/retry.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { createTrouble } from './compact-status.ts';
 
 /**
@@ -42,7 +42,6 @@ export function startWriteProbe(
   { tryWrite, clock, logger }: WriteProbeDependencies,
   { everyMs = defaultEveryMs, lastingMs }: WriteProbeOptions = {},
 ): WriteProbe {
-  const stopping = new AbortController();
   const trouble = createTrouble(clock, lastingMs);
   let failing = false;
 
@@ -71,15 +70,7 @@ export function startWriteProbe(
     }
   }
 
-  async function run(): Promise<void> {
-    for (;;) {
-      await pause(everyMs, stopping.signal);
-      if (stopping.signal.aborted) return;
-      await look();
-    }
-  }
-
-  const running = run();
+  const loop = startPollLoop(look, { everyMs, onError: (error) => trouble.note(error), pausesFirst: true });
   return {
     problems() {
       const found = trouble.find();
@@ -87,9 +78,6 @@ export function startWriteProbe(
         ? []
         : [{ code: 'lake_unwritable', what: `the lake cannot be written since ${found.since}: ${found.error}`, todo }];
     },
-    async stop() {
-      stopping.abort();
-      await running;
-    },
+    stop: () => loop.stop(),
   };
 }

@@ -89,8 +89,9 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
       answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs,
     },
   );
-  const waiting = dependencies.metrics.gauge('ingest_waiting_bytes', 'Bytes that wait for the broker.');
-  const gaugeTimer = setInterval(() => waiting.set(groupCommit.waitingBytes()), 1000).unref();
+  dependencies.metrics.readGauge('ingest_waiting_bytes', 'Bytes that wait for the broker.', () =>
+    groupCommit.waitingBytes(),
+  );
 
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },
@@ -122,7 +123,6 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   try {
     await server.listen({ host: options.host, port: options.port });
   } catch (error) {
-    clearInterval(gaugeTimer);
     throw new AppError('start_failed', `cannot listen on ${options.host}:${options.port}`, {
       cause: error,
       retryable: false,
@@ -133,7 +133,6 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   logger.info({ host: options.host, port }, 'ingest is listening');
 
   async function stop(): Promise<void> {
-    clearInterval(gaugeTimer);
     await server.close();
     await groupCommit.drain();
   }

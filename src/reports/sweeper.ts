@@ -3,7 +3,7 @@ import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { runAtHalfPace } from '../runtime/async/pace.ts';
-import { pause } from '../runtime/async/retry.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { isExpired, type ReportJob } from './reports.ts';
 import type { ReportStore } from './store.ts';
 
@@ -14,8 +14,6 @@ const sweepEveryMs = 1000;
  * refused by the clock, not by the sweeper: it only gives the disk space back. A deletion that fails is tried again.
  */
 export function startSweeper(store: ReportStore, clock: Clock, logger: Logger): Stoppable {
-  const stopping = new AbortController();
-
   async function remove(job: ReportJob): Promise<void> {
     // The clock may have been set back since.
     if (!isExpired(job, clock.nowMs())) return;
@@ -27,23 +25,13 @@ export function startSweeper(store: ReportStore, clock: Clock, logger: Logger): 
     }
   }
 
-  async function sweep(): Promise<void> {
+  async function sweep(signal: AbortSignal): Promise<void> {
     const expired = store.list().filter((job) => isExpired(job, clock.nowMs()));
-    await runAtHalfPace(expired, 1, remove, stopping.signal);
+    await runAtHalfPace(expired, 1, remove, signal);
   }
 
-  async function run(): Promise<void> {
-    while (!stopping.signal.aborted) {
-      await sweep();
-      await pause(sweepEveryMs, stopping.signal);
-    }
-  }
-
-  const done = run();
-  return {
-    async stop() {
-      stopping.abort();
-      await done;
-    },
-  };
+  return startPollLoop(sweep, {
+    everyMs: sweepEveryMs,
+    onError: (error) => logger.error({ error: describeError(error) }, 'expired report files cannot be listed'),
+  });
 }

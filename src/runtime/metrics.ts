@@ -7,6 +7,8 @@ import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-cl
 export interface Metrics {
   counter<L extends string = never>(name: string, help: string, labels?: readonly L[]): Counter<L>;
   gauge<L extends string = never>(name: string, help: string, labels?: readonly L[]): Gauge<L>;
+  /** A gauge whose value is read whenever the metrics are. */
+  readGauge(name: string, help: string, read: () => number): void;
   histogram<L extends string = never>(
     name: string,
     help: string,
@@ -26,6 +28,15 @@ export function createMetrics(): Metrics {
       new Counter({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers }),
     gauge: (name, help, labels) =>
       new Gauge({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers, aggregator: 'sum' }),
+    readGauge(name, help, read) {
+      const gauge: Gauge = new Gauge({
+        name: `tributary_${name}`,
+        help,
+        registers,
+        aggregator: 'sum',
+        collect: () => gauge.set(read()),
+      });
+    },
     histogram: (name, help, buckets, labels) =>
       new Histogram({ name: `tributary_${name}`, help, buckets, labelNames: labels ?? [], registers }),
     snapshot: () => registry.getMetricsAsJSON(),

@@ -3,7 +3,8 @@ import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file
 import { describeError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { pause } from '../../runtime/async/retry.ts';
+import { createMutex } from '../../runtime/async/mutex.ts';
+import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import type { StreamReader } from '../../stream/stream.ts';
 import type { FollowDependencies } from './stream-position.ts';
 import { hashMessage } from '../../stream/message.ts';
@@ -64,7 +65,6 @@ export async function watchStreamEnd({
   alarm,
   logger,
 }: StreamEndDependencies): Promise<StreamEnd> {
-  const stopping = new AbortController();
   let mark = await findMark(file);
   let kept = '';
   let failing = false;
@@ -108,29 +108,14 @@ export async function watchStreamEnd({
     }
   }
 
-  let last: Promise<void> = Promise.resolve();
-  /** One look after the other: two at once would report a loss twice. */
-  function look(): Promise<void> {
-    const turn = last.then(lookNow);
-    last = turn.catch(() => undefined);
-    return turn;
-  }
-
-  async function run(): Promise<void> {
-    while (!stopping.signal.aborted) {
-      // A broker that is away, or a full disk, is reported by the flush loop.
-      await look().catch(() => undefined);
-      await pause(lookEveryMs, stopping.signal);
-    }
-  }
-
-  const running = run();
+  /** Held by a look: two at once would report a loss twice. */
+  const mutex = createMutex();
+  const look = (): Promise<void> => mutex.run(lookNow);
+  // A broker that is away, or a full disk, is reported by the flush loop.
+  const loop = startPollLoop(look, { everyMs: lookEveryMs, onError: () => undefined });
   return {
     look,
     reset: () => void (mark = undefined),
-    async stop() {
-      stopping.abort();
-      await running;
-    },
+    stop: () => loop.stop(),
   };
 }

@@ -9,6 +9,7 @@
  * Crash: an entry is there whole or not at all; a temporary in the log's folder is swept at the next start of the
  * compactor. A checkpoint (checkpoint.ts) repeats what the log says, and one that is missing costs time only.
  */
+import { createMutex } from '../../runtime/async/mutex.ts';
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -234,16 +235,6 @@ async function commitOnTop(
   });
 }
 
-/** Runs tasks one after the other, whatever becomes of the ones before. */
-function createSequence(): <T>(task: () => Promise<T>) => Promise<T> {
-  let last: Promise<unknown> = Promise.resolve();
-  return (task) => {
-    const turn = last.then(task, task);
-    last = turn.catch(() => undefined);
-    return turn;
-  };
-}
-
 /**
  * Opens a table that exists. Where another engine has changed it, commits fail until it is repaired. Errors: those of
  * `loadOwnState`.
@@ -251,7 +242,7 @@ function createSequence(): <T>(task: () => Promise<T>) => Promise<T> {
 export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
   const follower = await openLogFollower(tableDir);
   const { state } = follower;
-  const inTurn = createSequence();
+  const mutex = createMutex();
   let snapshot: Snapshot | undefined;
   return {
     dir: path.resolve(tableDir),
@@ -263,8 +254,8 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
       if (snapshot?.version !== state.version) snapshot = toSnapshot(tableDir, state);
       return snapshot;
     },
-    refresh: () => inTurn(() => follower.refresh()),
+    refresh: () => mutex.run(() => follower.refresh()),
     commit: (build, commitId = randomUUID(), mayLink) =>
-      inTurn(() => commitOnTop(tableDir, follower, options, { build, commitId, mayLink })),
+      mutex.run(() => commitOnTop(tableDir, follower, options, { build, commitId, mayLink })),
   };
 }
