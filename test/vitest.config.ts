@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { createCoverageTable } from './helpers/coverage-table.ts';
@@ -11,9 +12,30 @@ const isBench = process.env['TRIBUTARY_TEST_BENCH'] !== undefined;
 /** The coverage of the unit tests (`make coverage`), without what they run in a process of its own, from dist. */
 const isCoverage = process.env['TRIBUTARY_TEST_COVERAGE'] !== undefined;
 
-function testsOfRun(): string {
-  if (isBench) return 'bench/**/*.bench.ts';
-  return isCoverage ? 'test/unit/**/*.test.ts' : '{unit,integration,e2e,chaos,mutants}/**/*.test.ts';
+/**
+ * Unit tests are many and small, and share processes: what they import is loaded once for each process, not once for
+ * each file. Those that put something in the place of a module, or watch a global, have a process of their own.
+ */
+const units = 'unit/**/*.test.ts';
+const changesModules = readdirSync(path.join(import.meta.dirname, 'unit'), { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.test.ts'))
+  .map((name) => path.join('unit', name))
+  .filter((name) =>
+    /\bvi\.(?:mock|doMock|spyOn|stub)/.test(readFileSync(path.join(import.meta.dirname, name), 'utf8')),
+  );
+
+function testsOfRun(): { readonly include?: string[]; readonly projects?: object[] } {
+  if (isBench) return { include: ['bench/**/*.bench.ts'] };
+  if (isCoverage) return { include: [`test/${units}`] };
+  return {
+    projects: [
+      { extends: true, test: { name: 'shared', isolate: false, include: [units], exclude: changesModules } },
+      {
+        extends: true,
+        test: { name: 'own', include: ['{integration,e2e,chaos,mutants}/**/*.test.ts', ...changesModules] },
+      },
+    ],
+  };
 }
 
 /**
@@ -24,7 +46,7 @@ export default defineConfig({
   test: {
     // Of sources that no test loads, vitest counts those below the root only, and leaves the others out of the total.
     root: isCoverage ? checkout : import.meta.dirname,
-    include: [testsOfRun()],
+    ...testsOfRun(),
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',
