@@ -12,6 +12,10 @@ const isBench = process.env['TRIBUTARY_TEST_BENCH'] !== undefined;
 /** The coverage of the unit tests (`make coverage`), without what they run in a process of its own, from dist. */
 const isCoverage = process.env['TRIBUTARY_TEST_COVERAGE'] !== undefined;
 
+/** A plugin changes a source (planted-run.mjs): vitest does not hand it on to projects. */
+const isPlanted = process.env['TRIBUTARY_TEST_PLANTED'] !== undefined;
+const everything = '{unit,integration,e2e,chaos,mutants}/**/*.test.ts';
+
 /**
  * Unit tests are many and small, and share processes: what they import is loaded once for each process, not once for
  * each file. Those that put something in the place of a module, or watch a global, have a process of their own.
@@ -27,6 +31,7 @@ const changesModules = readdirSync(path.join(import.meta.dirname, 'unit'), { rec
 function testsOfRun(): { readonly include?: string[]; readonly projects?: object[] } {
   if (isBench) return { include: ['bench/**/*.bench.ts'] };
   if (isCoverage) return { include: [`test/${units}`] };
+  if (isPlanted) return { include: [everything] };
   return {
     projects: [
       { extends: true, test: { name: 'shared', isolate: false, include: [units], exclude: changesModules } },

@@ -27,5 +27,6 @@ const options = {
   reporters: ['default'],
   ...(name === undefined ? {} : { testNamePattern: name }),
 };
+process.env['TRIBUTARY_TEST_PLANTED'] = '1';
 const vitest = await startVitest('test', [test], options, { plugins: [plant] });
 await vitest.close();
