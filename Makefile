@@ -76,7 +76,7 @@ nightly: build lint types ## every test, the coverage, then the long forms with 
 	TRIBUTARY_TEST_SIMULATOR_SEEDS=6000 $(MAKE) chaos
 	$(MAKE) bench
 
-nodes: build ## unit and end-to-end tests on other Nodes; NODES='/opt/node-22/bin /opt/node-24/bin', the folders they are in
+nodes: build ## unit, process and end-to-end tests on other Nodes; NODES='/opt/node-22/bin /opt/node-24/bin', the folders they are in
 	@test -n '$(NODES)' || { echo "make nodes: name the folders of the Nodes, as in make nodes NODES='/opt/node-22/bin /opt/node-24/bin'" >&2; exit 1; }
 	for folder in $(NODES); do PATH="$$folder:$$PATH" $(VITEST) unit integration/processes e2e || exit 1; done
 

@@ -98,16 +98,16 @@ export interface JudgedBatch {
   keyedHours(hourMs: number): Promise<number[]>;
 }
 
-/** Asserts that a step is in order. */
-type AssertTurn = () => void;
+/** Asserts that no later batch, or verdict, has taken the tables over. */
+type AssertCurrent = () => void;
 
-/** Hands out turns, of which only the newest holds. */
-function createTurns(outOfOrder: string): () => AssertTurn {
+/** Hands out generations, of which only the newest holds. */
+function createGenerations(outOfOrder: string): () => AssertCurrent {
   let newest = 0;
   return () => {
     newest += 1;
-    const turn = newest;
-    return () => assert(turn === newest, outOfOrder);
+    const own = newest;
+    return () => assert(own === newest, outOfOrder);
   };
 }
 
@@ -115,7 +115,7 @@ function toJudgedBatch(
   duckdb: Duckdb,
   { events, badLines, ...converted }: Converted,
   { repeats, reused, addsKeys }: Verdict,
-  assertTurn: AssertTurn,
+  assertCurrent: AssertCurrent,
 ): JudgedBatch {
   const failedLines = [
     ...badLines,
@@ -131,7 +131,7 @@ function toJudgedBatch(
     failedLines,
     addsKeys,
     async writeYoung(file, availableAtMs, lineBytes) {
-      assertTurn();
+      assertCurrent();
       const measured = await measureRows(duckdb);
       assertRows(measured.rows);
       if (rows === 0) return undefined;
@@ -141,26 +141,26 @@ function toJudgedBatch(
       return written;
     },
     async writeRows(file, availableAtMs) {
-      assertTurn();
+      assertCurrent();
       const written = await writeDataFile(duckdb, rowsSql(availableAtMs), file);
       assertRows(written.numRecords);
       return written;
     },
     async keepKeys() {
-      assertTurn();
+      assertCurrent();
       assert(!keysKept, 'the keys of the batch are known already');
       keysKept = true;
       await addJudgedKeys(duckdb);
     },
     async keyedHours(hourMs) {
-      assertTurn();
+      assertCurrent();
       return readKeyedHours(duckdb, hourMs);
     },
   };
 }
 
-function toLoadedBatch(duckdb: Duckdb, converted: Converted, assertLoaded: AssertTurn): LoadedBatch {
-  const nextVerdict = createTurns('the batch has been judged anew: this verdict is void');
+function toLoadedBatch(duckdb: Duckdb, converted: Converted, assertLoaded: AssertCurrent): LoadedBatch {
+  const nextVerdict = createGenerations('the batch has been judged anew: this verdict is void');
   let isLookedUp = false;
   const lookUp: BatchLookUp = {
     keyedHours: (hourMs) => readKeyedHours(duckdb, hourMs),
@@ -194,7 +194,7 @@ function toLoadedBatch(duckdb: Duckdb, converted: Converted, assertLoaded: Asser
 /** Opens the tables, empty, in place of those that the engine had. Errors: `sql`, `memory`. */
 export async function openBatchTables(duckdb: Duckdb): Promise<BatchTables> {
   await createDedupeTables(duckdb);
-  const nextBatch = createTurns('the tables have another batch by now');
+  const nextBatch = createGenerations('the tables have another batch by now');
   return {
     keys: createKeyTable(duckdb),
     async load(spool, events, eachLine = false) {
