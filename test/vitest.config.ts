@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { defineConfig } from 'vitest/config';
+import { isLongRun } from './helpers/chaos.ts';
 import { createCoverageTable } from './helpers/coverage-table.ts';
 import { LongestFirst } from './helpers/longest-first.ts';
 import { createTestNotes } from './helpers/test-notes.ts';
@@ -15,30 +16,34 @@ const isCoverage = process.env['TRIBUTARY_TEST_COVERAGE'] !== undefined;
 /** A plugin changes a source (planted-run.mjs): vitest does not hand it on to projects. */
 const isPlanted = process.env['TRIBUTARY_TEST_PLANTED'] !== undefined;
 const everything = '{unit,integration,e2e,chaos,mutants}/**/*.test.ts';
+const units = 'unit/**/*.test.ts';
 
 /**
- * Unit tests are many and small, and share processes: what they import is loaded once for each process, not once for
- * each file. Those that put something in the place of a module, or watch a global, have a process of their own.
+ * Test files share three processes: what they import is loaded once for each process, not once for each file. Those
+ * that put something in the place of a module, or change what a process has one of, have a process of their own; in the
+ * long form, whose files run for an hour, all of chaos has.
  */
-const units = 'unit/**/*.test.ts';
-const changesModules = readdirSync(path.join(import.meta.dirname, 'unit'), { recursive: true, encoding: 'utf8' })
-  .filter((name) => name.endsWith('.test.ts'))
-  .map((name) => path.join('unit', name))
-  .filter((name) =>
-    /\bvi\.(?:mock|doMock|spyOn|stub)/.test(readFileSync(path.join(import.meta.dirname, name), 'utf8')),
-  );
+const needsOwnProcess = /\bvi\.(?:mock|doMock|spyOn|stub)|\bprocess\.(?:umask|on|chdir)\(/;
+
+function findIsolated(): string[] {
+  return readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.test.ts'))
+    .filter(
+      (name) =>
+        (isLongRun && name.startsWith('chaos/')) ||
+        needsOwnProcess.test(readFileSync(path.join(import.meta.dirname, name), 'utf8')),
+    );
+}
 
 function testsOfRun(): { readonly include?: string[]; readonly projects?: object[] } {
   if (isBench) return { include: ['bench/**/*.bench.ts'] };
   if (isCoverage) return { include: [`test/${units}`] };
   if (isPlanted) return { include: [everything] };
+  const isolated = findIsolated();
   return {
     projects: [
-      { extends: true, test: { name: 'shared', isolate: false, include: [units], exclude: changesModules } },
-      {
-        extends: true,
-        test: { name: 'own', include: ['{integration,e2e,chaos,mutants}/**/*.test.ts', ...changesModules] },
-      },
+      { extends: true, test: { name: 'shared', isolate: false, include: [everything], exclude: isolated } },
+      { extends: true, test: { name: 'own', include: isolated } },
     ],
   };
 }

@@ -11,7 +11,6 @@
  * Two loops run side by side: flush-loop.ts takes batches in; seal/maintenance.ts seals, checkpoints and cleans.
  */
 import { randomUUID } from 'node:crypto';
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
@@ -19,6 +18,7 @@ import { AppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
+import { removeTree } from '../runtime/files/work-files.ts';
 import { openBatchTables } from '../lake/batch/batch-tables.ts';
 import { createRecentKeys } from '../lake/batch/recent-keys.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
@@ -78,7 +78,7 @@ async function takeLake(
       ? undefined
       : await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
   closers.add('compactor lock', () => lock?.release());
-  const removeSpool = (): Promise<void> => rm(options.spoolDir, { recursive: true, force: true });
+  const removeSpool = (): Promise<void> => removeTree(options.spoolDir);
   await removeSpool();
   await ensureFolder(options.spoolDir);
   // What was pulled last are events like any other: none may outlive its erasure there, while the service is stopped.

@@ -6,7 +6,6 @@
  * for nobody reads an older version here; a commit that says which backup it is of.
  * Crash: the restore is begun anew.
  */
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { swapDue } from '../lake/files/swap.ts';
 import { writeCheckpoint } from '../lake/log/checkpoint.ts';
@@ -22,6 +21,7 @@ import type { Logger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { pause } from '../runtime/async/retry.ts';
+import { removeTree } from '../runtime/files/work-files.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import { startCompact } from './compact.ts';
 import type { CompactOptions } from './compact-options.ts';
@@ -112,6 +112,6 @@ export async function completeRestore(
   } finally {
     duckdb.close();
     lock.release();
-    await rm(options.spoolDir, { recursive: true, force: true });
+    await removeTree(options.spoolDir);
   }
 }

@@ -1,13 +1,13 @@
-import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
-import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
+import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Problem } from './check-log.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
 import { findSize, hashFile } from '../runtime/files/file-checks.ts';
+import { findNames } from '../runtime/files/folder-names.ts';
 import { isCompactorRunning, lakePaths } from './lake.ts';
 import { findLakeState, type LakeState } from './log/lake-state.ts';
 import { isForeignFile } from './repair/repair-log.ts';
@@ -92,10 +92,7 @@ const foreignDetail =
 
 /** Lists what was put aside: young files, because the stream did not agree with the log, and files of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
-  const names = await readdir(lakePaths(lakeDir).orphans).catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  });
+  const names = await findNames(lakePaths(lakeDir).orphans);
   return names.map((name) => ({
     problem: 'orphan_file',
     path: path.posix.join('orphans', name),

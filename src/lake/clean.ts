@@ -1,7 +1,7 @@
-import { readdir, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeEmptyFolder, removeFile, syncFolder, syncFolders } from '../runtime/files/durable-file.ts';
+import { ensureFolder, moveFile, removeEmptyFolder, removeFile, syncFolder, syncFolders } from '../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
+import { listNames } from '../runtime/files/folder-names.ts';
 import { decodePath } from './log/actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './log/checkpoint.ts';
 import { isClockBehind } from './log/available-at.ts';
@@ -150,7 +150,7 @@ export interface Leftovers {
 export async function listLeftovers(table: Table): Promise<Leftovers> {
   const temporaries: string[] = [];
   for (const folder of [path.dirname(table.dir), table.dir, logFolder(table.dir)]) {
-    const names = await readdir(folder);
+    const names = await listNames(folder);
     temporaries.push(...names.filter((name) => name.endsWith('.tmp')).map((name) => path.join(folder, name)));
   }
   return { temporaries, young: await listYoungPaths(table.dir) };
@@ -173,7 +173,7 @@ export async function sweep(
   const unnamed = young.filter((name) => !known.has(name)).map((name) => path.join(table.dir, name));
   if (putAside !== undefined && unnamed.length > 0) {
     await ensureFolder(putAside);
-    for (const file of unnamed) await rename(file, path.join(putAside, path.basename(file)));
+    for (const file of unnamed) await moveFile(file, path.join(putAside, path.basename(file)));
     await syncFolder(putAside);
   } else {
     for (const file of unnamed) await removeFile(file);

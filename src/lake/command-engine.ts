@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from './sql/duckdb.ts';
 import { followGroupAccess } from '../runtime/files/group-access.ts';
+import { removeTree } from '../runtime/files/work-files.ts';
 import { lakePaths } from './lake.ts';
 
 /** An engine for one command that changes the lake. */
@@ -28,7 +28,7 @@ export async function openCommandEngine(
     duckdb,
     async close() {
       duckdb.close();
-      await rm(tempDir, { recursive: true, force: true });
+      await removeTree(tempDir);
     },
   };
 }

@@ -13,9 +13,9 @@
  * aside), snapshot.sql. The lake's folder and the table's are locked themselves (lakePaths).
  */
 import { randomUUID } from 'node:crypto';
-import { link, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeFile, syncFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
+import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../runtime/files/durable-file.ts';
+import { assertHardLinks } from '../runtime/files/hard-links.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/files/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -74,25 +74,6 @@ export interface LakeOptions {
 /** Temporaries that a compactor beside this process sweeps, since none of its own writes them, are written again. */
 const whileSwept: RetryOptions = { forMs: 2000, everyMs: 50, retryable: (error) => isSystemError(error, 'ENOENT') };
 
-/** Refuses a file system on which the commit's link(2) cannot work. `linkFile` stands in for link(2) in its test. */
-export async function assertHardLinks(folder: string, linkFile: typeof link = link): Promise<void> {
-  const probe = path.join(folder, `.probe-${randomUUID()}.tmp`);
-  try {
-    await writeFileDurably(probe, '');
-    await linkFile(probe, `${probe}.link`);
-  } catch (error) {
-    if (!isSystemError(error, 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK')) throw error;
-    throw new AppError('start_failed', `the file system of ${folder} has no hard links, which commits need`, {
-      cause: error,
-      retryable: false,
-      hint: 'Put the data folder on a local file system such as ext4 or xfs.',
-    });
-  } finally {
-    await removeFile(`${probe}.link`);
-    await removeFile(probe);
-  }
-}
-
 /** Writes the Parquet file that has every column and no row, whole or not at all. */
 async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonly TableColumn[]): Promise<void> {
   const file = emptyFilePath(tableDir);
@@ -101,7 +82,7 @@ async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonl
     const list = columns.map((column) => `NULL::${column.type} AS ${sqlName(column.name)}`).join(', ');
     await duckdb.run(`COPY (SELECT ${list} LIMIT 0) TO ${sqlText(temporary)} (FORMAT parquet)`);
     await syncFile(temporary);
-    await rename(temporary, file);
+    await moveFile(temporary, file);
     await syncFolder(tableDir);
   } finally {
     await removeFile(temporary);

@@ -1,7 +1,6 @@
-import { constants } from 'node:fs';
-import { access, open } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile } from '../runtime/files/durable-file.ts';
+import { removeFile, writeNewFile } from '../runtime/files/durable-file.ts';
+import { assertWritableFolder } from '../runtime/files/file-checks.ts';
 import { isSystemError } from '../runtime/errors.ts';
 import { lakePaths } from './lake.ts';
 import { logFolder } from './log/log-files.ts';
@@ -23,17 +22,13 @@ export async function tryWrite(lakeDir: string, assertFolder: () => void): Promi
   const { root, table, young, failed, staging } = lakePaths(lakeDir);
   assertFolder();
   for (const folder of [root, table, logFolder(table), young, failed, staging])
-    await access(folder, constants.W_OK | constants.X_OK);
+    await assertWritableFolder(folder);
   const file = path.join(root, fileName);
   assertFolder();
-  const handle = await open(file, 'w', 0o600);
   try {
-    try {
-      await handle.writeFile(bytes);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
+    // What a crash has left of an earlier one.
+    await removeFile(file);
+    await writeNewFile(file, bytes);
   } finally {
     await removeFile(file);
   }

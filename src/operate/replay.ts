@@ -8,13 +8,13 @@
  * Crash: staged work whose commit was made is finished, and otherwise given up, under the maintenance lock.
  */
 import { randomUUID } from 'node:crypto';
-import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { writeNewFile } from '../runtime/files/durable-file.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
+import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';
 import type { Action } from '../lake/log/actions.ts';
 import { nextAvailableAtMs } from '../lake/log/available-at.ts';
 import { toAdd } from '../lake/files/data-file.ts';
@@ -146,7 +146,7 @@ async function commitReplay(
   } catch (error) {
     // What has an intent is for the next recovery to settle; the rest is in the way only.
     if (!isAppError(error, 'commit_conflict')) throw error;
-    await rm(folder, { recursive: true, force: true });
+    await removeTree(folder);
     throw error;
   }
 }
@@ -158,12 +158,10 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
   const stillFailed = files.reduce((sum, { events }) => sum + events.length, 0);
   if (candidates.length === 0) return { stored: 0, repeats: 0, stillFailed };
   const folder = path.join(lakePaths(lakeDir).staging, `spool-${randomUUID()}`);
-  await mkdir(folder, { mode: 0o700 });
+  await makeWorkFolder(folder);
   try {
     const spool = path.join(folder, 'spool.ndjson');
-    await writeFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])), {
-      mode: 0o600,
-    });
+    await writeWorkFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])));
     const tables = await openBatchTables(duckdb);
     const loaded = await tables.load(spool, candidates.length, true);
     const lookUp = createLakeLookUp(table);
@@ -176,7 +174,7 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
       }
     }
   } finally {
-    await rm(folder, { recursive: true, force: true });
+    await removeTree(folder);
   }
 }
 

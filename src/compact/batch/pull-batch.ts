@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { open, type FileHandle } from 'node:fs/promises';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
+import { openWorkFile, type WorkFile } from '../../runtime/files/work-files.ts';
 import { countLines, hashMessage, isMarker, newline } from '../../stream/message.ts';
 import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
 
@@ -37,12 +37,12 @@ type PullLimits = Parameters<StreamReader['pull']>[1];
 /** One pull: what is held in memory at once. */
 const pullMaxBytes = 16 * 1024 * 1024;
 
-async function spool(handle: FileHandle, messages: readonly StreamMessage[]): Promise<void> {
+async function spool(file: WorkFile, messages: readonly StreamMessage[]): Promise<void> {
   const end = Uint8Array.of(newline);
   const buffers = messages.flatMap(({ payload }) =>
     isMarker(payload) ? [] : payload.at(-1) === newline ? [payload] : [payload, end],
   );
-  await handle.appendFile(Buffer.concat(buffers));
+  await file.append(Buffer.concat(buffers));
 }
 
 /**
@@ -88,7 +88,7 @@ export async function pullBatch(
   signal: AbortSignal,
 ): Promise<Batch | undefined> {
   const deadline = performance.now() + limits.maxAgeMs;
-  const handle = await open(file, 'w', 0o600);
+  const spoolFile = await openWorkFile(file);
   let last: StreamMessage | undefined;
   let [messages, events, bytes] = [0, 0, 0];
   let more = true;
@@ -106,7 +106,7 @@ export async function pullBatch(
       // A pull may bring more than it was asked for.
       const taken = messages === 0 ? takeWithin(pulled, maxBytes) : pulled;
       more &&= taken.length === pulled.length;
-      await spool(handle, taken);
+      await spool(spoolFile, taken);
       last = taken.at(-1);
       messages += taken.length;
       for (const { payload } of taken) {
@@ -121,7 +121,7 @@ export async function pullBatch(
       performance.now() < deadline
     );
   } finally {
-    await handle.close();
+    await spoolFile.close();
   }
   if (last === undefined || signal.aborted) return undefined;
   assert.equal(last.sequence, after + messages, 'the batch has every message after the position, once');

@@ -1,5 +1,5 @@
-import { readdir } from 'node:fs/promises';
 import { isDamage } from '../../runtime/errors.ts';
+import { listNames } from '../../runtime/files/folder-names.ts';
 import { mustForget, trimLog, vacuum, type CleanOptions } from '../../lake/clean.ts';
 import { listDueSwaps, swapDue } from '../../lake/files/swap.ts';
 import { assertOwner } from '../lake-owner.ts';
@@ -49,7 +49,7 @@ export function createCleanTurns(dependencies: MaintenanceDependencies, retentio
       }
       if (performance.now() < nextMs) return;
       // What a killed command has left in staging is finished, or removed, by whoever takes the lock.
-      const isLocking = listDueSwaps(table.state(), cleaning).length > 0 || (await readdir(paths.staging)).length > 0;
+      const isLocking = listDueSwaps(table.state(), cleaning).length > 0 || (await listNames(paths.staging)).length > 0;
       if (isLocking) await underMaintenanceLock(dependencies, () => removeOld(cleaning));
       else await removeOld(cleaning);
       nextMs = performance.now() + Math.min(everyMs, retentionMs / 2);

@@ -9,11 +9,11 @@
  * takes the maintenance lock next (lake/files/staged-rewrite.ts).
  */
 import { randomUUID } from 'node:crypto';
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { removeTree } from '../../runtime/files/work-files.ts';
 import { partitionColumnsSql, partitionPath, partitionSelectSql, toPartition } from '../../datasets/partition.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import { toAdd } from '../../lake/files/data-file.ts';
@@ -225,7 +225,7 @@ async function stage(
     return { outputs: await writeOutputs({ duckdb, emptyFile, parts, due: here, folder, id }), taken };
   } catch (error) {
     // Nothing is certain yet; on a disk that is full the room is needed at once.
-    await rm(folder, { recursive: true, force: true });
+    await removeTree(folder);
     throw error;
   }
 }

@@ -1,4 +1,3 @@
-import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
@@ -6,7 +5,9 @@ import { hasColumns } from '../../lake/table-schema.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
-import { AppError, describeError, isAppError, isDamage, isDiskFull, isSystemError } from '../../runtime/errors.ts';
+import { AppError, describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
+import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
+import { findSize } from '../../runtime/files/file-checks.ts';
 import { csv } from './formats/csv.ts';
 import type { Format } from './formats/format.ts';
 import { buildQuery, fileFilter, isEmptyResult } from './query.ts';
@@ -26,15 +27,6 @@ class LimitError extends Error {}
 const tooManyRows = 'Too many lines in export';
 const tooManyBytes = 'Too many bytes in export';
 
-async function sizeOf(file: string): Promise<number> {
-  try {
-    return (await stat(file)).size;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return 0;
-    throw error;
-  }
-}
-
 /** Runs a statement while watching its progress, the size of its output, and the memory of the process. */
 async function watch<T>(
   engine: QueryEngine,
@@ -48,7 +40,7 @@ async function watch<T>(
   const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
   async function look(): Promise<void> {
     onPercent(Math.floor(engine.progress() * queryPercent));
-    if ((await sizeOf(file)) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
+    if ((((await findSize(file)) ?? 0)) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
     if (process.memoryUsage.rss() > memoryLimit)
       stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
     if (stopped !== undefined) engine.interrupt();
@@ -120,7 +112,7 @@ async function runQuery(
 /** Writes the rows of the request into one file; returns how many they are. */
 async function writeRows(job: QueryJob, onPercent: (percent: number) => void): Promise<number> {
   if (job.files.length === 0) {
-    await writeFile(job.file, job.format.emptyFile(job.plan.request.selectors), { mode: 0o600 });
+    await writeWorkFile(job.file, job.format.emptyFile(job.plan.request.selectors));
     return 0;
   }
   await assertFilesWhole(job.files);
@@ -138,14 +130,14 @@ async function makeFiles(
 ): Promise<WorkerOutcome> {
   const { request, apps, folder, stem, limits } = plan;
   const tempDir = path.join(folder, 'work');
-  await mkdir(tempDir, { mode: 0o700 });
+  await makeWorkFolder(tempDir);
   const file = path.join(tempDir, `result.${format.extension}`);
   const { emptyFile, schemaString, version, files: live } = await readSnapshot(plan.tableDir);
   const files = isEmptyResult(request, apps) ? [] : pruneFiles(live, fileFilter(request, apps));
   const rows = await writeRows({ plan, files, file, format, tempDir, emptyFile, schemaString }, onPercent);
   onPercent(queryPercent);
 
-  const bytes = await sizeOf(file);
+  const bytes = ((await findSize(file)) ?? 0);
   if (bytes > limits.maxBytes) throw new LimitError(tooManyBytes);
   const onProgress = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
@@ -156,7 +148,7 @@ async function makeFiles(
   );
   const counted = result.reduce((sum, part) => sum + part.rows, 0);
   if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query gave ${rows}`);
-  await rm(tempDir, { recursive: true, force: true });
+  await removeTree(tempDir);
   await syncFolder(folder);
   return { kind: 'done', files: result, snapshotVersion: version, filesRead: files.length };
 }

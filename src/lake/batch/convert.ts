@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { readFile, writeFile } from 'node:fs/promises';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
+import { getBytes } from '../../runtime/files/text-file.ts';
+import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import { events as dataset } from '../../datasets/dataset.ts';
 import type { ColumnType } from '../../datasets/event-fields.ts';
 import { lineColumns, parseLine } from '../../datasets/event-line.ts';
@@ -77,7 +78,7 @@ async function cleanSpool(
   const badLines: BadLine[] = [];
   const texts: string[] = [];
   let line = 0;
-  for (const bytes of splitLines(await readFile(file))) {
+  for (const bytes of splitLines(await getBytes(file))) {
     const checked = parseLine(bytes);
     if ('text' in checked) {
       texts.push(`${checked.text}\n`);
@@ -85,7 +86,7 @@ async function cleanSpool(
     } else badLines.push({ line, reason: checked.reason });
     line += 1;
   }
-  await writeFile(cleanFile, texts.join(''), { mode: 0o600 });
+  await writeWorkFile(cleanFile, texts.join(''));
   return { kept, badLines };
 }
 

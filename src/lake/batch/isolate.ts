@@ -1,6 +1,7 @@
-import { readFile, writeFile } from 'node:fs/promises';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { isAppError } from '../../runtime/errors.ts';
+import { getBytes } from '../../runtime/files/text-file.ts';
+import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { BatchTables } from './batch-tables.ts';
 import { splitLines, toFailedLine, type Failure } from './spool-lines.ts';
 
@@ -11,7 +12,7 @@ const newline = Buffer.from('\n');
 
 /** Writes a spool of lines, as the bytes that they are. */
 function writeSpool(file: string, lines: readonly Buffer[]): Promise<void> {
-  return writeFile(file, Buffer.concat(lines.flatMap((line) => [line, newline])), { mode: 0o600 });
+  return writeWorkFile(file, Buffer.concat(lines.flatMap((line) => [line, newline])));
 }
 
 /** Says whether the engine has memory enough for one line, from reading it to writing its row. */
@@ -46,7 +47,7 @@ async function isTooLarge(tables: BatchTables, scratch: string, line: Buffer): P
 export async function takeOutTooLarge(tables: BatchTables, spool: string): Promise<Failure[]> {
   const good: Buffer[] = [];
   const failures: Failure[] = [];
-  for (const line of splitLines(await readFile(spool))) {
+  for (const line of splitLines(await getBytes(spool))) {
     if (!(await isTooLarge(tables, `${spool}.one`, line))) good.push(line);
     else failures.push({ reason: 'too_large', ...toFailedLine(line) });
   }

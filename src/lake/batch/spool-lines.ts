@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer';
-import { readFile } from 'node:fs/promises';
 import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
+import { getBytes } from '../../runtime/files/text-file.ts';
 
 /** Events that could not be converted, as values; `failedAt` is added with the flush. */
 export type Failure = Omit<FailedEvent, 'failedAt'>;
@@ -32,7 +32,7 @@ export async function readFailures(file: string, badLines: readonly BadLine[]): 
   const reasons = new Map(badLines.map(({ line, reason }) => [line, reason]));
   const failures: Failure[] = [];
   let line = 0;
-  for (const bytes of splitLines(await readFile(file))) {
+  for (const bytes of splitLines(await getBytes(file))) {
     const reason = reasons.get(line);
     line += 1;
     if (reason !== undefined) failures.push({ reason, ...toFailedLine(bytes) });

@@ -1,6 +1,6 @@
-import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { listTree } from '../../runtime/files/folder-names.ts';
 import { logFolder } from '../log/log-files.ts';
 
 /**
@@ -18,7 +18,7 @@ const dataLeftover = /^\..*\.crc$|^deletion_vector_.*\.bin$/;
  */
 export async function clearForeignLeftovers(tableDir: string): Promise<string[]> {
   const log = path.basename(logFolder(tableDir));
-  const names = await readdir(tableDir, { recursive: true });
+  const names = await listTree(tableDir);
   const found = names
     .filter((name) => (path.dirname(name) === log ? logLeftover : dataLeftover).test(path.basename(name)))
     .toSorted();

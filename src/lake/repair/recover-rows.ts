@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from '../files/data-file.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
+import { removeTree } from '../../runtime/files/work-files.ts';
 import { carryOut, openStaging, type Move } from '../files/staged-rewrite.ts';
 import type { MissingFile } from './missing-files.ts';
 import { pruneFiles } from '../files/prune.ts';
@@ -169,11 +169,11 @@ export async function recoverRows(
       );
     }
   } catch (error) {
-    await rm(folder, { recursive: true, force: true });
+    await removeTree(folder);
     throw error;
   }
   if (found > wanted || (found < wanted && (!partly || found === 0))) {
-    await rm(folder, { recursive: true, force: true });
+    await removeTree(folder);
     return found;
   }
   const lost = wanted - found;

@@ -9,14 +9,14 @@
  * do.
  */
 import { randomUUID } from 'node:crypto';
-import { readdir, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, syncFolder } from '../../runtime/files/durable-file.ts';
+import { ensureFolder, moveFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { decodePath, parseStats, type Action, type AddAction, type CommitInfoAction } from '../log/actions.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
+import { listNames, findNames } from '../../runtime/files/folder-names.ts';
 import { changesTable, toForeignCommit, type ForeignCommit } from '../log/foreign-commit.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { hashCommit, readCommit, renderCommit, type Commit } from '../log/log-files.ts';
@@ -138,10 +138,7 @@ export function isForeignFile(name: string): boolean {
 
 /** Lists the files of other engines that repairs have put aside. */
 export async function listForeignFiles(orphansDir: string): Promise<string[]> {
-  const names = await readdir(orphansDir).catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  });
+  const names = await findNames(orphansDir);
   return names
     .filter(isForeignFile)
     .toSorted()
@@ -157,12 +154,12 @@ export async function putUnnamedAside(
   orphansDir: string,
   state: Readonly<TableState>,
 ): Promise<number> {
-  const names = (await readdir(tableDir)).filter(
+  const names = (await listNames(tableDir)).filter(
     (name) => name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)),
   );
   for (const name of names) {
     await ensureFolder(orphansDir);
-    await rename(path.join(tableDir, name), path.join(orphansDir, `${asidePrefix}unnamed-${name}`));
+    await moveFile(path.join(tableDir, name), path.join(orphansDir, `${asidePrefix}unnamed-${name}`));
   }
   if (names.length > 0) {
     await syncFolder(orphansDir);
@@ -189,7 +186,7 @@ async function takeOut(
       const name = `${asidePrefix}${version}-${path.basename(place.relative)}`;
       if ((await findSize(place.absolute)) !== undefined) {
         await ensureFolder(orphansDir);
-        await rename(place.absolute, path.join(orphansDir, name));
+        await moveFile(place.absolute, path.join(orphansDir, name));
       }
       taken.set(add.path, { path: place.relative, rows, to: path.join(path.basename(orphansDir), name) });
     }

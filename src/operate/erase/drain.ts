@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/async/retry.ts';
+import { listTree } from '../../runtime/files/folder-names.ts';
+import { getBytes } from '../../runtime/files/text-file.ts';
 import { listFailedFiles, listSettledFiles } from '../../lake/files/failed-events.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Table } from '../../lake/log/table.ts';
@@ -68,13 +69,12 @@ async function publishMarker({ publisher, signal }: DrainDependencies, payload: 
 
 /** Says whether a text stands in any file of a folder. */
 async function isInFolder(folder: string, text: string): Promise<boolean> {
-  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-  for (const entry of entries.filter((each) => each.isFile())) {
+  for (const name of await listTree(folder)) {
     try {
-      if ((await readFile(path.join(entry.parentPath, entry.name))).includes(text)) return true;
+      if ((await getBytes(path.join(folder, name))).includes(text)) return true;
     } catch (error) {
-      // Removed since it was listed.
-      if (!isSystemError(error, 'ENOENT')) throw error;
+      // A folder, or removed since it was listed.
+      if (!isSystemError(error, 'EISDIR', 'ENOENT')) throw error;
     }
   }
   return false;

@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
-import { AppError, describeError, isSystemError } from '../../runtime/errors.ts';
+import { moveFile, removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
+import { AppError, describeError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
+import { removeTree } from '../../runtime/files/work-files.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
@@ -55,7 +56,7 @@ export async function eraseFailed(
       await writeNewFile(path.join(folder, name), left.map((event) => `${JSON.stringify(event)}\n`).join(''));
     }
   } catch (error) {
-    await rm(folder, { recursive: true, force: true });
+    await removeTree(folder);
     throw error;
   }
   const change: Change = {
@@ -76,12 +77,7 @@ export async function eraseFailed(
 }
 
 async function listOrphans(folder: string): Promise<string[]> {
-  try {
-    return (await readdir(folder)).map((name) => path.join(folder, name));
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  }
+  return (await findNames(folder)).map((name) => path.join(folder, name));
 }
 
 /** An orphan with rows to erase. */
@@ -144,10 +140,10 @@ export async function eraseOrphans(
         `SELECT * FROM ${orphanSource(emptyFile, file)} WHERE NOT (${matchSql(target)})`,
         staged,
       );
-      await rename(staged, file);
+      await moveFile(staged, file);
     }
     await syncFolder(paths.orphans);
   } finally {
-    await rm(folder, { recursive: true, force: true });
+    await removeTree(folder);
   }
 }

@@ -155,6 +155,14 @@ export async function writeFileDurably(file: string, data: string | Uint8Array, 
   await syncFolder(path.dirname(file));
 }
 
+/**
+ * Gives a file another name, in the place of what has it. Both names survive a power cut once the caller has synced
+ * their folders.
+ */
+export async function moveFile(from: string, to: string): Promise<void> {
+  await rename(from, to);
+}
+
 /** Reads a text file; undefined when there is none. */
 export async function findTextFile(file: string): Promise<string | undefined> {
   try {

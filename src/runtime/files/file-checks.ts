@@ -29,6 +29,11 @@ export async function assertExecutable(file: string): Promise<void> {
   await access(file, constants.X_OK);
 }
 
+/** Throws the system's error unless this process may make and remove files in a folder. Nothing is written. */
+export async function assertWritableFolder(folder: string): Promise<void> {
+  await access(folder, constants.W_OK | constants.X_OK);
+}
+
 /** SHA-256 of a file's bytes, hex. Memory: one read buffer. */
 export async function hashFile(file: string): Promise<string> {
   const hash = createHash('sha256');

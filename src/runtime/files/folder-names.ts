@@ -7,6 +7,21 @@ export async function listNames(folder: string): Promise<readonly string[]> {
   return await readdir(folder);
 }
 
+/** As `listNames`; none where there is no folder. */
+export async function findNames(folder: string): Promise<readonly string[]> {
+  try {
+    return await listNames(folder);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+/** Lists the paths below a folder, of files and folders, relative to it and in no order. Errors: the system's. */
+export async function listTree(folder: string): Promise<readonly string[]> {
+  return await readdir(folder, { recursive: true });
+}
+
 /** As `listNames`, without waiting. */
 export function listNamesSync(folder: string): readonly string[] {
   return readdirSync(folder);

@@ -7,6 +7,11 @@ export async function getTextFile(file: string): Promise<string> {
   return await readFile(file, 'utf8');
 }
 
+/** Reads a file's bytes, whole. Errors: those of the system, also when there is none. */
+export async function getBytes(file: string): Promise<Buffer> {
+  return await readFile(file);
+}
+
 /** Reads a text file (UTF-8) without waiting; undefined when there is none. Other errors are those of the system. */
 export function findTextFileSync(file: string): string | undefined {
   try {

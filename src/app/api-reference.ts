@@ -1,0 +1,40 @@
+import type { Config } from '../config.ts';
+import { describeExportApi } from '../export/api/openapi.ts';
+import { describeHealth } from '../health/openapi.ts';
+import { describeImport } from '../ingest/openapi.ts';
+import { readPackageJson } from '../runtime/files/package-files.ts';
+import { assembleOpenApi, type OpenApiServer } from '../runtime/http/openapi.ts';
+import { httpAddress } from '../runtime/http/ports.ts';
+
+/** Where import is served, as a client of the export area would have to address it. */
+function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl: string): OpenApiServer {
+  const description = 'Import';
+  if (publicS2sUrl !== undefined) return { url: publicS2sUrl, description };
+  if (s2sPort === 0)
+    return {
+      url: 'http://{s2s}',
+      description: 'Import: set TRIBUTARY_PUBLIC_S2S_URL to have its address here.',
+      variables: { s2s: { default: 'localhost:8080', description: 'Host and port of the import area.' } },
+    };
+  // One that listens everywhere is found where the export area was.
+  const [, askedHost = ''] = /^https?:\/\/\[?([^\]/]*?)\]?(?::\d*)?(?:\/|$)/.exec(exportUrl) ?? [];
+  return {
+    url: httpAddress(['0.0.0.0', '::'].includes(host) && askedHost !== '' ? askedHost : host, s2sPort),
+    description,
+  };
+}
+
+/**
+ * The API reference: each area's part, made from what it validates with. `exportUrl` is the address that it is asked
+ * for under.
+ */
+export function describeApi(config: Config): (exportUrl: string) => object {
+  const { version } = readPackageJson('package.json') as { version: string };
+  const parts = [describeImport(), describeExportApi(), describeHealth()];
+  return (exportUrl) =>
+    assembleOpenApi(
+      version,
+      { import: describeImportServer(config, exportUrl), export: { url: exportUrl, description: 'Export' } },
+      parts,
+    );
+}

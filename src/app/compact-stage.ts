@@ -1,0 +1,38 @@
+import path from 'node:path';
+import { startCompact } from '../compact/compact.ts';
+import { dataPaths } from '../config.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Stage } from '../runtime/processes/role-process.ts';
+import { openReader } from '../stream/reader.ts';
+import { openStream, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
+
+/** What a disk at its reserve means, where it is not the stream's. */
+const lakeDiskLow: Problem = {
+  code: 'lake_disk_low',
+  what: "the lake's disk has come down to its reserve",
+  todo: 'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
+};
+
+/** Starts the compactor: it reads the stream, and writes to the lake. */
+export async function startCompactStage(parts: Parts): Promise<Stage> {
+  const { config, logger, metrics, clock, closers } = parts;
+  const paths = dataPaths(config.dataDir);
+  const { connection, guard, findProblems } = await openStream(parts, 'compact');
+  const reader = await openReader(connection, { streamName: config.streamName, guard });
+  closers.add('stream reader', () => reader.close());
+  const compact = await startCompact(
+    { reader, clock, metrics, logger },
+    {
+      lakeDir: paths.lake,
+      spoolDir: path.join(paths.spool, 'compact'),
+      flushAgeMs: config.flushAgeMs,
+      flushMaxBytes: config.flushMaxBytes,
+      flushMaxRows: config.flushMaxRows,
+      sealAgeMs: config.sealAgeMs,
+      sealMaxBytes: config.sealMaxBytes,
+      retentionMs: config.retentionMs,
+      duckdbMemoryMb: config.duckdbMemoryMb,
+    },
+  );
+  return withProblems(compact, [findProblems, await watchStoreDisk(parts, paths.lake, lakeDiskLow)]);
+}

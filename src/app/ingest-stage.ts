@@ -1,0 +1,35 @@
+import { openAccessReader } from '../access/store.ts';
+import { dataPaths } from '../config.ts';
+import { startIngest } from '../ingest/ingest.ts';
+import { holdsEvents } from '../lake/files/holds-events.ts';
+import { startDiskWatch } from '../runtime/files/disk-watch.ts';
+import { exists } from '../runtime/files/file-checks.ts';
+import type { Stage } from '../runtime/processes/role-process.ts';
+import { publishToOwnFolders } from '../stream/own-store-publisher.ts';
+import { startPublishProbe } from '../stream/publish-probe.ts';
+import { openPublisher } from '../stream/publisher.ts';
+import { openHealth, openStream, withProblems, type Parts } from './stage-parts.ts';
+
+/** Starts import: it asks access, and writes to the stream. */
+export async function startIngestStage(parts: Parts): Promise<Stage> {
+  const { config, logger, metrics, clock, closers } = parts;
+  const paths = dataPaths(config.dataDir);
+  const access = openAccessReader(paths, logger, { isExpected: () => holdsEvents(paths.lake), withUsers: false });
+  closers.add('access', () => access.close());
+  // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
+  const disk = (await exists(paths.nats))
+    ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger)
+    : undefined;
+  closers.add('disk watch', () => disk?.stop());
+  const { connection, guard, findProblems } = await openStream(parts, 'ingest');
+  const opened = openPublisher(connection, guard);
+  const probe = startPublishProbe(connection, { streamName: config.streamName, claimFile: paths.claim }, opened);
+  closers.add('publish probe', () => probe.stop());
+  const publisher = publishToOwnFolders(opened, parts.folders ?? {}, paths.nats);
+  const { addRoutes, onService } = await openHealth();
+  const ingest = await startIngest(
+    { access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes },
+    { host: config.host, port: config.s2sPort },
+  );
+  return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };
+}

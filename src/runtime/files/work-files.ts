@@ -1,0 +1,33 @@
+import { mkdir, open, rm, writeFile } from 'node:fs/promises';
+
+/**
+ * Files and folders that only the work under way needs: nothing is fsynced, and what a crash leaves of them is removed
+ * by whoever owns the folder next. For the owner alone.
+ */
+
+/** Writes a work file, in the place of one of its name. */
+export async function writeWorkFile(file: string, data: string | Uint8Array): Promise<void> {
+  await writeFile(file, data, { mode: 0o600 });
+}
+
+/** Makes a work folder. Error: EEXIST. */
+export async function makeWorkFolder(folder: string): Promise<void> {
+  await mkdir(folder, { mode: 0o700 });
+}
+
+/** Removes a folder with all that is in it; one that is not there is already removed. */
+export async function removeTree(folder: string): Promise<void> {
+  await rm(folder, { recursive: true, force: true });
+}
+
+/** A work file that grows. */
+export interface WorkFile {
+  append(bytes: Uint8Array): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Opens an empty work file, in the place of one of its name. */
+export async function openWorkFile(file: string): Promise<WorkFile> {
+  const handle = await open(file, 'w', 0o600);
+  return { append: (bytes) => handle.appendFile(bytes), close: () => handle.close() };
+}
