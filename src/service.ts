@@ -1,5 +1,6 @@
 import { startOpsServer, type OpsView } from './health/ops-server.ts';
 import { createClock } from './runtime/clock.ts';
+import { describeError, isAppError } from './runtime/errors.ts';
 import { resolveLakeGroup } from './runtime/files/group-access.ts';
 import { httpAddress, resolveHost, settlePorts } from './runtime/http/ports.ts';
 import { buildWithClosers, type Stoppable } from './runtime/lifecycle.ts';
@@ -128,8 +129,23 @@ async function build(start: ServiceStart): Promise<Service> {
   };
 }
 
-/** Starts the service's processes and returns when all of them are ready; a failed start leaves nothing running. */
+/** How often free ports are chosen before the start fails. */
+const portTries = 3;
+
+/**
+ * Starts the service's processes and returns when all of them are ready; a failed start leaves nothing running. A free
+ * port may be another program's before the process that it was chosen for listens on it: then another is chosen.
+ */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const signal = options.signal ?? new AbortController().signal;
-  return buildWithClosers(options.logger, (closers) => build({ options, closers, signal, supervisors: [] }));
+  const { config, logger } = options;
+  const isFreeChoice = config.s2sPort === 0 || config.apiPort === 0;
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await buildWithClosers(logger, (closers) => build({ options, closers, signal, supervisors: [] }));
+    } catch (error) {
+      if (!isFreeChoice || tries === portTries || !isAppError(error, 'port_in_use')) throw error;
+      logger.warn({ error: describeError(error) }, 'a free port was taken by another program, will choose another');
+    }
+  }
 }

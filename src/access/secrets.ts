@@ -12,7 +12,11 @@ export const tokenPrefixLength = 8;
 
 /** Creates a token or secret: 256 bits, base64url, 43 characters. */
 export function createToken(): string {
-  return randomBytes(32).toString('base64url');
+  // One that begins with a dash looks like an option wherever it, or its prefix, is a word of a command.
+  for (;;) {
+    const token = randomBytes(32).toString('base64url');
+    if (!token.startsWith('-')) return token;
+  }
 }
 
 /** Hash under which a token rests. Tokens carry 256 random bits, so a plain SHA-256 cannot be searched. */

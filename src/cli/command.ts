@@ -48,8 +48,8 @@ type Options = NonNullable<ParseArgsConfig['options']>;
 const commonOptions = { data: { type: 'string' } } as const satisfies Options;
 
 /**
- * Joins an option and its value where the value begins with one dash: a token's prefix and a client's id may, and no
- * option of ours does.
+ * Joins an option and its value where the value begins with a dash and is no option of the command: a token's prefix
+ * and a client's id may.
  */
 function joinDashedValues(args: readonly string[], options: Options): string[] {
   const joined: string[] = [];
@@ -57,7 +57,8 @@ function joinDashedValues(args: readonly string[], options: Options): string[] {
   args.forEach((word, index) => {
     const before = joined.at(-1);
     const isValue =
-      /^-[^-]/.test(word) &&
+      /^-./.test(word) &&
+      !Object.hasOwn(options, word.replace(/^--|=.*$/gs, '')) &&
       (end === -1 || index < end) &&
       before?.startsWith('--') === true &&
       options[before.slice(2)]?.type === 'string';

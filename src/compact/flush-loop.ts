@@ -15,6 +15,7 @@ import { pullBatch, type Batch } from './batch/pull-batch.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
+import { assertOwner } from './lake-owner.ts';
 import type { StreamEnd } from './position/stream-end.ts';
 import {
   findStreamFault,
@@ -101,9 +102,16 @@ async function pullAfter(
  * Says whether the batch is of the stream that the lake follows: messages pulled from one that has lost its anchor
  * meanwhile may be others than those after our position.
  */
-async function isOfOurStream({ dependencies: { reader, logger } }: Loop, epoch: Epoch, batch: Batch): Promise<boolean> {
+async function isOfOurStream(
+  { table, writer, dependencies: { reader, logger } }: Loop,
+  epoch: Epoch,
+  batch: Batch,
+): Promise<boolean> {
   const fault = await findStreamFault(reader, epoch);
   if (fault === undefined) return true;
+  // A compactor that has taken over purges what its lake has: that is no loss.
+  await table.refresh();
+  assertOwner(table.lake(), writer);
   if (!(await isStillWhole(reader, epoch, fault, batch))) return false;
   logger.error(
     { fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },

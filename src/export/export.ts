@@ -10,7 +10,8 @@ import { startSweeper } from '../reports/sweeper.ts';
 import { createVerifiedFiles, type FileFault } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
-import { AppError, isSystemError } from '../runtime/errors.ts';
+import { AppError } from '../runtime/errors.ts';
+import { toListenError } from '../runtime/http/ports.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -90,12 +91,7 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   try {
     await server.listen({ host, port });
   } catch (error) {
-    if (isSystemError(error))
-      throw new AppError('start_failed', `cannot listen on ${host}:${port}: ${error.message}`, {
-        cause: error,
-        hint: 'Choose another port by TRIBUTARY_API_PORT or --api-port.',
-      });
-    throw error;
+    throw toListenError(error, host, port, 'Choose another port by TRIBUTARY_API_PORT or --api-port.');
   }
   const address = server.server.address();
   if (address === null || typeof address === 'string')

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { AccessReader } from '../access/access.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { AppError } from '../runtime/errors.ts';
+import { toListenError } from '../runtime/http/ports.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
@@ -123,11 +123,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   try {
     await server.listen({ host: options.host, port: options.port });
   } catch (error) {
-    throw new AppError('start_failed', `cannot listen on ${options.host}:${options.port}`, {
-      cause: error,
-      retryable: false,
-      hint: 'Choose another port by TRIBUTARY_S2S_PORT or --s2s-port.',
-    });
+    const hint = 'Choose another port by TRIBUTARY_S2S_PORT or --s2s-port.';
+    throw toListenError(error, options.host, options.port, hint);
   }
   const { port } = server.server.address() as AddressInfo;
   logger.info({ host: options.host, port }, 'ingest is listening');

@@ -1,5 +1,12 @@
 import path from 'node:path';
-import { ensureFolder, moveFile, removeEmptyFolder, removeFile, syncFolder, syncFolders } from '../runtime/files/durable-file.ts';
+import {
+  ensureFolder,
+  moveFile,
+  removeEmptyFolder,
+  removeFile,
+  syncFolder,
+  syncFolders,
+} from '../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { listNames } from '../runtime/files/folder-names.ts';
 import { decodePath } from './log/actions.ts';

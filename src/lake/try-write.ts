@@ -21,8 +21,7 @@ const bytes = Buffer.alloc(4096);
 export async function tryWrite(lakeDir: string, assertFolder: () => void): Promise<void> {
   const { root, table, young, failed, staging } = lakePaths(lakeDir);
   assertFolder();
-  for (const folder of [root, table, logFolder(table), young, failed, staging])
-    await assertWritableFolder(folder);
+  for (const folder of [root, table, logFolder(table), young, failed, staging]) await assertWritableFolder(folder);
   const file = path.join(root, fileName);
   assertFolder();
   try {

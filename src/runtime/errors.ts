@@ -50,6 +50,8 @@ const table = {
   memory: { retryable: false, lasting: true },
   sql: { retryable: false },
   start_failed: { retryable: true },
+  /** The port that a process was to listen on is another program's. */
+  port_in_use: { retryable: false },
   stopping: { retryable: true },
 } as const satisfies Record<string, { retryable: boolean; lasting?: true }>;
 

@@ -3,6 +3,9 @@ import type { Random } from '../../src/demo/random.ts';
 import { processRoles, type ProcessRole } from './processes.ts';
 import type { TestService } from './service.ts';
 
+/** An erasure without a service runs one for itself, and drains a stream of the long form's size. */
+const folderHeldMs = 120_000;
+
 /** One blow against the service: what is killed together, and how. */
 export interface Blow {
   readonly roles: readonly ProcessRole[];
@@ -48,6 +51,20 @@ export function* planBlows(random: Random): Generator<Blow, never, void> {
   }
 }
 
+/** Starts the service, as often as it takes: for as long as a command may hold the folder. */
+async function startAtLast(service: TestService): Promise<void> {
+  const until = performance.now() + folderHeldMs;
+  for (;;) {
+    try {
+      await service.startAgain();
+      return;
+    } catch (error) {
+      if (!String(error).includes('is in use by') || performance.now() > until) throw error;
+      await pass(500);
+    }
+  }
+}
+
 /** Starts the service again after its supervisor was killed, as a service manager would: as often as it takes. */
 async function bringBack(service: TestService, random: Random, blow: Blow): Promise<ProcessRole[]> {
   const starting = service.startAgain();
@@ -59,13 +76,11 @@ async function bringBack(service: TestService, random: Random, blow: Blow): Prom
     await pass(afterMs);
     if ((await service.kill9(role, random)) !== undefined) killed.push(role);
   }
-  // a start that was hit says why it failed, and another one must succeed
-  await starting.then(
-    () => undefined,
-    () => service.startAgain(),
-  );
+  // a start that was hit says why it failed, and another one must succeed: at once, unless an operator's command that
+  // works without a service has the folder just then
+  await starting.catch(() => startAtLast(service));
   if (killed.includes('supervisor') && !service.processes().some(({ role }) => role === 'supervisor'))
-    await service.startAgain();
+    await startAtLast(service);
   return killed;
 }
 

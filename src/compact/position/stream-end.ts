@@ -1,6 +1,6 @@
 import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
-import { describeError } from '../../runtime/errors.ts';
+import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/mutex.ts';
@@ -111,8 +111,22 @@ export async function watchStreamEnd({
   /** Held by a look: two at once would report a loss twice. */
   const mutex = createMutex();
   const look = (): Promise<void> => mutex.run(lookNow);
-  // A broker that is away, or a full disk, is reported by the flush loop.
-  const loop = startPollLoop(look, { everyMs: lookEveryMs, onError: () => undefined });
+  let unseen = false;
+  const loop = startPollLoop(
+    async () => {
+      await look();
+      unseen = false;
+    },
+    {
+      everyMs: lookEveryMs,
+      onError(error) {
+        // A broker that is away is reported by the flush loop; anything else may meet this look alone.
+        if (!unseen && !isAppError(error, 'broker_away'))
+          logger.warn({ error: describeError(error) }, 'the end of the stream cannot be looked at, will retry');
+        unseen = true;
+      },
+    },
+  );
   return {
     look,
     reset: () => void (mark = undefined),

@@ -94,6 +94,20 @@ function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): stri
   }
 }
 
+/**
+ * Raises the alarm, unless another compactor has taken over meanwhile: what that one has purged is in its lake, and
+ * nothing is lost. Error: `fenced`.
+ */
+async function raise(
+  { table, writer, alarm }: FollowDependencies,
+  fault: StreamFault,
+  figures: Readonly<Record<string, unknown>>,
+): Promise<void> {
+  await table.refresh();
+  assertOwner(table.lake(), writer);
+  alarm(fault, figures);
+}
+
 /** Begins an epoch after `from`, or at the start of what the stream has. */
 async function startEpoch(
   { table, reader, writer }: FollowDependencies,
@@ -131,12 +145,12 @@ async function startEpoch(
  * read from its start, and each event that the lake already has is dropped by its id. Never a silent skip.
  */
 export async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
-  const { table, reader, alarm } = dependencies;
+  const { table, reader } = dependencies;
   const epoch = table.lake().epoch;
   if (epoch === undefined) {
     const { firstSequence } = await reader.state();
     if (firstSequence <= 1) return startEpoch(dependencies, undefined);
-    alarm('gap', { position: 0, firstSequence });
+    await raise(dependencies, 'gap', { position: 0, firstSequence });
     return startEpoch(dependencies, 'gap');
   }
   const found = await findStreamFault(reader, epoch);
@@ -144,7 +158,7 @@ export async function followStream(dependencies: FollowDependencies): Promise<Ep
   const { restoredFrom } = table.lake();
   // The stream that the lake knows was left behind on purpose.
   const fault = found === 'recreated' && restoredFrom !== undefined ? 'restored' : found;
-  alarm(fault, {
+  await raise(dependencies, fault, {
     position: epoch.position,
     stream: epoch.streamId,
     ...(restoredFrom === undefined ? {} : { backupOf: restoredFrom }),
@@ -154,11 +168,15 @@ export async function followStream(dependencies: FollowDependencies): Promise<Ep
 
 /** Goes past a hole right after the position: an alarm, and a new epoch that begins at the next message there is. */
 export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): Promise<void> {
-  const { reader, alarm } = dependencies;
+  const { reader } = dependencies;
   const { lastSequence } = await reader.state();
   let next = epoch.position + 1;
   while (next <= lastSequence && (await reader.findMessage(next)) === undefined) next += 1;
   if (next === epoch.position + 1) return;
-  alarm('gap', { position: epoch.position, firstMissing: epoch.position + 1, lastMissing: next - 1 });
+  await raise(dependencies, 'gap', {
+    position: epoch.position,
+    firstMissing: epoch.position + 1,
+    lastMissing: next - 1,
+  });
   await startEpoch(dependencies, 'gap', next - 1);
 }

@@ -40,7 +40,7 @@ async function watch<T>(
   const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
   async function look(): Promise<void> {
     onPercent(Math.floor(engine.progress() * queryPercent));
-    if ((((await findSize(file)) ?? 0)) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
+    if (((await findSize(file)) ?? 0) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
     if (process.memoryUsage.rss() > memoryLimit)
       stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
     if (stopped !== undefined) engine.interrupt();
@@ -137,7 +137,7 @@ async function makeFiles(
   const rows = await writeRows({ plan, files, file, format, tempDir, emptyFile, schemaString }, onPercent);
   onPercent(queryPercent);
 
-  const bytes = ((await findSize(file)) ?? 0);
+  const bytes = (await findSize(file)) ?? 0;
   if (bytes > limits.maxBytes) throw new LimitError(tooManyBytes);
   const onProgress = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));

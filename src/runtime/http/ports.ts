@@ -89,6 +89,12 @@ export async function settlePorts(host: string, wanted: readonly WantedPort[]): 
   }
 }
 
+/** The error of a server that cannot listen: `port_in_use` where another program does; `start_failed` else. */
+export function toListenError(error: unknown, host: string, port: number, hint: string): AppError {
+  const code = isSystemError(error, 'EADDRINUSE') ? 'port_in_use' : 'start_failed';
+  return new AppError(code, `cannot listen on ${joinHostPort(host, port)}`, { cause: error, retryable: false, hint });
+}
+
 function joinHostPort(host: string, port: number): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }

@@ -11,6 +11,7 @@ const parse = (...args: string[]) => parseWords(args, ['ID'], options, 'tributar
 describe('the arguments of a command', () => {
   it('The arguments of a command may have a value that begins with a dash, as a token and a client id may', () => {
     expect(parse('7', '--revoke', '-P6ZC3XZ').values.revoke).toBe('-P6ZC3XZ');
+    expect(parse('7', '--revoke', '--6T_9c7').values.revoke).toBe('--6T_9c7');
     expect(parse('--revoke=-P6ZC3XZ', '7').values.revoke).toBe('-P6ZC3XZ');
     expect(parse('7', '--user', '-5', '--user', '-6', '--yes').values).toMatchObject({ user: ['-5', '-6'], yes: true });
   });
