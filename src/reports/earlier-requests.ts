@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { inParallel } from '../runtime/async/in-parallel.ts';
-import type { Turns } from '../runtime/async/mutex.ts';
+import type { KeyedMutex } from '../runtime/async/mutex.ts';
 import { runAtHalfPace } from '../runtime/async/pace.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -27,8 +27,8 @@ export interface EarlierRequests {
 export interface EarlierRequestsDependencies {
   readonly records: JobRecords;
   readonly ids: ReportIds;
-  /** The turns of each request, by its id. */
-  readonly turns: Turns;
+  /** Held by whoever changes a request, by its id. */
+  readonly mutex: KeyedMutex;
   readonly logger: Logger;
 }
 
@@ -36,7 +36,7 @@ export interface EarlierRequestsDependencies {
 const width = 4;
 
 /** Creates what reads the requests whose ids `records` has as unread. */
-export function createEarlierRequests({ records, ids, turns, logger }: EarlierRequestsDependencies): EarlierRequests {
+export function createEarlierRequests({ records, ids, mutex, logger }: EarlierRequestsDependencies): EarlierRequests {
   const { unread } = records;
   const damages = new Map<number, string>();
   let onFound: (() => void) | undefined;
@@ -63,7 +63,7 @@ export function createEarlierRequests({ records, ids, turns, logger }: EarlierRe
   }
 
   const read = (id: number): Promise<void> =>
-    turns.take(id, () => readNow(id).catch((error: unknown) => takeDamage(id, error)));
+    mutex.run(id, () => readNow(id).catch((error: unknown) => takeDamage(id, error)));
   const tryRead = (id: number): Promise<void> => read(id).catch(() => undefined);
 
   return {

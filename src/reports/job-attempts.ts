@@ -1,6 +1,6 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import type { Turns } from '../runtime/async/mutex.ts';
+import type { KeyedMutex } from '../runtime/async/mutex.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { syncFolder } from '../runtime/files/durable-file.ts';
@@ -29,8 +29,8 @@ export interface JobAttempts {
 
 export interface JobAttemptsDependencies {
   readonly records: JobRecords;
-  /** The turns of each request, by its id. */
-  readonly turns: Turns;
+  /** Held by whoever changes a request, by its id. */
+  readonly mutex: KeyedMutex;
   readonly clock: Clock;
   /** How long the links of a request live after its end. */
   readonly linkTtlSeconds: number;
@@ -58,7 +58,7 @@ async function publish(folder: string, attemptFolder: string): Promise<void> {
 
 /** Creates the attempts over a store's records. The changes of one request are made one after the other. */
 export function createJobAttempts(dependencies: JobAttemptsDependencies): JobAttempts {
-  const { records, turns, clock, linkTtlSeconds, onEnd } = dependencies;
+  const { records, mutex, clock, linkTtlSeconds, onEnd } = dependencies;
 
   async function begin(id: number): Promise<{ job: ReportJob; folder: string }> {
     const open = records.find(id);
@@ -101,8 +101,8 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies): JobAtt
   }
 
   return {
-    beginAttempt: (id) => turns.take(id, () => begin(id)),
-    end: (id, how, attemptFolder) => turns.take(id, () => end(id, how, attemptFolder)),
-    releaseAttempt: (id, folder, as) => turns.take(id, () => release(id, folder, as)),
+    beginAttempt: (id) => mutex.run(id, () => begin(id)),
+    end: (id, how, attemptFolder) => mutex.run(id, () => end(id, how, attemptFolder)),
+    releaseAttempt: (id, folder, as) => mutex.run(id, () => release(id, folder, as)),
   };
 }

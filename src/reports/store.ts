@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
-import { createTurns } from '../runtime/async/mutex.ts';
+import { createKeyedMutex } from '../runtime/async/mutex.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { isSystemError } from '../runtime/errors.ts';
 import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
@@ -116,13 +116,13 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   const found = await listIds(reportsDir);
   const ids = createReportIds(reportsDir, await readHighestId(reportsDir), found[0] ?? 0);
   const records = createJobRecords(reportsDir, found);
-  const turns = createTurns();
+  const mutex = createKeyedMutex();
   const progress = createProgressNotes(reportsDir, logger);
-  const earlier = createEarlierRequests({ records, ids, turns, logger });
+  const earlier = createEarlierRequests({ records, ids, mutex, logger });
   await earlier.readAll(found.slice(0, readFirst));
 
   return {
-    ...createJobAttempts({ records, turns, clock, linkTtlSeconds, onEnd: (id) => progress.drop(id) }),
+    ...createJobAttempts({ records, mutex, clock, linkTtlSeconds, onEnd: (id) => progress.drop(id) }),
     create: (report) => createRequest(records, ids, report, clock),
     async find(id) {
       if (records.unread.has(id)) await earlier.read(id);
@@ -146,7 +146,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
       if (job !== undefined && isInProgress(job)) progress.note(id, percent);
     },
     toldProgress: (id) => progress.told(id),
-    remove: (id) => turns.take(id, () => removeRequest(records, ids, id)),
+    remove: (id) => mutex.run(id, () => removeRequest(records, ids, id)),
     filePath: (id, name) => path.join(records.folderOf(id), partsFolder, name),
   };
 }

@@ -11,7 +11,7 @@ import type { User } from '../../access/access.ts';
 import { isExpired, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { createTurns } from '../../runtime/async/mutex.ts';
+import { createMutex } from '../../runtime/async/mutex.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
@@ -53,9 +53,6 @@ export interface ExportsDependencies {
   readonly loaded: Promise<void>;
 }
 
-/** The one key of the turns of creates. */
-const createTurn = 0;
-
 const gone: Refusal = { code: 400, detail: 'The client has gone' };
 
 function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
@@ -72,7 +69,7 @@ export function createExports(
   options: { readonly maxExports: number; readonly loadWaitMs?: number },
 ): Exports {
   /** Creates run one after the other, those of all accounts, so that the limit holds however many come at once. */
-  const creates = createTurns();
+  const creates = createMutex();
 
   function refuseOverLimit(user: User): Refusal | undefined {
     const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
@@ -86,7 +83,7 @@ export function createExports(
   async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
     const request = await parseExportRequest(given, clock.nowMs(), zoneDays);
     if (isRefusal(request)) return request;
-    const job = await creates.take(createTurn, async () => {
+    const job = await creates.run(async () => {
       if (isGone()) return gone;
       const refusal = refuseOverLimit(user);
       if (refusal !== undefined) return refusal;

@@ -16,25 +16,25 @@ export function createMutex(): Mutex {
   };
 }
 
-/** Runs changes of one thing one after the other, and those of different things side by side. */
-export interface Turns {
+/** A mutex for each key: changes of one thing run one after the other, those of different things side by side. */
+export interface KeyedMutex {
   /** Runs `change` when every change of the same key that was asked for before has ended, however it ended. */
-  take<T>(key: number, change: () => Promise<T>): Promise<T>;
+  run<T>(key: number, change: () => Promise<T>): Promise<T>;
 }
 
 /** Creates the mutex of each key; a key without changes takes no memory. */
-export function createTurns(): Turns {
+export function createKeyedMutex(): KeyedMutex {
   const mutexes = new Map<number, { readonly mutex: Mutex; waiting: number }>();
   return {
-    async take(key, change) {
-      const turn = mutexes.get(key) ?? { mutex: createMutex(), waiting: 0 };
-      mutexes.set(key, turn);
-      turn.waiting += 1;
+    async run(key, change) {
+      const held = mutexes.get(key) ?? { mutex: createMutex(), waiting: 0 };
+      mutexes.set(key, held);
+      held.waiting += 1;
       try {
-        return await turn.mutex.run(change);
+        return await held.mutex.run(change);
       } finally {
-        turn.waiting -= 1;
-        if (turn.waiting === 0) mutexes.delete(key);
+        held.waiting -= 1;
+        if (held.waiting === 0) mutexes.delete(key);
       }
     },
   };

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createMutex, createTurns } from '../../../../src/runtime/async/mutex.ts';
+import { createMutex, createKeyedMutex } from '../../../../src/runtime/async/mutex.ts';
 
 const ignore = (): void => undefined;
 
@@ -46,9 +46,9 @@ describe('a mutex', () => {
 describe('turns', () => {
   it('Changes of one key wait for each other, and not for those of another', async () => {
     const steps: string[] = [];
-    const turns = createTurns();
+    const keyed = createKeyedMutex();
     const [one, again, other] = [createTask(steps, 'one'), createTask(steps, 'again'), createTask(steps, 'other')];
-    const results = [turns.take(1, one.task), turns.take(1, again.task), turns.take(2, other.task)];
+    const results = [keyed.run(1, one.task), keyed.run(1, again.task), keyed.run(2, other.task)];
     await settled();
     expect(steps).toEqual(['one begins', 'other begins']);
     for (const task of [one, again, other]) task.end();
