@@ -43,7 +43,7 @@ describe('a mutex', () => {
   });
 });
 
-describe('turns', () => {
+describe('a mutex for each key', () => {
   it('Changes of one key wait for each other, and not for those of another', async () => {
     const steps: string[] = [];
     const keyed = createKeyedMutex();
