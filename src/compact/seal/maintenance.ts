@@ -134,9 +134,9 @@ export async function startMaintenance(
   const seals = createSealTurns(dependencies, options);
   const cleaning = createCleanTurns(dependencies, options.retentionMs);
   const renewSnapshotFile = createRenewal(dependencies, options.retentionMs);
-  const gate = createSweepGate(dependencies, tasks.sweep);
   const aborter = new AbortController();
   const { signal } = aborter;
+  const gate = createSweepGate(dependencies, tasks.sweep, signal);
 
   async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
     if (!signal.aborted) await attempt(dependencies, engine, task, async () => void (await work()));

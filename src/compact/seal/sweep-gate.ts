@@ -1,3 +1,4 @@
+import { pause } from '../../runtime/async/retry.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { listLeftovers, sweep } from '../../lake/clean.ts';
 import { assertOwner } from '../lake-owner.ts';
@@ -27,31 +28,69 @@ async function sweepLeftovers(dependencies: MaintenanceDependencies, putAside: b
  * way.
  */
 export interface SweepGate {
-  /** Sweeps, unless a turn is under way: false then, and as `sweepLeftovers`. Errors: `fenced`. */
+  /**
+   * Sweeps, unless a turn is under way: false then, and when the maintenance lock is another's. The next turn waits for
+   * a sweep that was refused to be asked for again. Errors: `fenced`.
+   */
   sweep(putAside: boolean): Promise<boolean>;
   /** Runs a turn when no sweep is under way; false when one has begun at this instant, and nothing was done. */
   turn(work: () => Promise<void>): Promise<boolean>;
 }
 
-/** Creates the gate; failures of the sweep are those of `task`. */
-export function createSweepGate(dependencies: MaintenanceDependencies, task: MaintenanceTask): SweepGate {
-  let isTurning = false;
-  let sweeping: Promise<unknown> | undefined;
-  return {
-    async sweep(putAside) {
-      if (isTurning) return false;
+/**
+ * How long a turn waits for a sweep that was refused, milliseconds: the flush loop asks again within a flush age. A
+ * compactor whose turns follow each other closely, and who does not live long, would never sweep otherwise.
+ */
+const giveWayMs = 15_000;
+
+/** Creates the gate; failures of the sweep are those of `task`. No turn waits once the signal is aborted. */
+export function createSweepGate(
+  dependencies: MaintenanceDependencies,
+  task: MaintenanceTask,
+  signal: AbortSignal,
+): SweepGate {
+  return createGate(
+    async (putAside) => {
       let swept = false;
-      const running = task.run(async () => {
+      const error = await task.run(async () => {
         swept = await sweepLeftovers(dependencies, putAside);
       });
-      sweeping = running;
-      const error = await running;
-      sweeping = undefined;
       // A damaged intent, say, stops what it would rewrite, and not the flushes.
       if (isAppError(error, 'fenced')) throw error;
       return swept;
     },
+    giveWayMs,
+    signal,
+  );
+}
+
+/** Creates a gate around a sweep. */
+export function createGate(
+  sweepNow: (putAside: boolean) => Promise<boolean>,
+  waitMs: number,
+  signal: AbortSignal,
+): SweepGate {
+  let isTurning = false;
+  let sweeping: Promise<unknown> | undefined;
+  /** Aborted when a sweep that was refused is asked for again. */
+  let refused: AbortController | undefined;
+
+  return {
+    async sweep(putAside) {
+      if (isTurning) {
+        refused ??= new AbortController();
+        return false;
+      }
+      refused?.abort();
+      const running = sweepNow(putAside);
+      sweeping = running.catch(() => undefined);
+      return await running.finally(() => {
+        sweeping = undefined;
+      });
+    },
     async turn(work) {
+      if (refused !== undefined) await pause(waitMs, AbortSignal.any([refused.signal, signal]));
+      refused = undefined;
       await sweeping;
       if (sweeping !== undefined) return false;
       isTurning = true;
