@@ -195,6 +195,7 @@ test(
       await waitFor(
         'the events are taken in, or all rivals are gone',
         async () => ends.length === 2 * lives - 1 || (await countStored(folder)) >= ids.size,
+        120_000,
       );
     }
     await rivals;

@@ -93,7 +93,13 @@ test.runIf(isAsked)(
     };
 
     const exported = createLedger('exported');
-    await sendLoad(exported, exportedEvents, { ...load, idApp: 2, token: otherToken, batchShare: 1 });
+    await sendLoad(exported, exportedEvents, {
+      ...load,
+      idApp: 2,
+      token: otherToken,
+      batchShare: 1,
+      idempotencyKeys: true,
+    });
     expect(exported.totals().acknowledged).toBe(exportedEvents);
     await waitUntilWorkedOff(service);
     const query = exportQuery('eventId,eventName,customUserId,lvid', { idApp: '2' });

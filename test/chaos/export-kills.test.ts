@@ -73,6 +73,7 @@ async function startFilledService(random: Random): Promise<{ service: TestServic
     random,
     clients: 8,
     batchShare: 1,
+    idempotencyKeys: true,
   });
   expect(ledger.totals().acknowledged).toBe(events);
   await waitFor('the lake has every event', async () => (await countLake(dataDir)).length === events, endMs);

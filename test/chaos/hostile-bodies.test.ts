@@ -169,7 +169,7 @@ describe('any body', () => {
     { timeout: 600_000 },
     async (roundSeed) => {
       const folder = testFolder();
-      const service = await startTestIngest(folder);
+      const service = await startTestIngest(folder, { answerWithinMs: 30_000 });
       const compact = await startTestCompact(folder, await openReader(await service.nats.connect()), {
         flushAgeMs: 500,
       });

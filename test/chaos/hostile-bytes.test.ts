@@ -60,6 +60,7 @@ describe(`malformed bytes (seed ${seed})`, () => {
 
   beforeAll(async () => {
     service = await startTestIngest(folder, {
+      answerWithinMs: 30_000,
       limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 200 },
     });
     exporter = await createExportArea(temporaryFolder()).start({

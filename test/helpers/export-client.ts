@@ -65,7 +65,17 @@ export function createExportClient(service: TestService, user: Credentials): Exp
       return answer?.json?.data?.idRawExport;
     },
     async list() {
-      const { json } = await answered('the requests are listed', '/api/report/v1/file/list.json');
+      let json: Answer['json'];
+      await waitFor(
+        'the requests are listed',
+        async () => {
+          const answer = await answered('the list is answered', '/api/report/v1/file/list.json');
+          json = answer.json;
+          // After a start the requests of earlier processes are read first.
+          return answer.status === 200;
+        },
+        answerMs,
+      );
       return (json?.data?.reports ?? []).map((report) => String(report['idReportFile']));
     },
     async find(id) {

@@ -1,6 +1,8 @@
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { randomInt } from 'node:crypto';
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as pass } from 'node:timers/promises';
@@ -21,6 +23,27 @@ import {
 import { waitFor, within } from './wait.ts';
 
 const run = promisify(execFile);
+/**
+ * Ports of this test process alone: those of a service that is just down, or about to listen, must not be drawn by the
+ * services of another test. Below those that the system gives to outgoing connections.
+ */
+const lanes = { first: 10_000, count: 2700, lanes: 8 } as const;
+const lane = lanes.first + (Number(process.env['VITEST_POOL_ID'] ?? 1) % lanes.lanes) * lanes.count;
+let drawnPorts = randomInt(lanes.count);
+
+async function nextPort(): Promise<string> {
+  for (;;) {
+    drawnPorts += 1;
+    const port = lane + (drawnPorts % lanes.count);
+    const server = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false));
+      server.listen({ host: '127.0.0.1', port, exclusive: true }, () => server.close(() => resolve(true)));
+    });
+    if (isFree) return String(port);
+  }
+}
+
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const goneMs = 40_000;
 /**
@@ -148,7 +171,7 @@ function waitUntilGone(pids: readonly number[], what: string): Promise<void> {
   return waitFor(`${what} is gone`, () => !pids.some(isAlive), goneMs);
 }
 
-/** Starts the service on free ports and waits until it says that it is ready. The program must have been built. */
+/** Starts the service on free ports, each time others, and waits until it says that it is ready. The program must have been built. */
 export async function startTestService(options: TestServiceOptions): Promise<TestService> {
   const { dataDir, under = [], entry: program = entry } = options;
   if (!existsSync(program)) throw new Error(`there is no ${program}: run 'make build' first`);
@@ -165,7 +188,8 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     // A failed test's other half may be about to start it again.
     if (destroyed) throw new Error('the service was destroyed');
     const log = openSync(logFile, 'a');
-    const words = ['start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0', ...(options.words ?? [])];
+    const ports = ['--s2s-port', await nextPort(), '--api-port', await nextPort()];
+    const words = ['start', '--data', dataDir, ...ports, ...(options.words ?? [])];
     const [command, ...before] = [...under, process.execPath];
     const child = spawn(command, [...before, program, ...words], {
       env: environmentOf(settings),

@@ -121,9 +121,9 @@ export async function watchStreamEnd({
       everyMs: lookEveryMs,
       onError(error) {
         // A broker that is away is reported by the flush loop; anything else may meet this look alone.
-        if (!unseen && !isAppError(error, 'broker_away'))
-          logger.warn({ error: describeError(error) }, 'the end of the stream cannot be looked at, will retry');
+        if (unseen || isAppError(error, 'broker_away')) return;
         unseen = true;
+        logger.warn({ error: describeError(error) }, 'the end of the stream cannot be looked at, will retry');
       },
     },
   );

@@ -1,4 +1,4 @@
-import { isAppError } from '../../runtime/errors.ts';
+import { describeError, isAppError } from '../../runtime/errors.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import type { MaintenanceDependencies } from './maintenance-options.ts';
@@ -15,7 +15,9 @@ export async function underMaintenanceLock<T>(
   assertFolder();
   let lock;
   try {
-    lock = acquireLock(paths.maintenanceLock, 'the compactor');
+    lock = acquireLock(paths.maintenanceLock, 'the compactor', (error) =>
+      logger.warn({ error: describeError(error) }, 'the holder of the maintenance lock cannot be written down'),
+    );
   } catch (error) {
     if (isAppError(error, 'locked')) return undefined;
     throw error;

@@ -29,6 +29,7 @@ export function createMaintenanceTask(
 ): MaintenanceTask {
   const trouble = createTrouble(clock);
   let tries = 0;
+  let logged = '';
   let retryAtMs = 0;
   return {
     async run(work) {
@@ -42,10 +43,13 @@ export function createMaintenanceTask(
         tries += 1;
         retryAtMs = performance.now() + waitAfter(error, tries);
         trouble.note(error);
-        logger[tries === 1 ? 'warn' : 'debug'](
-          { error: describeError(error), what, tries },
+        const text = describeError(error);
+        // Once for each cause: it is tried again and again.
+        logger[tries === 1 || text !== logged ? 'warn' : 'debug'](
+          { error: text, what, tries },
           'maintenance failed, will retry',
         );
+        logged = text;
         return error;
       }
     },

@@ -29,8 +29,8 @@ async function sweepLeftovers(dependencies: MaintenanceDependencies, putAside: b
  */
 export interface SweepGate {
   /**
-   * Sweeps, unless a turn is under way: false then, and when the maintenance lock is another's. The next turn waits for
-   * a sweep that was refused to be asked for again. Errors: `fenced`.
+   * Sweeps, unless a turn is under way: false then, and when the maintenance lock is another's. The first turn waits for
+   * the first sweep, and the one after a refused sweep until that is asked for again. Errors: `fenced`.
    */
   sweep(putAside: boolean): Promise<boolean>;
   /** Runs a turn when no sweep is under way; false when one has begun at this instant, and nothing was done. */
@@ -38,7 +38,7 @@ export interface SweepGate {
 }
 
 /**
- * How long a turn waits for a sweep that was refused, milliseconds: the flush loop asks again within a flush age. A
+ * How long a turn waits for a sweep, milliseconds: the flush loop asks within a flush age, unless the broker is away. A
  * compactor whose turns follow each other closely, and who does not live long, would never sweep otherwise.
  */
 const giveWayMs = 15_000;
@@ -72,16 +72,16 @@ export function createGate(
 ): SweepGate {
   let isTurning = false;
   let sweeping: Promise<unknown> | undefined;
-  /** Aborted when a sweep that was refused is asked for again. */
-  let refused: AbortController | undefined;
+  /** A sweep that turns wait for, aborted when it is asked for: the first one, and each that a turn has refused. */
+  let awaited: AbortController | undefined = new AbortController();
 
   return {
     async sweep(putAside) {
       if (isTurning) {
-        refused ??= new AbortController();
+        awaited ??= new AbortController();
         return false;
       }
-      refused?.abort();
+      awaited?.abort();
       const running = sweepNow(putAside);
       sweeping = running.catch(() => undefined);
       return await running.finally(() => {
@@ -89,8 +89,8 @@ export function createGate(
       });
     },
     async turn(work) {
-      if (refused !== undefined) await pause(waitMs, AbortSignal.any([refused.signal, signal]));
-      refused = undefined;
+      if (awaited !== undefined) await pause(waitMs, AbortSignal.any([awaited.signal, signal]));
+      awaited = undefined;
       await sweeping;
       if (sweeping !== undefined) return false;
       isTurning = true;

@@ -44,14 +44,17 @@ function findHolder(folder: string): Holder | undefined {
   }
 }
 
-/** Writes who holds the lock. Without it the lock is as good: a full disk must not keep anyone from taking it. */
-function writeHolder(folder: string, holder: string): void {
+/**
+ * Writes who holds the lock. Without it the lock is as good: a full disk must not keep anyone from taking it. The error
+ * of whoever is refused then names "another process".
+ */
+function writeHolder(folder: string, holder: string, onUnnamed?: (error: unknown) => void): void {
   try {
     writeFileSync(holderFile(folder), `${holder} (pid ${process.pid})\n${findProcessStart(process.pid) ?? ''}\n`, {
       mode: 0o600,
     });
-  } catch {
-    // The error then names "another process".
+  } catch (error) {
+    onUnnamed?.(error);
   }
 }
 
@@ -105,9 +108,10 @@ export function isLocked(folder: string): boolean {
  * The lock is on the folder itself (flock(2) on its inode): no file can be removed that would end it, and every path to
  * the folder, by symlink or bind mount, meets the same lock. Node has no flock(2) of its own, so util-linux's `flock`
  * locks the descriptor it inherits: the lock belongs to the open file description that this process keeps, survives the
- * helper, and ends with the process, `kill -9` included. No stale lock can be left behind.
+ * helper, and ends with the process, `kill -9` included. No stale lock can be left behind. `onUnnamed` takes the error
+ * of writing down who holds it.
  */
-export function acquireLock(folder: string, holder: string): Lock {
+export function acquireLock(folder: string, holder: string, onUnnamed?: (error: unknown) => void): Lock {
   const fd = openLocked(folder);
   if (fd === undefined) {
     throw new AppError('locked', `${folder} is in use by ${findHolder(folder)?.text ?? 'another process'}`, {
@@ -115,7 +119,7 @@ export function acquireLock(folder: string, holder: string): Lock {
     });
   }
   const id = folderIdOf(fstatSync(fd));
-  writeHolder(folder, holder);
+  writeHolder(folder, holder, onUnnamed);
   return {
     fd,
     assertHeld() {

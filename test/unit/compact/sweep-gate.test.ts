@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events';
 import { expect, it } from 'vitest';
 import { createGate } from '../../../src/compact/seal/sweep-gate.ts';
 
@@ -5,12 +6,12 @@ const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resol
 
 /** A piece of work that ends when it is told to. */
 function createWork() {
-  let end = (): void => undefined;
-  const ended = new Promise<void>((resolve) => (end = resolve));
-  return { end, run: () => ended };
+  const told = new EventEmitter();
+  const ended = once(told, 'end').then(() => undefined);
+  return { end: () => void told.emit('end'), run: () => ended };
 }
 
-it('A sweep that a turn has refused comes before the next turn, however closely turns follow each other', async () => {
+it('The first sweep comes before the first turn, and one that a turn has refused before the next turn, however closely turns follow each other', async () => {
   const steps: string[] = [];
   const gate = createGate(
     () => {
@@ -23,7 +24,10 @@ it('A sweep that a turn has refused comes before the next turn, however closely 
   const first = createWork();
   const turning = gate.turn(first.run);
   await settled();
+  expect(await gate.sweep(false)).toBe(true);
+  await settled();
   expect(await gate.sweep(false)).toBe(false);
+  steps.length = 0;
   first.end();
   expect(await turning).toBe(true);
   const second = gate.turn(() => Promise.resolve(void steps.push('turn')));
@@ -44,6 +48,7 @@ it('A turn waits for a refused sweep for a while only, and not once the compacto
     const gate = createGate(() => Promise.resolve(true), waitMs, stopping.signal);
     const first = createWork();
     const turning = gate.turn(first.run);
+    await gate.sweep(false);
     await settled();
     await gate.sweep(false);
     first.end();
