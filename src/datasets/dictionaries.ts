@@ -8,8 +8,8 @@ export type TitleDictionary = Readonly<Record<string, string>>;
 export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
 
 /**
- * Where a selector's value comes from. Column names are those of the `events` table. `null`: no imported event has such
- * a value, the cell is empty.
+ * Where a selector's value comes from. Column names are those of the `events` table. `derived`: only rows that are
+ * derived from events have it. `null`: no imported event has such a value, the cell is empty.
  */
 export type SelectorSource =
   | { readonly column: string; readonly titles?: TitleDictionary }
@@ -19,6 +19,7 @@ export type SelectorSource =
   | { readonly mapValues: string }
   | { readonly constant: string }
   | { readonly app: AppFact }
+  | { readonly derived: 'count_event' | 'duration' }
   | null;
 
 /** One field of an export, under the API's own name. */

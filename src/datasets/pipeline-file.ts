@@ -6,12 +6,27 @@ export interface ImportMethodSpec {
   readonly batch: boolean;
 }
 
-/** Which events an export event stands for. */
-export interface ExportEvent {
+/** An export event whose rows are imported events of one kind. */
+export interface KindExport {
   readonly kind: string;
   /** `user`: only those with a customUserId. `device`: only those with a device identifier. */
   readonly requires?: 'user' | 'device';
 }
+
+/** What a subject, a user or a device of an app, is followed by. */
+export type Subject = 'user' | 'device';
+
+/**
+ * An export event whose rows are derived from imported events of all kinds: the `first` event of each subject, the first
+ * of each of its `days`, or the first of each of its `sessions`.
+ */
+export interface DerivedExport {
+  readonly derive: 'first' | 'days' | 'sessions';
+  readonly of: Subject;
+}
+
+/** Which rows an export event stands for. */
+export type ExportEvent = KindExport | DerivedExport;
 
 /** A file of `pipelines/`: what a dataset is, as far as its fields' schemas do not say it. */
 export interface PipelineFile {
@@ -32,6 +47,7 @@ const name = /^[a-z][a-z0-9_]*$/;
 /** Folders of the lake that are no table. */
 const takenNames = ['failed', 'staging', 'orphans'];
 const requirements = [undefined, 'user', 'device'];
+const derivations = ['first', 'days', 'sessions'];
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -68,6 +84,11 @@ function findFault(value: unknown): string | undefined {
     return 'sealing must have partitionBy and sortBy, lists of columns';
   if (!isRecord(exports)) return 'exports must be an object';
   for (const [event, spec] of Object.entries(exports)) {
+    if (isRecord(spec) && 'derive' in spec) {
+      if (!derivations.includes(String(spec['derive'])) || !['user', 'device'].includes(String(spec['of'])))
+        return `exports.${event} must derive first, days or sessions of user or device`;
+      continue;
+    }
     if (!isRecord(spec) || typeof spec['kind'] !== 'string' || !Object.hasOwn(kinds, spec['kind']))
       return `exports.${event} must name one of the kinds`;
     if (!requirements.includes(spec['requires'] as string | undefined))

@@ -1,3 +1,4 @@
+import { deriveRows, type DerivedRow } from './derived-oracle.ts';
 import { oracleApps, type ImportedEvent, type OracleApp } from './export-events.ts';
 
 /** What an export is asked for, as the cases write it: the API's names, sets as arrays, everything else as text. */
@@ -78,7 +79,8 @@ const sameName = [
 ];
 const connectionTitles = ['unknown', 'mobile', 'wi-fi'];
 
-function cell(selector: string, event: ImportedEvent, app: OracleApp, zone: string): string | number | undefined {
+function cell(selector: string, row: DerivedRow, app: OracleApp, zone: string): string | number | undefined {
+  const { event } = row;
   const params = event.fields['customEventParams'] as Readonly<Record<string, string>> | undefined;
   const custom = event.kind === 'custom_event';
   switch (selector) {
@@ -108,6 +110,10 @@ function cell(selector: string, event: ImportedEvent, app: OracleApp, zone: stri
       return custom ? arrayLiteral(Object.keys(params ?? {})) : '';
     case 'params.value':
       return custom ? arrayLiteral(Object.values(params ?? {})) : '';
+    case 'countEvent':
+      return row.countEvent;
+    case 'duration':
+      return row.duration;
     case 'idConnectionTypeTitle':
       return connectionTitles[event.fields['connectionType'] as number];
     default:
@@ -144,25 +150,42 @@ function isInTime(request: OracleRequest, zone: string, seconds: number): boolea
   return dateFrom === undefined || dateTo === undefined || (date >= dateFrom && date <= dateTo);
 }
 
+const ownApp = ({ idApp }: ImportedEvent): OracleApp | undefined =>
+  oracleApps.find((candidate) => candidate.idApp === idApp && candidate.idAccount === 1);
+
+/** The imported events that the request's event stands for. */
+function rowsOfKind({ event: name }: OracleRequest, events: readonly ImportedEvent[]): DerivedRow[] {
+  return events
+    .filter(
+      (event) =>
+        event.kind === kinds[name] &&
+        !(name === 'userCustomEvents' && (event.fields['customUserId'] ?? '') === '') &&
+        !(name.startsWith('device') && !deviceFields.some((field) => event.fields[field] !== undefined)),
+    )
+    .map((event) => ({ event }));
+}
+
 /** The rows that a user of account 1 must get, header first, as text cells: computed from the imported events alone. */
 export function expectedRows(request: OracleRequest, events: readonly ImportedEvent[]): string[][] {
   const zone = (request['timezone'] as string | undefined) ?? 'Europe/Moscow';
-  const rows: string[][] = [[...request.selectors]];
   const availableFrom = Number(request['availabilityTsFrom'] ?? -Infinity);
   const availableTo = Number(request['availabilityTsTo'] ?? Infinity);
-  for (const event of events) {
-    const app = oracleApps.find((candidate) => candidate.idApp === event.idApp && candidate.idAccount === 1);
-    if (app === undefined || event.kind !== kinds[request.event]) continue;
-    if (request.event === 'userCustomEvents' && (event.fields['customUserId'] ?? '') === '') continue;
-    if (request.event.startsWith('device') && !deviceFields.some((field) => event.fields[field] !== undefined))
-      continue;
+  const chosen = events.filter((event) => {
+    const app = ownApp(event);
+    return app !== undefined && passesFilters(request, event, app);
+  });
+  const rows =
+    deriveRows(request.event, chosen, (seconds) => dateInZone(zone, seconds)) ?? rowsOfKind(request, chosen);
+  const inTime = rows.filter(({ event }) => {
     const available = Math.floor(event.available);
-    if (!isInTime(request, zone, event.eventTimestamp) || available < availableFrom || available > availableTo)
-      continue;
-    if (!passesFilters(request, event, app)) continue;
-    rows.push(request.selectors.map((selector) => String(cell(selector, event, app, zone) ?? '')));
-  }
-  return rows;
+    return isInTime(request, zone, event.eventTimestamp) && available >= availableFrom && available <= availableTo;
+  });
+  return [
+    [...request.selectors],
+    ...inTime.map((row) =>
+      request.selectors.map((selector) => String(cell(selector, row, ownApp(row.event) as OracleApp, zone) ?? '')),
+    ),
+  ];
 }
 
 /** Reads RFC 4180 text into rows of cells: quotes doubled inside quotes, rows end in LF. */

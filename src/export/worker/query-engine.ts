@@ -3,7 +3,7 @@ import { duckdbApi, findErrorCode } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
 import { AppError } from '../../runtime/errors.ts';
-import type { BoundValue, ExportQuery } from './query.ts';
+import type { BoundValues, ExportQuery } from './export-query.ts';
 import type { ExportApp } from '../jobs/export-spec.ts';
 
 const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
@@ -12,7 +12,9 @@ const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
 export interface QueryEngine {
   /** The columns of one of the files, as `hasColumns` (table-schema.ts) takes them. */
   describe(file: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
-  /** Counts the rows of the query. */
+  /** Runs the query's preparation. Returns how many rows might still change by events that were not read; 0 without. */
+  prepare(query: ExportQuery): Promise<number>;
+  /** Counts the rows of the query, which is prepared. */
   count(query: ExportQuery): Promise<number>;
   /**
    * Writes the result to a file, rows in the order of the files, as `copyOptions` (formats/format.ts) say. Returns the
@@ -43,7 +45,7 @@ function wrap(error: unknown): AppError {
   return new AppError(findErrorCode(message), `duckdb: ${message}`, { cause: error });
 }
 
-function bind(values: Readonly<Record<string, BoundValue>>): [Record<string, DuckDBValue>, Record<string, DuckDBType>] {
+function bind(values: BoundValues): [Record<string, DuckDBValue>, Record<string, DuckDBType>] {
   const bound: Record<string, DuckDBValue> = {};
   const types: Record<string, DuckDBType> = {};
   for (const [name, value] of Object.entries(values)) {
@@ -105,6 +107,17 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     instance.closeSync();
     throw wrap(error);
   }
+
+  /** Runs a statement whose answer is a number: that of its only row, or of the rows that it has written. */
+  async function readNumber(statement: string, values: BoundValues): Promise<number> {
+    try {
+      const result = await connection.runAndReadAll(statement, ...bind(values));
+      return Number(result.getRows()[0]?.[0]);
+    } catch (error) {
+      throw wrap(error);
+    }
+  }
+
   return {
     async describe(file) {
       try {
@@ -113,27 +126,20 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
         throw wrap(error);
       }
     },
-    async count(query) {
-      try {
-        const result = await connection.runAndReadAll(query.count, ...bind({ ...query.filterValues, files }));
-        return Number(result.getRows()[0]?.[0]);
-      } catch (error) {
-        throw wrap(error);
-      }
+    async prepare({ preparation }) {
+      if (preparation === undefined) return 0;
+      const { statement, values, unfinished } = preparation;
+      await readNumber(statement, { ...values, files });
+      return unfinished === undefined ? 0 : readNumber(unfinished.statement, unfinished.values);
     },
-    async copyTo(query, file, copyOptions) {
-      try {
-        const [values, types] = bind({ ...query.filterValues, ...query.selectValues, files, file });
-        const result = await connection.runAndReadAll(
-          `COPY (${query.select}) TO $file (FORMAT ${copyOptions})`,
-          values,
-          types,
-        );
-        return Number(result.getRows()[0]?.[0]);
-      } catch (error) {
-        throw wrap(error);
-      }
-    },
+    count: (query) => readNumber(query.count, { ...query.filterValues, files }),
+    copyTo: (query, file, copyOptions) =>
+      readNumber(`COPY (${query.select}) TO $file (FORMAT ${copyOptions})`, {
+        ...query.filterValues,
+        ...query.selectValues,
+        files,
+        file,
+      }),
     progress: () => Math.min(1, Math.max(0, connection.progress.percentage / 100)),
     interrupt: () => connection.interrupt(),
     close() {

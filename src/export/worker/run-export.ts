@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import path from 'node:path';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
@@ -10,7 +11,7 @@ import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/w
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { csv } from './formats/csv.ts';
 import type { Format } from './formats/format.ts';
-import { buildQuery, fileFilter, isEmptyResult } from './query.ts';
+import { buildQuery, fileFilter, isEmptyResult, listReachSeconds } from './query.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
 
@@ -68,21 +69,26 @@ async function watch<T>(
 interface QueryJob extends Pick<Snapshot, 'emptyFile' | 'schemaString'> {
   readonly plan: WorkerPlan;
   readonly files: readonly DataFile[];
+  /** How far beyond the end of the request's time the files go. */
+  readonly reachSeconds: number;
   /** What the rows are written into, and how. */
   readonly file: string;
   readonly format: Format;
   readonly tempDir: string;
 }
 
-/** Runs the query of the request into one file, an old one replaced. `lean` as in `buildQuery`, on one thread. */
+/**
+ * Runs the query of the request into one file, an old one replaced; returns how many rows it has. Undefined, and nothing
+ * written: events beyond those of the files might change them. `lean` as in `buildQuery`, on one thread.
+ */
 async function runQuery(
   { emptyFile, schemaString, ...job }: QueryJob,
   onPercent: (percent: number) => void,
   lean: boolean,
-): Promise<number> {
-  const { plan, files, file, tempDir } = job;
+): Promise<number | undefined> {
+  const { plan, files, file, tempDir, reachSeconds } = job;
   const { request, apps, limits } = plan;
-  const query = buildQuery(request, apps, lean);
+  const query = buildQuery(request, apps, { lean, reachSeconds });
   const engine = await openQueryEngine({
     files: [emptyFile, ...files.map(({ absolutePath }) => absolutePath)],
     apps,
@@ -97,6 +103,7 @@ async function runQuery(
       throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, {
         hint: 'Remove it: the next start writes it.',
       });
+    if ((await watch(engine, file, plan, () => undefined, engine.prepare(query))) > 0) return undefined;
     const atMost = files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
     if (
       atMost > limits.maxRows &&
@@ -109,8 +116,8 @@ async function runQuery(
   }
 }
 
-/** Writes the rows of the request into one file; returns how many they are. */
-async function writeRows(job: QueryJob, onPercent: (percent: number) => void): Promise<number> {
+/** Writes the rows of the request into one file; returns how many they are, or undefined as `runQuery` does. */
+async function writeRows(job: QueryJob, onPercent: (percent: number) => void): Promise<number | undefined> {
   if (job.files.length === 0) {
     await writeWorkFile(job.file, job.format.emptyFile(job.plan.request.selectors));
     return 0;
@@ -133,8 +140,15 @@ async function makeFiles(
   await makeWorkFolder(tempDir);
   const file = path.join(tempDir, `result.${format.extension}`);
   const { emptyFile, schemaString, version, files: live } = await readSnapshot(plan.tableDir);
-  const files = isEmptyResult(request, apps) ? [] : pruneFiles(live, fileFilter(request, apps));
-  const rows = await writeRows({ plan, files, file, format, tempDir, emptyFile, schemaString }, onPercent);
+  const isEmpty = isEmptyResult(request, apps);
+  let files: readonly DataFile[] = [];
+  let rows: number | undefined;
+  for (const reachSeconds of listReachSeconds(request)) {
+    files = isEmpty ? [] : pruneFiles(live, fileFilter(request, apps, reachSeconds));
+    rows = await writeRows({ plan, files, reachSeconds, file, format, tempDir, emptyFile, schemaString }, onPercent);
+    if (rows !== undefined) break;
+  }
+  assert(rows !== undefined, 'the last reach is as far as the lake goes');
   onPercent(queryPercent);
 
   const bytes = (await findSize(file)) ?? 0;
