@@ -53,6 +53,8 @@ export interface UserRecord {
   readonly sealedSecret: string;
   readonly canExport: boolean;
   readonly maxExports?: number;
+  /** Absent: auto. */
+  readonly files?: 'gzip';
 }
 
 /** The whole of access.json, without the checksum it carries (runtime/files/checked-json.ts). */
@@ -99,6 +101,7 @@ function isUser(user: UserRecord): boolean {
     isId(user.idUser) &&
     isId(user.idAccount) &&
     isOptionalId(user.maxExports) &&
+    (user.files === undefined || user.files === 'gzip') &&
     typeof user.name === 'string' &&
     typeof user.sealedSecret === 'string' &&
     typeof user.canExport === 'boolean'

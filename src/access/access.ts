@@ -20,6 +20,9 @@ export interface App {
   readonly idProject: number | undefined;
 }
 
+/** How a user's files come where a request does not say it. */
+export type FileHabit = 'auto' | 'gzip';
+
 /** A user of the export area. `secret` is in the clear: AuthHMAC needs it as a key. It never reaches a log. */
 export interface User {
   readonly idUser: string;
@@ -30,6 +33,8 @@ export interface User {
   readonly canExport: boolean;
   /** Caps this user's simultaneous requests within the account's limit. */
   readonly maxExports: number | undefined;
+  /** `gzip`: files are compressed by gzip where a request does not say otherwise, for clients that gunzip every file. */
+  readonly files: FileHabit;
 }
 
 /** One consistent reading of the access file, in memory. Lookups cost microseconds and do no I/O. */

@@ -36,6 +36,8 @@ export interface NewUser {
   readonly idAccount: number;
   readonly canExport: boolean;
   readonly maxExports?: number;
+  /** Absent: auto. */
+  readonly files?: 'gzip';
 }
 
 /** Makes an import token and what rests of it. */
@@ -183,6 +185,7 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
       sealedSecret: sealSecret(key, secret, String(idUser)),
       canExport: user.canExport,
       ...(user.maxExports === undefined ? {} : { maxExports: user.maxExports }),
+      ...(user.files === undefined ? {} : { files: user.files }),
     };
     return {
       access: { ...access, nextIdUser: idUser + 1, users: [...access.users, added] },

@@ -1,3 +1,4 @@
+import type { FileHabit } from './access.ts';
 import type { Platform } from '../datasets/event-kinds.ts';
 import { readAccessFile, type AccessPaths } from './access-file.ts';
 
@@ -22,6 +23,7 @@ export interface ListedUser {
   readonly idAccount: string;
   readonly canExport: boolean;
   readonly maxExports?: number;
+  readonly files: FileHabit;
 }
 
 /** The apps by id: the live ones, or those that were removed. `access_damaged` as `readAccessFile`. */
@@ -49,11 +51,12 @@ export function listUsers(paths: AccessPaths): ListedUser[] {
   const { users } = readAccessFile(paths);
   return users
     .toSorted((a, b) => a.idUser - b.idUser)
-    .map(({ idUser, name, idAccount, canExport, maxExports }) => ({
+    .map(({ idUser, name, idAccount, canExport, maxExports, files }) => ({
       idUser: String(idUser),
       name,
       idAccount: String(idAccount),
       canExport,
       ...(maxExports === undefined ? {} : { maxExports }),
+      files: files ?? 'auto',
     }));
 }

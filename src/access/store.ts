@@ -11,12 +11,18 @@ import { secretsKeyPath, hashToken, openSecret, sameHash } from './secrets.ts';
 
 /** Opens a user's secret with the first key that does; undefined when none does. */
 function openUser(
-  { idUser, sealedSecret, maxExports, ...rest }: UserRecord,
+  { idUser, sealedSecret, maxExports, files, ...rest }: UserRecord,
   keys: readonly Uint8Array[],
 ): User | undefined {
   for (const key of keys) {
     try {
-      return { ...rest, idUser: String(idUser), secret: openSecret(key, sealedSecret, String(idUser)), maxExports };
+      return {
+        ...rest,
+        idUser: String(idUser),
+        secret: openSecret(key, sealedSecret, String(idUser)),
+        maxExports,
+        files: files ?? 'auto',
+      };
     } catch {
       // Listed by the reading; the next key may be the right one.
     }

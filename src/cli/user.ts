@@ -1,3 +1,4 @@
+import type { FileHabit } from '../access/access.ts';
 import { addUser } from '../access/commands.ts';
 import { listUsers } from '../access/listing.ts';
 import { removeUser, renewSecret } from '../access/take-back.ts';
@@ -6,23 +7,30 @@ import { AppError } from '../runtime/errors.ts';
 import { parseId, parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
 
 const usages = {
-  add: 'tributary user add NAME --account N [--no-export] [--max-exports K] [--data DIR]',
+  add: 'tributary user add NAME --account N [--no-export] [--max-exports K] [--files auto|gzip] [--data DIR]',
   list: 'tributary user list [--data DIR]',
   remove: 'tributary user remove ID [--data DIR]',
   secret: 'tributary user secret ID [--data DIR]',
 } as const;
+
+function parseFiles(value = 'auto'): FileHabit {
+  if (value === 'auto' || value === 'gzip') return value;
+  throw new AppError('usage', `--files takes auto or gzip, not '${value}'`, { hint: `Usage: ${usages.add}` });
+}
 
 async function add(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
   const options = {
     account: { type: 'string' },
     'no-export': { type: 'boolean' },
     'max-exports': { type: 'string' },
+    files: { type: 'string' },
   } as const;
   const { values, positionals } = parseWords(args, ['NAME'], options, usages.add);
   const user = {
     name: positionals[0] ?? '',
     idAccount: parseId(values.account, '--account'),
     canExport: values['no-export'] !== true,
+    ...(parseFiles(values.files) === 'gzip' ? { files: 'gzip' as const } : {}),
     ...(values['max-exports'] === undefined ? {} : { maxExports: parseId(values['max-exports'], '--max-exports') }),
   };
   const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data }, 'named');
@@ -64,6 +72,7 @@ export const userCommand: Command = {
   details: [
     '--no-export      may read reports of the account, and order none',
     "--max-exports    simultaneous requests of this user, within the account's",
+    '--files          gzip: every file compressed where a request does not say otherwise; auto: large ones',
     'A secret is shown once, by add and by secret.',
   ],
   async run([verb, ...args], context) {

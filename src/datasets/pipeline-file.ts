@@ -13,7 +13,7 @@ export interface KindExport {
   readonly requires?: 'user' | 'device';
 }
 
-/** What a subject, a user or a device of an app, is followed by. */
+/** Whose events belong together: a user's or a device's, within one app. */
 export type Subject = 'user' | 'device';
 
 /**
@@ -85,7 +85,9 @@ function findFault(value: unknown): string | undefined {
   if (!isRecord(exports)) return 'exports must be an object';
   for (const [event, spec] of Object.entries(exports)) {
     if (isRecord(spec) && 'derive' in spec) {
-      if (!derivations.includes(String(spec['derive'])) || !['user', 'device'].includes(String(spec['of'])))
+      const { derive, of, ...others } = spec;
+      const isGood = derivations.some((known) => known === derive) && (of === 'user' || of === 'device');
+      if (!isGood || Object.keys(others).length > 0)
         return `exports.${event} must derive first, days or sessions of user or device`;
       continue;
     }

@@ -31,6 +31,19 @@ export interface LinkHolders {
   onChange(listener: () => void): () => void;
 }
 
+/** Media types of files, by how their names end. */
+const contentTypes: readonly (readonly [ending: string, type: string])[] = [
+  ['.gz', 'application/gzip'],
+  ['.zst', 'application/zstd'],
+  ['.parquet', 'application/vnd.apache.parquet'],
+  ['.jsonl', 'application/jsonl; charset=utf-8'],
+  ['.csv', 'text/csv; charset=utf-8'],
+];
+
+function contentTypeOf(name: string): string {
+  return contentTypes.find(([ending]) => name.endsWith(ending))?.[1] ?? 'application/octet-stream';
+}
+
 /** An archive of at most so many bytes is verified before it is begun, which takes a second or so. */
 const verifiedAheadBytes = 1024 ** 3;
 const accessDenied = { code: 403, message: 'Access denied', data: null };
@@ -89,7 +102,7 @@ async function sendFile(
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
   if (range.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${file.bytes}`);
   reply
-    .type(file.name.endsWith('.gz') ? 'application/gzip' : 'text/csv; charset=utf-8')
+    .type(contentTypeOf(file.name))
     .header('content-disposition', `attachment; filename="${file.name}"`)
     .header('content-length', last - first + 1);
   if (request.method === 'HEAD' || last < first) {
@@ -103,7 +116,7 @@ async function sendFile(
 }
 
 /**
- * Streams one zip of all files. The parts are compressed already, so they are only stored; nothing is written to disk.
+ * Streams one zip of all files. The parts are compressed already, or are wanted plain, so they are only stored; nothing is written to disk.
  * The parts are checked before the first byte; of a large archive only their sizes, since to read them all could take
  * minutes, and the checksum of each before its own bytes. One that is damaged then ends the connection, so that no
  * client takes the zip for a whole one.

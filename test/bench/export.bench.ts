@@ -132,12 +132,12 @@ async function copySql(beforeDay: number, file: string): Promise<string> {
   const access = openAccessReader(dataPaths(folder), silentLogger);
   const apps = access.current().appsOfAccount(1);
   access.close();
-  const { select, filterValues, selectValues } = buildQuery(request, apps);
+  const { select } = buildQuery(request, apps);
   const files = pruneFiles((await readSnapshot(area.tableDir)).files, fileFilter(request, apps)).map(
     ({ absolutePath }) => absolutePath,
   );
-  const values: Readonly<Record<string, BoundValue>> = { ...filterValues, ...selectValues, files };
-  return `COPY (${select.replaceAll(/\$(\w+)/g, (_, name: string) => literal(values[name]))}) TO ${sqlText(file)} (FORMAT csv, HEADER true)`;
+  const values: Readonly<Record<string, BoundValue>> = { ...select.values, files };
+  return `COPY (${select.sql.replaceAll(/\$(\w+)/g, (_, name: string) => literal(values[name]))}) TO ${sqlText(file)} (FORMAT csv, HEADER true)`;
 }
 
 beforeAll(async () => {

@@ -116,7 +116,7 @@ describe('access commands', () => {
       { idApp: '8', platform: 'web', title: 'App 8', idAccount: '1', sdkKey: 'eight' },
     ]);
     expect(await ask('user', 'list')).toEqual([
-      { idUser: '1', name: 'ann', idAccount: '3', canExport: false, maxExports: 2 },
+      { idUser: '1', name: 'ann', idAccount: '3', canExport: false, maxExports: 2, files: 'auto' },
     ]);
 
     const [renewed] = (await ask('user', 'secret', '1')) as { secret: string }[];

@@ -17,10 +17,11 @@ const derivations: Readonly<Record<string, { readonly derive: 'first' | 'days' |
     activities: { derive: 'days', of: 'device' },
     userSessions: { derive: 'sessions', of: 'user' },
     sessions: { derive: 'sessions', of: 'device' },
+    launch: { derive: 'sessions', of: 'device' },
   };
 
-/** The export events that are derived from imported ones. */
-export const derivedEvents: readonly string[] = Object.keys(derivations);
+/** The export events that are derived from imported ones, without the older name of one. */
+export const derivedEvents: readonly string[] = Object.keys(derivations).filter((name) => name !== 'launch');
 
 const deviceFields = ['instanceId', 'lvid', 'gaid', 'androidId', 'appSetId', 'idfa', 'iosVendorId'];
 
@@ -81,8 +82,7 @@ export function deriveRows(
   const histories = bySubject(derivation.of, events);
   const rows = histories.flatMap((history): DerivedRow[] => {
     const { derive } = derivation;
-    const pieces =
-      derive === 'first' ? [history] : derive === 'days' ? daysOf(history, dateOf) : sessionsOf(history);
+    const pieces = derive === 'first' ? [history] : derive === 'days' ? daysOf(history, dateOf) : sessionsOf(history);
     return pieces.flatMap((piece) => {
       const [event] = piece;
       if (event === undefined) return [];

@@ -135,11 +135,17 @@ function passesFilters(request: OracleRequest, event: ImportedEvent, app: Oracle
   const named = set('eventName');
   const name =
     named === undefined || named.includes(String(event.fields['customEventName'])) !== (one('eventNameInvert') === '1');
+  const params = event.fields['customEventParams'] as Readonly<Record<string, string>> | undefined;
+  const hasParams = Object.entries(request).every(([argument, values]) => {
+    const param = /^params\[(.+)\]$/s.exec(argument)?.[1];
+    const value = param !== undefined && Object.hasOwn(params ?? {}, param) ? params?.[param] : undefined;
+    return param === undefined || (value !== undefined && values?.includes(value) === true);
+  });
   const unknowable = ['idAd', 'idCampaign', 'idCountry', 'idPartner'].every(
     (parameter) => set(parameter) === undefined,
   );
   const rooted = one('rooted') === undefined || one('rooted') === '0';
-  return byApp && account && project && name && unknowable && rooted;
+  return byApp && account && project && name && hasParams && unknowable && rooted;
 }
 
 /** Whether a moment is within a request's timestamps, and its date in the zone within the request's days. */
@@ -174,8 +180,7 @@ export function expectedRows(request: OracleRequest, events: readonly ImportedEv
     const app = ownApp(event);
     return app !== undefined && passesFilters(request, event, app);
   });
-  const rows =
-    deriveRows(request.event, chosen, (seconds) => dateInZone(zone, seconds)) ?? rowsOfKind(request, chosen);
+  const rows = deriveRows(request.event, chosen, (seconds) => dateInZone(zone, seconds)) ?? rowsOfKind(request, chosen);
   const inTime = rows.filter(({ event }) => {
     const available = Math.floor(event.available);
     return isInTime(request, zone, event.eventTimestamp) && available >= availableFrom && available <= availableTo;

@@ -129,6 +129,7 @@ function environmentOf(settings: Readonly<Record<string, string>>): NodeJS.Proce
   );
   return {
     ...Object.fromEntries(machine),
+    TRIBUTARY_OPS_PORT: '0',
     TRIBUTARY_FLUSH_AGE_MS: '500',
     TRIBUTARY_INGEST_WORKERS: '1',
     TRIBUTARY_LOG_LEVEL: 'info',

@@ -62,6 +62,7 @@ function start(play: Play): void {
             secret: 's',
             canExport: true,
             maxExports: undefined,
+            files: 'auto' as const,
           }),
         }),
         mayLackApps: () => false,

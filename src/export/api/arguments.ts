@@ -1,12 +1,17 @@
 import { badRequest, type Refusal } from './envelope.ts';
 
-/** The arguments of a call: for each name the values in the order given, whether as `k=`, `k[]=` or `k[0]=`. */
+/**
+ * The arguments of a call: for each name the values in the order given, whether as `k=`, `k[]=` or `k[0]=`. A name such
+ * as `params[level]` stays whole.
+ */
 export type Arguments = ReadonlyMap<string, readonly string[]>;
 
 /** Longest body of a call, bytes: 999 event names of 255 characters fit, percent-encoded whatever their alphabet. */
 export const maxBodyBytes = 4 * 1024 * 1024;
 
 const listForm = /^([^[\]]+)\[\d{0,6}\]$/;
+/** A filter on a parameter of custom events: what is in the brackets is the parameter's name, whatever it is. */
+const paramForm = /^(params\[.+?\])(?:\[\d{0,6}\])?$/s;
 
 function decode(text: string): string | undefined {
   try {
@@ -40,7 +45,7 @@ export function parseArguments(requestTarget: string, body: Buffer | undefined):
       const value = equals === -1 ? '' : decode(pair.slice(equals + 1));
       if (name === undefined || value === undefined)
         return badRequest(`The arguments are not valid percent-encoded UTF-8: ${quote(pair)}`);
-      const key = listForm.exec(name)?.[1] ?? name;
+      const key = (paramForm.exec(name) ?? listForm.exec(name))?.[1] ?? name;
       const known = values.get(key);
       if (known === undefined) values.set(key, [value]);
       else known.push(value);

@@ -15,6 +15,7 @@ import { createMutex } from '../../runtime/async/mutex.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
+import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { JobRunner } from '../jobs/scheduler.ts';
 import { parseExportRequest } from './parse-request.ts';
 import type { ZoneDays } from './calendar.ts';
@@ -63,6 +64,12 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
   });
 }
 
+/** A request that says nothing of its files' compression gets its user's default. */
+function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
+  const isOpen = request.compression === undefined && request.format !== 'parquet';
+  return files === 'gzip' && isOpen ? { ...request, compression: 'gzip' } : request;
+}
+
 /** Creates the rules of the export area over its stores. */
 export function createExports(
   { store, runner, zoneDays, clock, loaded }: ExportsDependencies,
@@ -81,8 +88,9 @@ export function createExports(
   }
 
   async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
-    const request = await parseExportRequest(given, clock.nowMs(), zoneDays);
-    if (isRefusal(request)) return request;
+    const parsed = await parseExportRequest(given, clock.nowMs(), zoneDays);
+    if (isRefusal(parsed)) return parsed;
+    const request = withUsersFiles(parsed, user);
     const job = await creates.run(async () => {
       if (isGone()) return gone;
       const refusal = refuseOverLimit(user);

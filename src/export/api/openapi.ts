@@ -1,6 +1,6 @@
 import { dictionaryNames } from '../../datasets/dictionaries.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
-import { parameters, setSizeLimit, type Parameter } from './parameters.ts';
+import { customEvents, parameters, paramRule, setSizeLimit, type Parameter } from './parameters.ts';
 
 type Schema = Readonly<Record<string, unknown>>;
 
@@ -63,6 +63,17 @@ function describeParameter(parameter: Parameter): Schema {
     ...(shape !== 'one' ? { style: 'form', explode: shape === 'list' } : {}),
   };
 }
+
+/** `params[NAME]=value`, which no row of the table can be: its name is the caller's. */
+const paramsParameter: Schema = {
+  name: 'params',
+  in: 'query',
+  required: false,
+  style: 'deepObject',
+  explode: true,
+  description: `Parameters of custom events, as params[level]=3: each must have one of its values. Names and values: ${paramRule.allowed}. Only for ${customEvents.join(', ')}.`,
+  schema: { type: 'object', additionalProperties: { type: 'array', items: text } },
+};
 
 function idParameter(name: string): Schema {
   return {
@@ -174,7 +185,10 @@ const download = {
     })),
   ],
   responses: {
-    200: { description: 'The file: text/csv, application/gzip or application/zip.' },
+    200: {
+      description:
+        'The file: text/csv, application/jsonl, application/gzip, application/zstd, application/vnd.apache.parquet or application/zip.',
+    },
     206: { description: 'The part of the file that Range asked for.' },
     304: { description: 'The file is the one of If-None-Match.' },
     403: json(
@@ -200,7 +214,10 @@ function describeDictionary(name: string): Schema {
 /** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
 const formBody = {
   description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
-  parameters: parameters.map((parameter) => ({ ...describeParameter(parameter), required: false })),
+  parameters: [
+    ...parameters.map((parameter) => ({ ...describeParameter(parameter), required: false })),
+    paramsParameter,
+  ],
   requestBody: {
     required: false,
     content: {
@@ -215,7 +232,7 @@ const formBody = {
 export function describeExportApi(): OpenApiPart {
   const create = method(
     'Create an export request.',
-    parameters.map(describeParameter),
+    [...parameters.map(describeParameter), paramsParameter],
     object({ idRawExport: text }),
     {},
   );

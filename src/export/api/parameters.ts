@@ -12,6 +12,7 @@ import {
   type TitleDictionary,
 } from '../../datasets/dictionaries.ts';
 import { isSdkKey } from '../../access/sdk-key.ts';
+import { compressions, fileFormats } from '../jobs/export-spec.ts';
 
 /** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */
 export interface ValueRule {
@@ -74,6 +75,10 @@ const eventNameRule: ValueRule = {
   },
 };
 
+/** Filters on parameters of custom events: `params[level]=3`. A name and its values have the same rule. */
+export const paramsName = 'params[NAME]';
+export const paramRule: ValueRule = { ...eventNameRule, allowed: 'texts of 1 to 255 characters' };
+
 /** service.md 2.4 has the id of an available segment, and no segment can be made yet. */
 const segmentRule: ValueRule = {
   allowed: 'the id of an available segment, and there is none',
@@ -99,10 +104,11 @@ const eventRule: ValueRule = {
 };
 
 const paymentEvents = ['payments', 'userPayments', 'testPayments', 'trialPayments', 'userTrialPayments'];
-const customEvents = ['customEvents', 'userCustomEvents'];
+/** The events that have a name and parameters of the client's own. */
+export const customEvents: readonly string[] = ['customEvents', 'userCustomEvents'];
 const adMonetizationEvents = ['adMonetization', 'userAdMonetization'];
 
-/** Every parameter of the create call; the API reference and the parser both read it. */
+/** Every parameter of the create call but `params[NAME]`; the API reference and the parser both read it. */
 export const parameters: readonly Parameter[] = [
   { name: 'event', meaning: 'Event to export.', shape: 'one', rule: eventRule },
   {
@@ -176,6 +182,26 @@ export const parameters: readonly Parameter[] = [
     shape: 'one',
     rule: idOf(adMediators),
     events: adMonetizationEvents,
+  },
+  {
+    name: 'format',
+    meaning: 'Kind of file; csv by default.',
+    shape: 'one',
+    rule: oneOf(fileFormats),
+  },
+  {
+    name: 'compression',
+    meaning:
+      'Compression of the files. By default csv and jsonl are compressed by gzip when they are large, parquet by zstd.',
+    shape: 'one',
+    rule: oneOf(compressions),
+  },
+  {
+    name: 'order',
+    meaning:
+      "time: rows in the order of the event's time, then of its id. By default they come as they lie in the lake.",
+    shape: 'one',
+    rule: oneOf(['time']),
   },
   { name: 'idSegment', meaning: 'Segment.', shape: 'one', rule: segmentRule, events: ['hits', 'installs'] },
 ];

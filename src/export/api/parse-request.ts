@@ -1,7 +1,15 @@
 import { quote, type Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
-import { parameters, parametersByName, setSizeLimit, type Parameter } from './parameters.ts';
-import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
+import {
+  customEvents,
+  paramRule,
+  parameters,
+  paramsName,
+  parametersByName,
+  setSizeLimit,
+  type Parameter,
+} from './parameters.ts';
+import type { Compression, ExportSpec, FileFormat, ParamFilter, SecondsSpan } from '../jobs/export-spec.ts';
 import type { ZoneDays } from './calendar.ts';
 
 /** The values of each parameter given, each accepted by its rule. */
@@ -49,12 +57,35 @@ function parseValues(parameter: Parameter, given: readonly string[]): readonly s
   return [...values];
 }
 
+/** A filter on a parameter of custom events: `params[level]`. */
+const paramName = /^params\[(.+)\]$/s;
+
+/** Checks the filters on parameters of custom events. */
+function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'> | Refusal {
+  const params: ParamFilter[] = [];
+  let count = 0;
+  for (const [argument, values] of given) {
+    const name = paramName.exec(argument)?.[1];
+    if (name === undefined) continue;
+    if (!customEvents.includes(event))
+      return badRequest(`Argument params does not suit event ${event}; it is only for ${customEvents.join(', ')}`);
+    const bad = [name, ...values].find((text) => paramRule.accept(text) === undefined);
+    if (bad !== undefined)
+      return badRequest(`Argument ${quote(argument)} is invalid: ${quote(bad)}; allowed: ${paramRule.allowed}`);
+    count += values.length;
+    params.push({ name, values: [...new Set(values)] });
+  }
+  if (count >= setSizeLimit)
+    return badRequest(`Argument params is too large: ${count} values, the set size must be below ${setSizeLimit}`);
+  return count === 0 ? {} : { params };
+}
+
 /** Checks each argument by itself, in the order of the parameters; unknown names first. */
 function parseEach(given: Arguments): Values | Refusal {
   for (const name of given.keys()) {
-    if (!parametersByName.has(name))
+    if (!parametersByName.has(name) && !paramName.test(name))
       return badRequest(
-        `Argument ${quote(name)} is unknown; allowed: ${parameters.map((parameter) => parameter.name).join(', ')}`,
+        `Argument ${quote(name)} is unknown; allowed: ${[...parameters.map((parameter) => parameter.name), paramsName].join(', ')}`,
       );
   }
   const values = new Map<string, readonly string[]>();
@@ -161,6 +192,17 @@ function refusePairs(values: Values): Refusal | undefined {
     : badRequest('At least one complete pair is expected but not set: dateFrom with dateTo, or tsFrom with tsTo');
 }
 
+/** How the files of the result are wanted; members that were not asked for are absent. */
+function readFileOptions(values: Values): Pick<ExportSpec, 'format' | 'compression' | 'order'> {
+  const format = values.get('format')?.[0] as FileFormat | undefined;
+  const compression = values.get('compression')?.[0] as Compression | undefined;
+  return {
+    ...(format === undefined ? {} : { format }),
+    ...(compression === undefined ? {} : { compression }),
+    ...(values.has('order') ? { order: 'time' } : {}),
+  };
+}
+
 /**
  * Parses the arguments of a create call by the rules of service.md 2.4. The first thing wrong is the refusal; its
  * detail names the argument, the value and what is allowed.
@@ -172,6 +214,8 @@ export async function parseExportRequest(
 ): Promise<ExportSpec | Refusal> {
   const values = parseEach(given);
   if (isRefusal(values)) return values;
+  const params = parseParams(given, values.get('event')?.[0] ?? '');
+  if (isRefusal(params)) return params;
   const nowSeconds = Math.floor(nowMs / 1000);
   const timezone = values.get('timezone')?.[0] ?? defaultTimezone;
   const timestamps = readBounds(values, 'tsFrom', 'tsTo');
@@ -205,6 +249,8 @@ export async function parseExportRequest(
     ...set('idProject'),
     ...set('eventName'),
     eventNameInvert: values.get('eventNameInvert')?.[0] === '1',
+    ...params,
+    ...readFileOptions(values),
     unknowable: Object.fromEntries(
       unknowableNames.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : [])),
     ),

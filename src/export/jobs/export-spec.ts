@@ -7,6 +7,18 @@ export interface SecondsSpan {
   readonly beforeSeconds?: number;
 }
 
+/** Kinds of file that an export can be written as, and how they are compressed. */
+export const fileFormats = ['csv', 'jsonl', 'parquet'] as const;
+export type FileFormat = (typeof fileFormats)[number];
+export const compressions = ['none', 'gzip', 'zstd'] as const;
+export type Compression = (typeof compressions)[number];
+
+/** A filter on a parameter of custom events: it must be there and have one of the values. */
+export interface ParamFilter {
+  readonly name: string;
+  readonly values: readonly string[];
+}
+
 /**
  * A valid export request: what job.json keeps and the worker runs. Days have become instants, aliases their event,
  * numbers their shortest decimal spelling; what is absent was not asked for.
@@ -31,12 +43,26 @@ export interface ExportSpec {
   readonly eventName?: readonly string[];
   /** The listed event names are the ones left out. */
   readonly eventNameInvert: boolean;
+  /** Every filter must hold. */
+  readonly params?: readonly ParamFilter[];
+  /** Absent: csv. */
+  readonly format?: FileFormat;
+  /** Absent: as the format is by itself; CSV and JSON lines by their size. */
+  readonly compression?: Compression;
+  /** `time`: rows in the order of the event's time, then of its id. Absent: in the order that takes least work. */
+  readonly order?: 'time';
   /** Filters on values that no imported event has, as given. */
   readonly unknowable: Readonly<Record<string, readonly string[]>>;
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 const isTextList = (value: unknown): boolean => Array.isArray(value) && value.every(isText);
+
+function isParamFilter(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const { name, values, ...others } = value as Readonly<Record<string, unknown>>;
+  return isText(name) && isTextList(values) && Object.keys(others).length === 0;
+}
 
 function isSpan(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false;
@@ -63,6 +89,10 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   idProject: (value) => value === undefined || isTextList(value),
   eventName: (value) => value === undefined || isTextList(value),
   eventNameInvert: (value) => typeof value === 'boolean',
+  params: (value) => value === undefined || (Array.isArray(value) && value.every(isParamFilter)),
+  format: (value) => value === undefined || fileFormats.some((format) => format === value),
+  compression: (value) => value === undefined || compressions.some((compression) => compression === value),
+  order: (value) => value === undefined || value === 'time',
   unknowable: (value) => typeof value === 'object' && value !== null && Object.values(value).every(isTextList),
 };
 

@@ -32,7 +32,9 @@ const deviceColumns = deviceFields.map((name) => {
 /** SQL for the text that identifies the subject of an event within its app; NULL where it has none. */
 export function subjectSql(subject: Subject): string {
   if (subject === 'user') return "nullif(events.custom_user_id, '')";
-  const cases = deviceColumns.map(({ name, column }) => `WHEN events.${column} <> '' THEN '${name}:' || events.${column}`);
+  const cases = deviceColumns.map(
+    ({ name, column }) => `WHEN events.${column} <> '' THEN '${name}:' || events.${column}`,
+  );
   return `CASE ${cases.join(' ')} END`;
 }
 
@@ -68,4 +70,14 @@ export function dayConditions({ localDates, timezone }: ExportSpec, values: Reco
   if (localDates === undefined) return [];
   Object.assign(values, { timezone, dateFrom: localDates.from, dateTo: localDates.to });
   return [`${zoneDate('event_time')} BETWEEN CAST($dateFrom AS DATE) AND CAST($dateTo AS DATE)`];
+}
+
+/** The conditions on parameters of custom events. */
+export function paramConditions({ params = [] }: ExportSpec, values: Record<string, BoundValue>): string[] {
+  return params.map((param, index) => {
+    const name = `param${index}`;
+    const wanted = inSet('value', `${name}Value`, param.values);
+    Object.assign(values, { [name]: param.name }, wanted.values);
+    return `len(list_filter(map_extract(events.custom_event_params, $${name}), lambda value: ${wanted.condition})) > 0`;
+  });
 }

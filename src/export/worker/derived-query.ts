@@ -1,13 +1,20 @@
 import type { DerivedExport } from '../../datasets/pipeline-file.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import { dayConditions, spanConditions, subjectSql } from './conditions.ts';
-import { filesSql, type BoundValue, type ExportQuery, type Preparation } from './export-query.ts';
-import { selectColumns, zoneDate } from './selector-sql.ts';
+import {
+  filesSql,
+  orderByTime,
+  type BoundValue,
+  type ExportQuery,
+  type Preparation,
+  type Statement,
+} from './export-query.ts';
+import { selectColumns, zoneDate, type Cells } from './selector-sql.ts';
 
 /**
  * Rows that are derived from imported events (docs/api.md): the first event of each user or device, the first of each
  * of its days, the first of each of its sessions. First the narrow columns are read, and which rows these are is kept as
- * file and place; then those rows alone are read whole.
+ * file and place; then the rows of the request's time are read, and these are kept of them.
  */
 
 /** A pause longer than this ends a session, seconds. */
@@ -16,12 +23,12 @@ const sessionPauseSeconds = 1800;
 const longestDaySeconds = 2 * 86_400;
 /**
  * How far beyond the request's end sessions are followed, seconds: a day nearly always holds their ends, and the last
- * reach is the whole lake.
+ * reach is the whole lake, for those that never pause.
  */
 const sessionReaches = [86_400, 8 * 86_400, 64 * 86_400, Infinity];
 
 /** How far beyond the end of its time the event reads, seconds: each when the one before was not enough. */
-export function listReaches({ derive }: DerivedExport): readonly number[] {
+function listReaches({ derive }: DerivedExport): readonly number[] {
   if (derive === 'sessions') return sessionReaches;
   return [derive === 'days' ? longestDaySeconds : 0];
 }
@@ -41,8 +48,10 @@ export function readSpan({ derive }: DerivedExport, span: SecondsSpan, reachSeco
 /** A row's place and what orders it among those of its subject, as one value: the least is the subject's first. */
 const placeSql =
   'struct_pack(event_time := event_time, event_id := event_id, file_index := file_index, file_row_number := file_row_number)';
-const inSubjectOrder = 'PARTITION BY id_app, subject ORDER BY event_time, event_id, file_index, file_row_number';
+/** Events of one second are peers: whichever comes first, all of them are in one session. */
+const historySql = 'PARTITION BY id_app, subject ORDER BY event_time';
 const pauseMicros = sessionPauseSeconds * 1_000_000;
+const noFiguresSql = 'NULL::BIGINT AS count_event, NULL::BIGINT AS duration, NULL::TIMESTAMPTZ AS ends_at';
 
 /**
  * SQL of the relation `found` over `source` (the events that have a subject, in narrow columns): for each row its
@@ -54,22 +63,20 @@ const foundSql: Readonly<Record<DerivedExport['derive'], string>> = {
   seen AS MATERIALIZED (
     SELECT id_app, subject, min(${placeSql}) AS place FROM source WHERE NOT is_before GROUP BY id_app, subject),
   earlier AS (SELECT DISTINCT id_app, subject FROM source SEMI JOIN seen USING (id_app, subject) WHERE is_before),
-  found AS (
-    SELECT place, NULL::BIGINT AS count_event, NULL::BIGINT AS duration, NULL::TIMESTAMPTZ AS ends_at
-    FROM seen ANTI JOIN earlier USING (id_app, subject))`,
+  found AS (SELECT id_app, subject, place, ${noFiguresSql} FROM seen ANTI JOIN earlier USING (id_app, subject))`,
   days: `
   found AS (
-    SELECT min(${placeSql}) AS place, count(*) AS count_event, NULL::BIGINT AS duration, NULL::TIMESTAMPTZ AS ends_at
+    SELECT id_app, subject, min(${placeSql}) AS place, count(*) AS count_event, NULL::BIGINT AS duration,
+      NULL::TIMESTAMPTZ AS ends_at
     FROM source AS events GROUP BY id_app, subject, ${zoneDate('event_time')})`,
   sessions: `
   marked AS (
-    SELECT *, epoch_us(event_time) - lag(epoch_us(event_time)) OVER (${inSubjectOrder}) <= ${pauseMicros} AS goes_on
+    SELECT *, epoch_us(event_time) - lag(epoch_us(event_time)) OVER (${historySql}) <= ${pauseMicros} AS goes_on
     FROM source),
   numbered AS (
-    SELECT *, count(*) FILTER (goes_on IS NOT true) OVER (${inSubjectOrder} ROWS UNBOUNDED PRECEDING) AS session
-    FROM marked),
+    SELECT *, count(*) FILTER (goes_on IS NOT true) OVER (${historySql}) AS session FROM marked),
   found AS (
-    SELECT min(${placeSql}) AS place, count(*) AS count_event,
+    SELECT id_app, subject, min(${placeSql}) AS place, count(*) AS count_event,
       (epoch_us(max(event_time)) - epoch_us(min(event_time))) // 1000000 AS duration, max(event_time) AS ends_at
     FROM numbered GROUP BY id_app, subject, session)`,
 };
@@ -78,40 +85,84 @@ const foundSql: Readonly<Record<DerivedExport['derive'], string>> = {
 const momentSql = (name: string): string => `make_timestamptz(CAST($${name} AS BIGINT))`;
 const toMicros = (seconds: number): bigint => BigInt(seconds) * 1_000_000n;
 
-/** Makes the table `derived`: the place of each row whose own time is in the request's span. */
-function prepare(
-  request: ExportSpec,
+/** The rows whose own time is in the request's span, as the table `derived` has them. */
+function derivedRows(
+  { eventTime, timezone }: ExportSpec,
   event: DerivedExport,
   apps: readonly ExportApp[],
   reachSeconds: number,
-): Preparation {
-  const { derive, of } = event;
-  const { fromSeconds, beforeSeconds } = request.eventTime;
-  const values: Record<string, BoundValue> = derive === 'days' ? { timezone: request.timezone } : {};
-  const read = spanConditions('event_time', 'read', readSpan(event, request.eventTime, reachSeconds), values);
-  const subject = subjectSql(of);
-  const isBefore = fromSeconds === undefined ? 'false' : `events.event_time < ${momentSql('spanFrom')}`;
-  const isInSpan = [
-    ...(fromSeconds === undefined ? [] : [`place.event_time >= ${momentSql('spanFrom')}`]),
-    ...(beforeSeconds === undefined ? [] : [`place.event_time < ${momentSql('spanBefore')}`]),
+  join: string,
+): Statement {
+  const { fromSeconds, beforeSeconds } = eventTime;
+  const values: Record<string, BoundValue> = event.derive === 'days' ? { timezone } : {};
+  const subject = subjectSql(event.of);
+  const conditions = [
+    `events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`,
+    `${subject} IS NOT NULL`,
+    ...spanConditions('event_time', 'read', readSpan(event, eventTime, reachSeconds), values),
   ];
-  if (fromSeconds !== undefined) values['spanFrom'] = toMicros(fromSeconds);
-  if (beforeSeconds !== undefined) values['spanBefore'] = toMicros(beforeSeconds);
-  const isOurs = `events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`;
+  const isBefore = fromSeconds === undefined ? 'false' : `events.event_time < ${momentSql('spanFrom')}`;
+  const isInSpan = ['true'];
+  if (fromSeconds !== undefined) {
+    values['spanFrom'] = toMicros(fromSeconds);
+    isInSpan.push(`place.event_time >= ${momentSql('spanFrom')}`);
+  }
+  if (beforeSeconds !== undefined) {
+    values['spanBefore'] = toMicros(beforeSeconds);
+    isInSpan.push(`place.event_time < ${momentSql('spanBefore')}`);
+  }
   const columns = 'events.id_app, events.event_time, events.event_id, events.file_index, events.file_row_number';
-  const statement = `CREATE OR REPLACE TEMP TABLE derived AS
-WITH source AS NOT MATERIALIZED (
-    SELECT ${columns}, ${subject} AS subject, ${isBefore} AS is_before
-    FROM ${filesSql} AS events WHERE ${[isOurs, `${subject} IS NOT NULL`, ...read].join(' AND ')}),${foundSql[derive]}
-SELECT place.file_index AS file_index, place.file_row_number AS file_row_number, count_event, duration, ends_at
-FROM found${isInSpan.length === 0 ? '' : ` WHERE ${isInSpan.join(' AND ')}`}`;
-  if (derive !== 'sessions' || beforeSeconds === undefined || reachSeconds === Infinity) return { statement, values };
   return {
-    statement,
+    sql: `WITH source AS NOT MATERIALIZED (
+    SELECT ${columns}, ${subject} AS subject, ${isBefore} AS is_before
+    FROM ${filesSql} AS events ${join} WHERE ${conditions.join(' AND ')}),${foundSql[event.derive]}
+SELECT id_app, subject, place.file_index AS file_index, place.file_row_number AS file_row_number, count_event, duration, ends_at
+FROM found WHERE ${isInSpan.join(' AND ')}`,
     values,
-    unfinished: {
-      statement: `SELECT count(*) AS rows FROM derived WHERE ends_at >= ${momentSql('settled')}`,
-      values: { settled: toMicros(beforeSeconds + reachSeconds - sessionPauseSeconds) },
+  };
+}
+
+/** Plans the table `derived`. */
+function createPreparation(request: ExportSpec, event: DerivedExport, apps: readonly ExportApp[]): Preparation {
+  const reachSeconds = listReaches(event);
+  const { beforeSeconds } = request.eventTime;
+  /** A session that ends before this is whole, by what a step has read. */
+  const settledAt = (step: number): bigint | undefined => {
+    const reach = reachSeconds[step] ?? Infinity;
+    return event.derive !== 'sessions' || beforeSeconds === undefined || reach === Infinity
+      ? undefined
+      : toMicros(beforeSeconds + reach - sessionPauseSeconds);
+  };
+  const rowsOf = (step: number, join: string): Statement =>
+    derivedRows(request, event, apps, reachSeconds[step] ?? 0, join);
+  return {
+    reachSeconds,
+    statements(step) {
+      if (step === 0) {
+        const { sql, values } = rowsOf(step, '');
+        return [{ sql: `CREATE TEMP TABLE derived AS ${sql}`, values }];
+      }
+      const settled = settledAt(step - 1) ?? 0n;
+      const unfinished = `SELECT DISTINCT id_app, subject FROM derived WHERE ends_at >= ${momentSql('settled')}`;
+      const ofUnfinished = `SEMI JOIN unfinished ON events.id_app = unfinished.id_app AND ${subjectSql(event.of)} = unfinished.subject`;
+      const { sql, values } = rowsOf(step, ofUnfinished);
+      return [
+        { sql: `CREATE OR REPLACE TEMP TABLE unfinished AS ${unfinished}`, values: { settled } },
+        {
+          sql: 'DELETE FROM derived USING unfinished WHERE derived.id_app = unfinished.id_app AND derived.subject = unfinished.subject',
+          values: {},
+        },
+        { sql: `INSERT INTO derived ${sql}`, values },
+      ];
+    },
+    unfinished(step) {
+      const settled = settledAt(step);
+      return settled === undefined
+        ? undefined
+        : {
+            sql: `SELECT count(*) AS rows FROM derived WHERE ends_at >= ${momentSql('settled')}`,
+            values: { settled },
+          };
     },
   };
 }
@@ -124,25 +175,27 @@ export function buildDerivedQuery(
   request: ExportSpec,
   event: DerivedExport,
   apps: readonly ExportApp[],
-  reachSeconds: number,
+  cells: Cells,
 ): ExportQuery {
-  const filterValues: Record<string, BoundValue> = {};
-  const conditions = [
-    ...spanConditions('event_time', 'event', request.eventTime, filterValues),
-    ...spanConditions('available_at', 'available', request.availableAt, filterValues),
-    ...dayConditions(request, filterValues),
+  const values: Record<string, BoundValue> = {};
+  const ofRow = [
+    ...spanConditions('available_at', 'available', request.availableAt, values),
+    ...dayConditions(request, values),
   ];
-  const selectValues: Record<string, BoundValue> = {};
-  const columns = selectColumns(request, { event, apps, inline: false }, selectValues);
+  const conditions = [...spanConditions('event_time', 'event', request.eventTime, values), ...ofRow];
   const from = `FROM ${filesSql} AS events
 JOIN derived ON events.file_index = derived.file_index AND events.file_row_number = derived.file_row_number
 JOIN apps ON events.id_app = apps.id_app${conditions.length === 0 ? '' : ` WHERE ${conditions.join(' AND ')}`}`;
+  const selectValues: Record<string, BoundValue> = { ...values };
+  const columns = selectColumns(request, { event, apps, inline: false, cells }, selectValues);
   return {
-    select: `SELECT ${columns.join(', ')} ${from} ORDER BY events.event_time, events.event_id`,
-    count: `SELECT count(*) AS rows ${from}`,
-    filterValues,
-    selectValues,
+    select: { sql: `SELECT ${columns.join(', ')} ${from} ${orderByTime}`, values: selectValues },
+    // The table has the rows of the time already.
+    count:
+      ofRow.length === 0
+        ? { sql: 'SELECT count(*) AS rows FROM derived', values: {} }
+        : { sql: `SELECT count(*) AS rows ${from}`, values },
     inline: false,
-    preparation: prepare(request, event, apps, reachSeconds),
+    preparation: createPreparation(request, event, apps),
   };
 }

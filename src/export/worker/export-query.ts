@@ -1,20 +1,20 @@
-/** A value bound to a parameter of the query; lists bind as lists. */
+/** A value bound to a parameter of a statement; lists bind as lists. */
 export type BoundValue = string | bigint | readonly string[] | readonly bigint[];
 
-export type BoundValues = Readonly<Record<string, BoundValue>>;
-
 /**
- * A query over the data files, which bind as `$files`, and the relation `apps` (the apps the caller may read). The text
- * is made of our own words only; whatever came with the request is in the values. Rows of imported events come in the
- * order of the files, derived ones in the order of time.
+ * A statement over the data files, which bind as `$files` where it reads them, and the relation `apps` (the apps the
+ * caller may read). The text is made of our own words only; whatever came with the request is in the values, each of
+ * which the text uses.
  */
+export interface Statement {
+  readonly sql: string;
+  readonly values: Readonly<Record<string, BoundValue>>;
+}
+
+/** What an export asks the engine. Rows come as they lie in the files, or in the order of time. */
 export interface ExportQuery {
-  readonly select: string;
-  readonly count: string;
-  /** Bound by both statements. */
-  readonly filterValues: BoundValues;
-  /** Bound by `select` besides. */
-  readonly selectValues: BoundValues;
+  readonly select: Statement;
+  readonly count: Statement;
   /**
    * Sets are compared value by value, which keeps the order of the rows. Otherwise they are looked up by a join, which
    * loses it, and the rows are sorted: better for sets too large to be walked through for every row.
@@ -24,13 +24,21 @@ export interface ExportQuery {
   readonly preparation?: Preparation;
 }
 
-/** Makes the temporary table `derived`: the rows, by file and place, that the result has, and what they stand for. */
+/**
+ * Makes the temporary table `derived`: the file and place of each row that the result has, and what it stands for. In
+ * steps, each of which reads files further beyond the end of the request's time, until no row can change any more.
+ */
 export interface Preparation {
-  readonly statement: string;
-  readonly values: BoundValues;
-  /** Counts the rows that events beyond those that were read might still change; absent: there are none. */
-  readonly unfinished?: { readonly statement: string; readonly values: BoundValues };
+  /** How far each step reads beyond that end, seconds. */
+  readonly reachSeconds: readonly number[];
+  /** The first step makes the table, a later one the rows anew that the step before might have cut. */
+  statements(step: number): readonly Statement[];
+  /** Counts the rows that events beyond the step's reach might change; undefined: there are none. */
+  unfinished(step: number): Statement | undefined;
 }
 
 /** The data files, as a relation. */
 export const filesSql = 'read_parquet($files, union_by_name = true, hive_partitioning = false)';
+
+/** The order of time; of one time that of the ids, which may come twice (an Idempotency-Key after its 24 hours). */
+export const orderByTime = 'ORDER BY events.event_time, events.event_id, events.file_index, events.file_row_number';

@@ -3,7 +3,7 @@ import { duckdbApi, findErrorCode } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
 import { AppError } from '../../runtime/errors.ts';
-import type { BoundValues, ExportQuery } from './export-query.ts';
+import type { Statement } from './export-query.ts';
 import type { ExportApp } from '../jobs/export-spec.ts';
 
 const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
@@ -12,15 +12,13 @@ const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
 export interface QueryEngine {
   /** The columns of one of the files, as `hasColumns` (table-schema.ts) takes them. */
   describe(file: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
-  /** Runs the query's preparation. Returns how many rows might still change by events that were not read; 0 without. */
-  prepare(query: ExportQuery): Promise<number>;
-  /** Counts the rows of the query, which is prepared. */
-  count(query: ExportQuery): Promise<number>;
   /**
-   * Writes the result to a file, rows in the order of the files, as `copyOptions` (formats/format.ts) say. Returns the
-   * number of rows.
+   * Runs a statement over some files, absolute paths of which the first holds every column, so that the list is never
+   * empty. Returns its number: that of its only row, or of the rows that it has written.
    */
-  copyTo(query: ExportQuery, file: string, copyOptions: string): Promise<number>;
+  run(statement: Statement, files: readonly string[]): Promise<number>;
+  /** Writes the rows of a query to a file, as `copyOptions` (formats/format.ts) say. Returns the number of rows. */
+  copyTo(select: Statement, files: readonly string[], file: string, copyOptions: string): Promise<number>;
   /** Share of the running statement that is done, 0 to 1. */
   progress(): number;
   interrupt(): void;
@@ -28,14 +26,14 @@ export interface QueryEngine {
 }
 
 export interface QueryEngineOptions {
-  /** Absolute paths; the first holds every column, so that the list is never empty. */
-  readonly files: readonly string[];
   readonly apps: readonly ExportApp[];
   /** As the query has it. */
   readonly inline: boolean;
   /** Folders the engine may touch: the table's, and the one it writes into. */
   readonly folders: readonly string[];
   readonly tempDir: string;
+  /** What a sort that the memory has no room for may write there, bytes; then the statement fails with `disk`. */
+  readonly tempMaxBytes: number;
   readonly memoryMb: number;
   readonly threads: number;
 }
@@ -45,7 +43,7 @@ function wrap(error: unknown): AppError {
   return new AppError(findErrorCode(message), `duckdb: ${message}`, { cause: error });
 }
 
-function bind(values: BoundValues): [Record<string, DuckDBValue>, Record<string, DuckDBType>] {
+function bind(values: Statement['values']): [Record<string, DuckDBValue>, Record<string, DuckDBType>] {
   const bound: Record<string, DuckDBValue> = {};
   const types: Record<string, DuckDBType> = {};
   for (const [name, value] of Object.entries(values)) {
@@ -83,11 +81,11 @@ async function defineApps(connection: DuckDBConnection, apps: readonly ExportApp
  * difference between reading and writing; the process is the last wall.
  */
 export async function openQueryEngine(options: QueryEngineOptions): Promise<QueryEngine> {
-  const { files } = options;
   const instance = await DuckDBInstance.create(':memory:', {
     memory_limit: `${options.memoryMb}MiB`,
     threads: String(options.threads),
     temp_directory: options.tempDir,
+    max_temp_directory_size: `${Math.ceil(options.tempMaxBytes / 1024 ** 2)}MiB`,
     autoinstall_known_extensions: 'false',
     autoload_known_extensions: 'false',
   });
@@ -108,10 +106,11 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     throw wrap(error);
   }
 
-  /** Runs a statement whose answer is a number: that of its only row, or of the rows that it has written. */
-  async function readNumber(statement: string, values: BoundValues): Promise<number> {
+  async function run({ sql, values }: Statement, files: readonly string[]): Promise<number> {
     try {
-      const result = await connection.runAndReadAll(statement, ...bind(values));
+      // The engine refuses a value that no parameter takes.
+      const bound = sql.includes('$files') ? { ...values, files } : values;
+      const result = await connection.runAndReadAll(sql, ...bind(bound));
       return Number(result.getRows()[0]?.[0]);
     } catch (error) {
       throw wrap(error);
@@ -126,20 +125,9 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
         throw wrap(error);
       }
     },
-    async prepare({ preparation }) {
-      if (preparation === undefined) return 0;
-      const { statement, values, unfinished } = preparation;
-      await readNumber(statement, { ...values, files });
-      return unfinished === undefined ? 0 : readNumber(unfinished.statement, unfinished.values);
-    },
-    count: (query) => readNumber(query.count, { ...query.filterValues, files }),
-    copyTo: (query, file, copyOptions) =>
-      readNumber(`COPY (${query.select}) TO $file (FORMAT ${copyOptions})`, {
-        ...query.filterValues,
-        ...query.selectValues,
-        files,
-        file,
-      }),
+    run,
+    copyTo: ({ sql, values }, files, file, copyOptions) =>
+      run({ sql: `COPY (${sql}) TO $file (FORMAT ${copyOptions})`, values: { ...values, file } }, files),
     progress: () => Math.min(1, Math.max(0, connection.progress.percentage / 100)),
     interrupt: () => connection.interrupt(),
     close() {

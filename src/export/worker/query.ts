@@ -1,10 +1,10 @@
 import { events } from '../../datasets/dataset.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
 import { emptyValuesMatch, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
-import { dayConditions, inSet, requirement, spanConditions } from './conditions.ts';
-import { buildDerivedQuery, listReaches, readSpan } from './derived-query.ts';
-import { filesSql, type BoundValue, type ExportQuery } from './export-query.ts';
-import { selectColumns } from './selector-sql.ts';
+import { dayConditions, inSet, paramConditions, requirement, spanConditions } from './conditions.ts';
+import { buildDerivedQuery, readSpan } from './derived-query.ts';
+import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
+import { emptyColumns, selectColumns, type Cells } from './selector-sql.ts';
 
 /** The largest set that is compared value by value. */
 const inlineSetSize = 64;
@@ -30,15 +30,6 @@ function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
   };
 }
 
-/**
- * How far beyond the end of its time a request reads, seconds, one after the other until the rows cannot change any
- * more.
- */
-export function listReachSeconds(request: ExportSpec): readonly number[] {
-  const event = events.exports.get(request.event);
-  return event !== undefined && 'derive' in event ? listReaches(event) : [0];
-}
-
 /** What of a request the log's statistics can be compared with, to leave files unopened. */
 export function fileFilter(request: ExportSpec, apps: readonly ExportApp[], reachSeconds = 0): FileFilter {
   const event = events.exports.get(request.event);
@@ -56,48 +47,55 @@ export function fileFilter(request: ExportSpec, apps: readonly ExportApp[], reac
 
 export interface QueryOptions {
   /**
-   * Without the sort, whatever the size of the sets: slower, and needs the memory of a few thousand rows instead of
-   * 122,880.
+   * Without the sort that large sets need otherwise, whatever their size: slower, and needs the memory of a few thousand
+   * rows instead of 122,880. The order of time, where it is asked for, and derived rows are sorted all the same.
    */
   readonly lean?: boolean;
-  /** One of `listReachSeconds`. */
-  readonly reachSeconds?: number;
+  /** Text by default. */
+  readonly cells?: Cells;
 }
 
 /** Builds the query of a request whose event reads the `events` table; throws on any other, whose result is empty. */
 export function buildQuery(
   request: ExportSpec,
   apps: readonly ExportApp[],
-  { lean = false, reachSeconds = 0 }: QueryOptions = {},
+  { lean = false, cells = 'text' }: QueryOptions = {},
 ): ExportQuery {
   const event = events.exports.get(request.event);
   if (event === undefined) throw new Error(`${request.event} reads no table`);
-  if ('derive' in event) return buildDerivedQuery(request, event, apps, reachSeconds);
+  if ('derive' in event) return buildDerivedQuery(request, event, apps, cells);
   const inline = lean || (apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize);
-  const filterValues: Record<string, BoundValue> = { kind: event.kind };
+  const values: Record<string, BoundValue> = { kind: event.kind };
   const conditions = [
     'events.kind = $kind',
     ...requirement(event),
-    ...spanConditions('event_time', 'event', request.eventTime, filterValues),
-    ...spanConditions('available_at', 'available', request.availableAt, filterValues),
-    ...dayConditions(request, filterValues),
+    ...spanConditions('event_time', 'event', request.eventTime, values),
+    ...spanConditions('available_at', 'available', request.availableAt, values),
+    ...dayConditions(request, values),
+    ...paramConditions(request, values),
     ...(inline ? [`events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`] : []),
   ];
   if (request.eventName !== undefined) {
     const names = inSet('events.custom_event_name', 'name', request.eventName);
     conditions.push(request.eventNameInvert ? `NOT (${names.condition})` : names.condition);
-    Object.assign(filterValues, names.values);
+    Object.assign(values, names.values);
   }
-  const selectValues: Record<string, BoundValue> = {};
-  const columns = selectColumns(request, { event, apps, inline }, selectValues);
+  const selectValues: Record<string, BoundValue> = { ...values };
+  const columns = selectColumns(request, { event, apps, inline, cells }, selectValues);
   const join = inline ? '' : 'JOIN apps ON events.id_app = apps.id_app';
   const from = `FROM ${filesSql} AS events ${join} WHERE ${conditions.join(' AND ')}`;
-  const order = inline ? '' : 'ORDER BY events.file_index, events.file_row_number';
+  const inOrderOfFiles = inline ? '' : 'ORDER BY events.file_index, events.file_row_number';
+  const order = request.order === 'time' ? orderByTime : inOrderOfFiles;
   return {
-    select: `SELECT ${columns.join(', ')} ${from} ${order}`,
-    count: `SELECT count(*) AS rows ${from}`,
-    filterValues,
-    selectValues,
+    select: { sql: `SELECT ${columns.join(', ')} ${from} ${order}`, values: selectValues },
+    count: { sql: `SELECT count(*) AS rows ${from}`, values },
     inline,
   };
+}
+
+/** Builds the query of a result without rows, whatever the event: the columns that it would have. */
+export function buildEmptyQuery(request: ExportSpec): ExportQuery {
+  const sql = `SELECT ${emptyColumns(request).join(', ')} WHERE false`;
+  const none = { sql, values: {} };
+  return { select: none, count: { sql: `SELECT count(*) AS rows FROM (${sql})`, values: {} }, inline: true };
 }

@@ -1,132 +1,151 @@
-import assert from 'node:assert/strict';
 import path from 'node:path';
 import { pruneFiles } from '../../lake/files/prune.ts';
+import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import { hasColumns } from '../../lake/table-schema.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
-import { pause } from '../../runtime/async/retry.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
-import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
-import { csv } from './formats/csv.ts';
-import type { Format } from './formats/format.ts';
-import { buildQuery, fileFilter, isEmptyResult, listReachSeconds } from './query.ts';
-import { openQueryEngine, type QueryEngine } from './query-engine.ts';
+import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
+import type { ExportQuery } from './export-query.ts';
+import { chooseFormat } from './formats/choose-format.ts';
+import type { Format } from './formats/format.ts';
+import { buildEmptyQuery, buildQuery, fileFilter, isEmptyResult } from './query.ts';
+import { openQueryEngine, type QueryEngine } from './query-engine.ts';
+import { LimitError, tooManyBytes, watch, type OnShare, type WatchedJob } from './watch-statement.ts';
 
 /** The share of the work that the query has; the rest is making files of its result. */
 const queryPercent = 70;
 const lastPercent = 99;
-const watchEveryMs = 200;
-/** What the process may take beside DuckDB's buffers before it is ended: the buffer limit does not bind everything. */
-const memorySlackBytes = 768 * 1024 * 1024;
-
-/** The request asks for more than the limits allow: shown to the user, and never tried again. */
-class LimitError extends Error {}
-
+/** The share of a query that its preparation has. */
+const preparationShare = 0.6;
 const tooManyRows = 'Too many lines in export';
-const tooManyBytes = 'Too many bytes in export';
-
-/** Runs a statement while watching its progress, the size of its output, and the memory of the process. */
-async function watch<T>(
-  engine: QueryEngine,
-  file: string,
-  plan: WorkerPlan,
-  onPercent: (percent: number) => void,
-  statement: Promise<T>,
-): Promise<T> {
-  let stopped: Error | undefined;
-  const ended = new AbortController();
-  const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
-  async function look(): Promise<void> {
-    onPercent(Math.floor(engine.progress() * queryPercent));
-    if (((await findSize(file)) ?? 0) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
-    if (process.memoryUsage.rss() > memoryLimit)
-      stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
-    if (stopped !== undefined) engine.interrupt();
-  }
-  async function lookOn(): Promise<void> {
-    for (;;) {
-      await pause(watchEveryMs, ended.signal);
-      if (ended.signal.aborted) return;
-      await look().catch(() => undefined);
-    }
-  }
-  void lookOn();
-  try {
-    const result = await statement;
-    if (stopped !== undefined) throw stopped;
-    return result;
-  } catch (error) {
-    throw stopped ?? error;
-  } finally {
-    ended.abort();
-  }
-}
 
 /** What a query runs on. */
-interface QueryJob extends Pick<Snapshot, 'emptyFile' | 'schemaString'> {
-  readonly plan: WorkerPlan;
-  readonly files: readonly DataFile[];
-  /** How far beyond the end of the request's time the files go. */
-  readonly reachSeconds: number;
-  /** What the rows are written into, and how. */
-  readonly file: string;
+interface QueryJob extends WatchedJob {
+  readonly snapshot: Snapshot;
   readonly format: Format;
   readonly tempDir: string;
 }
 
-/**
- * Runs the query of the request into one file, an old one replaced; returns how many rows it has. Undefined, and nothing
- * written: events beyond those of the files might change them. `lean` as in `buildQuery`, on one thread.
- */
-async function runQuery(
-  { emptyFile, schemaString, ...job }: QueryJob,
-  onPercent: (percent: number) => void,
-  lean: boolean,
-): Promise<number | undefined> {
-  const { plan, files, file, tempDir, reachSeconds } = job;
+/** The files that a query reads: more with each reach, those that were there in their places. */
+interface ReadFiles {
+  readonly files: readonly DataFile[];
+  /** Adds the files of a reach, compared with their hashes. Errors: `file_damaged`. */
+  reachOut(reachSeconds: number): Promise<void>;
+}
+
+/** `whole`: paths that were compared with their hashes before. */
+function createReadFiles({ plan, snapshot }: QueryJob, whole: Set<string>): ReadFiles {
+  const { request, apps } = plan;
+  const files: DataFile[] = [];
+  return {
+    files,
+    async reachOut(reachSeconds) {
+      const known = new Set(files);
+      const added = pruneFiles(snapshot.files, fileFilter(request, apps, reachSeconds)).filter(
+        (file) => !known.has(file),
+      );
+      await assertFilesWhole(added.filter(({ absolutePath }) => !whole.has(absolutePath)));
+      for (const { absolutePath } of added) whole.add(absolutePath);
+      files.push(...added);
+    },
+  };
+}
+
+/** The rows that were written, and how many files they were read from. */
+interface WrittenRows {
+  readonly rows: number;
+  readonly filesRead: number;
+}
+
+/** Makes what the query reads beside the files: step after step, until no row can change any more. */
+async function prepare(
+  engine: QueryEngine,
+  { preparation }: ExportQuery,
+  job: QueryJob,
+  read: ReadFiles,
+  onShare: OnShare,
+): Promise<void> {
+  const { reachSeconds } = preparation ?? { reachSeconds: [0] };
+  for (const [step, reach] of reachSeconds.entries()) {
+    await read.reachOut(reach);
+    if (preparation === undefined) return;
+    const paths = pathsOf(job, read);
+    const begin = step / reachSeconds.length;
+    for (const statement of preparation.statements(step))
+      await watch(engine, job, (share) => onShare(begin + share / reachSeconds.length), engine.run(statement, paths));
+    const unfinished = preparation.unfinished(step);
+    if (unfinished === undefined || (await engine.run(unfinished, paths)) === 0) return;
+  }
+}
+
+/** The first holds every column, so that the list is never empty. */
+function pathsOf({ snapshot }: QueryJob, { files }: ReadFiles): string[] {
+  return [snapshot.emptyFile, ...files.map(({ absolutePath }) => absolutePath)];
+}
+
+/** Runs the query of the request into one file, an old one replaced. `lean` as in `buildQuery`, on one thread. */
+async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, whole: Set<string>): Promise<WrittenRows> {
+  const { plan, snapshot, file, format, tempDir } = job;
   const { request, apps, limits } = plan;
-  const query = buildQuery(request, apps, { lean, reachSeconds });
+  const isEmpty = isEmptyResult(request, apps);
+  const query = isEmpty ? buildEmptyQuery(request) : buildQuery(request, apps, { lean, cells: format.cells });
+  const read = createReadFiles(job, whole);
   const engine = await openQueryEngine({
-    files: [emptyFile, ...files.map(({ absolutePath }) => absolutePath)],
     apps,
     inline: query.inline,
     folders: [plan.tableDir, plan.folder],
     tempDir,
+    tempMaxBytes: limits.maxBytes,
     memoryMb: limits.memoryMb,
     threads: lean ? 1 : limits.threads,
   });
   try {
-    if (!hasColumns(await engine.describe(emptyFile), schemaString))
-      throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, {
+    if (!hasColumns(await engine.describe(snapshot.emptyFile), snapshot.schemaString))
+      throw new AppError('file_damaged', `${snapshot.emptyFile} is damaged: it has not the table's columns`, {
         hint: 'Remove it: the next start writes it.',
       });
-    if ((await watch(engine, file, plan, () => undefined, engine.prepare(query))) > 0) return undefined;
-    const atMost = files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
+    const prepared = query.preparation === undefined ? 0 : preparationShare;
+    if (!isEmpty) await prepare(engine, query, job, read, (share) => onShare(share * prepared));
+    const paths = pathsOf(job, read);
+    const atMost = read.files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
     if (
       atMost > limits.maxRows &&
-      (await watch(engine, file, plan, () => undefined, engine.count(query))) > limits.maxRows
+      (await watch(engine, job, () => undefined, engine.run(query.count, paths))) > limits.maxRows
     )
       throw new LimitError(tooManyRows);
-    return await watch(engine, file, plan, onPercent, engine.copyTo(query, file, job.format.copyOptions));
+    const onCopied = (share: number): void => onShare(prepared + share * (1 - prepared));
+    const copying = engine.copyTo(query.select, paths, file, format.copyOptions);
+    return { rows: await watch(engine, job, onCopied, copying), filesRead: read.files.length };
+  } catch (error) {
+    // A sort may take as much of the disk as a result.
+    if (isAppError(error, 'disk') && error.message.includes('max_temp_directory_size'))
+      throw new LimitError(tooManyBytes);
+    throw error;
   } finally {
     engine.close();
   }
 }
 
-/** Writes the rows of the request into one file; returns how many they are, or undefined as `runQuery` does. */
-async function writeRows(job: QueryJob, onPercent: (percent: number) => void): Promise<number | undefined> {
-  if (job.files.length === 0) {
-    await writeWorkFile(job.file, job.format.emptyFile(job.plan.request.selectors));
-    return 0;
+/** Whether no file can have a row of the result, which then needs no query. */
+function hasNoFiles({ plan: { request, apps }, snapshot }: QueryJob): boolean {
+  return isEmptyResult(request, apps) || pruneFiles(snapshot.files, fileFilter(request, apps)).length === 0;
+}
+
+/** Writes the rows of the request into the job's file. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
+async function writeRows(job: QueryJob, onShare: OnShare): Promise<WrittenRows> {
+  const { emptyFile } = job.format;
+  if (emptyFile !== undefined && hasNoFiles(job)) {
+    await writeWorkFile(job.file, emptyFile(job.plan.request.selectors));
+    return { rows: 0, filesRead: 0 };
   }
-  await assertFilesWhole(job.files);
-  return runQuery(job, onPercent, false).catch((error: unknown) => {
+  const whole = new Set<string>();
+  return runQuery(job, onShare, false, whole).catch((error: unknown) => {
     // Wide rows: once more in the way that needs the least memory.
     if (!isAppError(error, 'memory')) throw error;
-    return runQuery(job, onPercent, true);
+    return runQuery(job, onShare, true, whole);
   });
 }
 
@@ -135,20 +154,14 @@ async function makeFiles(
   format: Format,
   onPercent: (percent: number) => void,
 ): Promise<WorkerOutcome> {
-  const { request, apps, folder, stem, limits } = plan;
+  const { folder, stem, limits } = plan;
   const tempDir = path.join(folder, 'work');
   await makeWorkFolder(tempDir);
   const file = path.join(tempDir, `result.${format.extension}`);
-  const { emptyFile, schemaString, version, files: live } = await readSnapshot(plan.tableDir);
-  const isEmpty = isEmptyResult(request, apps);
-  let files: readonly DataFile[] = [];
-  let rows: number | undefined;
-  for (const reachSeconds of listReachSeconds(request)) {
-    files = isEmpty ? [] : pruneFiles(live, fileFilter(request, apps, reachSeconds));
-    rows = await writeRows({ plan, files, reachSeconds, file, format, tempDir, emptyFile, schemaString }, onPercent);
-    if (rows !== undefined) break;
-  }
-  assert(rows !== undefined, 'the last reach is as far as the lake goes');
+  const snapshot = await readSnapshot(plan.tableDir);
+  const { rows, filesRead } = await writeRows({ plan, snapshot, file, format, tempDir }, (share) =>
+    onPercent(Math.floor(share * queryPercent)),
+  );
   onPercent(queryPercent);
 
   const bytes = (await findSize(file)) ?? 0;
@@ -164,7 +177,7 @@ async function makeFiles(
   if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query gave ${rows}`);
   await removeTree(tempDir);
   await syncFolder(folder);
-  return { kind: 'done', files: result, snapshotVersion: version, filesRead: files.length };
+  return { kind: 'done', files: result, snapshotVersion: snapshot.version, filesRead };
 }
 
 /**
@@ -180,7 +193,7 @@ export async function runExport(plan: WorkerPlan, onPercent: (percent: number) =
     onPercent(reported);
   };
   try {
-    return await makeFiles(plan, csv, report);
+    return await makeFiles(plan, chooseFormat(plan.request), report);
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
     const full = isAppError(error, 'disk') || isDiskFull(error);

@@ -1,4 +1,5 @@
 import { selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
+import { eventColumns } from '../../datasets/event-fields.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
@@ -29,8 +30,15 @@ function titleOf(column: string, titles: Readonly<Record<string, string>>): stri
   return `CASE events.${column} ${cases.join(' ')} END`;
 }
 
+/**
+ * What a cell is: `text` as CSV has it, a list as an array literal; or `typed`, a value of the selector's type, for
+ * formats that have types.
+ */
+export type Cells = 'text' | 'typed';
+
 /** What a selector's expression is made for. */
 export interface SelectorPlan {
+  readonly cells: Cells;
   readonly event: ExportEvent;
   readonly apps: readonly ExportApp[];
   readonly inline: boolean;
@@ -56,6 +64,11 @@ export function zoneDate(column: string): string {
   return `CAST(timezone($timezone, events.${column}) AS DATE)`;
 }
 
+/** A list as a cell; an event without parameters has an empty one. */
+function listExpression(list: string, cells: Cells): string {
+  return cells === 'text' ? arrayLiteral(list) : `coalesce(${list}, [])`;
+}
+
 function sourceExpression(
   { source }: Selector,
   plan: SelectorPlan,
@@ -70,8 +83,8 @@ function sourceExpression(
     values['timezone'] = timezone;
     return zoneDate(source.zoneDate);
   }
-  if ('mapKeys' in source) return arrayLiteral(`map_keys(events.${source.mapKeys})`);
-  if ('mapValues' in source) return arrayLiteral(`map_values(events.${source.mapValues})`);
+  if ('mapKeys' in source) return listExpression(`map_keys(events.${source.mapKeys})`, plan.cells);
+  if ('mapValues' in source) return listExpression(`map_values(events.${source.mapValues})`, plan.cells);
   if ('constant' in source) return sqlText(source.constant);
   if ('derived' in source) return 'derive' in plan.event ? `derived.${source.derived}` : 'NULL';
   return appExpression(source.app, plan, values);
@@ -94,13 +107,42 @@ function expressionOf(
     : `CASE WHEN events.kind IN (${kinds.map(sqlText).join(', ')}) THEN ${expression} END`;
 }
 
-/** The columns of the result, as the selectors were asked for; adds the values they bind. */
-export function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<string, BoundValue>): string[] {
-  return request.selectors.map((name) => {
+const columnTypes: ReadonlyMap<string, string> = new Map(eventColumns.map(({ name, type }) => [name, type]));
+const sqlTypes: Readonly<Record<Selector['type'], string>> = {
+  string: 'VARCHAR',
+  integer: 'BIGINT',
+  number: 'DOUBLE',
+  date: 'DATE',
+  timestamp: 'BIGINT',
+  array: 'VARCHAR[]',
+};
+
+/** The engine's type of a selector's value. One integer of 64 bits has no sign, and is a decimal in the lake. */
+function typeOf({ type, source }: Selector): string {
+  const column = source !== null && 'column' in source ? columnTypes.get(source.column) : undefined;
+  return type === 'integer' && column?.startsWith('DECIMAL') === true ? column : sqlTypes[type];
+}
+
+function getSelectors({ selectors: names }: ExportSpec): Selector[] {
+  return names.map((name) => {
     const selector = selectors.get(name);
     if (selector === undefined) throw new Error(`no selector ${name}`);
-    const expression = expressionOf(selector, plan, request.timezone, values);
-    // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
-    return `${request.selectors.length === 1 ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression} AS ${sqlName(name)}`;
+    return selector;
   });
+}
+
+/** The columns of the result, as the selectors were asked for; adds the values they bind. */
+export function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<string, BoundValue>): string[] {
+  return getSelectors(request).map((selector, _index, { length }) => {
+    const name = sqlName(selector.name);
+    const expression = expressionOf(selector, plan, request.timezone, values);
+    if (plan.cells === 'typed') return `CAST(${expression} AS ${typeOf(selector)}) AS ${name}`;
+    // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
+    return `${length === 1 ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression} AS ${name}`;
+  });
+}
+
+/** The columns of a result without rows. */
+export function emptyColumns(request: ExportSpec): string[] {
+  return getSelectors(request).map((selector) => `CAST(NULL AS ${typeOf(selector)}) AS ${sqlName(selector.name)}`);
 }

@@ -20,7 +20,7 @@ const zones = [
   'America/New_York',
   'America/St_Johns',
   'America/Santiago',
-  'Asia/Kathmandu',
+  'Asia/Katmandu',
   'Asia/Tehran',
   'Australia/Sydney',
   'Pacific/Auckland',
@@ -68,7 +68,33 @@ function restless(): ImportedEvent[] {
   }));
 }
 
-const events = [...histories(), ...restless()];
+/** A user around the midnight that St. John's left again by setting its clocks back a minute after it. */
+function nightOwl(): ImportedEvent[] {
+  const midnight = Date.parse('2010-11-07T02:30:00Z') / 1000;
+  return Array.from({ length: 40 }, (_unused, index) => ({
+    eventId: `owl-${String(index).padStart(2, '0')}`,
+    kind: 'login' as const,
+    idApp: 11,
+    eventTimestamp: midnight - 7200 + index * 240,
+    available: midnight + index,
+    fields: { customUserId: `owl ${index % 2}`, lvid: 'o'.repeat(32) },
+  }));
+}
+
+/** One that comes twice: its key was used again after its time. */
+function twins(): ImportedEvent[] {
+  const event = {
+    eventId: 'twin',
+    kind: 'login' as const,
+    idApp: 13,
+    eventTimestamp: start + 3 * daySeconds,
+    available: start + 3 * daySeconds,
+    fields: { customUserId: 'twin' },
+  };
+  return [event, event];
+}
+
+const events = [...histories(), ...restless(), ...nightOwl(), ...twins()];
 
 function toDay(seconds: number): string {
   return new Date(seconds * 1000).toISOString().slice(0, 10);
@@ -95,19 +121,29 @@ function drawRequest(event: string, index: number): OracleRequest {
       'idAppTitle',
     ],
     timezone: zones[index % zones.length],
-    ...(index % 2 === 0
-      ? { dateFrom: toDay(from), dateTo: toDay(to) }
-      : { tsFrom: String(from), tsTo: String(to) }),
+    ...(random(2) === 0 ? { dateFrom: toDay(from), dateTo: toDay(to) } : { tsFrom: String(from), tsTo: String(to) }),
     ...(index % 5 === 0 ? { idApp: ['11', '14', '91'] } : {}),
     ...(index % 7 === 0 ? { availabilityTsTo: String(from + 3 * daySeconds) } : {}),
   };
 }
 
-const requests = derivedEvents.flatMap((event) => Array.from({ length: 20 }, (_unused, n) => drawRequest(event, n)));
+/** Days that clocks leave and enter again: more than the span of the day decides then. */
+function repeatedDays(event: string): OracleRequest {
+  return { ...drawRequest(event, 4), tsFrom: undefined, tsTo: undefined, dateFrom: '2010-11-06', dateTo: '2010-11-06' };
+}
+
+const requests = derivedEvents.flatMap((event) => [
+  repeatedDays(event),
+  ...Array.from({ length: 12 }, (_unused, n) => drawRequest(event, n)),
+]);
 
 function encode(request: OracleRequest): string {
   return Object.entries(request)
-    .map(([name, value]) => `${name}=${(typeof value === 'string' ? [value] : (value ?? [])).map(encodeURIComponent).join(',')}`)
+    .flatMap(([name, value]) => {
+      if (value === undefined) return [];
+      const values = typeof value === 'string' ? [value] : value;
+      return [`${name}=${values.map(encodeURIComponent).join(',')}`];
+    })
     .join('&');
 }
 
@@ -134,13 +170,12 @@ describe('derived events', () => {
     async (event) => {
       let rowCount = 0;
       for (const request of requests.filter((each) => each.event === event)) {
-        const answer = await running.call(user, '/api/raw/v1/export/create.json', { method: 'POST', body: encode(request) });
-        const parts = await running.download(user, String(answer.json?.data?.idRawExport));
+        const parts = await running.export(user, encode(request));
         const expected = expectedRows(request, events);
         expect({ request, rows: parseCsv(parts.join('')) }).toEqual({ request, rows: expected });
         rowCount += expected.length - 1;
       }
-      expect(rowCount).toBeGreaterThan(100);
+      expect(rowCount).toBeGreaterThan(20);
     },
     120_000,
   );

@@ -59,6 +59,9 @@ function encode(request: OracleRequest): string {
   return Object.entries(request)
     .flatMap(([name, value]) => {
       if (typeof value === 'string') return [`${name}=${encodeURIComponent(value)}`];
+      // A comma belongs to these.
+      if (name.startsWith('params['))
+        return (value ?? []).map((item) => `${encodeURIComponent(name)}=${encodeURIComponent(item)}`);
       return name === 'eventName'
         ? (value ?? []).map((item) => `eventName[]=${encodeURIComponent(item)}`)
         : [`${name}=${(value ?? []).map(encodeURIComponent).join(',')}`];

@@ -100,6 +100,7 @@ describe('access', () => {
       secret,
       canExport: false,
       maxExports: 2,
+      files: 'auto',
     });
     const atRest = readFileSync(paths.access, 'utf8');
     expect(atRest).not.toContain(secret);

@@ -29,6 +29,7 @@ const user: User = {
   secret: 'secret-of-seven',
   canExport: true,
   maxExports: undefined,
+  files: 'auto',
 };
 const view = { findUser: (idUser: string) => (idUser === user.idUser ? user : undefined) } as AccessView;
 const basic = (text: string): string => `Basic ${Buffer.from(text).toString('base64')}`;

@@ -9,6 +9,7 @@ const user: User = {
   secret: '72d2erEtbynf6f7ZYTsYKnb7',
   canExport: true,
   maxExports: undefined,
+  files: 'auto',
 };
 const view: AccessView = {
   findApp: () => undefined,

@@ -121,7 +121,7 @@ describe('a user', () => {
     const paths = newPaths();
     const first = await addUser(paths, ann);
     const reader = open(paths);
-    expect(listUsers(paths)).toEqual([{ idUser: '1', name: 'ann', idAccount: '1', canExport: true }]);
+    expect(listUsers(paths)).toEqual([{ idUser: '1', name: 'ann', idAccount: '1', canExport: true, files: 'auto' }]);
     expect(await removeUser(paths, 1)).toEqual({ idUser: '1', name: 'ann' });
     await vi.waitFor(() => expect(reader.current().findUser(first.idUser)).toBeUndefined(), { timeout: 2000 });
     expect(reader.mayLackUsers()).toBe(false);

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { arrayLiteral } from '../../../src/export/worker/query.ts';
+import { arrayLiteral } from '../../../src/export/worker/selector-sql.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
 import { problemCodes } from '../../../src/runtime/conditions/problem.ts';

@@ -1,91 +1,13 @@
-import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { open, rename, type FileHandle } from 'node:fs/promises';
-import path from 'node:path';
-import { promisify } from 'node:util';
-import { constants, gzip } from 'node:zlib';
-import { syncFile } from '../../../runtime/files/durable-file.ts';
-import type { ReportFile } from '../../../reports/reports.ts';
-import type { FinishOptions, Format } from './format.ts';
+import type { TextRows } from './text-parts.ts';
 
-const compress = promisify(gzip);
-
-/** Uncompressed size of a gzip member: large enough to compress well, small enough to keep every thread busy. */
-const memberBytes = 1024 * 1024;
-const blockBytes = 1024 * 1024;
-/** Members being compressed at once, on libuv's threads. */
-const membersInFlight = 4;
 const newline = 0x0a;
 const quote = 0x22;
-
-/**
- * How a CSV becomes parts. A part's bound is bytes of CSV before compression, header included; a single row larger than
- * that has a part of its own.
- */
-export type PartOptions = Omit<FinishOptions, 'singleFileMaxBytes'>;
-
-/** A `.csv.gz` file being written: gzip members one after the other, which every reader takes for one stream. */
-interface PartWriter {
-  /** Adds bytes, which it keeps until they are compressed. */
-  write(bytes: Buffer): Promise<void>;
-  /** Ends the part; it is durable then. */
-  finish(rows: number): Promise<ReportFile>;
-  /** Closes the file of a part that will not be finished. */
-  abandon(): Promise<void>;
-}
-
-async function openPart(folder: string, name: string): Promise<PartWriter> {
-  const handle: FileHandle = await open(path.join(folder, name), 'wx', 0o600);
-  const hash = createHash('sha256');
-  const compressing: Promise<Buffer>[] = [];
-  let pending: Buffer[] = [];
-  let pendingBytes = 0;
-  let bytes = 0;
-
-  async function store(member: Promise<Buffer> | undefined): Promise<void> {
-    if (member === undefined) return;
-    const data = await member;
-    hash.update(data);
-    bytes += data.length;
-    await handle.writeFile(data);
-  }
-
-  function startMember(): void {
-    const member = compress(Buffer.concat(pending), { level: constants.Z_BEST_SPEED });
-    // It is awaited later, in order; a failure before that must not count as unhandled.
-    member.catch(() => undefined);
-    compressing.push(member);
-    pending = [];
-    pendingBytes = 0;
-  }
-
-  return {
-    async write(data) {
-      pending.push(data);
-      pendingBytes += data.length;
-      if (pendingBytes < memberBytes) return;
-      startMember();
-      if (compressing.length >= membersInFlight) await store(compressing.shift());
-    },
-    async finish(rows) {
-      if (pendingBytes > 0) startMember();
-      while (compressing.length > 0) await store(compressing.shift());
-      await handle.sync();
-      await handle.close();
-      return { name, rows, bytes, sha256: hash.digest('hex') };
-    },
-    async abandon() {
-      await Promise.allSettled(compressing);
-      await handle.close();
-    },
-  };
-}
 
 /**
  * Finds the end (exclusive) of the row that starts at `start`: a line break outside quotes. -1: it ends beyond the
  * buffer.
  */
-export function findRowEnd(buffer: Buffer, start: number): number {
+function findRowEnd(buffer: Buffer, start: number): number {
   let quoted = false;
   for (let index = start; index < buffer.length; index += 1) {
     const byte = buffer[index];
@@ -95,106 +17,8 @@ export function findRowEnd(buffer: Buffer, start: number): number {
   return -1;
 }
 
-/** Whole rows of a CSV file, one after the other, and where each of them ends. */
-interface RowBlock {
-  readonly bytes: Buffer;
-  readonly ends: readonly number[];
-}
+/** CSV of service.md 5: a header row, RFC 4180 quoting, LF. */
+export const csvRows: TextRows = { extension: 'csv', hasHeader: true, findRowEnd };
 
-/** Reads a CSV file in blocks of whole rows. A row longer than the usual block makes a longer one. */
-async function* readRows(file: string): AsyncGenerator<RowBlock> {
-  let rest: Buffer = Buffer.alloc(0);
-  for await (const block of createReadStream(file, { highWaterMark: blockBytes })) {
-    const buffer = rest.length === 0 ? (block as Buffer) : Buffer.concat([rest, block as Buffer]);
-    const ends: number[] = [];
-    for (let end = findRowEnd(buffer, 0); end !== -1; end = findRowEnd(buffer, end)) ends.push(end);
-    const last = ends.at(-1) ?? 0;
-    if (last > 0) yield { bytes: buffer.subarray(0, last), ends };
-    rest = buffer.subarray(last);
-  }
-  if (rest.length > 0) throw new Error('the CSV file ends inside a row');
-}
-
-/**
- * Splits a CSV file with a header row into `.csv.gz` parts that each begin with the header, cutting between rows only.
- * The same CSV gives the same bytes. Every part is durable; the folder's own entries are the caller's to sync.
- */
-export async function writeParts(csvFile: string, csvBytes: number, options: PartOptions): Promise<ReportFile[]> {
-  const { folder, stem, partMaxBytes, onProgress } = options;
-  const files: ReportFile[] = [];
-  let header: Buffer | undefined;
-  let part: PartWriter | undefined;
-  let partBytes = 0;
-  let partRows = 0;
-  let read = 0;
-
-  async function startPart(): Promise<PartWriter> {
-    const started = await openPart(folder, `${stem}.${files.length + 1}.csv.gz`);
-    part = started;
-    await started.write(header ?? Buffer.alloc(0));
-    partBytes = header?.length ?? 0;
-    partRows = 0;
-    return started;
-  }
-
-  try {
-    for await (const { bytes, ends } of readRows(csvFile)) {
-      let segment = 0;
-      let start = 0;
-      for (const end of ends) {
-        if (header === undefined) {
-          header = Buffer.from(bytes.subarray(0, end));
-          segment = end;
-          start = end;
-          part = await startPart();
-          continue;
-        }
-        if (partRows > 0 && partBytes + (end - start) > partMaxBytes) {
-          await part?.write(bytes.subarray(segment, start));
-          if (part !== undefined) files.push(await part.finish(partRows));
-          segment = start;
-          part = await startPart();
-        }
-        partBytes += end - start;
-        partRows += 1;
-        start = end;
-      }
-      if (segment < bytes.length) await part?.write(bytes.subarray(segment));
-      read += bytes.length;
-      onProgress(read / csvBytes);
-    }
-    if (part !== undefined) files.push(await part.finish(partRows));
-    return files;
-  } catch (error) {
-    await part?.abandon().catch(() => undefined);
-    throw error;
-  }
-}
-
-/** Makes a CSV file the one file of a result: renamed, measured, durable. */
-export async function keepSingleFile(csvFile: string, rows: number, folder: string, name: string): Promise<ReportFile> {
-  const hash = createHash('sha256');
-  let bytes = 0;
-  for await (const block of createReadStream(csvFile, { highWaterMark: blockBytes })) {
-    hash.update(block as Buffer);
-    bytes += (block as Buffer).length;
-  }
-  await rename(csvFile, path.join(folder, name));
-  await syncFile(path.join(folder, name));
-  return { name, rows, bytes, sha256: hash.digest('hex') };
-}
-
-/**
- * CSV of service.md 5: a header row, RFC 4180 quoting, LF; one plain file, or `.csv.gz` parts that each begin with the
- * header.
- */
-export const csv: Format = {
-  extension: 'csv',
-  copyOptions: "csv, HEADER true, DELIMITER ',', QUOTE '\"', ESCAPE '\"'",
-  // No selector's name has anything to quote.
-  emptyFile: (columns) => `${columns.join(',')}\n`,
-  async finish({ file, bytes, rows }, { folder, stem, singleFileMaxBytes, partMaxBytes, onProgress }) {
-    if (bytes <= singleFileMaxBytes) return [await keepSingleFile(file, rows, folder, `${stem}.csv`)];
-    return writeParts(file, bytes, { folder, stem, partMaxBytes, onProgress });
-  },
-};
+/** What follows FORMAT in the engine's COPY. */
+export const csvCopyOptions = "csv, HEADER true, DELIMITER ',', QUOTE '\"', ESCAPE '\"'";

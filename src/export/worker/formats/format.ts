@@ -1,4 +1,5 @@
 import type { ReportFile } from '../../../reports/reports.ts';
+import type { Cells } from '../selector-sql.ts';
 
 /** A result as the query has written it: one file of rows. */
 export interface WrittenResult {
@@ -23,12 +24,14 @@ export interface FinishOptions {
 
 /** A kind of file that an export can be written as. */
 export interface Format {
-  /** Of the plain file, without the dot. */
+  /** Of the file that the engine writes, without the dot. */
   readonly extension: string;
+  /** What the rows are written with. */
+  readonly cells: Cells;
   /** What follows FORMAT in the engine's COPY statement, which writes the rows in the order of the query. */
   readonly copyOptions: string;
-  /** The file of a result without rows, which no query has to write. */
-  emptyFile(columns: readonly string[]): string;
+  /** The file of a result without rows, where no query has to write it. */
+  readonly emptyFile?: (columns: readonly string[]) => string;
   /**
    * Makes the result the files that are downloaded: durable, the folder's own entries apart. The result's own file may
    * be gone then.

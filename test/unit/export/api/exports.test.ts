@@ -23,6 +23,7 @@ const userOf = (idUser: string, idAccount: number): User => ({
   secret: 's',
   canExport: true,
   maxExports: undefined,
+  files: 'auto',
 });
 const reportOf = (user: User): NewReport => ({
   idUser: user.idUser,

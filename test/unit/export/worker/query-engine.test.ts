@@ -1,9 +1,9 @@
-import { csv } from '../../../../src/export/worker/formats/csv.ts';
+import { csvCopyOptions } from '../../../../src/export/worker/formats/csv.ts';
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openQueryEngine, type QueryEngine } from '../../../../src/export/worker/query-engine.ts';
-import type { ExportQuery } from '../../../../src/export/worker/query.ts';
+import type { Statement } from '../../../../src/export/worker/export-query.ts';
 import { emptyFilePath } from '../../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { writeLake } from '../../../helpers/lake-fixture.ts';
@@ -24,11 +24,11 @@ async function openJail(): Promise<Jail> {
   writeFileSync(path.join(root, 'secret.csv'), 'secret\nvalue\n');
   symlinkSync(path.join(root, 'secret.csv'), path.join(inside, 'link.csv'));
   const engine = await openQueryEngine({
-    files: [emptyFilePath(table)],
     apps: [],
     inline: true,
     folders: [table, inside],
     tempDir: inside,
+    tempMaxBytes: 1024 ** 3,
     memoryMb: 256,
     threads: 1,
   });
@@ -36,15 +36,9 @@ async function openJail(): Promise<Jail> {
   return { root, inside, table, engine };
 }
 
-/** A query of the test's own; like every query of the engine it takes the files. */
-function statement(select: string): ExportQuery {
-  return {
-    select: `SELECT * FROM (${select}) WHERE len($files) > 0`,
-    count: 'SELECT 1',
-    filterValues: {},
-    selectValues: {},
-    inline: true,
-  };
+/** A statement of the test's own. */
+function statement(select: string): Statement {
+  return { sql: `SELECT * FROM (${select})`, values: {} };
 }
 
 /** What DuckDB says when the jail, and not a slip of the test, stops a statement. */
@@ -57,8 +51,9 @@ describe('the engine of an export', () => {
     expect(
       await engine.copyTo(
         statement(`SELECT count(*) AS rows FROM read_parquet('${emptyFilePath(table)}')`),
+        [],
         out,
-        csv.copyOptions,
+        csvCopyOptions,
       ),
     ).toBe(1);
     expect(readFileSync(out, 'utf8')).toBe('rows\n0\n');
@@ -79,15 +74,15 @@ describe('the engine of an export', () => {
     ['the environment', () => "SELECT getenv('HOME')"],
   ])('The engine of an export does not read %s', async (_what, select) => {
     const { root, inside, engine } = await openJail();
-    await expect(engine.copyTo(statement(select(root)), path.join(inside, 'out.csv'), csv.copyOptions)).rejects.toThrow(
-      refused,
-    );
+    await expect(
+      engine.copyTo(statement(select(root)), [], path.join(inside, 'out.csv'), csvCopyOptions),
+    ).rejects.toThrow(refused);
   });
 
   it('The engine of an export does not write elsewhere', async () => {
     const { root, engine } = await openJail();
     await expect(
-      engine.copyTo(statement('SELECT 1 AS one'), path.join(root, 'out.csv'), csv.copyOptions),
+      engine.copyTo(statement('SELECT 1 AS one'), [], path.join(root, 'out.csv'), csvCopyOptions),
     ).rejects.toThrow(refused);
     expect(existsSync(path.join(root, 'out.csv'))).toBe(false);
   });
@@ -96,14 +91,11 @@ describe('the engine of an export', () => {
     ['COPY', (root: string) => `COPY (SELECT 1) TO '${root}/out.csv'`],
     ['EXPORT DATABASE', (root: string) => `EXPORT DATABASE '${root}/out'`],
     ['CREATE SECRET', () => 'CREATE PERSISTENT SECRET (TYPE http)'],
-    ['a list of files', () => "SELECT count(*) FROM glob('/etc/*') WHERE len($files) > 0"],
-    [
-      'the environment of its process',
-      () => "SELECT count(*) FROM read_blob('/proc/self/environ') WHERE len($files) > 0",
-    ],
-  ])('The engine of an export refuses %s where a count is expected', async (_what, count) => {
+    ['a list of files', () => "SELECT count(*) FROM glob('/etc/*')"],
+    ['the environment of its process', () => "SELECT count(*) FROM read_blob('/proc/self/environ')"],
+  ])('The engine of an export refuses %s where a statement is expected', async (_what, count) => {
     const { root, engine } = await openJail();
-    await expect(engine.count({ ...statement(''), count: count(root) })).rejects.toThrow(refused);
+    await expect(engine.run({ sql: count(root), values: {} }, [])).rejects.toThrow(refused);
     expect(readdirSync(root).toSorted()).toEqual(['attempt', 'secret.csv', 'table']);
   });
 
@@ -120,8 +112,9 @@ describe('the engine of an export', () => {
       statement(
         `SELECT name, value FROM duckdb_settings() WHERE name IN (${names.map((name) => `'${name}'`).join(', ')}) ORDER BY name`,
       ),
+      [],
       out,
-      csv.copyOptions,
+      csvCopyOptions,
     );
     expect(readFileSync(out, 'utf8').split('\n').slice(1, -1)).toEqual([
       'autoinstall_known_extensions,false',
@@ -131,8 +124,9 @@ describe('the engine of an export', () => {
     ]);
     await engine.copyTo(
       statement("SELECT value FROM duckdb_settings() WHERE name = 'allowed_directories'"),
+      [],
       out,
-      csv.copyOptions,
+      csvCopyOptions,
     );
     for (const folder of [table, inside]) expect(readFileSync(out, 'utf8')).toContain(`${folder}/`);
   });

@@ -4,7 +4,8 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findRowEnd, keepSingleFile, writeParts } from '../../../../../src/export/worker/formats/csv.ts';
+import { csvRows } from '../../../../../src/export/worker/formats/csv.ts';
+import { keepSingleFile, writeParts } from '../../../../../src/export/worker/formats/text-parts.ts';
 import { parseCsv } from '../../../../helpers/export-oracle.ts';
 import { testFolder } from '../../../../helpers/folder.ts';
 
@@ -21,7 +22,8 @@ async function split(
   const file = path.join(folder, 'result.csv');
   writeFileSync(file, csv);
   const progress: number[] = [];
-  const files = await writeParts(file, Buffer.byteLength(csv), {
+  const files = await writeParts(file, Buffer.byteLength(csv), csvRows, {
+    isCompressed: true,
     folder,
     stem: 'stem',
     partMaxBytes,
@@ -127,6 +129,6 @@ describe('the end of a row', () => {
     ['abc', 0, -1],
     ['"abc\n', 0, -1],
   ])('The end of a row of %j from %i is %i', (text, start, end) => {
-    expect(findRowEnd(Buffer.from(text), start)).toBe(end);
+    expect(csvRows.findRowEnd(Buffer.from(text), start)).toBe(end);
   });
 });

@@ -1,0 +1,59 @@
+import { pause } from '../../runtime/async/retry.ts';
+import { findSize } from '../../runtime/files/file-checks.ts';
+import type { WorkerPlan } from '../jobs/worker-messages.ts';
+import type { QueryEngine } from './query-engine.ts';
+
+const watchEveryMs = 200;
+/** What the process may take beside DuckDB's buffers before it is ended: the buffer limit does not bind everything. */
+const memorySlackBytes = 768 * 1024 * 1024;
+
+/** The request asks for more than the limits allow: shown to the user, and never tried again. */
+export class LimitError extends Error {}
+
+export const tooManyBytes = 'Too many bytes in export';
+
+/** What a statement is watched for. */
+export interface WatchedJob {
+  readonly plan: WorkerPlan;
+  /** What it may write. */
+  readonly file: string;
+}
+
+/** Takes the share of the work that is done, 0 to 1. */
+export type OnShare = (share: number) => void;
+
+/** Runs a statement while watching its progress, the size of its output, and the memory of the process. */
+export async function watch<T>(
+  engine: QueryEngine,
+  { plan, file }: WatchedJob,
+  onShare: OnShare,
+  statement: Promise<T>,
+): Promise<T> {
+  let stopped: Error | undefined;
+  const ended = new AbortController();
+  const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
+  async function look(): Promise<void> {
+    onShare(engine.progress());
+    if (((await findSize(file)) ?? 0) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
+    if (process.memoryUsage.rss() > memoryLimit)
+      stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
+    if (stopped !== undefined) engine.interrupt();
+  }
+  async function lookOn(): Promise<void> {
+    for (;;) {
+      await pause(watchEveryMs, ended.signal);
+      if (ended.signal.aborted) return;
+      await look().catch(() => undefined);
+    }
+  }
+  void lookOn();
+  try {
+    const result = await statement;
+    if (stopped !== undefined) throw stopped;
+    return result;
+  } catch (error) {
+    throw stopped ?? error;
+  } finally {
+    ended.abort();
+  }
+}
