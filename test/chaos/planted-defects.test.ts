@@ -32,13 +32,13 @@ const defects: Readonly<Record<string, Defect>> = {
     to: 'await reader.purgeBelow(batch.lastSequence); const flushed = await flushBatch(',
   },
   'a data file is committed without an fsync': {
-    seed: 106,
+    seed: 114,
     file: 'src/lake/files/data-file.ts',
     from: 'await syncFile(file);',
     to: '',
   },
   'a shortened stream is followed in silence': {
-    seed: 467,
+    seed: 490,
     file: 'src/compact/position/stream-position.ts',
     from: 'if (found === undefined) return epoch;',
     to: "if (found === undefined || found === 'shortened' || found === 'replaced') return epoch;",
@@ -54,7 +54,7 @@ const defects: Readonly<Record<string, Defect>> = {
 /** Planted in the long form only: each takes a run of the simulator. */
 const furtherDefects: Readonly<Record<string, Defect>> = {
   'the folder of the log is not synced after a commit': {
-    seed: 16,
+    seed: 65,
     file: 'src/runtime/files/durable-file.ts',
     from: "await syncFolder(path.dirname(file));\n  return 'created';",
     to: "return 'created';",
@@ -70,12 +70,14 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     to: 'sha256(method)',
   },
   "another engine's commit is believed": {
+    seed: 46,
     file: 'src/lake/log/log-follower.ts',
     from: 'lake === undefined && changesTable(commit.actions)) continue;',
     to: 'false) continue;',
   },
   'the lake of another folder is rewritten': {
     about: 'copies',
+    seed: 23,
     file: 'src/lake/files/staged-rewrite-file.ts',
     from: 'return path.join(lakeDir, relative);',
     to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);",
