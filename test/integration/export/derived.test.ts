@@ -132,9 +132,9 @@ function repeatedDays(event: string): OracleRequest {
   return { ...drawRequest(event, 4), tsFrom: undefined, tsTo: undefined, dateFrom: '2010-11-06', dateTo: '2010-11-06' };
 }
 
-const requests = derivedEvents.flatMap((event) => [
+const requests = derivedEvents.flatMap((event, order) => [
   repeatedDays(event),
-  ...Array.from({ length: 12 }, (_unused, n) => drawRequest(event, n)),
+  ...Array.from({ length: 7 }, (_unused, n) => drawRequest(event, 7 * order + n)),
 ]);
 
 function encode(request: OracleRequest): string {
