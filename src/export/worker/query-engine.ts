@@ -85,7 +85,6 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     memory_limit: `${options.memoryMb}MiB`,
     threads: String(options.threads),
     temp_directory: options.tempDir,
-    max_temp_directory_size: `${Math.ceil(options.tempMaxBytes / 1024 ** 2)}MiB`,
     autoinstall_known_extensions: 'false',
     autoload_known_extensions: 'false',
   });
@@ -94,6 +93,8 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     await connection.run("SET TimeZone = 'UTC'");
     await connection.run('SET enable_progress_bar = true');
     await connection.run('SET enable_progress_bar_print = false');
+    // Given at the creation, the bound is shown and not kept.
+    await connection.run(`SET max_temp_directory_size = '${Math.ceil(options.tempMaxBytes / 1024 ** 2)}MiB'`);
     // Turning a set into a join would lose the order of the rows.
     if (options.inline) await connection.run("SET disabled_optimizers = 'in_clause'");
     await connection.run(`SET allowed_directories = ${sqlList(options.folders)}`);

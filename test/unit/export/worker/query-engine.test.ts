@@ -15,7 +15,7 @@ interface Jail {
   readonly engine: QueryEngine;
 }
 
-async function openJail(): Promise<Jail> {
+async function openJail(limits: { memoryMb?: number; tempMaxBytes?: number } = {}): Promise<Jail> {
   const root = testFolder();
   const table = path.join(root, 'table');
   const inside = path.join(root, 'attempt');
@@ -31,6 +31,7 @@ async function openJail(): Promise<Jail> {
     tempMaxBytes: 1024 ** 3,
     memoryMb: 256,
     threads: 1,
+    ...limits,
   });
   onTestFinished(() => engine.close());
   return { root, inside, table, engine };
@@ -97,6 +98,19 @@ describe('the engine of an export', () => {
     const { root, engine } = await openJail();
     await expect(engine.run({ sql: count(root), values: {} }, [])).rejects.toThrow(refused);
     expect(readdirSync(root).toSorted()).toEqual(['attempt', 'secret.csv', 'table']);
+  });
+
+  it('The engine of an export sorts on the disk within its bound, and says of a sort beyond it that the bound was met', async () => {
+    const sorted = statement(
+      'SELECT hash(i) AS h, repeat(md5(i::VARCHAR), 8) AS wide FROM range(400_000) AS t(i) ORDER BY h',
+    );
+    const roomy = await openJail({ memoryMb: 48 });
+    const file = path.join(roomy.inside, 'out.csv');
+    expect(await roomy.engine.copyTo(sorted, [], file, csvCopyOptions)).toBe(400_000);
+    const tight = await openJail({ memoryMb: 48, tempMaxBytes: 20 * 1024 ** 2 });
+    await expect(
+      tight.engine.copyTo(sorted, [], path.join(tight.inside, 'out.csv'), csvCopyOptions),
+    ).rejects.toMatchObject({ code: 'disk', message: expect.stringContaining('max_temp_directory_size') as string });
   });
 
   it('The engine of an export cannot change its own settings any more', async () => {
