@@ -8,11 +8,13 @@ SHELL := /bin/sh
 # make's stamps: npm's own record of what it installed, and the program's entry file.
 PACKAGES := node_modules/.package-lock.json
 PROGRAM := dist/main.js
+# Puts the packages that the program imports into a few files below dist/packages.
+BUNDLER := .build/bundle-packages.mjs
 # Folders too: one's time changes when a file in it goes.
 SOURCES := $(shell find src)
 
 # What the formatter lays out.
-CODE := 'src/**/*.ts' 'test/**/*.ts' 'test/**/*.mjs'
+CODE := 'src/**/*.ts' 'test/**/*.ts' 'test/**/*.mjs' '.build/*.mjs'
 
 EVENTS ?=
 VITEST := node node_modules/vitest/vitest.mjs run --config test/vitest.config.ts
@@ -28,10 +30,10 @@ NODES ?=
 demo: build ## the main job from end to end on a short-lived service; EVENTS=file.ndjson.gz imports a file
 	@node $(PROGRAM) demo $(if $(EVENTS),--events '$(EVENTS)')
 
-test: build lint types ## lint, types and the tests
+test: static ## lint, types and the tests
 	$(VITEST)
 
-check: build lint types ## the inner loop: lint, types and the unit tests
+check: static ## the inner loop: lint, types and the unit tests
 	$(VITEST) unit
 
 ##@ Running it
@@ -68,7 +70,7 @@ mutants: build ## takes checks out of the sources one by one; a test has to noti
 coverage: build ## unit tests with the coverage of each folder of src; reports in data/coverage
 	TRIBUTARY_TEST_COVERAGE=1 $(VITEST)
 
-nightly: build lint types ## every test, the coverage, then the long forms with hours of the simulator, and the benchmarks
+nightly: static ## every test, the coverage, then the long forms with hours of the simulator, and the benchmarks
 	TRIBUTARY_TEST_OPERATIONS=all TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 $(VITEST) --exclude 'chaos/**'
 	$(MAKE) coverage
 	$(if $(NODES),$(MAKE) nodes)
@@ -82,8 +84,12 @@ nodes: build ## unit, process and end-to-end tests on other Nodes; NODES='/opt/n
 
 ##@ Pieces
 
-lint: $(PACKAGES) ## oxlint with type-aware rules, and the layout of the code
-	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test
+lint: rules layout ## oxlint with type-aware rules, and the layout of the code
+
+rules: $(PACKAGES)
+	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test .build
+
+layout: $(PACKAGES)
 	node node_modules/prettier/bin/prettier.cjs --check --log-level warn $(CODE)
 
 format: $(PACKAGES) ## lays the code out as make lint wants it
@@ -91,6 +97,10 @@ format: $(PACKAGES) ## lays the code out as make lint wants it
 
 types: $(PACKAGES) ## tsc over sources and tests
 	node node_modules/typescript/bin/tsc -p test/tsconfig.json
+
+# Side by side: the formatter has one thread, and the others do not use all of theirs.
+static: build
+	@$(MAKE) --no-print-directory --jobs=3 rules layout types
 
 clean: ## removes what make made here: node_modules and dist
 	rm -rf node_modules dist dist.next
@@ -104,9 +114,10 @@ $(PACKAGES): package-lock.json package.json | tools
 	@touch $@
 
 # Built aside and swapped in, so that a removed source leaves nothing behind and a failed build leaves the old one.
-$(PROGRAM): $(SOURCES) tsconfig.json $(PACKAGES)
+$(PROGRAM): $(SOURCES) tsconfig.json $(BUNDLER) $(PACKAGES)
 	@rm -rf dist.next
 	node node_modules/typescript/bin/tsc -p tsconfig.json --outDir dist.next
+	node $(BUNDLER) dist.next
 	@rm -rf dist && mv dist.next dist && touch $@
 
 nats-server: $(PROGRAM)
@@ -118,4 +129,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start build chaos bench mutants coverage nightly nodes lint types clean help nats-server tools
+.PHONY: demo test check format start build chaos bench mutants coverage nightly nodes lint rules layout types static clean help nats-server tools

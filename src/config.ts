@@ -54,6 +54,10 @@ export interface Config {
   readonly logLevel: string;
   /** The group that may read the lake, by name or number; undefined: its owner alone. */
   readonly lakeGroup: string | undefined;
+  /** Events are stored with what their addresses and User-Agents say. */
+  readonly enriches: boolean;
+  /** Absolute path of the MMDB file that places come from; undefined: the package's own. */
+  readonly geoDatabase: string | undefined;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -133,6 +137,7 @@ function createReader(environment: Environment) {
 
 function readConfig(read: ReturnType<typeof createReader>): Config {
   const apiPort = read.integer('API_PORT', 8081, 0, 65_535);
+  const geoDatabase = read.text('GEO_DB');
   return {
     dataDir: path.resolve(read.text('DATA_DIR') ?? 'data'),
     host: read.text('HOST') ?? '127.0.0.1',
@@ -173,6 +178,8 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     clockOffsetSeconds: read.integer('CLOCK_OFFSET_SECONDS', 0, -315_360_000, 315_360_000),
     logLevel: read.oneOf('LOG_LEVEL', 'info', logLevels),
     lakeGroup: read.text('LAKE_GROUP'),
+    enriches: read.oneOf('ENRICH', 'on', ['on', 'off']) === 'on',
+    geoDatabase: geoDatabase === undefined ? undefined : path.resolve(geoDatabase),
   };
 }
 
@@ -251,6 +258,8 @@ export function dataPaths(dataDir: string) {
     nats: path.join(dataDir, 'nats'),
     lake: path.join(dataDir, 'lake'),
     reports: path.join(dataDir, 'reports'),
+    segments: path.join(dataDir, 'segments'),
+    titles: path.join(dataDir, 'titles'),
     spool: path.join(dataDir, 'spool'),
     run: path.join(dataDir, 'run'),
   } as const;

@@ -15,6 +15,8 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   user: async () => (await import('./cli/user.ts')).userCommand,
   status: async () => (await import('./cli/status.ts')).statusCommand,
   lake: async () => (await import('./cli/lake.ts')).lakeCommand,
+  load: async () => (await import('./cli/load.ts')).loadCommand,
+  segment: async () => (await import('./cli/segment.ts')).segmentCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,
   backup: async () => (await import('./cli/backup.ts')).backupCommand,
@@ -98,6 +100,8 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
     answer: (value) => void process.stdout.write(`${JSON.stringify(value)}\n`),
     print: (line) => void process.stdout.write(`${line}\n`),
     note: (line) => void process.stderr.write(`${line}\n`),
+    input: () => process.stdin,
+    isTerminal: process.stderr.isTTY,
     ...(process.stdin.isTTY && process.stderr.isTTY ? { confirm } : {}),
     ...signals,
   };

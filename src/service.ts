@@ -1,3 +1,5 @@
+import { dataPaths } from './config.ts';
+import { addLoadRoute } from './health/load-routes.ts';
 import { startOpsServer, type OpsView } from './health/ops-server.ts';
 import { createClock } from './runtime/clock.ts';
 import { describeError, isAppError } from './runtime/errors.ts';
@@ -61,10 +63,11 @@ interface Ops {
 
 /** Serves the operator's address from the first moment on: until it is shown a view, the service is starting. */
 async function openOps({ options, closers }: ServiceStart): Promise<Ops> {
-  const { config, withOps = false } = options;
+  const { config, entry, withOps = false } = options;
+  const loading = { entry, dataDir: config.dataDir, keysDir: dataPaths(config.dataDir).keys };
   let shown: OpsView | undefined;
   const ops = withOps
-    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => shown)
+    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => shown, addLoadRoute(loading))
     : undefined;
   closers.add('ops server', () => ops?.stop());
   return {

@@ -19,7 +19,7 @@ const everything = '{unit,integration,e2e,chaos,mutants}/**/*.test.ts';
 const units = 'unit/**/*.test.ts';
 
 /**
- * Test files share three processes: what they import is loaded once for each process, not once for each file. Those
+ * Test files share a few processes: what they import is loaded once for each process, not once for each file. Those
  * that put something in the place of a module, or change what a process has one of, have a process of their own; in the
  * long form, whose files run for an hour, all of chaos has.
  */
@@ -49,8 +49,8 @@ function testsOfRun(): { readonly include?: string[]; readonly projects?: object
 }
 
 /**
- * Tests run against real servers and files, so they get time; much of it is waiting, so three files run side by side on
- * two cores. Benchmarks run one by one.
+ * Tests run against real servers and files, so they get time; much of it is waiting, so four files run side by side on
+ * two cores; of the long form, whose files put the load of many clients on theirs, three. Benchmarks run one by one.
  */
 export default defineConfig({
   test: {
@@ -60,7 +60,7 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',
-    maxWorkers: isBench ? 1 : 3,
+    maxWorkers: isBench ? 1 : isLongRun ? 3 : 4,
     sequence: { sequencer: LongestFirst },
     setupFiles: [],
     reporters: ['default', createTestNotes(), createCoverageTable(sources)],

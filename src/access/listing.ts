@@ -1,5 +1,6 @@
 import type { FileHabit } from './access.ts';
 import type { Platform } from '../datasets/event-kinds.ts';
+import { AppError } from '../runtime/errors.ts';
 import { readAccessFile, type AccessPaths } from './access-file.ts';
 
 /** A line of `tributary app list`. Ids are texts, as in every answer. */
@@ -59,4 +60,16 @@ export function listUsers(paths: AccessPaths): ListedUser[] {
       ...(maxExports === undefined ? {} : { maxExports }),
       files: files ?? 'auto',
     }));
+}
+
+/**
+ * Refuses an account that nobody has: an account is there with its first app, live or removed, or its first user.
+ * Errors: `not_found`; `access_damaged` as `readAccessFile`.
+ */
+export function assertAccount(paths: AccessPaths, idAccount: number): void {
+  const { apps, removedApps = [], users } = readAccessFile(paths);
+  if ([...apps, ...removedApps, ...users].some((each) => each.idAccount === idAccount)) return;
+  throw new AppError('not_found', `there is no account ${idAccount}: no app and no user has it`, {
+    hint: "'tributary app list' and 'tributary user list' name the accounts.",
+  });
 }

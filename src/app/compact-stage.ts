@@ -1,6 +1,10 @@
 import path from 'node:path';
 import { startCompact } from '../compact/compact.ts';
 import { dataPaths } from '../config.ts';
+import { sweepLoads } from '../operate/load/sweep-loads.ts';
+import { noCrashPoint } from '../runtime/crash-point.ts';
+import { describeError } from '../runtime/errors.ts';
+import { openEnrichment } from '../enrichment/enrichment.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { openReader } from '../stream/reader.ts';
@@ -20,8 +24,10 @@ export async function startCompactStage(parts: Parts): Promise<Stage> {
   const { connection, guard, findProblems } = await openStream(parts, 'compact');
   const reader = await openReader(connection, { streamName: config.streamName, guard });
   closers.add('stream reader', () => reader.close());
+  const enrichment = config.enriches ? await openEnrichment(config) : undefined;
+  closers.add('enrichment', () => enrichment?.close());
   const compact = await startCompact(
-    { reader, clock, metrics, logger },
+    { reader, clock, metrics, logger, enrichment },
     {
       lakeDir: paths.lake,
       spoolDir: path.join(paths.spool, 'compact'),
@@ -33,6 +39,11 @@ export async function startCompactStage(parts: Parts): Promise<Stage> {
       retentionMs: config.retentionMs,
       duckdbMemoryMb: config.duckdbMemoryMb,
     },
+  );
+  // A load that was killed has left files that no commit names; that they stay hinders nobody.
+  await sweepLoads(paths.lake, { clock, crashPoint: noCrashPoint }).then(
+    (swept) => swept > 0 && logger.info({ swept }, 'removed what killed loads have left'),
+    (error: unknown) => logger.warn({ error: describeError(error) }, 'what killed loads have left cannot be removed'),
   );
   return withProblems(compact, [findProblems, await watchStoreDisk(parts, paths.lake, lakeDiskLow)]);
 }

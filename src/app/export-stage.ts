@@ -2,7 +2,6 @@ import { openAccessReader } from '../access/store.ts';
 import { dataPaths } from '../config.ts';
 import { startExport } from '../export/export.ts';
 import { holdsEvents } from '../lake/files/holds-events.ts';
-import { lakePaths } from '../lake/lake.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
@@ -40,9 +39,11 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
       ...config,
       port: config.apiPort,
       publicUrl: config.publicApiUrl,
-      tableDir: lakePaths(paths.lake).table,
+      lakeDir: paths.lake,
       reportsDir: paths.reports,
       keysDir: paths.keys,
+      segmentsDir: paths.segments,
+      titlesDir: paths.titles,
     },
   );
   const watched = withProblems(stage, [

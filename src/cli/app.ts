@@ -105,7 +105,7 @@ const verbs: Readonly<Record<string, (args: readonly string[], context: CommandC
  */
 export const appCommand: Command = {
   name: 'app',
-  usage: Object.values(usages).join('\n       '),
+  usage: Object.values(usages).join('\n'),
   summary: 'register an app; give it a further token, or end one; list, remove and restore apps',
   details: [
     "--revoke PREFIX   ends the token that begins so ('tributary app list' shows the prefixes)",

@@ -24,6 +24,10 @@ export interface CommandContext {
   readonly print: (line: string) => void;
   /** Writes one line for a person, on standard error. */
   readonly note: (line: string) => void;
+  /** Reads standard input; absent where there is none. */
+  readonly input?: () => AsyncIterable<Uint8Array>;
+  /** Standard error is a terminal: a person sees how far a command is. */
+  readonly isTerminal?: boolean;
   /** Asks a person at the terminal; absent where there is none. */
   readonly confirm?: (question: string) => Promise<boolean>;
   /** Aborted by the first SIGTERM or SIGINT. */

@@ -1,4 +1,4 @@
-import type { UserMeaning } from '../operate/erase/erase.ts';
+import type { UserMeaning } from '../operate/erase/erase-table.ts';
 import { userKinds, type ErasureTarget, type UserKind } from '../operate/erase/erase-target.ts';
 import { AppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/text-file.ts';

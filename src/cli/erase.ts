@@ -3,6 +3,7 @@ import { dataPaths, type Config } from '../config.ts';
 import { listApps } from '../access/listing.ts';
 import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase/erase.ts';
 import type { ErasureTarget } from '../operate/erase/erase-target.ts';
+import type { ForgottenIds } from '../operate/lists/forget-ids.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
 import { ensureLake, isCompactorRunning, lakePaths } from '../lake/lake.ts';
 import { openTable } from '../lake/log/table.ts';
@@ -16,6 +17,7 @@ import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
+import { eraseFromSegments, findForgotten } from './erase-segments.ts';
 import { parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
 import { assertOneMeaning, eraseOptions, eraseUsage as usage, parseErasure, type AccountOfApp } from './erase-words.ts';
 
@@ -46,6 +48,8 @@ async function lookThrough(config: Config, target: ErasureTarget): Promise<Erasu
 interface Erasure {
   readonly config: Config;
   readonly target: ErasureTarget;
+  /** The ids that go from segments, too. */
+  readonly forgotten: ForgottenIds | undefined;
   /** For the meaning of an id: whose the apps are that it stands in. */
   readonly listAllApps: () => readonly AccountOfApp[];
   readonly context: CommandContext;
@@ -94,7 +98,7 @@ async function openErasureStream({ config, context }: Erasure, logger: Logger, c
 
 /** Erases, and answers what was erased. */
 async function erase(erasure: Erasure, logger: Logger, closers: Closers): Promise<void> {
-  const { config, target, listAllApps, context, clock, now } = erasure;
+  const { config, target, forgotten, listAllApps, context, clock, now } = erasure;
   const { lake: lakeDir, nats } = dataPaths(config.dataDir);
   const publisher = await openErasureStream(erasure, logger, closers);
   const engine = await openCommandEngine(lakeDir, engineLimits(config));
@@ -117,7 +121,8 @@ async function erase(erasure: Erasure, logger: Logger, closers: Closers): Promis
   });
   // An export may have begun to read just before.
   const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();
-  context.answer({ ...erased, reportsEndBy });
+  const segments = await eraseFromSegments(config, forgotten, clock, context.stop);
+  context.answer({ ...erased, ...(segments === 0 ? {} : { segments }), reportsEndBy });
 }
 
 /**
@@ -145,14 +150,15 @@ export const eraseCommand: Command = {
     const target = await parseErasure(values, listAllApps);
     const clock = createClock(config.clockOffsetSeconds);
     const logger = createLogger(config.logLevel, { role: 'erase' });
-    const erasure = { config, target, listAllApps, context, clock, now: values.now === true };
+    const forgotten = findForgotten(target, values);
+    const erasure = { config, target, forgotten, listAllApps, context, clock, now: values.now === true };
     await ensureLake(paths.lake, { clock, retentionMs: config.retentionMs });
     const isDry = values['dry-run'] === true;
     if (isDry || (values.yes !== true && context.confirm !== undefined)) {
       const survey = await lookThrough(config, target);
       assertOneMeaning(survey.meanings, target, listAllApps);
-      const { rows, failedEvents, filesToRewrite } = survey;
-      if (isDry) return context.answer({ dryRun: true, rows, failedEvents, filesToRewrite });
+      const { meanings: _, ...counts } = survey;
+      if (isDry) return context.answer({ dryRun: true, ...counts });
       await confirmErasure(erasure, survey);
     }
     const opened = await buildWithClosers(logger, async (closers) => {

@@ -1,8 +1,12 @@
 import { dataPaths } from '../config.ts';
+import { datasets } from '../datasets/dataset.ts';
+import { openEnrichment } from '../enrichment/enrichment.ts';
 import { replayFailed } from '../operate/replay.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
-import { ensureLake, lakePaths } from '../lake/lake.ts';
+import { failedRowsFolder, listFailedRows } from '../lake/files/failed-rows.ts';
+import { ensureLake, lakePaths, tablePaths } from '../lake/lake.ts';
+import { readSnapshot } from '../lake/log/snapshot.ts';
 import { openTable } from '../lake/log/table.ts';
 import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
@@ -32,15 +36,27 @@ export const failedCommand: Command = {
         for (const file of await listFailedFiles(paths.failed, paths.table)) {
           for (const event of await readFailedFile(file)) answer(event);
         }
+        for (const dataset of datasets.values()) {
+          const { table } = tablePaths(lakeDir, dataset);
+          const { files } = await listFailedRows(
+            failedRowsFolder(paths.failed, table),
+            (await readSnapshot(table)).txns,
+          );
+          for (const file of files) for (const event of await readFailedFile(file)) answer(event);
+        }
         return;
       case 'replay': {
         await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
+        const enricher = config.enriches ? await openEnrichment(config) : undefined;
         const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 1 });
         try {
           const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
-          answer(await replayFailed({ table, lakeDir, duckdb: engine.duckdb, clock, crashPoint: noCrashPoint }));
+          answer(
+            await replayFailed({ table, lakeDir, duckdb: engine.duckdb, enricher, clock, crashPoint: noCrashPoint }),
+          );
         } finally {
           await engine.close();
+          enricher?.close();
         }
         return;
       }

@@ -22,6 +22,6 @@ export function renderHelp({ name, usage, summary, details = [] }: Command): str
 export function renderCommands(commands: readonly Command[]): string {
   const lines = commands
     .filter(({ summary }) => summary !== '')
-    .map(({ name, summary, usage }) => `  ${name.padEnd(8)} ${summary}\n       ${usage}`);
+    .map(({ name, summary, usage }) => `  ${name.padEnd(8)} ${summary}\n       ${usage.split('\n').join('\n       ')}`);
   return `tributary: events in over HTTP, an open Parquet lake, raw exports out.\n\n${lines.join('\n')}\n\n${everywhere}\n`;
 }

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
-import { lakePaths } from '../lake/lake.ts';
+import { events } from '../datasets/dataset.ts';
+import { lakePaths, listTables } from '../lake/lake.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -9,7 +10,8 @@ const isAddress = (text: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(tex
 
 /**
  * `tributary lake snapshot [--root DIR_OR_URL]`: the SQL of the views over a lake, to be kept and run from any folder.
- * The root is the data folder's own lake, or where the reader finds that lake or a copy of it. Errors: `not_found` when
+ * The root is the data folder's own lake, or where the reader finds that lake or a copy of it; the views are those of
+ * the tables that the own lake has now. Errors: `not_found` when
  * the data folder has no lake.
  */
 export async function renderLakeSnapshot(config: Config, root: string | undefined): Promise<string> {
@@ -22,5 +24,6 @@ export async function renderLakeSnapshot(config: Config, root: string | undefine
       });
   }
   const at = root === undefined ? own : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
-  return snapshotSql({ root: at, retentionMs: config.retentionMs });
+  const followers = (await listTables(own)).filter((dataset) => dataset !== events);
+  return snapshotSql({ root: at, followers, retentionMs: config.retentionMs });
 }

@@ -1,5 +1,7 @@
 import { dataPaths } from '../config.ts';
 import { findNotices, findProblems } from '../health/health.ts';
+import { events } from '../datasets/dataset.ts';
+import { readFollowers, summarizeTables } from '../lake/history.ts';
 import { describeClock, isClockBehind } from '../lake/log/available-at.ts';
 import { describeForeign } from '../lake/log/foreign-commit.ts';
 import { lakePaths } from '../lake/lake.ts';
@@ -30,13 +32,18 @@ async function readStream(natsUrl: string, streamName: string): Promise<StreamSt
 
 /**
  * The lake's totals from the newest commit of its log, and what is wrong with it. `position` is the last stream
- * sequence the lake has.
+ * sequence the lake has; rows, bytes and files are those of the events, and `tables` has those of every table.
  */
 async function readLake(lakeDir: string, nowMs: number) {
-  const { version, files, lake, foreign } = await readSnapshot(lakePaths(lakeDir).table);
+  const leader = await readSnapshot(lakePaths(lakeDir).table);
+  const { version, files, lake, foreign } = leader;
+  const followers = await readFollowers(lakeDir);
   const availableAtMs = lake?.availableAtMs ?? 0;
   const problems = [
     ...(foreign === undefined ? [] : [describeForeign(foreign)]),
+    ...[...followers].flatMap(([table, snapshot]) =>
+      snapshot.foreign === undefined ? [] : [describeForeign(snapshot.foreign, table)],
+    ),
     ...(isClockBehind(availableAtMs, nowMs) ? [describeClock(availableAtMs, nowMs)] : []),
   ];
   const answer = {
@@ -51,6 +58,7 @@ async function readLake(lakeDir: string, nowMs: number) {
     streamId: lake?.epoch?.streamId,
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
+    tables: summarizeTables(version < 0 ? followers : new Map([[events.table, leader], ...followers])),
     ...(await describeWaiting(lakeDir, files, lake)),
   };
   return { answer, problems };

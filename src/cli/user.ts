@@ -67,7 +67,7 @@ const verbs: Readonly<Record<string, (args: readonly string[], context: CommandC
 /** `tributary user add|list|remove|secret`: the users of the export area; a secret is shown once. */
 export const userCommand: Command = {
   name: 'user',
-  usage: Object.values(usages).join('\n       '),
+  usage: Object.values(usages).join('\n'),
   summary: 'add, list and remove users of the export area; give one a new secret',
   details: [
     '--no-export      may read reports of the account, and order none',

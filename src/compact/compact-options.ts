@@ -2,6 +2,7 @@ import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
+import type { Enrichment } from '../enrichment/enrichment.ts';
 import type { StreamReader } from '../stream/stream.ts';
 
 export interface CompactDependencies {
@@ -10,6 +11,8 @@ export interface CompactDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly crashPoint?: CrashPoint;
+  /** Tells places and devices of the events; without it their columns stay empty. The caller closes it. */
+  readonly enrichment?: Enrichment | undefined;
 }
 
 export interface CompactOptions {

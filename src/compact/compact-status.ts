@@ -1,7 +1,9 @@
 import { describeError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
+import { summarizeTables } from '../lake/history.ts';
 import { describeForeign } from '../lake/log/foreign-commit.ts';
+import type { Snapshot } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
 import { faultExplanations, type StreamFault } from './position/stream-position.ts';
 
@@ -76,13 +78,19 @@ function describeFlushTrouble(trouble: Trouble): Problem[] {
 }
 
 /**
- * The facts that the compactor reports for the service's status. `problems` are what keeps it from its work, so that
+ * The facts that the compactor reports for the service's status; `followers` are the tables beside that of the events.
+ * `problems` are what keeps it from its work, so that
  * the service is not ready; `notices` are what an operator should look at while everything works.
  */
 export function compactFacts(
   table: Table,
   { faults, damages, clockProblems }: SeenFacts,
-  troubles: { readonly flush: Trouble; readonly maintenance: readonly Problem[] },
+  troubles: {
+    readonly flush: Trouble;
+    readonly maintenance: readonly Problem[];
+    readonly enrichment: readonly Problem[];
+  },
+  followers: ReadonlyMap<string, Snapshot> = new Map(),
 ): Readonly<Record<string, unknown>> {
   const { totals, epoch } = table.lake();
   const { version, files } = table.state();
@@ -95,6 +103,7 @@ export function compactFacts(
     ...troubles.maintenance,
   ];
   const notices: Problem[] = [
+    ...troubles.enrichment,
     ...faults.slice(-newestFaults).map(({ fault, at, backupOf }) => ({
       code: 'stream_fault' as const,
       subject: `${fault} ${at}`,
@@ -122,6 +131,7 @@ export function compactFacts(
     ...totals,
     position: epoch?.position ?? 0,
     files: files.size,
+    ...(followers.size === 0 ? {} : { tables: summarizeTables(followers) }),
     streamFaults: faults.slice(-newestFaults),
     problems,
     notices,

@@ -21,14 +21,16 @@ import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifec
 import { removeTree } from '../runtime/files/work-files.ts';
 import { openBatchTables } from '../lake/batch/batch-tables.ts';
 import { createRecentKeys } from '../lake/batch/recent-keys.ts';
+import type { OnDamage } from '../lake/batch/whole-files.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
 import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Table } from '../lake/log/table.ts';
-import { openDuckdb } from '../lake/sql/duckdb.ts';
+import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { tryWrite } from '../lake/try-write.ts';
 import { startWhenRepaired } from './await-repair.ts';
 import { createBatchBound } from './batch/batch-bound.ts';
+import { createFollowers, findAhead } from './batch/follower.ts';
 import { createCompactMetrics } from './compact-metrics.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import { compactFacts, createTrouble } from './compact-status.ts';
@@ -90,6 +92,14 @@ async function takeLake(
   return { paths, table, writer, assertFolder: () => lock?.assertHeld() };
 }
 
+/** Opens the engine of the flushes. */
+async function openFlushEngine(closers: Closers, { spoolDir, duckdbMemoryMb }: CompactOptions): Promise<Duckdb> {
+  const memoryMb = engineMemoryMb(duckdbMemoryMb);
+  const duckdb = await openDuckdb({ memoryMb, threads: 2, tempDir: path.join(spoolDir, 'flush') });
+  closers.add('duckdb', () => duckdb.close());
+  return duckdb;
+}
+
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger, clock, reader } = dependencies;
   const crashPoint = dependencies.crashPoint ?? noCrashPoint;
@@ -97,14 +107,9 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const counted = createCompactMetrics(dependencies.metrics);
   const seen = createFactRecord({ logger, clock, counted, availableAtMs: () => table.lake().availableAtMs });
   const trouble = createTrouble(clock);
-  const duckdb = await openDuckdb({
-    memoryMb: engineMemoryMb(options.duckdbMemoryMb),
-    threads: 2,
-    tempDir: path.join(options.spoolDir, 'flush'),
-  });
-  closers.add('duckdb', () => duckdb.close());
+  const duckdb = await openFlushEngine(closers, options);
   const maintenance = await startMaintenance(
-    { table, clock, crashPoint, logger, counted, paths, writer, assertFolder },
+    { leader: table, lakeDir: options.lakeDir, clock, crashPoint, logger, counted, writer, assertFolder },
     options,
   );
   closers.add('maintenance', () => maintenance.stop());
@@ -120,18 +125,23 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     start.faulty ||= !start.swept;
     seen.fault(fault, figures);
   };
-  const tables = await openBatchTables(duckdb);
+  const tables = await openBatchTables(duckdb, dependencies.enrichment);
+  const onDamage: OnDamage = (found) => seen.damages(found);
+  const { lakeDir, retentionMs } = options;
+  const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };
+  const followers = createFollowers(following);
   const loop: Loop = {
     table,
+    followers,
     tables,
-    keys: createRecentKeys({ tables, table, onDamage: (found) => seen.damages(found) }),
+    keys: createRecentKeys({ tables, table, onDamage }),
     failedDir: paths.failed,
     writer,
     crashPoint,
     counted,
     dependencies,
     options,
-    follow: { table, reader, writer, alarm },
+    follow: { table, reader, writer, alarm, findAhead: (epoch) => findAhead(followers, epoch) },
     trouble,
     maintenance,
     streamEnd,
@@ -145,17 +155,22 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     aborter.abort();
     await running.catch(() => undefined);
   });
+  const troubles = () => ({
+    flush: trouble,
+    maintenance: [...writeProbe.problems(), ...maintenance.problems()],
+    enrichment: dependencies.enrichment?.problems() ?? [],
+  });
   return {
-    failed: Promise.race([running, maintenance.running]).then(() =>
-      Promise.reject(new AppError('stopping', 'the compactor has stopped')),
-    ),
+    failed: failWith([running, maintenance.running]),
     stop: () => closers.stop(),
-    facts: () =>
-      compactFacts(table, seen.facts(), {
-        flush: trouble,
-        maintenance: [...writeProbe.problems(), ...maintenance.problems()],
-      }),
+    facts: () => compactFacts(table, seen.facts(), troubles(), maintenance.followers()),
   };
+}
+
+/** Rejects when one of the loops ends, also when it ends by itself. */
+async function failWith(loops: readonly Promise<void>[]): Promise<never> {
+  await Promise.race(loops);
+  throw new AppError('stopping', 'the compactor has stopped');
 }
 
 /**

@@ -9,10 +9,10 @@
 import path from 'node:path';
 import { swapDue } from '../lake/files/swap.ts';
 import { writeCheckpoint } from '../lake/log/checkpoint.ts';
-import { openDuckdb } from '../lake/sql/duckdb.ts';
-import { ensureLake, lakePaths } from '../lake/lake.ts';
-import { openTable } from '../lake/log/table.ts';
+import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
+import { ensureLake, listTables, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import { copyTableState } from '../lake/log/table-state.ts';
+import type { Dataset } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -94,13 +94,31 @@ export async function completeRestore(
 ): Promise<void> {
   const { clock } = dependencies;
   const { lakeDir, retentionMs } = options;
-  const paths = lakePaths(lakeDir);
   await ensureLake(lakeDir, { clock, retentionMs });
   if (tail !== undefined) await takeIn(tail, dependencies, options);
-  const lock = await waitForLock(paths.maintenanceLock, 'a restore', lockWaitMs);
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1, tempDir: path.join(options.spoolDir, 'restore') });
   try {
-    const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
+    for (const dataset of await listTables(lakeDir)) await settleTable(duckdb, dataset, clock, madeAt, options);
+  } finally {
+    duckdb.close();
+    await removeTree(options.spoolDir);
+  }
+}
+
+/** Puts the rewrites of a table in their places, and commits which backup it is of. */
+async function settleTable(
+  duckdb: Duckdb,
+  dataset: Dataset,
+  clock: Clock,
+  madeAt: string,
+  { lakeDir, retentionMs }: CompleteRestoreOptions,
+): Promise<void> {
+  const paths = tablePaths(lakeDir, dataset);
+  // The folders that a backup does not have, since they were empty, are made with it.
+  const table = await openDatasetTable(lakeDir, dataset, { clock, crashPoint: noCrashPoint, retentionMs });
+  const lock = await waitForLock(paths.maintenanceLock, 'a restore', lockWaitMs);
+  try {
+    await table.refresh();
     await swapDue(table, {
       nowMs: clock.nowMs(),
       retentionMs: -Infinity,
@@ -110,8 +128,6 @@ export async function completeRestore(
     await table.commit(() => ({ cause: 'restore', actions: [], restoredFrom: madeAt, metrics: { backupOf: madeAt } }));
     await writeCheckpoint(duckdb, paths.table, copyTableState(table.state()), noCrashPoint);
   } finally {
-    duckdb.close();
     lock.release();
-    await removeTree(options.spoolDir);
   }
 }

@@ -11,6 +11,7 @@ import { refusesWrites } from '../lake/try-write.ts';
 import type { StreamReader } from '../stream/stream.ts';
 import type { BatchBound } from './batch/batch-bound.ts';
 import { flushBatch, type Flushed } from './batch/flush.ts';
+import { findAhead, type Follower } from './batch/follower.ts';
 import { pullBatch, type Batch } from './batch/pull-batch.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
@@ -33,6 +34,8 @@ const maxTroubleMs = 60_000;
 /** What the flush loop works with. */
 export interface Loop {
   readonly table: Table;
+  /** The tables that get the lines of other kinds. */
+  readonly followers: readonly Follower[];
   readonly tables: BatchTables;
   readonly keys: RecentKeys;
   readonly failedDir: string;
@@ -80,11 +83,17 @@ async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
  * Pulls what waits after the position; undefined when nothing came, or messages are missing there, which is recorded.
  */
 async function pullAfter(
-  { dependencies, bound, options, writer, follow }: Loop,
+  { dependencies, bound, options, writer, follow, followers }: Loop,
   epoch: Epoch,
   signal: AbortSignal,
 ): Promise<Batch | undefined> {
-  const limits = { maxBytes: bound.maxBytes, maxRows: options.flushMaxRows, maxAgeMs: options.flushAgeMs };
+  const limits = {
+    maxBytes: bound.maxBytes,
+    maxRows: options.flushMaxRows,
+    maxAgeMs: options.flushAgeMs,
+    // A batch that reached across a table's position would be given to it in part again.
+    lastSequence: findAhead(followers, epoch)?.position,
+  };
   return pullBatch(
     dependencies.reader,
     epoch.position,
@@ -103,10 +112,12 @@ async function pullAfter(
  * meanwhile may be others than those after our position.
  */
 async function isOfOurStream(
-  { table, writer, dependencies: { reader, logger } }: Loop,
+  { table, followers, writer, dependencies: { reader, logger } }: Loop,
   epoch: Epoch,
   batch: Batch,
 ): Promise<boolean> {
+  const ahead = findAhead(followers, epoch);
+  if (ahead?.position === batch.lastSequence && ahead.anchorHash !== batch.lastHash) return false;
   const fault = await findStreamFault(reader, epoch);
   if (fault === undefined) return true;
   // A compactor that has taken over purges what its lake has: that is no loss.
@@ -127,6 +138,7 @@ async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Fl
   loop.assertFolder();
   const flushing = {
     table,
+    followers: loop.followers,
     tables: loop.tables,
     keys: loop.keys,
     clock: dependencies.clock,
@@ -168,6 +180,7 @@ function report(
 /** One turn of the flush loop: pull, convert, flush, commit, purge. */
 async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   await loop.table.refresh();
+  for (const follower of loop.followers) await follower.refresh();
   await loop.streamEnd.look();
   const epoch = await followStream(loop.follow);
   await recoverOnce(loop, signal);

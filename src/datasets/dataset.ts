@@ -6,20 +6,35 @@
  * Invariant: one idea has one owner: JavaScript and SQL of the same rule stand side by side. A wrong file stops the
  * program when it is loaded. Crash: nothing rests here.
  */
-import { eventColumns, type Column } from './event-fields.ts';
+import { enrichedFields, eventColumns } from './event-fields.ts';
 import type { EventKind, ImportMethod } from './event-kinds.ts';
-import { eventsPipeline, type ExportEvent, type ImportMethodSpec, type PipelineFile } from './pipeline-file.ts';
+import type { Column } from './field-schema.ts';
+import {
+  eventsPipeline,
+  pipelines,
+  type ExportEvent,
+  type ImportMethodSpec,
+  type KindSpec,
+  type PipelineFile,
+} from './pipeline-file.ts';
+import { readRowFields, rowColumns, type RowField } from './row-fields.ts';
 
 /**
  * A dataset, compiled from its file of `pipelines/` and the schemas that it names: everything that stores, seals and
  * exports its rows asks this object.
  */
 export interface Dataset {
-  /** Name of the table, of its folder in the lake, and of its view. */
+  /** Name of the table, of its folder in the lake, of its view, and by which it is loaded. */
   readonly table: string;
   readonly description: string;
-  /** The kinds of event, in the pipeline's order. */
+  /** The kinds of imported event, in the pipeline's order. */
   readonly kinds: readonly EventKind[];
+  /** What is said of each kind. */
+  readonly kindSpecs: ReadonlyMap<EventKind, KindSpec>;
+  /** Fields under the names of their selectors: those of rows, or those that the service fills. */
+  readonly fields: readonly RowField[];
+  /** Files of rows can be loaded. */
+  readonly isLoadable: boolean;
   /** In the table's order. */
   readonly columns: readonly Column[];
   /** The import methods, single and batch, and the kind that each imports. */
@@ -28,15 +43,42 @@ export interface Dataset {
   readonly partitionBy: readonly Column[];
   /** Columns by which the rows of a sealed file are sorted. */
   readonly sortBy: readonly Column[];
-  /** The export events that read its rows, by name; those that are not here read datasets that an operator loads. */
+  /** The export events that read its rows, by name. */
   readonly exports: ReadonlyMap<string, ExportEvent>;
 }
 
 /** Columns that every row has a value of: a folder is named by no others. */
 const partitionColumns = ['kind', 'date', 'id_app'];
 
+/** Throws where an export event asks for a field that rows do not have, or for a value of another type. */
+function checkWhere(table: string, event: string, spec: ExportEvent, fields: readonly RowField[]): void {
+  const where = 'derive' in spec ? {} : (spec.where ?? {});
+  for (const [name, value] of Object.entries(where)) {
+    const field = fields.find((known) => known.name === name);
+    if (field === undefined)
+      throw new Error(`pipelines: exports.${event}.where names ${name}, which is no field of ${table}`);
+    if ((field.schema['x-column-type'] === 'VARCHAR') !== (typeof value === 'string'))
+      throw new Error(
+        `pipelines: exports.${event}.where has a value of another type than the field ${name} of ${table}`,
+      );
+  }
+}
+
+/** Sees that a kind's key and values are fields of the rows that it makes. */
+function checkKind(table: string, kind: string, { key, values }: KindSpec, fields: readonly RowField[]): void {
+  for (const [member, names] of Object.entries({ key, values: Object.keys(values) })) {
+    const unknown = names.find((name) => !fields.some((field) => field.name === name));
+    if (unknown !== undefined)
+      throw new Error(`pipelines: ${table}: kinds.${kind}.${member} names ${unknown}, which is no field of it`);
+  }
+}
+
 /** Compiles a dataset. Throws an error that names the member when a pipeline names a column that is not there. */
-export function compileDataset(pipeline: PipelineFile, columns: readonly Column[]): Dataset {
+export function compileDataset(
+  pipeline: PipelineFile,
+  columns: readonly Column[],
+  fields: readonly RowField[] = [],
+): Dataset {
   const find = (member: string, name: string): Column => {
     const column = columns.find((known) => known.name === name);
     if (column === undefined)
@@ -44,15 +86,20 @@ export function compileDataset(pipeline: PipelineFile, columns: readonly Column[
     return column;
   };
   const { table, description, kinds, methods, exports, sealing } = pipeline;
-  const odd = sealing.partitionBy.find((name) => !partitionColumns.includes(name));
-  if (odd !== undefined)
+  const misplaced = sealing.partitionBy.find((name) => !partitionColumns.includes(name));
+  if (misplaced !== undefined)
     throw new Error(
-      `pipelines: sealing.partitionBy names ${odd}; rows are parted by ${partitionColumns.join(', ')} only`,
+      `pipelines: ${table}: sealing.partitionBy names ${misplaced}; rows are parted by ${partitionColumns.join(', ')} only`,
     );
+  for (const [event, spec] of Object.entries(exports)) checkWhere(table, event, spec, fields);
+  for (const [kind, spec] of Object.entries(kinds)) checkKind(table, kind, spec, fields);
   return {
     table,
     description,
     kinds: Object.keys(kinds),
+    kindSpecs: new Map(Object.entries(kinds)),
+    fields,
+    isLoadable: pipeline.rows !== undefined,
     columns,
     methods: new Map(Object.entries(methods)),
     partitionBy: sealing.partitionBy.map((name) => find('sealing.partitionBy', name)),
@@ -62,11 +109,79 @@ export function compileDataset(pipeline: PipelineFile, columns: readonly Column[
 }
 
 /** The dataset of the imported events. */
-export const events: Dataset = compileDataset(eventsPipeline, eventColumns);
+export const events: Dataset = compileDataset(eventsPipeline, eventColumns, enrichedFields);
+
+/** Every dataset by the name of its table, the imported events first. */
+export const datasets: ReadonlyMap<string, Dataset> = (() => {
+  const all = [
+    events,
+    ...pipelines.flatMap((pipeline) => {
+      if (pipeline.rows === undefined) return [];
+      const fields = readRowFields(pipeline.rows);
+      return [compileDataset(pipeline, rowColumns(fields), fields)];
+    }),
+  ];
+  const names = all.flatMap(({ table, exports, kinds, methods }) => [
+    `table ${table.toLowerCase()}`,
+    ...exports.keys(),
+    ...kinds.map((kind) => `kind ${kind}`),
+    ...[...methods.keys()].map((method) => `method ${method}`),
+  ]);
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice !== undefined) throw new Error(`pipelines: ${twice} is there twice`);
+  return new Map(all.map((dataset) => [dataset.table, dataset]));
+})();
+
+/** An export event, and the dataset whose rows it reads. */
+export interface DatasetExport {
+  readonly dataset: Dataset;
+  readonly event: ExportEvent;
+}
+
+const exportsByName: ReadonlyMap<string, DatasetExport> = new Map(
+  [...datasets.values()].flatMap((dataset) =>
+    [...dataset.exports].map(([name, event]) => [name, { dataset, event }] as const),
+  ),
+);
+
+/** The names of every export event that has a dataset. */
+export const exportNames: readonly string[] = [...exportsByName.keys()];
+
+/** The export event of a name; undefined where no dataset has it. */
+export function findExport(name: string): DatasetExport | undefined {
+  return exportsByName.get(name);
+}
+
+/** The export event of a name. Throws where no dataset has it. */
+export function getExport(name: string): DatasetExport {
+  const found = exportsByName.get(name);
+  if (found === undefined) throw new Error(`no dataset has the export event ${name}`);
+  return found;
+}
+
+/** The datasets that have kinds of imported events, the table of events first. */
+export const importDatasets: readonly Dataset[] = [...datasets.values()].filter(({ kinds }) => kinds.length > 0);
+
+/** Every import method of every dataset. */
+export const importMethods: ReadonlyMap<ImportMethod, ImportMethodSpec> = new Map(
+  importDatasets.flatMap(({ methods }) => [...methods]),
+);
+
+/** Every kind of imported event of every dataset, and what is said of it. */
+export const importKinds: ReadonlyMap<EventKind, KindSpec> = new Map(
+  importDatasets.flatMap(({ kindSpecs }) => [...kindSpecs]),
+);
 
 /** The import method of a name. Throws for a name that is none. */
 export function getMethod(method: ImportMethod): ImportMethodSpec {
-  const spec = events.methods.get(method);
+  const spec = importMethods.get(method);
   if (spec === undefined) throw new Error(`${method} is no import method`);
+  return spec;
+}
+
+/** What is said of a kind of imported event. Throws for a name that is none. */
+export function getKind(kind: EventKind): KindSpec {
+  const spec = importKinds.get(kind);
+  if (spec === undefined) throw new Error(`${kind} is no kind of event`);
   return spec;
 }

@@ -1,5 +1,7 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
+import { datasets, exportNames, getExport } from './dataset.ts';
 import type { EventKind } from './event-kinds.ts';
+import type { ColumnType, FieldSchema } from './field-schema.ts';
 
 /** Titles by id, as the API's dictionaries have them. The ids are decimal numbers written as text. */
 export type TitleDictionary = Readonly<Record<string, string>>;
@@ -8,19 +10,20 @@ export type TitleDictionary = Readonly<Record<string, string>>;
 export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
 
 /**
- * Where a selector's value comes from. Column names are those of the `events` table. `derived`: only rows that are
- * derived from events have it. `null`: no imported event has such a value, the cell is empty.
+ * Where a selector's value comes from. `column`: a column of the dataset's table, under its name; the cell is empty where
+ * the table has none. `seconds`: a time, as Unix seconds. `titleOf`: the title of what another selector identifies, by
+ * the dictionary of its values or by the titles that were loaded; else the row's own. `derived`: only rows that are
+ * derived from events have it.
  */
 export type SelectorSource =
-  | { readonly column: string; readonly titles?: TitleDictionary }
+  | { readonly column: string; readonly titleOf?: string; readonly dictionary?: TitleDictionary }
   | { readonly seconds: string }
   | { readonly zoneDate: string }
   | { readonly mapKeys: string }
   | { readonly mapValues: string }
   | { readonly constant: string }
   | { readonly app: AppFact }
-  | { readonly derived: 'count_event' | 'duration' }
-  | null;
+  | { readonly derived: 'count_event' | 'duration' };
 
 /** One field of an export, under the API's own name. */
 export interface Selector {
@@ -28,7 +31,9 @@ export interface Selector {
   readonly type: 'string' | 'integer' | 'number' | 'date' | 'timestamp' | 'array';
   readonly meaning: string;
   readonly source: SelectorSource;
-  /** The kinds of event that have it; absent: all. For the others the cell is empty. */
+  /** The type of the column that it reads, where it is a field of rows. */
+  readonly columnType?: ColumnType;
+  /** The kinds of imported event that have it; absent: all. For the others the cell is empty. */
   readonly kinds?: readonly EventKind[];
 }
 
@@ -48,28 +53,118 @@ export const dictionaryNames = [
   'purchase-types',
   'rooted',
   'ad-mediators',
+  'connection-types',
 ] as const;
 export type DictionaryName = (typeof dictionaryNames)[number];
 
-/** Every dictionary as its file has it. */
-export const dictionaries: Readonly<Record<DictionaryName, unknown>> = Object.freeze(
-  Object.fromEntries(
-    dictionaryNames.map((name) => [name, readPackageJson(`schemas/dictionaries/${name}.json`)]),
-  ) as Record<DictionaryName, unknown>,
+type JsonFile = Readonly<Record<DictionaryName, unknown>>;
+
+const files = Object.fromEntries(
+  dictionaryNames.map((name) => [name, readPackageJson(`schemas/dictionaries/${name}.json`)]),
+) as JsonFile;
+
+/** The titles of a field's values; undefined where it has no dictionary. */
+export function findDictionary({ 'x-dictionary': name }: FieldSchema): TitleDictionary | undefined {
+  if (name === undefined) return undefined;
+  if (!dictionaryNames.some((known) => known === name)) throw new Error(`schemas: no dictionary ${name}`);
+  return files[name as DictionaryName] as TitleDictionary;
+}
+
+function toSelectorType({ type, 'x-column-type': columnType }: FieldSchema): Selector['type'] {
+  if (columnType === 'TIMESTAMPTZ') return 'timestamp';
+  // Whole numbers that no double holds come as digits in a text.
+  if (columnType.endsWith(',0)')) return 'integer';
+  if (columnType === 'DATE') return 'date';
+  return type === 'number' || type === 'string' ? type : 'integer';
+}
+
+/** What fields of one name have in common in all datasets. */
+const shared = ['description', 'type', 'x-column', 'x-column-type', 'x-dictionary', 'x-title-of', 'x-filter'];
+const ownSelectors = files.selectors as readonly Selector[];
+
+/** Every field of rows, by name: under one name all datasets have the same. */
+export const rowFields: ReadonlyMap<string, FieldSchema> = (() => {
+  const fields = new Map<string, FieldSchema>();
+  for (const { table, fields: own } of datasets.values()) {
+    for (const { name, schema } of own) {
+      if (ownSelectors.some((selector) => selector.name === name))
+        throw new Error(`schemas: the field ${name} of ${table} has the name of one of the service's own selectors`);
+      const known = fields.get(name);
+      const odd = shared.find((member) => known !== undefined && known[member] !== schema[member]);
+      if (odd !== undefined) throw new Error(`schemas: ${name} has another ${odd} in ${table} than in other datasets`);
+      fields.set(name, known ?? schema);
+    }
+  }
+  return fields;
+})();
+
+function toSelector(name: string, schema: FieldSchema): Selector {
+  const type = toSelectorType(schema);
+  const column = schema['x-column'];
+  const titleOf = schema['x-title-of'];
+  const identifies = titleOf === undefined ? undefined : rowFields.get(titleOf);
+  if (titleOf !== undefined && identifies === undefined && !ownSelectors.some((own) => own.name === titleOf))
+    throw new Error(`schemas: ${name} is the title of ${titleOf}, which is no selector`);
+  const dictionary = identifies === undefined ? undefined : findDictionary(identifies);
+  const titled = {
+    column,
+    ...(titleOf === undefined ? {} : { titleOf }),
+    ...(dictionary === undefined ? {} : { dictionary }),
+  };
+  return {
+    name,
+    type,
+    meaning: schema.description,
+    source: type === 'timestamp' ? { seconds: column } : titled,
+    columnType: schema['x-column-type'],
+  };
+}
+
+const byName = (a: { readonly name: string }, b: { readonly name: string }): number => (a.name < b.name ? -1 : 1);
+
+/** Every selector by name: those of the dictionary's file, and the fields of rows. */
+export const selectors: ReadonlyMap<string, Selector> = new Map(
+  [...ownSelectors, ...[...rowFields].map(([name, schema]) => toSelector(name, schema))]
+    .toSorted(byName)
+    .map((selector) => [selector.name, selector]),
 );
 
-const eventsFile = dictionaries.events as EventsFile;
+/** The selector of a name. Throws for a name that is none. */
+export function getSelector(name: string): Selector {
+  const selector = selectors.get(name);
+  if (selector === undefined) throw new Error(`no selector ${name}`);
+  return selector;
+}
+
+function isOfUsers(name: string): boolean {
+  const { event } = getExport(name);
+  return 'derive' in event ? event.of === 'user' : event.requires === 'user';
+}
+
+const eventsFile: EventsFile = (() => {
+  const { device, user, legacyAliases } = files.events as EventsFile;
+  const known = new Set([...device, ...user]);
+  // A dataset that was added brings its own.
+  const added = exportNames.filter((name) => !known.has(name));
+  return {
+    device: [...device, ...added.filter((name) => !isOfUsers(name))],
+    user: [...user, ...added.filter(isOfUsers)],
+    legacyAliases,
+  };
+})();
+
+/** Every dictionary, as it is served. */
+export const dictionaries: Readonly<Record<DictionaryName, unknown>> = Object.freeze({
+  ...files,
+  events: eventsFile,
+  selectors: [...selectors.values()].map(({ name, type, meaning }) => ({ name, type, meaning })),
+});
 
 /** Names of the events an export can ask for, without the aliases. */
 export const eventNames: readonly string[] = [...eventsFile.device, ...eventsFile.user].toSorted();
 
 /** The older singular names of service.md 7.2, and the event each stands for. */
 export const eventAliases: ReadonlyMap<string, string> = new Map(Object.entries(eventsFile.legacyAliases));
-
-/** Every selector by name, in the dictionary's order. */
-export const selectors: ReadonlyMap<string, Selector> = new Map(
-  (dictionaries.selectors as Selector[]).map((selector) => [selector.name, selector]),
-);
 
 /** Names of the time zones a request may be in. */
 export const timezones: ReadonlySet<string> = new Set(dictionaries.timezones as string[]);

@@ -1,41 +1,16 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import type { EventKind, Platform } from './event-kinds.ts';
-import { eventsPipeline } from './pipeline-file.ts';
-
-/** JSON Schema of one imported field, with the annotations that make it a column of the lake. */
-export interface FieldSchema {
-  readonly description: string;
-  readonly type?: string;
-  readonly default?: number;
-  readonly oneOf?: readonly { readonly type: string }[];
-  readonly 'x-column': string;
-  readonly 'x-column-type': ColumnType;
-  readonly 'x-unit'?: string;
-  /** The platforms the field belongs to; absent: all of them. */
-  readonly 'x-platforms'?: readonly Platform[];
-  /** The field is one of the seven device identifiers of service.md 2.2. */
-  readonly 'x-device-id'?: boolean;
-  readonly [keyword: string]: unknown;
-}
-
-/** DuckDB types the lake uses; only those that every Delta reader has (no plain TIMESTAMP, UUID, JSON, unsigned). */
-export type ColumnType =
-  'VARCHAR' | 'SMALLINT' | 'BIGINT' | 'DECIMAL(20,0)' | 'DATE' | 'TIMESTAMPTZ' | 'MAP(VARCHAR, VARCHAR)';
+import type { EventKind } from './event-kinds.ts';
+import { toColumn, type Column, type FieldSchema } from './field-schema.ts';
+import { fieldsSchema } from './fields-schema.ts';
+import { eventsPipeline, pipelines } from './pipeline-file.ts';
+import { geoDateColumn } from './own-columns.ts';
+import { getCommonField, type RowField } from './row-fields.ts';
 
 /** An imported field: its name in the API, its schema, and the kinds of event that have it. */
 export interface EventField {
   readonly name: string;
   readonly schema: FieldSchema;
   readonly kinds: readonly EventKind[];
-}
-
-/** A column of the `events` table. `field` names the imported field it stores; the others are the service's own. */
-export interface Column {
-  readonly name: string;
-  readonly type: ColumnType;
-  readonly description: string;
-  readonly unit?: string;
-  readonly field?: string;
 }
 
 export interface EventSchema {
@@ -46,15 +21,11 @@ export interface EventSchema {
   readonly properties: Readonly<Record<string, { readonly $ref: string } | FieldSchema>>;
 }
 
-/** The files of `schemas/events/`: `fields.json` holds what the kinds share. */
-export const fieldsSchema = readPackageJson('schemas/events/fields.json') as {
-  readonly $id: string;
-  readonly $defs: Readonly<Record<string, FieldSchema>>;
-};
-
-/** The JSON Schema of each event kind, from the file its pipeline names. */
+/** The JSON Schema of each event kind of every dataset, from the file its pipeline names; those of the events first. */
 export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
-  Object.entries(eventsPipeline.kinds).map(([kind, file]) => [kind, readPackageJson(file) as EventSchema]),
+  [eventsPipeline, ...pipelines.filter((pipeline) => pipeline !== eventsPipeline)].flatMap(({ kinds }) =>
+    Object.entries(kinds).map(([kind, { schema }]) => [kind, readPackageJson(schema) as EventSchema] as const),
+  ),
 );
 
 function resolveField(name: string, schema: { readonly $ref: string } | FieldSchema): FieldSchema {
@@ -108,16 +79,21 @@ const ownColumns: readonly Column[] = [
   },
 ];
 
-/** The columns of the `events` table, in order: the service's own, then every imported field. All are nullable. */
+/** The fields that have a column of their own: the time stands among the columns of every row. */
+export const columnFields: readonly EventField[] = eventFields.filter(({ name }) => name !== 'eventTimestamp');
+
+/** The fields of the `events` table that the service fills itself, from what an event says. */
+export const enrichedFields: readonly RowField[] = eventsPipeline.enriched.map(getCommonField);
+
+/**
+ * The columns of the `events` table, in order: the service's own, every field of its kinds, every field that it fills.
+ * All are nullable.
+ */
 export const eventColumns: readonly Column[] = [
   ...ownColumns,
-  ...eventFields
-    .filter((field) => field.name !== 'eventTimestamp')
-    .map((field) => ({
-      name: field.schema['x-column'],
-      type: field.schema['x-column-type'],
-      description: field.schema.description,
-      ...(field.schema['x-unit'] === undefined ? {} : { unit: field.schema['x-unit'] }),
-      field: field.name,
-    })),
+  ...columnFields
+    .filter((field) => field.kinds.some((kind) => Object.hasOwn(eventsPipeline.kinds, kind)))
+    .map(({ name, schema }) => toColumn(name, schema)),
+  ...(enrichedFields.length === 0 ? [] : [geoDateColumn]),
+  ...enrichedFields.map(({ name, schema }) => toColumn(name, schema)),
 ];

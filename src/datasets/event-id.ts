@@ -1,10 +1,12 @@
 import { createHash, randomFillSync } from 'node:crypto';
-import { getMethod } from './dataset.ts';
-import type { ImportMethod } from './event-kinds.ts';
+import { getKind, getMethod } from './dataset.ts';
+import type { EventKind, ImportMethod } from './event-kinds.ts';
+import type { GivenFields } from './schema-registry.ts';
 
 /**
- * Event ids are UUID text of 36 characters. Version 7: made at random, unique. Version 8: derived from a request with
- * an Idempotency-Key, so that a retry of the request has the same ids:
+ * Event ids are UUID text of 36 characters. Version 7: made at random, unique. Version 5: a hash of the event's own key
+ * (`key` of its kind), the same whoever sends it, how and when. Version 8: derived from a request with an
+ * Idempotency-Key, so that a retry of the request has the same ids:
  *
  * characters 1 to 24 the key: 74 bits of a hash of app and Idempotency-Key, the same for every event of the request
  * characters 25 to 34 the fingerprint: 40 bits of a hash of the request, that is its method and every event as given
@@ -84,7 +86,7 @@ function randomHex(): string {
 /**
  * Writes hex digits as a UUID: fixes the version and the variant, which take the 13th digit and two bits of the 17th.
  */
-function formatUuid(hex: string, version: '7' | '8'): string {
+function formatUuid(hex: string, version: '5' | '7' | '8'): string {
   const variant = '89ab'.charAt(Number.parseInt(hex.charAt(16), 16) & 3);
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${version}${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
@@ -112,4 +114,14 @@ export function keyedEventIds({ idApp, key, method, given }: KeyedRequest): Even
   }
   const fingerprint = sha256([method, ...given].join('\n')).slice(0, fingerprintDigits);
   return (index) => formatUuid(`${identity}${fingerprint}${index.toString(16).padStart(placeDigits, '0')}`, '8');
+}
+
+/**
+ * Makes the ids of events that have a key of their own, such as a transaction's: a hash of kind, app and key. Two
+ * transactions of an app share one by chance once in 2^121 pairs.
+ */
+export function ownKeyEventIds(kind: EventKind, idApp: number, given: readonly GivenFields[]): EventIds {
+  const { key } = getKind(kind);
+  return (index) =>
+    formatUuid(sha256(JSON.stringify([kind, idApp, ...key.map((name) => given[index]?.[name] ?? null)])), '5');
 }

@@ -1,7 +1,7 @@
-/** A kind of imported event, as the `kind` column has it: one of `events.kinds` (dataset.ts). */
+/** A kind of imported event, as its line and the `kind` column of the events have it: one of `importKinds` (dataset.ts). */
 export type EventKind = string;
 
-/** Path name of an import method (service.md 4.1, 4.2): one of `events.methods` (dataset.ts). */
+/** Path name of an import method (service.md 4.1, 4.2): one of `importMethods` (dataset.ts). */
 export type ImportMethod = string;
 
 /** The platforms an app can be on; they decide who an event is about, and which defaults apply. */

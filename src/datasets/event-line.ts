@@ -1,18 +1,22 @@
 import { isUtf8 } from 'node:buffer';
-import { events } from './dataset.ts';
-import { eventColumns, eventFields } from './event-fields.ts';
+import { importKinds } from './dataset.ts';
+import { columnFields, eventColumns } from './event-fields.ts';
 import type { EventIds } from './event-id.ts';
 import { platforms, type EventKind, type Platform } from './event-kinds.ts';
+import { toColumn, type Column } from './field-schema.ts';
 import type { GivenFields } from './schema-registry.ts';
 
 /**
- * One event as it travels in the stream and the spool: a line of NDJSON whose keys are column names of the `events`
- * table. Beside these four, every imported field under its column name: strings as JSON strings, numbers as JSON
- * numbers, 64-bit values (sezam_user_id, hwid) as strings of digits, custom_event_params as an object of strings.
- * `date` and `available_at` are added by the compactor.
+ * One event as it travels in the stream and the spool: a line of NDJSON whose keys are column names of the table that
+ * its kind is stored in. Beside these five, every imported field under its column name: strings as JSON strings,
+ * numbers as JSON numbers, 64-bit values (sezam_user_id, hwid) and decimals (total) as strings of digits,
+ * custom_event_params as an object of strings. The other columns are added by the compactor.
  */
 export interface EventLine {
-  /** UUID text, 36 characters. Version 7: unique. Version 8: derived from an Idempotency-Key (see event-id.ts). */
+  /**
+   * UUID text, 36 characters. Version 7: unique. Version 8: derived from an Idempotency-Key. Version 5: derived from
+   * the event's own key (see event-id.ts).
+   */
   readonly event_id: string;
   readonly kind: EventKind;
   readonly id_app: number;
@@ -23,8 +27,13 @@ export interface EventLine {
   readonly [column: string]: unknown;
 }
 
-/** Columns that travel in an event line: all but those the compactor adds. */
-export const lineColumns = eventColumns.filter(({ name }) => name !== 'date' && name !== 'available_at');
+const ownColumns = ['event_id', 'kind', 'id_app', 'event_time', 'received_at'];
+
+/** Columns that travel in an event line, of every kind. */
+export const lineColumns: readonly Column[] = [
+  ...eventColumns.filter(({ name }) => ownColumns.includes(name)),
+  ...columnFields.map(({ name, schema }) => toColumn(name, schema)),
+];
 const columnNames = new Set(lineColumns.map(({ name }) => name));
 
 interface PlannedField {
@@ -43,8 +52,8 @@ interface PlannedField {
  * there.
  */
 function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
-  return eventFields
-    .filter((field) => field.kinds.includes(kind) && field.name !== 'eventTimestamp')
+  return columnFields
+    .filter((field) => field.kinds.includes(kind))
     .map(({ name, schema }) => {
       const label = `,${JSON.stringify(schema['x-column'])}:`;
       const hasDefault = schema.default !== undefined && schema['x-platforms']?.includes(platform) !== false;
@@ -64,7 +73,10 @@ function planFields(kind: EventKind, platform: Platform): readonly PlannedField[
 const userIds = ['customUserId', 'customPlatformUserId'];
 
 const plans = new Map(
-  events.kinds.map((kind) => [kind, new Map(platforms.map((platform) => [platform, planFields(kind, platform)]))]),
+  [...importKinds.keys()].map((kind) => [
+    kind,
+    new Map(platforms.map((platform) => [platform, planFields(kind, platform)])),
+  ]),
 );
 
 function storedValue(value: unknown, field: PlannedField): unknown {

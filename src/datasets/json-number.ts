@@ -14,10 +14,10 @@ export function parseJsonNumber(text: string): number | undefined {
 }
 
 /**
- * The exact digits of an integer written in JSON's grammar (`12`, `1.50e1`), without the loss of a double; undefined
- * for fractions, for anything else, and beyond 40 digits.
+ * The exact value of a number written in JSON's grammar (`12`, `0.5000`, `1.50e1`) as digits with a point, without
+ * needless zeros; undefined for one with more decimal places than `places`, for anything else, and beyond 40 digits.
  */
-export function parseJsonInteger(text: string): string | undefined {
+export function parseJsonDecimal(text: string, places: number): string | undefined {
   const parts = /^(?<sign>-?)(?<whole>0|[1-9]\d*)(?:\.(?<fraction>\d+))?(?:[eE](?<exponent>[+-]?\d+))?$/.exec(
     text,
   )?.groups;
@@ -26,7 +26,30 @@ export function parseJsonInteger(text: string): string | undefined {
   const digits = `${parts['whole']}${fraction}`.replace(/^0+/, '');
   if (digits === '') return '0';
   const significant = digits.replace(/0+$/, '');
-  const zeros = digits.length - significant.length - fraction.length + Number(parts['exponent'] ?? 0);
-  if (zeros < 0 || significant.length + zeros > maxIntegerDigits) return undefined;
-  return `${parts['sign']}${significant}${'0'.repeat(zeros)}`;
+  const scale = fraction.length - (digits.length - significant.length) - Number(parts['exponent'] ?? 0);
+  if (scale > places || significant.length - Math.min(0, scale) > maxIntegerDigits) return undefined;
+  if (scale <= 0) return `${parts['sign']}${significant}${'0'.repeat(-scale)}`;
+  const padded = significant.padStart(scale + 1, '0');
+  return `${parts['sign']}${padded.slice(0, -scale)}.${padded.slice(-scale)}`;
+}
+
+/**
+ * The exact digits of an integer written in JSON's grammar (`12`, `1.50e1`), without the loss of a double; undefined
+ * for fractions, for anything else, and beyond 40 digits.
+ */
+export function parseJsonInteger(text: string): string | undefined {
+  return parseJsonDecimal(text, 0);
+}
+
+/** A text of JSON, and behind it, where it is a name, the number that it names. */
+const textAndNumber = /("(?:[^"\\]|\\.)*")(?:(\s*:\s*)(-?\d[\d.eE+-]*))?/g;
+
+/**
+ * Writes the numbers of some members as texts, digit by digit as they stand: a parser would make doubles of them. `json`
+ * is valid.
+ */
+export function quoteNumbers(json: string, members: ReadonlySet<string>): string {
+  return json.replaceAll(textAndNumber, (all, name: string, colon?: string, number?: string) =>
+    colon !== undefined && members.has(JSON.parse(name) as string) ? `${name}${colon}"${number}"` : all,
+  );
 }

@@ -1,4 +1,19 @@
-import { readPackageJson } from '../runtime/files/package-files.ts';
+import { listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
+
+/** A kind of event that import methods bring; in a file the path of its schema alone where it needs no more. */
+export interface KindSpec {
+  /** The file with the JSON Schema of its fields, relative to the package. */
+  readonly schema: string;
+  /** Its events may be about a device alone; else they are about a user. */
+  readonly ofDevice: boolean;
+  /**
+   * Fields that with the app are the identity of a row, for as long as the table has it; empty: each event is one of
+   * its own, or an Idempotency-Key says which it is.
+   */
+  readonly key: readonly string[];
+  /** Fields of rows that every event of the kind has, and their values. */
+  readonly values: Readonly<Record<string, number | string>>;
+}
 
 /** An import method of service.md 4.1 and 4.2: the kind of event that it imports, singly or in batches. */
 export interface ImportMethodSpec {
@@ -6,9 +21,12 @@ export interface ImportMethodSpec {
   readonly batch: boolean;
 }
 
-/** An export event whose rows are imported events of one kind. */
-export interface KindExport {
-  readonly kind: string;
+/** Which of a table's rows an export event stands for: imported events of one kind, or the rows of a dataset. */
+export interface StoredExport {
+  /** Imported events: those of this kind. */
+  readonly kind?: string;
+  /** Rows: those whose fields have these values. */
+  readonly where?: Readonly<Record<string, number | string>>;
   /** `user`: only those with a customUserId. `device`: only those with a device identifier. */
   readonly requires?: 'user' | 'device';
 }
@@ -26,16 +44,20 @@ export interface DerivedExport {
 }
 
 /** Which rows an export event stands for. */
-export type ExportEvent = KindExport | DerivedExport;
+export type ExportEvent = StoredExport | DerivedExport;
 
 /** A file of `pipelines/`: what a dataset is, as far as its fields' schemas do not say it. */
 export interface PipelineFile {
   /** Name of the table, of its folder in the lake, and of its view. */
   readonly table: string;
   readonly description: string;
-  /** The file with the JSON Schema of each kind of event, relative to the package. */
-  readonly kinds: Readonly<Record<string, string>>;
+  /** The kinds of imported event. */
+  readonly kinds: Readonly<Record<string, KindSpec>>;
   readonly methods: Readonly<Record<string, ImportMethodSpec>>;
+  /** The file with the JSON Schema of the rows that can be loaded, relative to the package; absent: none can. */
+  readonly rows?: string;
+  /** Common fields of rows that the table of imported events has too: the service fills them. */
+  readonly enriched: readonly string[];
   /**
    * Columns whose values name the folder of a sealed file, outermost first, and columns by which its rows are sorted.
    */
@@ -43,7 +65,8 @@ export interface PipelineFile {
   readonly exports: Readonly<Record<string, ExportEvent>>;
 }
 
-const name = /^[a-z][a-z0-9_]*$/;
+const name = /^[a-z][a-zA-Z0-9_]*$/;
+const columnName = /^[a-z][a-z0-9_]*$/;
 /** Folders of the lake that are no table. */
 const takenNames = ['failed', 'staging', 'orphans'];
 const requirements = [undefined, 'user', 'device'];
@@ -57,22 +80,34 @@ function isNameList(value: unknown): value is readonly string[] {
   return (
     Array.isArray(value) &&
     value.length > 0 &&
-    value.every((item) => typeof item === 'string' && name.test(item)) &&
+    value.every((item) => typeof item === 'string' && columnName.test(item)) &&
     new Set(value).size === value.length
   );
 }
 
-/** Says what is wrong with a pipeline file; undefined: nothing. */
-function findFault(value: unknown): string | undefined {
-  if (!isRecord(value)) return 'must be an object';
-  const { table, description, kinds, methods, sealing, exports } = value;
-  if (typeof table !== 'string' || !name.test(table) || takenNames.includes(table))
-    return `table must be a lower-case name other than ${takenNames.join(', ')}`;
-  if (typeof description !== 'string') return 'description must be a text';
-  if (!isRecord(kinds) || Object.keys(kinds).length === 0)
+function findFaultOfKind({ ofDevice, key = [], values = {} }: Readonly<Record<string, unknown>>, isOfRows: boolean) {
+  if (!['undefined', 'boolean'].includes(typeof ofDevice)) return 'ofDevice must be true or false';
+  if (!Array.isArray(key) || key.some((field) => typeof field !== 'string') || (key.length > 0 && !isOfRows))
+    return 'key must be a list of fields, of a table of rows';
+  if (
+    !isRecord(values) ||
+    Object.values(values).some((value) => typeof value !== 'number' && typeof value !== 'string') ||
+    (Object.keys(values).length > 0 && !isOfRows)
+  )
+    return 'values must have fields of the rows, each with a number or a text';
+  return undefined;
+}
+
+function findFaultOfKinds(kinds: unknown, methods: unknown, isOfRows: boolean): string | undefined {
+  if (!isRecord(kinds) || (Object.keys(kinds).length === 0 && !isOfRows))
     return 'kinds must name the schema file of at least one kind';
-  const bad = Object.entries(kinds).find(([kind, file]) => !name.test(kind) || typeof file !== 'string');
-  if (bad !== undefined) return `kinds.${bad[0]} must be a lower-case name with the path of a schema file`;
+  for (const [kind, spec] of Object.entries(kinds)) {
+    const parts = typeof spec === 'string' ? { schema: spec } : spec;
+    if (!columnName.test(kind) || !isRecord(parts) || typeof parts['schema'] !== 'string')
+      return `kinds.${kind} must be a lower-case name with the path of a schema file`;
+    const fault = findFaultOfKind(parts, isOfRows);
+    if (fault !== undefined) return `kinds.${kind}.${fault}`;
+  }
   if (!isRecord(methods)) return 'methods must be an object';
   for (const [method, spec] of Object.entries(methods)) {
     if (!isRecord(spec) || typeof spec['kind'] !== 'string' || !Object.hasOwn(kinds, spec['kind']))
@@ -80,21 +115,54 @@ function findFault(value: unknown): string | undefined {
     if (!['undefined', 'boolean'].includes(typeof spec['batch']))
       return `methods.${method}.batch must be true or false`;
   }
+  return undefined;
+}
+
+function findFaultOfExport(event: string, spec: unknown, kinds: object, isOfRows: boolean): string | undefined {
+  if (isRecord(spec) && 'derive' in spec) {
+    const { derive, of, ...others } = spec;
+    const isGood = derivations.some((known) => known === derive) && (of === 'user' || of === 'device');
+    return isGood && Object.keys(others).length === 0
+      ? undefined
+      : `exports.${event} must derive first, days or sessions of user or device`;
+  }
+  if (!isRecord(spec)) return `exports.${event} must be an object`;
+  const { kind, where, requires, ...others } = spec;
+  const unknown = Object.keys(others)[0];
+  if (unknown !== undefined) return `exports.${event}.${unknown} is unknown: kind, where and requires are known`;
+  if (isOfRows ? kind !== undefined : typeof kind !== 'string' || !Object.hasOwn(kinds, kind))
+    return `exports.${event} must ${isOfRows ? 'have no kind' : 'name one of the kinds'}`;
+  const values = isRecord(where) ? Object.values(where) : [];
+  const isGood = where === undefined || (isOfRows && isRecord(where));
+  if (!isGood || values.some((value) => !Number.isSafeInteger(value) && typeof value !== 'string'))
+    return `exports.${event}.where must have fields of the rows, each with a whole number or a text`;
+  return requirements.includes(requires as string | undefined)
+    ? undefined
+    : `exports.${event}.requires must be user or device`;
+}
+
+/** Says what is wrong with a pipeline file; undefined: nothing. */
+function findFault(value: unknown): string | undefined {
+  if (!isRecord(value)) return 'must be an object';
+  const { table, description, kinds = {}, methods = {}, rows, enriched = [], sealing, exports, ...others } = value;
+  const unknown = Object.keys(others)[0];
+  if (unknown !== undefined) return `${unknown} is unknown`;
+  if (typeof table !== 'string' || !name.test(table) || takenNames.includes(table))
+    return `table must be a name of letters and digits other than ${takenNames.join(', ')}`;
+  if (typeof description !== 'string') return 'description must be a text';
+  if (rows !== undefined && typeof rows !== 'string') return 'rows must be the path of a schema file';
+  if (!Array.isArray(enriched) || enriched.some((item) => typeof item !== 'string'))
+    return 'enriched must be a list of fields';
+  const isOfRows = rows !== undefined;
+  const fault = findFaultOfKinds(kinds, methods, isOfRows);
+  if (fault !== undefined) return fault;
   if (!isRecord(sealing) || !isNameList(sealing['partitionBy']) || !isNameList(sealing['sortBy']))
     return 'sealing must have partitionBy and sortBy, lists of columns';
   if (!isRecord(exports)) return 'exports must be an object';
   for (const [event, spec] of Object.entries(exports)) {
-    if (isRecord(spec) && 'derive' in spec) {
-      const { derive, of, ...others } = spec;
-      const isGood = derivations.some((known) => known === derive) && (of === 'user' || of === 'device');
-      if (!isGood || Object.keys(others).length > 0)
-        return `exports.${event} must derive first, days or sessions of user or device`;
-      continue;
-    }
-    if (!isRecord(spec) || typeof spec['kind'] !== 'string' || !Object.hasOwn(kinds, spec['kind']))
-      return `exports.${event} must name one of the kinds`;
-    if (!requirements.includes(spec['requires'] as string | undefined))
-      return `exports.${event}.requires must be user or device`;
+    if (!name.test(event)) return `exports.${event} must have a name of letters and digits`;
+    const faultOfExport = findFaultOfExport(event, spec, kinds as object, isOfRows);
+    if (faultOfExport !== undefined) return faultOfExport;
   }
   return undefined;
 }
@@ -106,13 +174,29 @@ function findFault(value: unknown): string | undefined {
 export function parsePipeline(file: string, value: unknown): PipelineFile {
   const fault = findFault(value);
   if (fault !== undefined) throw new Error(`${file}: ${fault}`);
-  const pipeline = value as PipelineFile;
-  const methods = Object.entries(pipeline.methods).map(([method, { kind, batch }]) => [
+  const { kinds: some = {}, enriched = [], methods: given = {}, ...pipeline } = value as Partial<PipelineFile>;
+  const kinds = Object.fromEntries(
+    Object.entries(some).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
+      const { schema, ofDevice = false, key = [], values = {} } = typeof spec === 'string' ? { schema: spec } : spec;
+      return [kind, { schema, ofDevice, key, values }];
+    }),
+  );
+  const methods = Object.entries(given).map(([method, { kind, batch }]) => [
     method,
     { kind, batch: (batch as boolean | undefined) === true },
   ]);
-  return { ...pipeline, methods: Object.fromEntries(methods) as PipelineFile['methods'] };
+  return { ...pipeline, kinds, enriched, methods: Object.fromEntries(methods) } as PipelineFile;
 }
 
+/** Every pipeline, by the order of the files' names. */
+export const pipelines: readonly PipelineFile[] = listPackageJson('pipelines').map((file) =>
+  parsePipeline(file, readPackageJson(file)),
+);
+
 /** The pipeline of the imported events. */
-export const eventsPipeline = parsePipeline('pipelines/events.json', readPackageJson('pipelines/events.json'));
+export const eventsPipeline: PipelineFile = (() => {
+  const [first, ...others] = pipelines.filter(({ rows }) => rows === undefined);
+  if (first === undefined || others.length > 0)
+    throw new Error('pipelines: exactly one file, that of the imported events, has no rows');
+  return first;
+})();

@@ -1,7 +1,9 @@
 import { Ajv2020, type ErrorObject, type FuncKeywordDefinition, type ValidateFunction } from 'ajv/dist/2020.js';
-import { eventSchemas, eventFields, fieldsSchema, type FieldSchema } from './event-fields.ts';
+import { eventSchemas, eventFields } from './event-fields.ts';
 import type { EventKind } from './event-kinds.ts';
-import { parseJsonInteger, parseJsonNumber } from './json-number.ts';
+import type { FieldSchema } from './field-schema.ts';
+import { fieldsSchema } from './fields-schema.ts';
+import { parseJsonDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } from './json-number.ts';
 
 /** The first rule that a value breaks: where (a JSON pointer below the value) and why, in the schema's own terms. */
 export interface Violation {
@@ -14,13 +16,23 @@ export type GivenFields = Record<string, unknown>;
 
 /**
  * Validates one event against its schema, in place: where a field is a number and the value a string that writes one in
- * JSON's grammar, the value becomes that number (64-bit fields stay strings of digits). Nothing else is ever coerced.
+ * JSON's grammar, the value becomes that number (64-bit fields and decimals stay strings of digits). Nothing else is
+ * ever coerced.
  */
 export type EventValidator = (fields: GivenFields) => Violation | undefined;
 
 interface DecimalRange {
+  /** Whole numbers. */
   readonly minimum: string;
   readonly maximum: string;
+  /** The most decimal places; absent: an integer. */
+  readonly places?: number;
+}
+
+/** The range of a field that is a decimal; undefined for any other. */
+function findDecimal(schema: FieldSchema): (DecimalRange & { readonly places: number }) | undefined {
+  const range = schema['decimalRange'] as DecimalRange | undefined;
+  return range?.places === undefined ? undefined : { ...range, places: range.places };
 }
 
 /** `decimalRange`: a string of digits whose exact value lies within two bounds, which no double could tell apart. */
@@ -29,13 +41,30 @@ const decimalRange: FuncKeywordDefinition = {
   type: 'string',
   schemaType: 'object',
   errors: false,
-  compile({ minimum, maximum }: DecimalRange) {
-    const [low, high] = [BigInt(minimum), BigInt(maximum)];
-    return (text: string): boolean => /^-?\d+$/.test(text) && BigInt(text) >= low && BigInt(text) <= high;
+  compile({ minimum, maximum, places = 0 }: DecimalRange) {
+    const unit = 10n ** BigInt(places);
+    const [low, high] = [BigInt(minimum) * unit, BigInt(maximum) * unit];
+    return (text: string): boolean => {
+      const [, whole = '', fraction = ''] = /^(-?\d+)(?:\.(\d+))?$/.exec(text) ?? [];
+      if (whole === '' || fraction.length > places) return false;
+      // A decimal has been read from JSON's grammar: what still has needless zeros in front was outside of it.
+      if (places > 0 && /^-?0\d/.test(whole)) return false;
+      const value = BigInt(`${whole}${fraction.padEnd(places, '0')}`);
+      return value >= low && value <= high;
+    };
   },
 };
 
-const annotations = ['x-column', 'x-column-type', 'x-unit', 'x-platforms', 'x-device-id'];
+const annotations = [
+  'x-column',
+  'x-column-type',
+  'x-unit',
+  'x-platforms',
+  'x-device-id',
+  'x-title-of',
+  'x-dictionary',
+  'x-filter',
+];
 
 function createAjv(): Ajv2020 {
   const ajv = new Ajv2020({ strict: true, strictTypes: false, allErrors: false, verbose: true });
@@ -49,7 +78,8 @@ function createAjv(): Ajv2020 {
 function numberReader(schema: FieldSchema): ((text: string) => number | string | undefined) | undefined {
   if (schema.type === 'integer' || schema.type === 'number') return parseJsonNumber;
   if (schema.oneOf?.some((branch) => branch.type === 'integer') === true) return parseJsonInteger;
-  return undefined;
+  const decimal = findDecimal(schema);
+  return decimal === undefined ? undefined : (text) => parseJsonDecimal(text, decimal.places);
 }
 
 function describeViolation(errors: readonly ErrorObject[]): Violation {
@@ -59,6 +89,12 @@ function describeViolation(errors: readonly ErrorObject[]): Violation {
   const name = errors.find((error) => error.keyword === 'propertyNames');
   if (name !== undefined)
     return { pointer: name.instancePath, reason: `has a name that ${first.message ?? 'is not valid'}` };
+  const decimal = findDecimal((first.parentSchema ?? {}) as FieldSchema);
+  if (decimal !== undefined) {
+    const { minimum, maximum, places } = decimal;
+    const reason = `must be a number from ${minimum} to ${maximum} with at most ${places} decimal places`;
+    return { pointer: first.instancePath, reason };
+  }
   const choice = errors.find((error) => error.keyword === 'oneOf');
   if (choice !== undefined) return { pointer: choice.instancePath, reason: 'must be an integer within its range' };
   switch (first.keyword) {
@@ -101,6 +137,25 @@ const eventValidators: ReadonlyMap<EventKind, EventValidator> = (() => {
   const ajv = createAjv();
   return new Map([...eventSchemas].map(([kind, schema]) => [kind, createValidator(ajv.compile(schema), kind)]));
 })();
+
+/** Names of the fields of each kind whose numbers are exact decimals. */
+const decimalNames: ReadonlyMap<EventKind, ReadonlySet<string>> = new Map(
+  [...eventSchemas.keys()].map((kind) => [
+    kind,
+    new Set(
+      eventFields
+        .filter(({ kinds, schema }) => kinds.includes(kind) && findDecimal(schema) !== undefined)
+        .map(({ name }) => name),
+    ),
+  ]),
+);
+
+/** Parses a JSON text of events of a kind; numbers of decimal fields become texts, digit by digit. Throws as JSON.parse. */
+export function parseEventJson(kind: EventKind, text: string): unknown {
+  const value: unknown = JSON.parse(text);
+  const names = decimalNames.get(kind);
+  return names === undefined || names.size === 0 ? value : (JSON.parse(quoteNumbers(text, names)) as unknown);
+}
 
 /** Validates one event of a kind: see `EventValidator`. */
 export function validateEvent(kind: EventKind, fields: GivenFields): Violation | undefined {

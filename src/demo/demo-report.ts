@@ -1,6 +1,7 @@
 import type { SqlRow } from '../lake/sql/duckdb.ts';
 import type { DownloadedReport } from './downloaded-report.ts';
 import type { ImportResult } from './import-events.ts';
+import { otherEventsAgree, type OtherEvents } from './other-events.ts';
 import type { StageTiming } from './stage-timing.ts';
 import { cutLine, formatCount, formatSeconds, formatTable } from './text-table.ts';
 
@@ -12,6 +13,7 @@ export interface DemoCounts {
   /** Rows of `countsByName`. */
   readonly lakeRows: readonly SqlRow[];
   readonly report: DownloadedReport;
+  readonly others: OtherEvents;
 }
 
 /** The demo's query of the lake: columns name, events, users. */
@@ -45,17 +47,19 @@ function sameByName(counts: DemoCounts): boolean {
   );
 }
 
-/** Says whether every event that was acknowledged is exactly once in the lake and in the report's files. */
+/**
+ * Says whether every event that was acknowledged is exactly once in the lake and in the report's files, and the loaded
+ * and derived rows are what they have to be.
+ */
 export function countsAgree(counts: DemoCounts): boolean {
-  const { sent, stored, report } = counts;
-  return (
-    stored === sent.events && report.rows === sent.events && report.distinctIds === sent.events && sameByName(counts)
-  );
+  const { sent, stored, report, others } = counts;
+  const isOnce = stored === sent.events && report.rows === sent.events && report.distinctIds === sent.events;
+  return isOnce && sameByName(counts) && otherEventsAgree(others);
 }
 
-/** The summary in five lines. */
+/** The summary, a line for each count. */
 export function formatSummary(counts: DemoCounts, time: StageTiming): string {
-  const { sent, stored, report } = counts;
+  const { sent, stored, report, others } = counts;
   const seconds = (stage: string): string => formatSeconds(time.ms(stage));
   const lines: readonly [string, number, string][] = [
     ['events sent and acknowledged', sent.events, `${seconds('import')} for the import`],
@@ -74,6 +78,11 @@ export function formatSummary(counts: DemoCounts, time: StageTiming): string {
       'event names',
       eventNames(counts).length,
       sameByName(counts) ? 'the same count of each in all three' : 'their counts DIFFER',
+    ],
+    [
+      'installs loaded, sessions made',
+      others.installs + others.sessions,
+      otherEventsAgree(others) ? "every loaded row, and every user's event in one session" : 'their counts DIFFER',
     ],
   ];
   return lines

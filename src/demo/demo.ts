@@ -22,6 +22,7 @@ import { createExport, downloadLinks, waitForReport, type ExportOptions } from '
 import { generateGameSessions } from './game-sessions.ts';
 import { importEvents, type ImportResult } from './import-events.ts';
 import { openLakeReader, type LakeReader } from './lake-query.ts';
+import { showOtherEvents } from './other-events.ts';
 import { runCommand, startServiceChild, type ServiceChild, type ServiceChildOptions } from './service-child.ts';
 import { createStageTiming, type StageTiming } from './stage-timing.ts';
 import { cutLine, formatCount, formatSeconds } from './text-table.ts';
@@ -80,7 +81,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
       print(
         `started   service on ${service.s2s} (import) and ${service.api} (export), in ${formatSeconds(time.ms('start'))}`,
       );
-      const counts = await runStages(options, service, access, folder, time);
+      const counts = await runStages(options, { service, child }, access, time);
       await time.measure('stop', () => service.stop());
       print(`\nstopped   everything, in ${formatSeconds(time.ms('stop'))}`);
       return countsAgree(counts) ? 0 : 1;
@@ -119,15 +120,21 @@ async function addAccess(child: ServiceChildOptions, print: (line: string) => vo
   return { token: String(app['token']), idUser, secret: String(user['secret']) };
 }
 
+/** The service that runs, and its program and folder. */
+interface RunningDemo {
+  readonly service: ServiceChild;
+  readonly child: ServiceChildOptions;
+}
+
 /** From an empty service to the summary. */
 async function runStages(
   options: DemoOptions,
-  service: ServiceChild,
+  { service, child }: RunningDemo,
   access: DemoAccess,
-  folder: string,
   time: StageTiming,
 ): Promise<DemoCounts> {
   const { print, signal } = options;
+  const folder = child.dataDir;
   const lake = await openLakeReader(folder);
   try {
     const sent = await time.measure('import', () => sendEvents(options, service, access.token));
@@ -136,16 +143,17 @@ async function runStages(
       `lake      has ${formatCount(stored)} distinct events, ${formatSeconds(time.ms('lake'))} after the last answer`,
     );
 
-    const links = await time.measure('export', () =>
-      exportEvents(sent, { ...access, api: service.api, signal }, print),
-    );
+    const exportOptions = { ...access, api: service.api, signal };
+    const links = await time.measure('export', () => exportEvents(sent, exportOptions, print));
     const files = await time.measure('download', () => downloadLinks(links, folder, signal));
     for (const { file, bytes } of files)
       print(`download  ${path.basename(file)}, ${formatCount(bytes)} bytes, by its link alone`);
     print(`\nThe first rows of the file:\n\n${indent((await readFirstLines(files[0]?.file ?? '')).join('\n'))}\n`);
 
+    const other = { ...exportOptions, child, idApp, dates: datesOf(sent), print };
+    const others = await showOtherEvents(other, lake);
     const lakeRows = await lake.query(countsByName);
-    const counts = { sent, stored, lakeRows, report: await readDownloadedReport(lake, files) };
+    const counts = { sent, stored, lakeRows, others, report: await readDownloadedReport(lake, files) };
     print(
       `The lake by SQL, after .read lake/snapshot.sql in DuckDB, beside what was sent and what the file has:\n\n${indent(countsByName)}\n`,
     );
@@ -217,16 +225,21 @@ function day(seconds: number): string {
   return new Date(seconds * 1000).toISOString().slice(0, 10);
 }
 
+/** The days of what was sent, none of them in the future. */
+function datesOf(sent: ImportResult): { readonly dateFrom: string; readonly dateTo: string } {
+  const now = Date.now() / 1000;
+  return {
+    dateFrom: day(Math.min(sent.firstTimestamp ?? now, now)),
+    dateTo: day(sent.timedByReceipt ? now : Math.min(sent.lastTimestamp ?? now, now)),
+  };
+}
+
 async function exportEvents(
   sent: ImportResult,
   options: ExportOptions,
   print: (line: string) => void,
 ): Promise<string[]> {
-  const now = Date.now() / 1000;
-  const dates = {
-    dateFrom: day(Math.min(sent.firstTimestamp ?? now, now)),
-    dateTo: day(sent.timedByReceipt ? now : Math.min(sent.lastTimestamp ?? now, now)),
-  };
+  const dates = datesOf(sent);
   const request = {
     event: 'customEvents',
     selectors: selectors.join(','),

@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
+import { listSegmentIds } from '../segments/segment-store.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
 import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/signing-keys.ts';
 import { isExpired, type ReportJob } from '../reports/reports.ts';
@@ -68,10 +69,11 @@ export interface ExportOptions extends ExportSettings {
   readonly port: number;
   /** The address clients see, without a trailing slash; undefined: the one they used. */
   readonly publicUrl: string | undefined;
-  /** Folder of the lake's `events` table. */
-  readonly tableDir: string;
+  readonly lakeDir: string;
   readonly reportsDir: string;
   readonly keysDir: string;
+  readonly segmentsDir: string;
+  readonly titlesDir: string;
   readonly limits?: Partial<ApiServerLimits>;
 }
 
@@ -200,7 +202,9 @@ function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
   return {
     workers: options.exportWorkers,
     timeoutMs: options.exportTimeoutMs,
-    tableDir: options.tableDir,
+    lakeDir: options.lakeDir,
+    segmentsDir: options.segmentsDir,
+    titlesDir: options.titlesDir,
     limits: {
       maxRows: options.exportMaxRows,
       maxBytes: options.exportMaxBytes,
@@ -249,7 +253,11 @@ async function buildExport(
 
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
   const zoneDays = createZoneDays(engine);
-  const exports = createExports({ store, runner, zoneDays, clock, loaded }, { maxExports: options.maxExports });
+  const listSegments = (idAccount: number) => listSegmentIds(options.segmentsDir, idAccount);
+  const exports = createExports(
+    { store, runner, zoneDays, clock, listSegmentIds: listSegments, loaded },
+    { maxExports: options.maxExports },
+  );
   const answers = createAnswers(keys, (job) => exports.progress(job));
   const onAnswer = (method: string, status: number): void => metrics.answered(method, status);
   const throttle = createThrottle(options);

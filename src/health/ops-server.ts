@@ -1,5 +1,5 @@
 import type { AddressInfo } from 'node:net';
-import { fastify } from 'fastify';
+import { fastify, type FastifyInstance } from 'fastify';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
 import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
@@ -24,24 +24,32 @@ const starting: Problem = {
 };
 /** An operator's tools are few. */
 const maxConnections = 100;
-const requestTimeoutMs = 10_000;
+const headTimeoutMs = 10_000;
 
 /**
  * Serves the operator's address, from the supervisor, so that it answers whichever process is down: `GET /healthz` (200
  * while the supervisor answers), `GET /readyz` (200, or 503 with what is wrong and what to do) and `GET /metrics`
  * (Prometheus text). It names apps and volumes and asks nobody who he is, hence an address of its own, on loopback
- * unless an operator says otherwise. `view` gives undefined while the service starts. Errors: `start_failed`.
+ * unless an operator says otherwise. `view` gives undefined while the service starts; `addRoutes` adds what an operator's
+ * token is needed for. Errors: `start_failed`.
  */
-export async function startOpsServer(host: string, port: number, view: () => OpsView | undefined): Promise<OpsServer> {
+export async function startOpsServer(
+  host: string,
+  port: number,
+  view: () => OpsView | undefined,
+  addRoutes: (server: FastifyInstance) => void = () => undefined,
+): Promise<OpsServer> {
   // For its words, which name the setting's purpose when the port is taken.
   if (port !== 0) await settlePorts(host, [{ port, what: 'ops port (TRIBUTARY_OPS_PORT)' }]);
   const server = fastify({
     logger: false,
     bodyLimit: 1024,
-    requestTimeout: requestTimeoutMs,
     forceCloseConnections: true,
   });
   server.server.maxConnections = maxConnections;
+  // Of the head only: a file that is loaded takes its time.
+  server.server.headersTimeout = headTimeoutMs;
+  server.server.requestTimeout = 0;
   server.addHook('onRequest', (_request, reply, done) => {
     void reply.header('x-content-type-options', 'nosniff').header('cache-control', 'no-store');
     done();
@@ -58,6 +66,7 @@ export async function startOpsServer(host: string, port: number, view: () => Ops
     const { contentType, body } = await renderMetrics([...(view()?.metrics ?? []), await metrics.snapshot()]);
     return reply.type(contentType).send(body);
   });
+  addRoutes(server);
   await server.listen({ host, port });
   return { url: httpAddress(host, (server.server.address() as AddressInfo).port), stop: () => server.close() };
 }

@@ -1,12 +1,12 @@
 import type { IncomingMessage } from 'node:http';
 import { gunzipSync } from 'node:zlib';
 import type { App } from '../access/access.ts';
-import { events, getMethod } from '../datasets/dataset.ts';
+import { getKind, getMethod, importKinds } from '../datasets/dataset.ts';
 import { eventFields } from '../datasets/event-fields.ts';
-import { keyedEventIds, plainEventIds, type EventIds } from '../datasets/event-id.ts';
+import { keyedEventIds, ownKeyEventIds, plainEventIds, type EventIds } from '../datasets/event-id.ts';
 import type { EventKind, ImportMethod } from '../datasets/event-kinds.ts';
 import { renderGiven, renderLine } from '../datasets/event-line.ts';
-import { validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
+import { parseEventJson, validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
 import { isSystemError } from '../runtime/errors.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
 import type { Refusal } from './refusal.ts';
@@ -98,7 +98,7 @@ function hasLoneSurrogate(json: string): boolean {
  * Parses the text of a body. Invalid UTF-8 is `Bad json`; an unpaired surrogate, in a name or a value, is a broken
  * rule. Of a repeated name the last one wins, and `__proto__` is a name like any other.
  */
-function parseJson(body: Buffer): { readonly value: unknown } | Refusal {
+function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } | Refusal {
   let text: string;
   try {
     text = utf8.decode(body);
@@ -107,7 +107,7 @@ function parseJson(body: Buffer): { readonly value: unknown } | Refusal {
   }
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = parseEventJson(kind, text);
   } catch {
     // The engine's own message would repeat parts of the body.
     return { reason: 'json', detail: 'the body is not valid JSON' };
@@ -146,22 +146,28 @@ function parseEvents(request: ImportRequest, value: unknown): readonly GivenFiel
   return elements as GivenFields[];
 }
 
-/** How event ids are made for a request: from its Idempotency-Key when it has one. */
+/**
+ * How event ids are made for a request: from each event's own key where its kind has one, else from the request's
+ * Idempotency-Key when it has one.
+ */
 function chooseIds(request: ImportRequest, kind: EventKind, given: readonly GivenFields[]): EventIds | Refusal {
   const { method, head, app, receivedAtMs } = request;
   const key = head.headers['idempotency-key'];
-  if (key === undefined) return plainEventIds(receivedAtMs);
+  const hasOwnKey = getKind(kind).key.length > 0;
+  const plain = (): EventIds => (hasOwnKey ? ownKeyEventIds(kind, app.idApp, given) : plainEventIds(receivedAtMs));
+  if (key === undefined) return plain();
   // Node joins the values of several headers, which would make a third key of two.
   if (key.includes(',') && (head.headersDistinct['idempotency-key']?.length ?? 0) > 1)
     return { reason: 'rules', detail: 'Idempotency-Key must be given once' };
   if (typeof key !== 'string' || key === '' || key.length > maxKeyLength)
     return { reason: 'rules', detail: `Idempotency-Key must have 1 to ${maxKeyLength} characters` };
+  if (hasOwnKey) return plain();
   const texts = given.map((fields) => renderGiven(kind, app.platform, fields));
   return keyedEventIds({ idApp: app.idApp, key, method, given: texts });
 }
 
 const knownNames = new Map(
-  events.kinds.map((kind) => [
+  [...importKinds.keys()].map((kind) => [
     kind,
     new Set(eventFields.filter((field) => field.kinds.includes(kind)).map((field) => field.name)),
   ]),
@@ -183,11 +189,11 @@ export function parseImportRequest(request: ImportRequest): ImportedLines | Refu
   const { app, receivedAtMs } = request;
   const body = decodeBody(request);
   if ('reason' in body) return body;
-  const parsed = parseJson(body);
+  const { kind } = getMethod(request.method);
+  const parsed = parseJson(kind, body);
   if ('reason' in parsed) return parsed;
   const given = parseEvents(request, parsed.value);
   if ('reason' in given) return given;
-  const { kind } = getMethod(request.method);
   const ids = chooseIds(request, kind, given);
   if (typeof ids !== 'function') return ids;
   const context = { kind, idApp: app.idApp, platform: app.platform, receivedAtMs, ids };

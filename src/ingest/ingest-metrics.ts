@@ -1,4 +1,4 @@
-import { events } from '../datasets/dataset.ts';
+import { importKinds } from '../datasets/dataset.ts';
 import type { EventKind, ImportMethod } from '../datasets/event-kinds.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { GroupFigures } from './group-commit.ts';
@@ -58,7 +58,7 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   );
   const groupBytes = metrics.counter('ingest_published_bytes_total', 'Bytes published to the stream and confirmed.');
 
-  for (const kind of events.kinds) for (const counter of [received, acknowledged]) counter.inc({ kind }, 0);
+  for (const kind of importKinds.keys()) for (const counter of [received, acknowledged]) counter.inc({ kind }, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);
   const appLabels = new Map<number, string>();
   const labelOf = (idApp: number): string => {

@@ -1,5 +1,6 @@
-import { events } from '../datasets/dataset.ts';
-import { eventFields, eventSchemas, type FieldSchema } from '../datasets/event-fields.ts';
+import { getKind, importKinds, importMethods } from '../datasets/dataset.ts';
+import { eventFields, eventSchemas } from '../datasets/event-fields.ts';
+import type { FieldSchema } from '../datasets/field-schema.ts';
 import type { EventKind } from '../datasets/event-kinds.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
@@ -20,8 +21,22 @@ const identification = {
     'xPlatform instead, on game sezamUserId and/or lvid. An empty text identifies nobody.',
 };
 
+/** A decimal as the API reference shows it: a number, or a text that writes it. */
+function describeDecimal({ description }: FieldSchema, places: number, range: OpenApiObject): OpenApiObject {
+  const bounds = { minimum: Number(range['minimum']), maximum: Number(range['maximum']) };
+  return {
+    description,
+    anyOf: [
+      { type: 'number', ...bounds, multipleOf: 1 / 10 ** places },
+      { type: 'string', pattern: jsonNumberPattern, description: 'The same number, written as a JSON string.' },
+    ],
+  };
+}
+
 /** A field's schema as the API reference shows it: keywords of our own renamed, numbers also as JSON strings. */
 function describeField(schema: FieldSchema): OpenApiObject {
+  const range = schema['decimalRange'] as OpenApiObject | undefined;
+  if (range?.['places'] !== undefined) return describeDecimal(schema, Number(range['places']), range);
   const described = Object.fromEntries(
     Object.entries(schema).flatMap(([keyword, value]) => {
       if (keyword === 'x-column' || keyword === 'x-column-type') return [];
@@ -44,6 +59,14 @@ function describeField(schema: FieldSchema): OpenApiObject {
   };
 }
 
+/** What is said of a kind whose events have a key of their own. */
+function keyNote(kind: EventKind): string {
+  const { key } = getKind(kind);
+  return key.length === 0
+    ? ''
+    : `It is known by its app and ${key.join(', ')}: sent again, by whichever method and whenever, it is no error and is stored once. `;
+}
+
 function describeKind(kind: EventKind): OpenApiObject {
   const eventSchema = eventSchemas.get(kind);
   if (eventSchema === undefined) throw new Error(`${kind} is no kind of event`);
@@ -51,7 +74,7 @@ function describeKind(kind: EventKind): OpenApiObject {
   const fields = eventFields.filter((field) => field.kinds.includes(kind));
   return {
     title,
-    description: `${description} ${identification[mayBeOfDevice(kind) ? 'userOrDevice' : 'user']} Unknown parameters are ignored.`,
+    description: `${description} ${keyNote(kind)}${identification[mayBeOfDevice(kind) ? 'userOrDevice' : 'user']} Unknown parameters are ignored.`,
     type: 'object',
     ...(required === undefined ? {} : { required }),
     properties: Object.fromEntries(fields.map(({ name, schema }) => [name, describeField(schema)])),
@@ -155,7 +178,7 @@ export function describeImport(): OpenApiPart {
     area: 'import',
     paths: {
       ...Object.fromEntries(
-        [...events.methods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
+        [...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
       ),
       '/v1/version': {
         post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } },
@@ -173,7 +196,7 @@ export function describeImport(): OpenApiPart {
     },
     components: {
       schemas: {
-        ...Object.fromEntries(events.kinds.map((kind) => [schemaNameOf(kind), describeKind(kind)])),
+        ...Object.fromEntries([...importKinds.keys()].map((kind) => [schemaNameOf(kind), describeKind(kind)])),
         Accepted: { type: 'object', required: ['message'], properties: { message: { type: 'string', const: 'Ok' } } },
         ImportError: {
           type: 'object',

@@ -1,3 +1,4 @@
+import { getKind } from '../datasets/dataset.ts';
 import { eventFields } from '../datasets/event-fields.ts';
 import type { EventKind, Platform } from '../datasets/event-kinds.ts';
 import type { GivenFields, Violation } from '../datasets/schema-registry.ts';
@@ -24,7 +25,7 @@ function requireOne(fields: GivenFields, names: readonly string[]): Violation | 
 
 /** Says whether events of a kind may be about a device alone; the others are about a user. */
 export function mayBeOfDevice(kind: EventKind): boolean {
-  return kind === 'custom_event';
+  return getKind(kind).ofDevice;
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, App } from '../access/access.ts';
-import { events } from '../datasets/dataset.ts';
+import { importMethods } from '../datasets/dataset.ts';
 import type { ImportMethod } from '../datasets/event-kinds.ts';
 import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -129,7 +129,7 @@ export function addImportRoutes(server: FastifyInstance, dependencies: RouteDepe
   const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   const refuse = createRefuse(dependencies);
 
-  for (const method of events.methods.keys()) {
+  for (const method of importMethods.keys()) {
     server.post(`/v1/${method}`, async (request, reply) => {
       const startedMs = performance.now();
       // Before anything is awaited: what stands behind the head is not looked at for one without the right.

@@ -1,5 +1,4 @@
 import path from 'node:path';
-import { events } from '../datasets/dataset.ts';
 import { describeError, isSystemError } from '../runtime/errors.ts';
 import type { CommitInfoAction } from './log/actions.ts';
 import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
@@ -27,17 +26,17 @@ export interface Problem {
   readonly detail: string;
 }
 
-/** A file of the log, relative to the lake's folder. */
-export function logPath(name: string): string {
-  return path.posix.join(events.table, '_delta_log', name);
+/** A file of a table's log, relative to the lake's folder. */
+export function logPath(tableDir: string, name: string): string {
+  return path.posix.join(path.basename(tableDir), '_delta_log', name);
 }
 
-function missingEntry(version: number, detail: string): Problem {
-  return { problem: 'missing_log_entry', path: logPath(commitName(version)), detail };
+function missingEntry(tableDir: string, version: number, detail: string): Problem {
+  return { problem: 'missing_log_entry', path: logPath(tableDir, commitName(version)), detail };
 }
 
-function damagedEntry(version: number, detail: string): Problem {
-  return { problem: 'damaged_log_entry', path: logPath(commitName(version)), detail };
+function damagedEntry(tableDir: string, version: number, detail: string): Problem {
+  return { problem: 'damaged_log_entry', path: logPath(tableDir, commitName(version)), detail };
 }
 
 function findInfo({ actions }: Commit): CommitInfoAction | undefined {
@@ -51,7 +50,7 @@ interface ChainCheck {
   problems(): Problem[];
 }
 
-function createChainCheck(): ChainCheck {
+function createChainCheck(tableDir: string): ChainCheck {
   const problems: Problem[] = [];
   /** Commits of other engines that are not repaired yet. */
   let foreign: Problem[] = [];
@@ -65,7 +64,7 @@ function createChainCheck(): ChainCheck {
     const { engine, operation, at } = toForeignCommit(version, findInfo(commit));
     foreign.push({
       problem: 'foreign_commit',
-      path: logPath(commitName(version)),
+      path: logPath(tableDir, commitName(version)),
       detail: `another engine (${engine}) has changed the table: ${operation}, at ${at ?? 'an unknown time'}; run 'tributary lake repair'`,
     });
   }
@@ -74,18 +73,18 @@ function createChainCheck(): ChainCheck {
   function checkLink(version: number, lake: LakeState | undefined): void {
     if (previous?.version !== version - 1 || previous.sha256 === undefined || lake?.previous === undefined) return;
     if (lake.previous !== previous.sha256)
-      problems.push(damagedEntry(previous.version, 'its bytes are not those that the next commit names'));
+      problems.push(damagedEntry(tableDir, previous.version, 'its bytes are not those that the next commit names'));
   }
 
   return {
     async take(version, read) {
       for (let lost = (previous?.version ?? version - 1) + 1; lost < version; lost += 1)
-        problems.push(missingEntry(lost, 'later versions are there'));
+        problems.push(missingEntry(tableDir, lost, 'later versions are there'));
       try {
         const commit = await read();
         const lake = findLakeState(findInfo(commit));
         if (commit.actions.length === 0) {
-          problems.push(damagedEntry(version, 'it is empty'));
+          problems.push(damagedEntry(tableDir, version, 'it is empty'));
           previous = { version };
           return;
         }
@@ -94,7 +93,7 @@ function createChainCheck(): ChainCheck {
         previous = { version, sha256: commit.sha256 };
       } catch (error) {
         // Trimmed since it was listed: then it is no concern.
-        if (!isSystemError(error, 'ENOENT')) problems.push(damagedEntry(version, describeError(error)));
+        if (!isSystemError(error, 'ENOENT')) problems.push(damagedEntry(tableDir, version, describeError(error)));
         previous = { version };
       }
     },
@@ -103,24 +102,24 @@ function createChainCheck(): ChainCheck {
 }
 
 /** Sees whether the listed versions reach from a beginning to the newest checkpoint. */
-function checkReach({ commits, checkpoints }: LogListing): Problem[] {
+function checkReach(tableDir: string, { commits, checkpoints }: LogListing): Problem[] {
   const problems: Problem[] = [];
   const first = commits[0];
   const start = checkpoints.find((version) => version >= (first ?? 0));
   if (first !== undefined && first > 0 && start === undefined)
-    problems.push(missingEntry(0, 'there is neither version 0 nor a checkpoint'));
+    problems.push(missingEntry(tableDir, 0, 'there is neither version 0 nor a checkpoint'));
   const newest = checkpoints.at(-1);
   if (newest !== undefined && (commits.at(-1) ?? -1) < newest)
-    problems.push(missingEntry(newest, 'the commits after the checkpoint are gone'));
+    problems.push(missingEntry(tableDir, newest, 'the commits after the checkpoint are gone'));
   return problems;
 }
 
 /** Checks that every commit is there and whole, and that each is what the next one follows. */
 export async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
   const listed = await listLog(tableDir);
-  const chain = createChainCheck();
+  const chain = createChainCheck(tableDir);
   for (const version of listed.commits) await chain.take(version, () => readCommit(tableDir, version));
-  return { problems: [...chain.problems(), ...checkReach(listed)], commits: listed.commits.length };
+  return { problems: [...chain.problems(), ...checkReach(tableDir, listed)], commits: listed.commits.length };
 }
 
 /** Checks the bytes of every checkpoint, and that the one other engines are pointed to is there. */
@@ -130,7 +129,7 @@ export async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
   const { checkpoints } = await listLog(tableDir);
   const problems: Problem[] = [];
   const tell = (version: number, detail: string): void =>
-    void problems.push({ problem: 'damaged_checkpoint', path: logPath(checkpointName(version)), detail });
+    void problems.push({ problem: 'damaged_checkpoint', path: logPath(tableDir, checkpointName(version)), detail });
   if (last !== undefined && !checkpoints.includes(last.version)) tell(last.version, 'it is not there');
   for (const version of checkpoints) {
     // Trimmed since it was listed: then it is no concern.

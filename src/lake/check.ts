@@ -1,14 +1,15 @@
 import path from 'node:path';
-import { events } from '../datasets/dataset.ts';
+import { datasets, events, type Dataset } from '../datasets/dataset.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Problem } from './check-log.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
+import { isOfRunningLoad } from './files/load-folders.ts';
 import { findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
-import { isCompactorRunning, lakePaths } from './lake.ts';
+import { isCompactorRunning, lakePaths, tablePaths } from './lake.ts';
 import { findLakeState, type LakeState } from './log/lake-state.ts';
 import { isForeignFile } from './repair/repair-log.ts';
 import { commitName } from './log/log-files.ts';
@@ -22,22 +23,30 @@ import { isYoungPath } from './log/young-folder.ts';
 const commitMs = 5000;
 const recheckMs = 100;
 
-export interface CheckReport {
-  readonly ok: boolean;
+/** What was read of a table. */
+export interface TableCheck {
   readonly version: number;
   readonly files: number;
   readonly rows: number;
   readonly commits: number;
-  readonly problems: readonly Problem[];
 }
 
-function wrongTotals(detail: string): Problem {
-  return { problem: 'wrong_totals', path: logPath(''), detail };
+/** What was read of the table of the events, and what is wrong with the lake. */
+export interface CheckReport extends TableCheck {
+  readonly ok: boolean;
+  /** Of all tables. */
+  readonly problems: readonly Problem[];
+  /** The other tables, by name; absent where there are none. */
+  readonly tables?: Readonly<Record<string, TableCheck>>;
+}
+
+function wrongTotals(tableDir: string, detail: string): Problem {
+  return { problem: 'wrong_totals', path: logPath(tableDir, ''), detail };
 }
 
 /** Reads every byte of one live file. */
-async function checkFile(duckdb: Duckdb, file: DataFile): Promise<Problem | undefined> {
-  const at = path.posix.join(events.table, file.path);
+async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Promise<Problem | undefined> {
+  const at = path.posix.join(path.basename(tableDir), file.path);
   const size = await findSize(file.absolutePath);
   if (size === undefined) return { problem: 'missing_file', path: at, detail: 'the log names it, and it is not there' };
   if (size !== file.sizeBytes)
@@ -62,8 +71,8 @@ async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
 }
 
 /** Sees whether the file that every reader puts first in its list has the table's columns, and no row. */
-async function checkEmptyFile(duckdb: Duckdb, { emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
-  const at = path.posix.join(events.table, path.basename(emptyFile));
+async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
+  const at = path.posix.join(path.basename(tableDir), path.basename(emptyFile));
   if ((await findSize(emptyFile)) === undefined)
     return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
   const detail = 'remove it: the next start writes it';
@@ -110,11 +119,13 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
     const names = await listDataFiles(tableDir);
     // Read after the folders: what a commit has named meanwhile was on its way.
     const { files, tombstones } = await loadTableState(tableDir);
-    const found = names.filter((name) => !files.has(encodeURI(name)) && !tombstones.has(encodeURI(name)));
+    const found = names.filter(
+      (name) => !files.has(encodeURI(name)) && !tombstones.has(encodeURI(name)) && !isOfRunningLoad(tableDir, name),
+    );
     if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
       return found.map((name) => ({
         problem: 'orphan_file',
-        path: path.posix.join(events.table, name),
+        path: path.posix.join(path.basename(tableDir), name),
         detail: orphanDetail(name),
       }));
     }
@@ -134,26 +145,57 @@ async function countFailed(lakeDir: string): Promise<{ failed: number; lake: Lak
   }
 }
 
-async function checkTotals(lakeDir: string, { totals }: LakeState, rows: number): Promise<Problem[]> {
-  const now = await countFailed(lakeDir);
+/** Compares the totals of a table with its rows, and with each other. */
+function checkBooks(tableDir: string, { totals }: LakeState, rows: number): Problem[] {
   const accounted = totals.stored + totals.failed + totals.repeats + totals.erased;
   return [
-    ...(rows === totals.stored ? [] : [wrongTotals(`the files have ${rows} rows, the totals say ${totals.stored}`)]),
-    ...(now.failed === now.lake?.totals.failed
+    ...(rows === totals.stored
       ? []
-      : [wrongTotals(`there are ${now.failed} failed events, the totals say ${now.lake?.totals.failed}`)]),
+      : [wrongTotals(tableDir, `the files have ${rows} rows, the totals say ${totals.stored}`)]),
     ...(totals.streamed === accounted
       ? []
-      : [wrongTotals(`of ${totals.streamed} events from the stream, ${accounted} are accounted for`)]),
+      : [wrongTotals(tableDir, `of ${totals.streamed} events from the stream, ${accounted} are accounted for`)]),
   ];
 }
 
-/**
- * Verifies the log and every live file, byte by byte, and the totals. Reads only, and may run beside the service.
- * Time: that of reading the whole lake once.
- */
-export async function checkLake(lakeDir: string): Promise<CheckReport> {
-  const { table: tableDir } = lakePaths(lakeDir);
+async function checkTotals(lakeDir: string, lake: LakeState, rows: number): Promise<Problem[]> {
+  const tableDir = lakePaths(lakeDir).table;
+  const now = await countFailed(lakeDir);
+  const failed =
+    now.failed === now.lake?.totals.failed
+      ? []
+      : [wrongTotals(tableDir, `there are ${now.failed} failed events, the totals say ${now.lake?.totals.failed}`)];
+  return [...checkBooks(tableDir, lake, rows), ...failed];
+}
+
+/** What was found of one table. */
+interface TableReport extends TableCheck {
+  readonly problems: Problem[];
+  readonly lake: LakeState | undefined;
+}
+
+/** Reads every byte of the live files of a table; says what is wrong with them, and how many rows they have. */
+async function checkFiles(snapshot: Snapshot): Promise<{ problems: Problem[]; rows: number }> {
+  const { tableDir, files, version } = snapshot;
+  const problems: Problem[] = [];
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 2 });
+  let rows = 0;
+  try {
+    if (version >= 0) problems.push(...(await checkEmptyFile(duckdb, snapshot)));
+    for (const file of files) {
+      const problem = await checkFile(duckdb, tableDir, file);
+      // An erasure unlinks what it has replaced at once.
+      if (problem !== undefined && (await isLive(tableDir, file))) problems.push(problem);
+      rows += file.numRecords ?? 0;
+    }
+  } finally {
+    duckdb.close();
+  }
+  return { problems, rows };
+}
+
+/** Verifies the log and every live file of a table; its totals are the caller's matter. */
+async function checkTable(lakeDir: string, tableDir: string): Promise<TableReport> {
   const { problems, commits } = await checkCommits(tableDir);
   problems.push(...(await checkCheckpoints(tableDir)));
   let state: TableState;
@@ -165,30 +207,53 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     if (problems.length === 0)
       problems.push({
         problem: 'unreadable',
-        path: path.posix.join(events.table, '_delta_log'),
+        path: path.posix.join(path.basename(tableDir), '_delta_log'),
         detail: describeError(error),
       });
-    return { ok: false, version: -1, files: 0, rows: 0, commits, problems };
+    return { version: -1, files: 0, rows: 0, commits, problems, lake: undefined };
   }
   const snapshot = toSnapshot(tableDir, state);
   const { files, lake, version } = snapshot;
-  const duckdb = await openDuckdb({ memoryMb: 512, threads: 2 });
-  let rows = 0;
-  try {
-    if (state.version >= 0) problems.push(...(await checkEmptyFile(duckdb, snapshot)));
-    for (const file of files) {
-      const problem = await checkFile(duckdb, file);
-      // An erasure unlinks what it has replaced at once.
-      if (problem !== undefined && (await isLive(tableDir, file))) problems.push(problem);
-      rows += file.numRecords ?? 0;
-    }
-  } finally {
-    duckdb.close();
+  const found = await checkFiles(snapshot);
+  const orphans = await findOrphans(lakeDir, tableDir);
+  if (version < 0 && orphans.length > 0)
+    problems.push({
+      problem: 'missing_log_entry',
+      path: logPath(tableDir, commitName(0)),
+      detail: 'there are files and no log',
+    });
+  problems.push(...found.problems, ...orphans);
+  return { version, files: files.length, rows: found.rows, commits, problems, lake };
+}
+
+/** The datasets beside the events whose table has a folder, whatever is in it. */
+async function listFollowerFolders(lakeDir: string): Promise<Dataset[]> {
+  const names = new Set(await findNames(lakeDir));
+  return [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
+}
+
+/**
+ * Verifies the log and every live file of every table, byte by byte, and the totals. Reads only, and may run beside the
+ * service. Time: that of reading the whole lake once.
+ */
+export async function checkLake(lakeDir: string): Promise<CheckReport> {
+  const tableDir = lakePaths(lakeDir).table;
+  const { problems, lake, ...leader } = await checkTable(lakeDir, tableDir);
+  problems.push(...(await listPutAside(lakeDir)));
+  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, leader.rows)));
+  const tables: Record<string, TableCheck> = {};
+  for (const dataset of await listFollowerFolders(lakeDir)) {
+    const dir = tablePaths(lakeDir, dataset).table;
+    const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
+    // A folder whose table was not begun yet.
+    if (report.version < 0 && found.length === 0) continue;
+    problems.push(...found, ...(own === undefined ? [] : checkBooks(dir, own, report.rows)));
+    tables[dataset.table] = report;
   }
-  const orphans = [...(await findOrphans(lakeDir, tableDir)), ...(await listPutAside(lakeDir))];
-  if (state.version < 0 && orphans.length > 0)
-    problems.push({ problem: 'missing_log_entry', path: logPath(commitName(0)), detail: 'there are files and no log' });
-  problems.push(...orphans);
-  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, rows)));
-  return { ok: problems.length === 0, version, files: files.length, rows, commits, problems };
+  return {
+    ok: problems.length === 0,
+    ...leader,
+    problems,
+    ...(Object.keys(tables).length === 0 ? {} : { tables }),
+  };
 }

@@ -113,12 +113,13 @@ async function findOwnVersion(tableDir: string, version: number, commits: readon
 /**
  * Deletes the commits and checkpoints that no reader within the retention starts from: those before the newest
  * checkpoint that is older than the retention, and those that refer to erased rows. The newest commit of ours up to that
- * checkpoint stays, for its provenance. Only for the one compactor: any other writer would take the freed numbers for
+ * checkpoint stays, for its provenance. `failedDir` holds the failed events whose place is looked up in this log; of a
+ * table that has none it is undefined. Only for the one compactor: any other writer would take the freed numbers for
  * new ones. Returns how many files went.
  */
-export async function trimLog(table: Table, failedDir: string, options: CleanOptions): Promise<number> {
+export async function trimLog(table: Table, failedDir: string | undefined, options: CleanOptions): Promise<number> {
   const { commits, checkpoints } = await listLog(table.dir);
-  const needed = await oldestPendingBase(failedDir);
+  const needed = failedDir === undefined ? Infinity : await oldestPendingBase(failedDir);
   const forgetBefore = findForgotten(table, options.nowMs);
   const forgetFrom = checkpoints.find((version) => version >= (forgetBefore ?? Infinity));
   let keepFrom = forgetFrom !== undefined && forgetFrom <= needed ? forgetFrom : 0;
@@ -151,12 +152,12 @@ export interface Leftovers {
 }
 
 /**
- * Lists what may be left over. The caller refreshes the table afterwards, and sees whether it still owns the lake: a
- * file of a compactor that has taken over was then not there yet.
+ * Lists what may be left over in a table's folders, and in those named beside. The caller refreshes the table
+ * afterwards, and sees whether it still owns the lake: a file of a compactor that has taken over was then not there yet.
  */
-export async function listLeftovers(table: Table): Promise<Leftovers> {
+export async function listLeftovers(table: Table, beside: readonly string[] = []): Promise<Leftovers> {
   const temporaries: string[] = [];
-  for (const folder of [path.dirname(table.dir), table.dir, logFolder(table.dir)]) {
+  for (const folder of [...beside, table.dir, logFolder(table.dir)]) {
     const names = await listNames(folder);
     temporaries.push(...names.filter((name) => name.endsWith('.tmp')).map((name) => path.join(folder, name)));
   }
@@ -164,24 +165,26 @@ export async function listLeftovers(table: Table): Promise<Leftovers> {
 }
 
 /**
- * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there instead:
- * where the stream does not agree with the log, entries of the log may be gone, and the files be the only place that
- * has their events. Only for the one compactor that may flush, when it has no flush under way, and under the
- * maintenance lock. Returns how many files went.
+ * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there instead,
+ * under the names that it gives: where the stream does not agree with the log, entries of the log may be gone, and the
+ * files be the only place that has their events. Only for the one compactor that may flush, when it has no flush under
+ * way, and under the maintenance lock, which whoever else writes young files holds until their commit. Returns how many
+ * files went.
  */
 export async function sweep(
   table: Table,
   { temporaries, young }: Leftovers,
   crashPoint: CrashPoint,
-  putAside?: string,
+  putAside?: { readonly folder: string; readonly toName: (file: string) => string },
 ): Promise<number> {
   const { files, tombstones } = table.state();
   const known = new Set([...files.keys(), ...tombstones.keys()].map(decodePath));
   const unnamed = young.filter((name) => !known.has(name)).map((name) => path.join(table.dir, name));
   if (putAside !== undefined && unnamed.length > 0) {
-    await ensureFolder(putAside);
-    for (const file of unnamed) await moveFile(file, path.join(putAside, path.basename(file)));
-    await syncFolder(putAside);
+    const { folder, toName } = putAside;
+    await ensureFolder(folder);
+    for (const file of unnamed) await moveFile(file, path.join(folder, toName(path.basename(file))));
+    await syncFolder(folder);
   } else {
     for (const file of unnamed) await removeFile(file);
   }

@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
+import { events } from '../datasets/dataset.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from './sql/duckdb.ts';
 import { followGroupAccess } from '../runtime/files/group-access.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
-import { lakePaths } from './lake.ts';
+import { lakePaths, tablePaths } from './lake.ts';
 
 /** An engine for one command that changes the lake. */
 export interface CommandEngine {
@@ -14,15 +15,16 @@ export interface CommandEngine {
 
 /**
  * Opens one. What it spills are rows of the lake, perhaps of a person who is erased later: they lie in the staging
- * folder, where the next holder of the maintenance lock removes what a killed command has left. Errors: those of
- * `openDuckdb`.
+ * folder of the table whose maintenance lock the command takes, that of the events by default, where the next holder
+ * removes what a killed command has left. Errors: those of `openDuckdb`.
  */
 export async function openCommandEngine(
   lakeDir: string,
   limits: Pick<DuckdbOptions, 'memoryMb' | 'threads'>,
+  dataset = events,
 ): Promise<CommandEngine> {
   await followGroupAccess(lakePaths(lakeDir).root);
-  const tempDir = path.join(lakePaths(lakeDir).staging, `spill-${randomUUID()}`);
+  const tempDir = path.join(tablePaths(lakeDir, dataset).staging, `spill-${randomUUID()}`);
   const duckdb = await openDuckdb({ ...limits, tempDir });
   return {
     duckdb,

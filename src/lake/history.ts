@@ -1,13 +1,16 @@
+import { events } from '../datasets/dataset.ts';
 import { parsePartitionPath } from '../datasets/partition.ts';
 import { openDuckdb } from './sql/duckdb.ts';
 import { sqlList } from './sql/literals.ts';
 import { findLakeState, type Epoch, type Totals } from './log/lake-state.ts';
 import { listLog, readCommit } from './log/log-files.ts';
-import { lakePaths } from './lake.ts';
-import { readSnapshot, type DataFile } from './log/snapshot.ts';
+import { lakePaths, listTables, tablePaths } from './lake.ts';
+import { readSnapshot, type DataFile, type Snapshot } from './log/snapshot.ts';
 
 /** One commit of the table, as `lake log` shows it. */
 export interface HistoryEntry {
+  /** The table, where it is not that of the events. */
+  readonly table?: string;
   readonly version: number;
   /** ISO 8601. */
   readonly at: string;
@@ -20,9 +23,10 @@ export interface HistoryEntry {
   readonly totals?: Totals;
 }
 
-/** Reads the newest commits the log still has, newest first. */
-export async function readHistory(lakeDir: string, limit: number): Promise<HistoryEntry[]> {
-  const { table } = lakePaths(lakeDir);
+/** Reads the newest commits that the log of a table still has, newest first. */
+export async function readHistory(lakeDir: string, limit: number, dataset = events): Promise<HistoryEntry[]> {
+  const { table } = tablePaths(lakeDir, dataset);
+  const named = dataset === events ? {} : { table: dataset.table };
   const { commits } = await listLog(table);
   const newest = commits.slice(-limit).toReversed();
   return Promise.all(
@@ -32,6 +36,7 @@ export async function readHistory(lakeDir: string, limit: number): Promise<Histo
       const lake = findLakeState(info);
       const adds = actions.flatMap((action) => action.add ?? []);
       return {
+        ...named,
         version,
         at: new Date(info?.timestamp ?? 0).toISOString(),
         cause: lake?.cause ?? info?.operation ?? 'unknown',
@@ -63,6 +68,41 @@ export interface LakeStats {
   readonly youngFiles: number;
   readonly bytes: number;
   readonly groups: readonly GroupStats[];
+  /** The other tables, by name; absent where there are none. */
+  readonly tables?: Readonly<Record<string, TableStats>>;
+}
+
+/** Sizes and rows of a table. */
+export interface TableStats {
+  readonly version: number;
+  readonly rows: number;
+  readonly bytes: number;
+  readonly files: number;
+  readonly youngFiles: number;
+}
+
+/** Sums up a snapshot by what its log says. */
+function summarizeTable({ version, files }: Snapshot): TableStats {
+  return {
+    version,
+    rows: files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0),
+    bytes: files.reduce((sum, file) => sum + file.sizeBytes, 0),
+    files: files.length,
+    youngFiles: files.filter((file) => file.young).length,
+  };
+}
+
+/** The newest snapshots of the tables beside that of the events, by name. */
+export async function readFollowers(lakeDir: string): Promise<ReadonlyMap<string, Snapshot>> {
+  const snapshots = new Map<string, Snapshot>();
+  for (const dataset of await listTables(lakeDir))
+    if (dataset !== events) snapshots.set(dataset.table, await readSnapshot(tablePaths(lakeDir, dataset).table));
+  return snapshots;
+}
+
+/** Sums up tables by what their logs say, by name. */
+export function summarizeTables(snapshots: ReadonlyMap<string, Snapshot>): Record<string, TableStats> {
+  return Object.fromEntries([...snapshots].map(([table, snapshot]) => [table, summarizeTable(snapshot)]));
 }
 
 /** The kind and date of a sealed file's rows, where its folder names both. */
@@ -122,6 +162,7 @@ export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
       youngRows: sum.youngRows + part.youngRows,
     });
   }
+  const tables = summarizeTables(await readFollowers(lakeDir));
   return {
     version,
     totals: lake?.totals,
@@ -130,5 +171,6 @@ export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
     youngFiles: young.length,
     bytes: files.reduce((sum, file) => sum + file.sizeBytes, 0),
     groups: [...groups.entries()].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => group),
+    ...(Object.keys(tables).length === 0 ? {} : { tables }),
   };
 }

@@ -1,16 +1,17 @@
 /**
- * The lake: where imported events rest, as Parquet files under a Delta log.
+ * The lake: where events rest, as Parquet files under Delta logs: a table for each dataset, that of the imported events
+ * first. The others come into being with their first rows.
  *
- * In: files that the compactor has written and fsynced, named by a commit. Out: snapshots, for exports, for SQL, for
- * other engines.
- * Invariant: an event is in the lake when the commit that adds its file is in the log, and not before. The log is the
- * only truth: about the files, about the position in the stream (txn), about the totals (log/lake-state.ts).
+ * In: files that were written and fsynced, named by a commit. Out: snapshots, for exports, for SQL, for other engines.
+ * Invariant: an event is in the lake when the commit that adds its file is in the log of its table, and not before. The
+ * log is the only truth: about the files, about the position in the stream (txn), about the totals (log/lake-state.ts).
  * Crash: a commit is one link(2), so it is there whole or not at all. Files no commit names are swept at the next
  * start, or put aside when the stream says that the log has lost entries; a seal, an erasure or a replay that had begun
  * to rename files is finished from its intent (files/staged-rewrite.ts).
  *
- * Layout: events/ (the table), failed/ (events that could not be written), staging/ (work in hand), orphans/ (files put
- * aside), snapshot.sql. The lake's folder and the table's are locked themselves (lakePaths).
+ * Layout: events/ (the table of the imported events), a folder like it for each other dataset that has had rows
+ * (tablePaths), failed/ (events that could not be written), staging/ (work in hand, that of the other tables in folders
+ * of their names), orphans/ (files put aside), snapshot.sql. The lake's folder and the tables' are locked themselves.
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -21,8 +22,8 @@ import { isLocked } from '../runtime/files/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { retry, type RetryOptions } from '../runtime/async/retry.ts';
-import { events } from '../datasets/dataset.ts';
-import { eventColumns, type Column } from '../datasets/event-fields.ts';
+import { datasets, events, type Dataset } from '../datasets/dataset.ts';
+import type { Column } from '../datasets/field-schema.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlName, sqlText } from './sql/literals.ts';
@@ -37,6 +38,7 @@ import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } fr
 import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
 import { listDataFiles } from './files/data-files.ts';
 import { exists } from '../runtime/files/file-checks.ts';
+import { findNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
 
 /** Where things lie below the lake's folder. */
@@ -44,10 +46,8 @@ export function lakePaths(lakeDir: string) {
   const root = path.resolve(lakeDir);
   return {
     root,
-    table: path.join(root, events.table),
-    young: path.join(root, events.table, youngFolder),
+    ...tablePaths(lakeDir, events),
     failed: path.join(root, 'failed'),
-    staging: path.join(root, 'staging'),
     /**
      * Young files that no commit names, put aside when the stream did not agree with the log: they may hold what the
      * lake has lost.
@@ -58,8 +58,21 @@ export function lakePaths(lakeDir: string) {
     snapshotSql: path.join(root, 'snapshot.sql'),
     /** The folder whose lock the one running compactor holds for its life. */
     compactorLock: root,
+  } as const;
+}
+
+/** Where a dataset's table lies below the lake's folder. */
+export function tablePaths(lakeDir: string, { table: name }: Dataset) {
+  const root = path.resolve(lakeDir);
+  const table = path.join(root, name);
+  const staging = path.join(root, 'staging');
+  return {
+    table,
+    young: path.join(table, youngFolder),
     /** The folder whose lock is held by whoever rewrites files that are already in the table: seal, erasure, replay. */
-    maintenanceLock: path.join(root, events.table),
+    maintenanceLock: table,
+    /** Work in hand of who holds that lock; whoever takes it next finishes or removes what lies there. */
+    staging: name === events.table ? staging : path.join(staging, name),
   } as const;
 }
 
@@ -67,7 +80,7 @@ export interface LakeOptions {
   readonly clock: Clock;
   /** How long removed files and old log entries stay for those who still read them, milliseconds. */
   readonly retentionMs: number;
-  /** Columns of the table; the event schemas' by default. Tests of schema changes pass others. */
+  /** Columns of the table; the dataset's by default. Tests of schema changes pass others. */
   readonly columns?: readonly Column[];
 }
 
@@ -90,27 +103,25 @@ async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonl
 }
 
 /** Commits version 0. Of several processes that try, one does it and the others find it done. */
-async function createTable(
-  tableDir: string,
-  id: string,
-  columns: readonly Column[],
-  options: LakeOptions,
-): Promise<void> {
+async function createTable(lakeDir: string, dataset: Dataset, options: LakeOptions): Promise<void> {
+  // The lake is known by the id of its table of events.
+  const id = dataset === events ? await ensureLakeId(lakeDir) : randomUUID();
   const commitId = randomUUID();
   const nowMs = options.clock.nowMs();
   const before = { commitId: '', cause: 'create', totals: emptyTotals, availableAtMs: 0 } as const;
   const metaData = {
     id,
-    name: events.table,
-    description: events.description,
+    name: dataset.table,
+    description: dataset.description,
     format: { provider: 'parquet', options: {} },
-    schemaString: toSchemaString(columns),
+    schemaString: toSchemaString(options.columns ?? dataset.columns),
     partitionColumns: [],
     configuration: { 'delta.deletedFileRetentionDuration': `interval ${options.retentionMs} milliseconds` },
     createdTime: nowMs,
   };
   const commitInfo = toCommitInfo(before, { cause: 'create', actions: [] }, { commitId, nowMs, previous: undefined });
-  await linkCommit(tableDir, 0, [{ commitInfo }, { protocol: tableProtocol }, { metaData }], noCrashPoint);
+  const actions = [{ commitInfo }, { protocol: tableProtocol }, { metaData }];
+  await linkCommit(tablePaths(lakeDir, dataset).table, 0, actions, noCrashPoint);
 }
 
 /** Refuses to begin a log beside files that another log must have named: they would be swept as leftovers. */
@@ -152,27 +163,53 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
   const paths = lakePaths(lakeDir);
   await ensureFolder(paths.root);
   await followGroupAccess(paths.root);
-  for (const folder of [logFolder(paths.table), paths.young]) await ensureFolder(folder, tableFolderMode);
   for (const folder of [paths.failed, paths.staging]) await ensureFolder(folder);
-  if (!(await isComplete(paths.table))) {
-    await assertHardLinks(logFolder(paths.table));
-    const { commits, checkpoints } = await listLog(paths.table);
-    const isNew = commits.length === 0 && checkpoints.length === 0;
-    if (isNew) await assertNoFiles(paths.table);
-    const columns = options.columns ?? eventColumns;
-    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-    try {
-      // The empty file comes first: whoever sees a version can rely on it.
-      if (!(await exists(emptyFilePath(paths.table))))
-        await writeEmptyFile(duckdb, paths.table, isNew ? columns : await readColumns(paths.table));
-      if (isNew) await createTable(paths.table, await ensureLakeId(lakeDir), columns, options);
-      if (checkpoints.length === 0)
-        await writeCheckpoint(duckdb, paths.table, await loadTableState(paths.table), noCrashPoint);
-    } finally {
-      duckdb.close();
-    }
+  await completeTable(lakeDir, events, options);
+  await completeSnapshotFile(lakeDir, options);
+}
+
+/** Makes sure that snapshot.sql names the tables that there are. */
+async function completeSnapshotFile(lakeDir: string, options: LakeOptions): Promise<void> {
+  const { snapshotSql: file, root } = lakePaths(lakeDir);
+  await ensureSnapshotFile({ ...options, file, root }, await listTables(lakeDir));
+}
+
+/** Makes sure that a dataset's table is there: folders, version 0 with its checkpoint, the empty file. */
+async function completeTable(lakeDir: string, dataset: Dataset, options: LakeOptions): Promise<void> {
+  const paths = tablePaths(lakeDir, dataset);
+  for (const folder of [logFolder(paths.table), paths.young]) await ensureFolder(folder, tableFolderMode);
+  await ensureFolder(paths.staging);
+  if (await isComplete(paths.table)) return;
+  await assertHardLinks(logFolder(paths.table));
+  const { commits, checkpoints } = await listLog(paths.table);
+  const isNew = commits.length === 0 && checkpoints.length === 0;
+  if (isNew) await assertNoFiles(paths.table);
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  try {
+    // The empty file comes first: whoever sees a version can rely on it.
+    const columns = isNew ? (options.columns ?? dataset.columns) : await readColumns(paths.table);
+    if (!(await exists(emptyFilePath(paths.table)))) await writeEmptyFile(duckdb, paths.table, columns);
+    if (isNew) await createTable(lakeDir, dataset, options);
+    if (checkpoints.length === 0)
+      await writeCheckpoint(duckdb, paths.table, await loadTableState(paths.table), noCrashPoint);
+  } finally {
+    duckdb.close();
   }
-  await ensureSnapshotFile({ ...options, file: paths.snapshotSql, root: paths.root });
+}
+
+/** Says whether a dataset has a table in the lake: it is made with the first of its rows. */
+export async function hasTable(lakeDir: string, dataset: Dataset): Promise<boolean> {
+  const { commits, checkpoints } = await listLog(tablePaths(lakeDir, dataset).table);
+  return commits.length > 0 || checkpoints.length > 0;
+}
+
+/** Lists the datasets that have a table in the lake, the imported events first; none where there is no lake. */
+export async function listTables(lakeDir: string): Promise<Dataset[]> {
+  const names = new Set(await findNames(path.resolve(lakeDir)));
+  const tables: Dataset[] = [];
+  for (const dataset of datasets.values())
+    if (names.has(dataset.table) && (await hasTable(lakeDir, dataset))) tables.push(dataset);
+  return tables;
 }
 
 /** Says whether a compactor runs on the lake: it holds its lock. */
@@ -186,21 +223,40 @@ export function isCompactorRunning(lakeDir: string): boolean {
  * lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
  */
 export async function openLake(lakeDir: string, options: LakeOptions & TableOptions): Promise<Table> {
-  const paths = lakePaths(lakeDir);
   await ensureLake(lakeDir, options);
-  await retry(() => assertHardLinks(logFolder(paths.table)), whileSwept);
-  const table = await openTable(paths.table, options);
+  return openUpgraded(lakeDir, events, options);
+}
+
+/**
+ * Opens the table of a dataset for writing, as `openLake` does that of the events, and makes it where it is not there
+ * yet. Any process may do so. The lake itself is there.
+ */
+export async function openDatasetTable(
+  lakeDir: string,
+  dataset: Dataset,
+  options: LakeOptions & TableOptions,
+): Promise<Table> {
+  const isNew = !(await hasTable(lakeDir, dataset));
+  await retry(() => completeTable(lakeDir, dataset, options), whileSwept);
+  if (isNew) await completeSnapshotFile(lakeDir, options);
+  return openUpgraded(lakeDir, dataset, options);
+}
+
+async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOptions & TableOptions): Promise<Table> {
+  const { table: tableDir } = tablePaths(lakeDir, dataset);
+  await retry(() => assertHardLinks(logFolder(tableDir)), whileSwept);
+  const table = await openTable(tableDir, options);
   const metaData = table.state().metaData;
   if (metaData === undefined)
     throw new AppError('log_damaged', "the lake's log has no metaData", {
       hint: "Run 'tributary lake check', and restore what it names from a backup.",
     });
-  const schemaString = upgradeSchema(metaData.schemaString, options.columns ?? eventColumns);
+  const schemaString = upgradeSchema(metaData.schemaString, options.columns ?? dataset.columns);
   if (schemaString !== metaData.schemaString) {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
       // Before the commit: a reader that has a column more than the table only sees NULL in it.
-      await writeEmptyFile(duckdb, paths.table, parseSchemaString(schemaString));
+      await writeEmptyFile(duckdb, tableDir, parseSchemaString(schemaString));
     } finally {
       duckdb.close();
     }

@@ -1,5 +1,5 @@
 import { AppError } from '../runtime/errors.ts';
-import type { Column, ColumnType } from '../datasets/event-fields.ts';
+import type { Column, ColumnType } from '../datasets/field-schema.ts';
 import { sqlText } from './sql/literals.ts';
 
 /** A column as the log has it: its name and its DuckDB type. */
@@ -19,17 +19,26 @@ interface DeltaField {
  * The Delta type of each DuckDB type. A plain TIMESTAMP, UUID or unsigned type would need a table feature, so none is
  * here.
  */
-const deltaTypes: Readonly<Record<ColumnType, unknown>> = {
+const deltaTypes: Readonly<Record<Exclude<ColumnType, `DECIMAL${string}`>, unknown>> = {
   VARCHAR: 'string',
   SMALLINT: 'short',
   BIGINT: 'long',
-  'DECIMAL(20,0)': 'decimal(20,0)',
+  DOUBLE: 'double',
   DATE: 'date',
   TIMESTAMPTZ: 'timestamp',
   'MAP(VARCHAR, VARCHAR)': { type: 'map', keyType: 'string', valueType: 'string', valueContainsNull: true },
 };
 
+const decimal = /^decimal\(\d{1,2},\d{1,2}\)$/i;
+
+function toDeltaType(type: ColumnType): unknown {
+  const known: unknown = decimal.test(type) ? type.toLowerCase() : deltaTypes[type as keyof typeof deltaTypes];
+  if (known === undefined) throw new Error(`columns: the lake has no type ${type}`);
+  return known;
+}
+
 function findDuckdbType(deltaType: unknown): ColumnType | undefined {
+  if (typeof deltaType === 'string' && decimal.test(deltaType)) return deltaType.toUpperCase() as ColumnType;
   const text = JSON.stringify(deltaType);
   const found = Object.entries(deltaTypes).find(([, known]) => JSON.stringify(known) === text);
   return found?.[0] as ColumnType | undefined;
@@ -38,7 +47,7 @@ function findDuckdbType(deltaType: unknown): ColumnType | undefined {
 function toField(column: TableColumn & { readonly description?: string }): DeltaField {
   return {
     name: column.name,
-    type: deltaTypes[column.type],
+    type: toDeltaType(column.type),
     nullable: true,
     metadata: column.description === undefined ? {} : { comment: column.description },
   };

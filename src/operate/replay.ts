@@ -2,7 +2,8 @@
  * Replay: tries the failed events again, after the cause was put right.
  *
  * In: the settled files of `failed/`. Out: one commit for each portion, with a young file of the rows that can be
- * written now; what still fails stays as it was.
+ * written now; what still fails stays as it was, and so do lines of other tables than the events: their rows and their
+ * counts would have to change places between two logs, and a transaction that is sent again is stored once anyway.
  * Invariant: an event leaves `failed/` by the commit that has it in the lake, or counts it as a repeat of what is
  * there.
  * Crash: staged work whose commit was made is finished, and otherwise given up, under the maintenance lock.
@@ -15,9 +16,12 @@ import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';
+import { events as leader, importKinds } from '../datasets/dataset.ts';
+import { parseLine } from '../datasets/event-line.ts';
 import type { Action } from '../lake/log/actions.ts';
 import { nextAvailableAtMs } from '../lake/log/available-at.ts';
 import { toAdd } from '../lake/files/data-file.ts';
+import type { Enricher } from '../lake/files/enricher.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { listSettledFiles, readFailedFile, type FailedEvent, type FailureReason } from '../lake/files/failed-events.ts';
 import { carryOut, openStaging, recoverIntents } from '../lake/files/staged-rewrite.ts';
@@ -31,6 +35,8 @@ export interface ReplayDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly duckdb: Duckdb;
+  /** Tells places and devices of the events; without it their columns stay empty. */
+  readonly enricher?: Enricher | undefined;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
 }
@@ -40,6 +46,8 @@ export interface Replayed {
   readonly stored: number;
   readonly repeats: number;
   readonly stillFailed: number;
+  /** Of those that failed again, the ones that were not tried: of kinds that other tables than the events store. */
+  readonly notTried?: number;
 }
 
 const lockWaitMs = 120_000;
@@ -59,8 +67,17 @@ function bytesOf(event: FailedEvent): Buffer {
   return event.lineBase64 === undefined ? Buffer.from(event.line) : Buffer.from(event.lineBase64, 'base64');
 }
 
+/** Says whether a line is of a kind that another table than that of the events stores. */
+function isOfOtherTable(bytes: Buffer): boolean {
+  const checked = parseLine(bytes);
+  const kind = 'text' in checked ? (JSON.parse(checked.text) as { readonly kind?: unknown }).kind : undefined;
+  return typeof kind === 'string' && importKinds.has(kind) && !leader.kinds.includes(kind);
+}
+
 /** Says whether another try is worth it. */
 function isCandidate(event: FailedEvent): boolean {
+  // Its row and its count would have to change places between two logs: it stays, and is listed.
+  if (isOfOtherTable(bytesOf(event))) return false;
   // A key that was used for another request stays refused: which of the two is right is the client's to say.
   return event.reason !== 'key_reused' && !bytesOf(event).includes(0x0a);
 }
@@ -162,7 +179,7 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
   try {
     const spool = path.join(folder, 'spool.ndjson');
     await writeWorkFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])));
-    const tables = await openBatchTables(duckdb);
+    const tables = await openBatchTables(duckdb, dependencies.enricher);
     const loaded = await tables.load(spool, candidates.length, true);
     const lookUp = createLakeLookUp(table);
     for (let attempt = 1; ; attempt += 1) {
@@ -209,7 +226,9 @@ export async function replayFailed(dependencies: ReplayDependencies): Promise<Re
     await table.refresh();
     await recoverIntents(table, paths.staging, crashPoint);
     let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };
+    let notTried = 0;
     for await (const portion of readPortions(await listSettledFiles(paths.failed))) {
+      for (const { events } of portion) notTried += events.filter((event) => isOfOtherTable(bytesOf(event))).length;
       const one = await replayFiles(dependencies, portion);
       total = {
         stored: total.stored + one.stored,
@@ -217,7 +236,7 @@ export async function replayFailed(dependencies: ReplayDependencies): Promise<Re
         stillFailed: total.stillFailed + one.stillFailed,
       };
     }
-    return total;
+    return notTried === 0 ? total : { ...total, notTried };
   } finally {
     lock.release();
   }

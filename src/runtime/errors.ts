@@ -24,6 +24,8 @@ const table = {
   /** The keys that links are signed with. */
   link_keys_damaged: { retryable: false },
   backup_damaged: { retryable: false },
+  /** The database of addresses that places come from: the package's own, or an operator's. */
+  geo_database_damaged: { retryable: false },
   /** Another record of the data folder: its format, the lake's id, a file that is watched. */
   record_damaged: { retryable: false },
   /** Messages are missing between two of the stream. */

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { keepAccessRevision } from '../access/access-file.ts';
 import { dataPaths, type Config } from '../config.ts';
-import { events } from '../datasets/dataset.ts';
+import { datasets } from '../datasets/dataset.ts';
 import { AppError } from '../runtime/errors.ts';
 import { ensureDataFolder } from '../runtime/files/data-folder.ts';
 import { raiseDataFormat } from '../runtime/files/data-format.ts';
@@ -63,7 +63,9 @@ export function describeWayOut(config: Config, own: readonly Role[]): string {
 function pinFolders(config: Config, own: readonly Role[]): FolderPins {
   const { nats, lake } = dataPaths(config.dataDir);
   const store = runsBroker(config, own) ? [nats, path.join(nats, 'store'), path.join(nats, 'store', 'jetstream')] : [];
-  return openFolderPins([config.dataDir, ...store, lake, path.join(lake, events.table), logFolderOf(config)]);
+  // A table that comes later is held once it is there.
+  const tables = [...datasets.keys()].map((table) => path.join(lake, table));
+  return openFolderPins([config.dataDir, ...store, lake, ...tables, logFolderOf(config)]);
 }
 
 /**

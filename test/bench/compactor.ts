@@ -19,6 +19,8 @@ export interface CompactorRun {
   readonly folder: string;
   readonly nats: TestNats;
   readonly options?: Partial<CompactOptions>;
+  /** It tells places and devices of the events. */
+  readonly enriches?: boolean;
   /** Looked at every few milliseconds; the run ends when it holds. */
   readonly isDone: (table: Table) => boolean;
 }
@@ -28,7 +30,7 @@ const longestMs = 600_000;
 /**
  * Runs the real compactor in a process of its own until it has done its work. Seconds count from its start's last step.
  */
-export async function runCompactor({ folder, nats, options, isDone }: CompactorRun): Promise<Cost> {
+export async function runCompactor({ folder, nats, options, enriches = false, isDone }: CompactorRun): Promise<Cost> {
   const { flushAgeMs, flushMaxBytes, flushMaxRows, sealAgeMs, sealMaxBytes, retentionMs, duckdbMemoryMb } = parseConfig(
     {},
   );
@@ -45,7 +47,12 @@ export async function runCompactor({ folder, nats, options, isDone }: CompactorR
   };
   const { url, address } = nats.current();
   const script = path.resolve(import.meta.dirname, '../helpers/compact-child.mjs');
-  const job = { folder, url: url.replace('nats://', `nats://${address.user}:${address.password}@`), options: settings };
+  const job = {
+    folder,
+    enriches,
+    url: url.replace('nats://', `nats://${address.user}:${address.password}@`),
+    options: settings,
+  };
   const child = spawn(
     process.execPath,
     [script, path.resolve(import.meta.dirname, '../../dist'), JSON.stringify(job)],

@@ -16,7 +16,10 @@ const messageBytes = 64 * 1024;
 const publishesInFlight = 16;
 const newline = 0x0a;
 
-function* renderSessions(rows: number, days: number): Generator<string, void, void> {
+/** Fields of an event that a benchmark sets otherwise, by its place among all. */
+type Vary = (index: number) => Readonly<Record<string, unknown>>;
+
+function* renderSessions(rows: number, days: number, vary: Vary): Generator<string, void, void> {
   let [made, text] = [0, ''];
   let ids = plainEventIds(0);
   for (const event of generateGameSessions({ seed: 1, events: rows, until, days })) {
@@ -25,7 +28,7 @@ function* renderSessions(rows: number, days: number): Generator<string, void, vo
     const customEventParams = { ...event.customEventParams, build: '1.42.0' };
     text += renderLine(
       { kind: 'custom_event', idApp: 1 + (made % apps), platform: 'web', receivedAtMs, ids },
-      { ...event, customEventParams },
+      { ...event, customEventParams, ...vary(made) },
       made % eventsOfRequest,
     );
     made += 1;
@@ -37,8 +40,13 @@ function* renderSessions(rows: number, days: number): Generator<string, void, vo
 }
 
 /** Writes game sessions as the event lines that ingest would publish, one after the other in one NDJSON file. */
-export async function writeEventSpool(file: string, rows: number, days: number): Promise<void> {
-  await pipeline(Readable.from(renderSessions(rows, days)), createWriteStream(file));
+export async function writeEventSpool(
+  file: string,
+  rows: number,
+  days: number,
+  vary: Vary = () => ({}),
+): Promise<void> {
+  await pipeline(Readable.from(renderSessions(rows, days, vary)), createWriteStream(file));
 }
 
 /**

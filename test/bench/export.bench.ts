@@ -67,13 +67,23 @@ interface ExportCost extends Cost {
   readonly bytes: number;
 }
 
-/** Requests the first days as an analyst does, and waits until they are there. The result is removed again. */
-async function exportDays(running: RunningArea, beforeDay: number): Promise<ExportCost> {
+/** What is exported of the lake: the custom events of the first days, as a rule. */
+interface ExportedDays {
+  readonly fromDay?: number;
+  readonly beforeDay: number;
+  readonly event?: string;
+}
+
+/** Requests some days as an analyst does, and waits until they are there. The result is removed again. */
+async function exportDays(
+  running: RunningArea,
+  { fromDay = 0, beforeDay, event = 'customEvents' }: ExportedDays,
+): Promise<ExportCost> {
   let [worker, peakBytes] = [0, 0];
   const startedAt = performance.now();
   const id = await running.create(
     user,
-    `event=customEvents&selectors=${selectors.join(',')}&dateFrom=${dateOf(0)}&dateTo=${dateOf(beforeDay - 1)}&timezone=UTC`,
+    `event=${event}&selectors=${selectors.join(',')}&dateFrom=${dateOf(fromDay)}&dateTo=${dateOf(beforeDay - 1)}&timezone=UTC`,
   );
   await waitFor(
     'the export ends',
@@ -101,7 +111,7 @@ async function exportDays(running: RunningArea, beforeDay: number): Promise<Expo
 async function exportAll(singleFileMaxBytes: number): Promise<ExportCost> {
   const running = await startArea(singleFileMaxBytes);
   try {
-    return await exportDays(running, allDays);
+    return await exportDays(running, { beforeDay: allDays });
   } finally {
     await running.stop();
   }
@@ -127,7 +137,7 @@ async function copySql(beforeDay: number, file: string): Promise<string> {
     eventTime: { fromSeconds: firstDay, beforeSeconds: firstDay + beforeDay * daySeconds },
     availableAt: {},
     eventNameInvert: false,
-    unknowable: {},
+    filters: {},
   };
   const access = openAccessReader(dataPaths(folder), silentLogger);
   const apps = access.current().appsOfAccount(1);
@@ -157,7 +167,7 @@ describe('benchmark: export', () => {
         const lake = await readLakeSize(folder);
         const running = await startArea(parseConfig({}).singleFileMaxBytes);
         const runs: ExportCost[] = [];
-        for (let round = 0; round < 5; round += 1) runs.push(await exportDays(running, 1));
+        for (let round = 0; round < 5; round += 1) runs.push(await exportDays(running, { beforeDay: 1 }));
         await running.stop();
         for (const run of runs) expect(run.rows).toBe(rowsOfDay);
         figures.push({ days: count, lakeRows: lake.rows, lakeBytes: lake.bytes, runs });
@@ -179,6 +189,33 @@ describe('benchmark: export', () => {
         rows,
         { rowsOfDay, figures },
       );
+    },
+    longestMs,
+  );
+
+  it(
+    'Derived events of the last day are measured beside its imported ones, with the whole lake before it',
+    async () => {
+      const running = await startArea(parseConfig({}).singleFileMaxBytes);
+      const contestants = ['customEvents', 'userActivities', 'userSessions', 'newUsers', 'newDevices'].map((event) => ({
+        event,
+        runs: [] as ExportCost[],
+      }));
+      const lastDay = { fromDay: allDays - 1, beforeDay: allDays };
+      for (let round = 0; round < rounds; round += 1)
+        for (const { event, runs } of contestants) runs.push(await exportDays(running, { ...lastDay, event }));
+      await running.stop();
+      expect(contestants[0]?.runs[0]?.rows).toBe(rowsOfDay);
+      const baseline = secondsOf(contestants[0]?.runs);
+      const rows = contestants.map(({ event, runs }) => [
+        event,
+        formatCount(runs[0]?.rows ?? 0),
+        secondsOf(runs).toFixed(2),
+        (secondsOf(runs) / baseline).toFixed(2),
+        formatMb(Math.max(...runs.map((run) => run.peakBytes))),
+      ]);
+      const title = `seconds for the last day, of ${formatCount(rowsOfDay * allDays)} rows`;
+      reportBench('export-derived', ['event', 'rows', title, 'of its custom events', 'peak MB'], rows, contestants);
     },
     longestMs,
   );

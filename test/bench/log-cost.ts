@@ -96,6 +96,7 @@ async function timeFlushes(
   await keys.warmUp(clock.nowMs(), new AbortController().signal);
   const dependencies = {
     table,
+    followers: [],
     tables,
     keys,
     clock,

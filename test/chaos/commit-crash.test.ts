@@ -15,9 +15,11 @@ import {
   prepareCompactProcesses,
   publishBadEvent,
   publishEvents,
+  publishRevenue,
   waitForAll,
 } from '../helpers/compact-process.ts';
 import { readTotals } from '../helpers/lake.ts';
+import { readPayments, readPaymentTotals } from '../helpers/revenue.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -64,6 +66,7 @@ test(
     const place = await processes.makePlace('steps');
     const { folder, publisher } = place;
     const ids = new Set<string>();
+    const transactions = new Set<string>();
     const readers = startLakeReaders(folder);
     let kills = 0;
     for (let sweep = 0; sweep < sweeps; sweep += 1) {
@@ -72,6 +75,7 @@ test(
         // New events keep every step coming: flushes, seals, checkpoints, removed files; one event in each round fails.
         for (let round = 0; round < 500 && !isGone(); round += 1) {
           await publishEvents(publisher, ids, {});
+          await publishRevenue(publisher, ids, transactions);
           await publishBadEvent(publisher);
           await waitFor(
             'the events are taken in, or the compactor is gone',
@@ -97,6 +101,14 @@ test(
     const totals = await readTotals(path.join(folder, 'lake'));
     expect(totals?.stored).toBe(ids.size);
     expect(totals?.failed).toBeGreaterThan(0);
+    // Two tables, two commits a batch: each transaction is there once, and each log accounts for its own lines.
+    const payments = (await readPayments(folder)).map((row) => String(row['id_transaction']));
+    expect(payments).toEqual([...transactions].toSorted());
+    expect(await readPaymentTotals(folder)).toMatchObject({
+      streamed: 2 * transactions.size,
+      stored: transactions.size,
+      repeats: transactions.size,
+    });
     const figures = {
       steps: compactSteps.length,
       kills,
@@ -171,6 +183,7 @@ test(
     const place = await processes.makePlace('rivals');
     const { folder, publisher } = place;
     const ids = new Set<string>();
+    const transactions = new Set<string>();
     const readers = startLakeReaders(folder);
     const lives = isLongRun ? 12 : 3;
     const ends: string[] = [];
@@ -192,6 +205,7 @@ test(
     const rivals = Promise.all([rival('spool-1', lives - 1), rival('spool-2', lives)]);
     while (ends.length < 2 * lives - 1) {
       await publishEvents(publisher, ids, {});
+      await publishRevenue(publisher, ids, transactions);
       await waitFor(
         'the events are taken in, or all rivals are gone',
         async () => ends.length === 2 * lives - 1 || (await countStored(folder)) >= ids.size,
@@ -205,6 +219,9 @@ test(
     await last.exited;
     await readers.stop();
     expect(ends).toContain('3');
+    const payments = (await readPayments(folder)).map((row) => String(row['id_transaction']));
+    expect(payments).toEqual([...transactions].toSorted());
+    expect(await readPaymentTotals(folder)).toMatchObject({ stored: transactions.size, repeats: transactions.size });
     await expectNothingLeftOver(place, (crashAt) => processes.start(place, { crashAt }));
     const figures = {
       compactors: ends.length,

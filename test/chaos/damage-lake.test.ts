@@ -33,7 +33,7 @@ const request: WorkerPlan['request'] = {
   eventTime: {},
   availableAt: {},
   eventNameInvert: false,
-  unknowable: {},
+  filters: {},
 };
 const limits: WorkerPlan['limits'] = {
   maxRows: 1e9,

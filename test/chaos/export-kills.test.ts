@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
+import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import type { AnswerData, Credentials } from '../helpers/export-area.ts';
@@ -76,7 +77,8 @@ async function startFilledService(random: Random): Promise<{ service: TestServic
     idempotencyKeys: true,
   });
   expect(ledger.totals().acknowledged).toBe(events);
-  await waitFor('the lake has every event', async () => (await countLake(dataDir)).length === events, endMs);
+  await waitUntilWorkedOff(service, endMs);
+  expect(await countLake(dataDir)).toHaveLength(events);
   return { service, user };
 }
 

@@ -2,10 +2,9 @@ import { Agent } from 'node:http';
 import { isDeepStrictEqual } from 'node:util';
 import * as fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { keyedEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
-import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import { keyedEventIds, ownKeyEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
 import { eventFields } from '../../src/datasets/event-fields.ts';
-import { getMethod } from '../../src/datasets/dataset.ts';
+import { events, getMethod, type Dataset } from '../../src/datasets/dataset.ts';
 import type { Platform } from '../../src/datasets/event-kinds.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
@@ -14,7 +13,8 @@ import { testFolder } from '../helpers/folder.ts';
 import { sendRaw } from '../helpers/http.ts';
 import { generatedBody, type GeneratedBody } from '../helpers/import-bodies.ts';
 import { startTestIngest, testApps, type TestIngest } from '../helpers/ingest.ts';
-import { readRows, startTestCompact } from '../helpers/lake.ts';
+import { readRows, readTotals, startTestCompact } from '../helpers/lake.ts';
+import { payments, readPayments, readPaymentTotals } from '../helpers/revenue.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const bodies = chaosFigure('TRIBUTARY_TEST_IMPORT_BODIES', { short: 4000, long: 1_000_000 });
@@ -43,6 +43,9 @@ function lakeValue(type: string, value: unknown): unknown {
     case 'BIGINT':
     case 'DECIMAL(20,0)':
       return (typeof value === 'string' && !/[.eE]/.test(value) ? BigInt(value) : BigInt(Number(value))).toString();
+    // Generated amounts have at most 12 digits, which a double has, too.
+    case 'DECIMAL(18,4)':
+      return (Number(value) + 0).toFixed(4).replace('-0.0000', '0.0000');
     case 'MAP(VARCHAR, VARCHAR)':
       return Object.entries(value as object).toSorted(([a], [b]) => (a < b ? -1 : 1));
     default:
@@ -53,17 +56,27 @@ function lakeValue(type: string, value: unknown): unknown {
 /** Empty, these name nobody, and are stored as absent. */
 const userIds = ['customUserId', 'customPlatformUserId'];
 
+/** The table whose rows the events of a kind become. */
+const tableOf = (kind: string): Dataset => (kind === 'revenue' ? payments : events);
+
+/** The fields that have a column in a table. */
+const fieldsOf = ({ columns }: Dataset) =>
+  eventFields.filter(({ schema }) => columns.some(({ name }) => name === schema['x-column']));
+
+/** datasets.md's values of what customRevenue makes, written down a second time. */
+const revenueRow: Row = { is_verified: 0, id_purchase_type: 6, is_test: 0, is_trial: 0 };
+
 /** The row that an accepted event has to be in the lake. */
 function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
   const { kind } = getMethod(method);
   const row: Row = {
-    kind,
+    ...(kind === 'revenue' ? revenueRow : { kind }),
     id_app: BigInt(testApps[platform]),
     connection_type: 0,
     bluetooth_enabled: 0,
     ...platformDefaults[platform],
   };
-  for (const { name, kinds, schema } of eventFields) {
+  for (const { name, kinds, schema } of fieldsOf(tableOf(kind))) {
     const value = kinds.includes(kind) && Object.hasOwn(event, name) ? event[name] : undefined;
     if (name === 'eventTimestamp') row['event_time'] = value === undefined ? undefined : Number(value);
     else
@@ -79,22 +92,26 @@ function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
  * The lake's columns, with nothing lost on their way here: DuckDB's driver takes U+FEFF from the start of a text, so
  * that none may start with it.
  */
-const exactColumns = `* REPLACE (${[
-  ...eventFields.flatMap(({ schema: { 'x-column': column, 'x-column-type': type } }) =>
-    type === 'VARCHAR'
-      ? `'=' || ${column} AS ${column}`
-      : type.startsWith('MAP')
-        ? `to_json(${column})::VARCHAR AS ${column}`
-        : [],
-  ),
-  'hwid::VARCHAR AS hwid',
-  'epoch(event_time) AS event_time',
-].join(', ')})`;
+const exactColumns = (dataset: Dataset): string =>
+  `* REPLACE (${[
+    ...fieldsOf(dataset).flatMap(({ schema: { 'x-column': column, 'x-column-type': type } }) =>
+      type === 'VARCHAR'
+        ? `'=' || ${column} AS ${column}`
+        : type.startsWith('MAP')
+          ? `to_json(${column})::VARCHAR AS ${column}`
+          : type === 'DECIMAL(18,4)'
+            ? `${column}::VARCHAR AS ${column}`
+            : [],
+    ),
+    'hwid::VARCHAR AS hwid',
+    'epoch(event_time) AS event_time',
+  ].join(', ')})`;
 
 /** A row of the lake in the form of `expectedRow`. */
-function actualRow(row: Row, expected: Row): Row {
-  const actual: Row = { kind: row['kind'], id_app: row['id_app'] };
-  for (const { name, schema } of eventFields) {
+function actualRow(dataset: Dataset, row: Row, expected: Row): Row {
+  const own = dataset === events ? ['kind', 'id_app'] : ['id_app', ...Object.keys(revenueRow)];
+  const actual: Row = Object.fromEntries(own.map((column) => [column, row[column]]));
+  for (const { name, schema } of fieldsOf(dataset)) {
     const { 'x-column': column, 'x-column-type': type } = schema;
     const value = row[column];
     if (name === 'eventTimestamp') actual[column] = expected['event_time'] === undefined ? undefined : Number(value);
@@ -103,6 +120,7 @@ function actualRow(row: Row, expected: Row): Row {
         value === null
           ? null
           : Object.entries(JSON.parse(value as string) as object).toSorted(([a], [b]) => (a < b ? -1 : 1));
+    else if (type === 'DECIMAL(18,4)') actual[column] = value;
     else if (type === 'VARCHAR') actual[column] = value === null ? null : (value as string).slice(1);
     else actual[column] = typeof value === 'bigint' ? value.toString() : value;
   }
@@ -141,11 +159,19 @@ async function send(
     );
   const value = JSON.parse(bytes.toString()) as Row | Row[];
   const ids = keyedEventIds({ idApp: testApps[platform], key, method, given: [''] });
+  const all = (Array.isArray(value) ? value : [value]).entries();
   return new Map(
-    (Array.isArray(value) ? value : [value]).map((event, index) => [
-      getMethod(method).batch ? placeOf(ids(index)) : requestKeyOf(ids(index)),
-      expectedRow(generated, event),
-    ]),
+    // Of a transaction that is there twice the first counts.
+    [...all]
+      .toReversed()
+      .map(([index, event]) => [
+        getMethod(method).kind === 'revenue'
+          ? ownKeyEventIds('revenue', testApps[platform], [event])(0)
+          : getMethod(method).batch
+            ? placeOf(ids(index))
+            : requestKeyOf(ids(index)),
+        expectedRow(generated, event),
+      ]),
   );
 }
 
@@ -174,7 +200,8 @@ describe('any body', () => {
         flushAgeMs: 500,
       });
       const agent = new Agent({ keepAlive: true, maxSockets: 20 });
-      const accepted = new Map<string, Row>();
+      // A transaction may be drawn twice: then the row is one of two.
+      const accepted = new Map<string, Row[]>();
       let sent = 0;
 
       try {
@@ -182,26 +209,30 @@ describe('any body', () => {
           fc.array(generatedBody, { minLength: bodiesAtOnce, maxLength: bodiesAtOnce }),
           async (some) => {
             const rows = await Promise.all(some.map((body) => send(service, agent, body, `key-${(sent += 1)}`)));
-            for (const [id, row] of rows.flatMap((map) => [...map])) accepted.set(id, row);
+            for (const [id, row] of rows.flatMap((map) => [...map]))
+              accepted.set(id, [...(accepted.get(id) ?? []), row]);
           },
         );
         await fc.assert(property, { seed: roundSeed, numRuns: roundBodies / bodiesAtOnce, endOnFailure: true });
 
         const stored = async (): Promise<number> =>
-          (await readSnapshot(`${folder}/lake/events`)).lake?.totals.stored ?? 0;
+          ((await readTotals(`${folder}/lake`))?.stored ?? 0) + ((await readPaymentTotals(folder))?.stored ?? 0);
         await waitFor('the lake has what was accepted', async () => (await stored()) >= accepted.size, 60_000);
-        const rows = (await readRows(folder, exactColumns)) as Row[];
+        const rows = [
+          ...((await readRows(folder, exactColumns(events))) as Row[]).map((row) => ({ dataset: events, row })),
+          ...((await readPayments(folder, exactColumns(payments))) as Row[]).map((row) => ({ dataset: payments, row })),
+        ];
         figures.acceptedEvents += accepted.size;
         figures.wrongRows += Math.abs(rows.length - accepted.size);
         expect(rows.length).toBe(accepted.size);
-        for (const row of rows) {
-          const expected =
-            accepted.get(requestKeyOf(String(row['event_id']))) ?? accepted.get(placeOf(String(row['event_id']))) ?? {};
-          const { id_app: idApp, ...actual } = actualRow(row, expected);
-          if (isDeepStrictEqual({ ...actual, id_app: idApp }, expected)) continue;
+        expect(new Set(rows.map(({ dataset }) => dataset)).size).toBe(2);
+        for (const { dataset, row } of rows) {
+          const id = String(row['event_id']);
+          const candidates = accepted.get(id) ?? accepted.get(requestKeyOf(id)) ?? accepted.get(placeOf(id)) ?? [{}];
+          if (candidates.some((expected) => isDeepStrictEqual(actualRow(dataset, row, expected), expected))) continue;
           figures.wrongRows += 1;
           // says what differs; slower, and not for millions of rows
-          expect({ ...actual, id_app: idApp }).toEqual(expected);
+          expect(actualRow(dataset, row, candidates[0] ?? {})).toEqual(candidates[0]);
         }
       } finally {
         agent.destroy();

@@ -94,7 +94,8 @@ describe('kill -9', () => {
         random,
         clients: isLongRun ? 4 : 2,
         batchShare: 0.8,
-        pauseMs: 10,
+        // the short form has little to send for each kill, and two processors for everything
+        pauseMs: isLongRun ? 10 : 30,
         onProblem,
       };
       const client = createExportClient(service, user);
@@ -102,8 +103,14 @@ describe('kill -9', () => {
 
       const once = createLedger('once');
       const keyed = createLedger('keyed');
-      const loads = [startLoad(once, load), startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 })];
-      const acknowledged = (): number => once.totals().acknowledged + keyed.totals().acknowledged;
+      const revenue = createLedger('revenue');
+      const loads = [
+        startLoad(once, load),
+        startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 }),
+        startLoad(revenue, { ...load, clients: 1, revenue: true, repeatShare: 0.05 }),
+      ];
+      const underLoad = [once, keyed, revenue];
+      const acknowledged = (): number => underLoad.reduce((total, ledger) => total + ledger.totals().acknowledged, 0);
       const recovered = async (): Promise<void> => {
         const enough = acknowledged() + random.integer(recoveredEvents.least, recoveredEvents.most);
         await waitFor('the service acknowledges again', () => acknowledged() >= enough, recoveryMs);
@@ -136,11 +143,13 @@ describe('kill -9', () => {
       await service.command('erase', '--user', 'forgotten');
       await service.stop();
 
-      const ledgers = [once, keyed, exported.ledger, reused];
+      const ledgers = [...underLoad, exported.ledger, reused];
       const { results, totals } = await balanceAccounts(dataDir, ledgers);
       for (const [index, result] of results.entries())
         say(`${ledgers[index]?.name ?? ''}: ${describeReconciliation(result)}`);
       expect(results[1]?.unknown).toBe(0);
+      expect(results[2]?.unknown).toBe(0);
+      expect(results[2]?.stored).toBeGreaterThan(0);
       expect(refusals).toEqual([]);
       // one whose answer was lost is sent again, and kept again
       expect(totals.failed).toBeGreaterThanOrEqual(eachOtherPlace);
@@ -148,7 +157,7 @@ describe('kill -9', () => {
       expect(totals.repeats).toBeGreaterThan(0);
 
       // those sent before the first kill do not count
-      const underFire = results.slice(0, 2);
+      const underFire = results.slice(0, underLoad.length);
       const events = {
         acknowledgedEvents: sum(underFire, (result) => result.acknowledged),
         unknownEvents: sum(underFire, (result) => result.unknown),

@@ -25,7 +25,8 @@ vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({
   openDuckdb: (await import('../simulator/engine.ts')).openSimulatedDuckdb,
 }));
 
-const scenarios = chaosFigure('TRIBUTARY_TEST_SIMULATOR_SEEDS', { short: 5, long: 200 });
+/** How many scenarios of a play the run has. */
+const scenariosOf = (short: number): number => chaosFigure('TRIBUTARY_TEST_SIMULATOR_SEEDS', { short, long: 200 });
 /** The short run is the same every time; the long one goes where none has been. */
 const seed = isLongRun ? chaosSeed() : Number(process.env['TRIBUTARY_TEST_SEED'] || 1);
 const steps = 800;
@@ -52,9 +53,18 @@ test.runIf(named)(
   600_000,
 );
 
+/** The lake's first scenario as it was played twice: it is not played a third time. */
+const twice = { key: '', played: undefined as Awaited<ReturnType<typeof simulate>> | undefined };
+
+async function playOnce(scenario: Scenario): Promise<Awaited<ReturnType<typeof simulate>>> {
+  return twice.played !== undefined && twice.key === JSON.stringify(scenario) ? twice.played : simulate(scenario);
+}
+
 test('Two runs of a scenario are the same to the last call', async () => {
   const scenario: Scenario = { play: 'lake', seed, steps };
-  expect(await simulate(scenario)).toEqual(await simulate(scenario));
+  const played = await simulate(scenario);
+  expect(await simulate(scenario)).toEqual(played);
+  Object.assign(twice, { key: JSON.stringify(scenario), played });
 }, 120_000);
 
 test.for(readdirSync(fixtures).filter((name) => name.endsWith('.json')))(
@@ -68,12 +78,14 @@ test.for(readdirSync(fixtures).filter((name) => name.endsWith('.json')))(
 const runs = [
   {
     play: 'lake',
+    scenarios: scenariosOf(3),
     promise: 'P4',
     what: 'simulated stream and lake',
     wanted: 'whatever broker, disk and clock do: every acknowledged event once, commits whole, nothing left over',
   },
   {
     play: 'jobs',
+    scenarios: scenariosOf(5),
     promise: 'P10',
     what: 'simulated export requests',
     wanted: 'whatever is killed or fails: every answered request there, one end, a whole result, nothing left over',
@@ -81,14 +93,14 @@ const runs = [
 ] as const;
 
 test.for(runs)(
-  `The ${isLongRun ? 'long' : 'short'} run of $what holds in ${scenarios} scenarios`,
-  { timeout: 60_000 + scenarios * 20_000 },
-  async ({ play, promise, what, wanted }) => {
+  `The ${isLongRun ? 'long' : 'short'} run of $what holds in $scenarios scenarios`,
+  { timeout: 60_000 + Math.max(...runs.map(({ scenarios }) => scenarios)) * 20_000 },
+  async ({ play, scenarios, promise, what, wanted }) => {
     const failures: Error[] = [];
     const counts: Record<string, number> = {};
     for (let n = 0; n < scenarios && failures.length < mostFailures; n += 1) {
       try {
-        const { figures } = await simulate({ play, seed: seed + n, steps, ...about });
+        const { figures } = await playOnce({ play, seed: seed + n, steps, ...about });
         for (const [name, value] of Object.entries(figures)) counts[name] = (counts[name] ?? 0) + value;
       } catch (error) {
         process.stderr.write(`${String(error)}\n`);

@@ -3,7 +3,7 @@ import type { StreamConfig } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { copyRunningFolder, temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { countLake, createLedger, type Ledger } from '../helpers/ledger.ts';
@@ -53,7 +53,14 @@ async function startParty(dataDir: string, settings: Record<string, string>): Pr
 }
 
 function send({ service, token }: ServiceWithApp, ledger: Ledger): Load {
-  return startLoad(ledger, { s2s: () => service.s2s, idApp: 1, token, random, clients: 4, pauseMs: 5 });
+  return startLoad(ledger, {
+    s2s: () => service.s2s,
+    idApp: 1,
+    token,
+    random,
+    clients: 4,
+    pauseMs: isLongRun ? 5 : 20,
+  });
 }
 
 /** Sends until so many more events are acknowledged. */

@@ -27,7 +27,7 @@ const request: ExportSpec = {
   eventTime: {},
   availableAt: {},
   eventNameInvert: false,
-  unknowable: {},
+  filters: {},
 };
 
 test(

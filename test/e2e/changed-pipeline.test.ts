@@ -1,15 +1,14 @@
-import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openLakeReader } from '../../src/demo/lake-query.ts';
-import { compileSources } from '../helpers/compiled.ts';
 import { createExportClient, exportQuery, type ExportClient } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { buildPackageCopy } from '../helpers/package-copy.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const root = path.resolve(import.meta.dirname, '../..');
 const folder = temporaryFolder();
 const dataDir = path.join(folder, 'data');
 let service: TestService;
@@ -20,15 +19,7 @@ type Json = Record<string, Record<string, unknown>>;
 /** The program in a package of its own, whose pipelines and schemas can be changed. */
 function buildPackage(): string {
   const home = path.join(folder, 'package');
-  mkdirSync(home);
-  const dist = compileSources(home);
-  if (path.dirname(dist) !== home) cpSync(dist, path.join(home, 'dist'), { recursive: true });
-  for (const name of ['node_modules', 'package.json', 'pipelines', 'schemas']) {
-    const copy = path.join(home, name);
-    rmSync(copy, { force: true });
-    if (name === 'node_modules') symlinkSync(path.join(root, name), copy);
-    else cpSync(path.join(root, name), copy, { recursive: true });
-  }
+  buildPackageCopy(home);
   return home;
 }
 

@@ -2,7 +2,10 @@ import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { ensureLake } from '../../src/lake/lake.ts';
+import { createClock } from '../../src/runtime/clock.ts';
 import { renderChecked } from '../../src/runtime/files/checked-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 
@@ -16,9 +19,16 @@ interface Outcome {
 }
 
 /** Runs the program in a folder, with none of the machine's settings. */
-async function tributary(cwd: string, words: readonly string[]): Promise<Outcome> {
+async function tributary(
+  cwd: string,
+  words: readonly string[],
+  settings: Readonly<Record<string, string>> = {},
+): Promise<Outcome> {
   const machine = Object.entries(process.env).filter(([name]) => !name.startsWith('TRIBUTARY_'));
-  const result = run(process.execPath, [program, ...words], { cwd, env: Object.fromEntries(machine) });
+  const result = run(process.execPath, [program, ...words], {
+    cwd,
+    env: { ...Object.fromEntries(machine), ...settings },
+  });
   return result.then(
     ({ stdout, stderr }) => ({ code: 0, out: stdout, err: stderr }),
     (error: unknown) => {
@@ -79,6 +89,67 @@ describe('a command in the wrong folder', () => {
       expect(refused.err.trim().split('\n')).toHaveLength(1);
     }
     expect(everything(cwd)).toEqual([]);
+  });
+});
+
+describe('the lists of an operator', () => {
+  it('The commands of segments and titles take lists from files and standard input, and answer what is wrong by line', async () => {
+    const cwd = testFolder();
+    mkdirSync(path.join(cwd, 'data'));
+    await tributary(cwd, ['app', 'add', '1', '--platform', 'web', '--account', '7']);
+    writeFileSync(path.join(cwd, 'ids.txt.gz'), gzipSync('ann\r\nbea\n\nann\n'));
+    const add = (...words: string[]): Promise<Outcome> => tributary(cwd, ['segment', 'add', ...words]);
+    const added = await add('5', '--account', '7', 'ids.txt.gz');
+    expect(linesOf(added.out)).toEqual([
+      { idSegment: '5', idAccount: '7', kind: 'custom', ids: 2, lines: 3, replaced: false },
+    ]);
+    const child = run(process.execPath, [program, 'segment', 'add', '6', '--account', '7', '--kind', 'device', '-'], {
+      cwd,
+    });
+    child.child.stdin?.end('device one\n');
+    expect(linesOf((await child).stdout)).toMatchObject([{ idSegment: '6', kind: 'device', ids: 1 }]);
+    expect(linesOf((await tributary(cwd, ['segment', 'list', '--account', '7'])).out)).toMatchObject([
+      { idSegment: '5', idAccount: '7', kind: 'custom', ids: 2 },
+      { idSegment: '6', idAccount: '7', kind: 'device', ids: 1 },
+    ]);
+    expect(linesOf((await tributary(cwd, ['segment', 'remove', '6', '--account', '7'])).out)).toEqual([
+      { idSegment: '6', idAccount: '7', removed: true },
+    ]);
+    for (const [words, reason] of [
+      [['5', '--account', '8', 'ids.txt.gz'], 'there is no account 8'],
+      [['5', '--account', '7', 'none.txt'], 'none.txt cannot be read'],
+      [['5', '--account', '7', '--kind', 'x', 'ids.txt.gz'], '--kind must be one of custom, device'],
+      [['x', '--account', '7', 'ids.txt.gz'], 'ID must be a positive integer'],
+      [['5', 'ids.txt.gz'], '--account must be a positive integer'],
+    ] as const)
+      expect(await add(...words)).toMatchObject({ code: 1, out: '', err: expect.stringContaining(reason) });
+
+    const load = (...words: string[]): Promise<Outcome> => tributary(cwd, ['load', 'titles', ...words]);
+    writeFileSync(path.join(cwd, 'titles.csv'), 'idCampaign,66,Winter\nidCampaign,67,"Spring, early"\n');
+    writeFileSync(path.join(cwd, 'bad.csv'), 'idCampaign,66,Summer\nidCampain,1,x\n');
+    expect(linesOf((await load('titles.csv')).out)).toEqual([{ rows: 2, titles: 2, fields: { idCampaign: 2 } }]);
+    const refused = await load('titles.csv', 'bad.csv');
+    expect(refused).toMatchObject({ code: 1, err: expect.stringContaining('nothing was changed') });
+    expect(linesOf(refused.out)).toMatchObject([{ file: 'bad.csv', badLines: 1, first: [{ line: 2 }] }]);
+    expect(await tributary(cwd, ['load', 'nothing', 'x'])).toMatchObject({ code: 1, out: '' });
+  }, 120_000);
+});
+
+describe('lake enrich', () => {
+  it('The command lake enrich answers what it filled in each table, and changes nothing without a database', async () => {
+    const cwd = testFolder();
+    await ensureLake(path.join(cwd, 'data/lake'), { clock: createClock(0), retentionMs: 1000 });
+    const enriched = await tributary(cwd, ['lake', 'enrich']);
+    expect(enriched).toMatchObject({ code: 0, err: '' });
+    expect(linesOf(enriched.out)).toEqual([
+      {
+        geoDate: expect.stringMatching(/^20\d\d-\d\d-\d\d$/),
+        tables: [{ table: 'events', rows: 0, filesRewritten: 0, files: 0 }],
+      },
+    ]);
+    const refused = await tributary(cwd, ['lake', 'enrich'], { TRIBUTARY_GEO_DB: 'missing.mmdb' });
+    expect(refused).toMatchObject({ code: 1, out: '' });
+    expect(refused.err).toContain(path.join(cwd, 'missing.mmdb'));
   });
 });
 

@@ -92,6 +92,26 @@ describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 
     await waitFor('the app is known', async () => (await send()).status === 200);
   });
 
+  it('The documented loads bring the rows of the files, and the history has each', async () => {
+    await machine.sh(
+      `tributary app add 7 --platform web
+printf 'idTransaction,total,currency,tsEvent,idApp\\nt1,9.99,EUR,1750000000,9\\n' | gzip > payments.csv.gz
+printf '{"tsEvent":1750000000,"idApp":9,"hitType":"click"}\\n' | gzip > rows.ndjson.gz
+printf 'when,net,note\\n1750000000,Winter,x\\n' > other.csv
+printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
+    );
+    const loaded = (await runBlocks('Load', 0)).trim().split('\n');
+    expect(loaded.map((line) => JSON.parse(line) as unknown)).toEqual(
+      loaded.map(() => expect.objectContaining({ rows: 1, stored: 1, failed: 0 }) as unknown),
+    );
+    const listed = (await machine.sh('tributary load list')).trim().split('\n');
+    expect(listed.map((line) => (JSON.parse(line) as { dataset: string }).dataset).toSorted()).toEqual([
+      'hits',
+      'installs',
+      'payments',
+    ]);
+  });
+
   it('The documented units pass the check of the service manager', (ctx) => {
     ctx.skip(systemdAnalyze === undefined, 'systemd-analyze is not on this machine');
     const units = ['tributary.service', 'tributary-backup.service', 'tributary-backup.timer'].map((name) =>

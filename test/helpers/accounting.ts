@@ -4,6 +4,7 @@ import { checkLake } from '../../src/lake/check.ts';
 import type { Totals } from '../../src/lake/log/lake-state.ts';
 import { readTotals } from './lake.ts';
 import { assertExactlyOnce, reconcileLake, type Ledger, type Reconciliation } from './ledger.ts';
+import { readPaymentTotals } from './revenue.ts';
 import { type TestService } from './service.ts';
 import { waitFor } from './wait.ts';
 
@@ -15,11 +16,20 @@ export interface Accounts {
   readonly rows: number;
 }
 
-/** The totals that the newest commit of a lake's log gives. */
+/** The totals that the newest commits of a lake's logs give, of the events and of payments together. */
 export async function totalsOf(dataDir: string): Promise<Totals> {
   const totals = await readTotals(path.join(dataDir, 'lake'));
   if (totals === undefined) throw new Error(`the newest commit of the lake in ${dataDir} has no totals`);
-  return totals;
+  const others = await readPaymentTotals(dataDir);
+  if (others === undefined) return totals;
+  expect(others.streamed, JSON.stringify(others)).toBe(others.stored + others.failed + others.repeats + others.erased);
+  return {
+    streamed: totals.streamed + others.streamed,
+    stored: totals.stored + others.stored,
+    failed: totals.failed + others.failed,
+    repeats: totals.repeats + others.repeats,
+    erased: totals.erased + others.erased,
+  };
 }
 
 /** Waits until everything in the stream has its place in the lake, by the service's own status. */

@@ -4,10 +4,10 @@ import process from 'node:process';
 /**
  * A process that runs the compactor, one erasure, or one replay, on `folder`/lake until it is killed, stopped by
  * SIGTERM, or done: for tests that kill it at a named step. Arguments: the compiled sources, and a JSON of { folder,
- * url, crashAt, spool, erase, replay, options }. Prints `ready`; exits 3 when it is fenced.
+ * url, crashAt, spool, enriches, erase, replay, options }. Prints `ready`; exits 3 when it is fenced.
  */
 const [dist, json] = process.argv.slice(2);
-const { folder, url, crashAt, spool, erase, replay, options } = JSON.parse(json);
+const { folder, url, crashAt, spool, enriches, erase, replay, options } = JSON.parse(json);
 const load = (file) => import(`${dist}/${file}`);
 const { createCrashPoint } = await load('runtime/crash-point.js');
 const { createLogger } = await load('runtime/logger.js');
@@ -66,8 +66,10 @@ async function runCompact() {
     duckdbMemoryMb: 256,
     checkpointEvery: 10,
   };
+  const { openEnrichment } = await load('enrichment/enrichment.js');
+  const enrichment = enriches === true ? await openEnrichment() : undefined;
   const compact = await startCompact(
-    { reader, clock, metrics: createMetrics(), logger, crashPoint },
+    { reader, clock, metrics: createMetrics(), logger, crashPoint, enrichment },
     { lakeDir, spoolDir: path.join(folder, spool ?? 'spool'), ...settings, ...options },
   );
   process.stdout.write('ready\n');

@@ -4,6 +4,7 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished } from 'vitest';
 import { checkLake } from '../../src/lake/check.ts';
+import { listStaged } from '../../src/lake/files/staged-rewrite.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
@@ -12,6 +13,7 @@ import { compileSources } from './compiled.ts';
 import { temporaryFolder } from './folder.ts';
 import { eventLine, readRows, readTotals } from './lake.ts';
 import { startTestNats } from './nats.ts';
+import { revenueLine } from './revenue.ts';
 import { waitFor, within } from './wait.ts';
 
 /** A lake to be, and a broker with a stream of its own. */
@@ -113,6 +115,17 @@ export async function publishEvents(
   await publisher.publish(Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join('')), 5000);
 }
 
+/** Publishes a message of an event and two transactions, one of them sent before, and remembers the new one. */
+export async function publishRevenue(publisher: StreamPublisher, ids: Set<string>, transactions: Set<string>) {
+  const line = eventLine({ event_time: 1_700_000_000 });
+  ids.add(String(line['event_id']));
+  const [first = 't0'] = transactions;
+  const name = `t${transactions.size}`;
+  transactions.add(name);
+  const lines = [line, revenueLine(name), revenueLine(first)];
+  await publisher.publish(Buffer.from(lines.map((each) => `${JSON.stringify(each)}\n`).join('')), 5000);
+}
+
 /** Publishes an event that no row can be made of: it must end among the failed events. */
 export async function publishBadEvent(publisher: StreamPublisher): Promise<void> {
   await publisher.publish(Buffer.from(`${JSON.stringify(eventLine({ age: 'x' }))}\n`), 5000);
@@ -144,7 +157,7 @@ export async function expectNothingLeftOver(
   const { version } = await readSnapshot(paths.table);
   expect(await startSweeper('swept').exited).toBe('SIGKILL');
   expect((await readSnapshot(paths.table)).version).toBeGreaterThan(version);
-  await waitFor('staging is empty', async () => (await readdir(paths.staging)).length === 0);
+  await waitFor('staging is empty', async () => (await listStaged(paths.staging)).length === 0);
   const names = await readdir(lakeDir, { recursive: true });
   expect(
     names.filter((name) => (name.endsWith('.tmp') && !name.endsWith(probeFile)) || name.includes('pending-')),

@@ -117,6 +117,8 @@ export interface ExportArea {
   readonly tableDir: string;
   readonly reportsDir: string;
   readonly keysDir: string;
+  readonly segmentsDir: string;
+  readonly titlesDir: string;
   addApp(app: NewApp): Promise<void>;
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(
@@ -204,6 +206,7 @@ function createClient(port: number): Client {
 /** Prepares an export area in a data folder. Nothing runs yet. */
 export function createExportArea(dataDir: string): ExportArea {
   const paths = { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') };
+  const lists = { segmentsDir: path.join(dataDir, 'segments'), titlesDir: path.join(dataDir, 'titles') };
   const tableDir = path.join(dataDir, 'lake', 'events');
   const reportsDir = path.join(dataDir, 'reports');
   let analysts = 0;
@@ -211,9 +214,10 @@ export function createExportArea(dataDir: string): ExportArea {
     host: '127.0.0.1',
     port: 0,
     publicUrl: undefined,
-    tableDir,
+    lakeDir: path.join(dataDir, 'lake'),
     reportsDir,
     keysDir: paths.keys,
+    ...lists,
     linkTtlSeconds: 3600,
     maxExports: 10,
     exportWorkers: 2,
@@ -231,6 +235,7 @@ export function createExportArea(dataDir: string): ExportArea {
     tableDir,
     reportsDir,
     keysDir: paths.keys,
+    ...lists,
     addApp: async (app) => void (await addApp(paths, app, Date.now())),
     addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {

@@ -44,7 +44,8 @@ function escapeItem(value: string): string {
   return value.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\r', '\\r');
 }
 
-function arrayLiteral(values: readonly string[]): string {
+/** The cell of a list. */
+export function literalOf(values: readonly string[]): string {
   return `[${values.map((value) => `'${escapeItem(value)}'`).join(',')}]`;
 }
 
@@ -107,9 +108,9 @@ function cell(selector: string, row: DerivedRow, app: OracleApp, zone: string): 
     case 'countCustomEvent':
       return custom ? 1 : '';
     case 'params.name':
-      return custom ? arrayLiteral(Object.keys(params ?? {})) : '';
+      return custom ? literalOf(Object.keys(params ?? {})) : '';
     case 'params.value':
-      return custom ? arrayLiteral(Object.values(params ?? {})) : '';
+      return custom ? literalOf(Object.values(params ?? {})) : '';
     case 'countEvent':
       return row.countEvent;
     case 'duration':
@@ -149,7 +150,8 @@ function passesFilters(request: OracleRequest, event: ImportedEvent, app: Oracle
 }
 
 /** Whether a moment is within a request's timestamps, and its date in the zone within the request's days. */
-function isInTime(request: OracleRequest, zone: string, seconds: number): boolean {
+/** Whether a moment is in the time of a request. */
+export function isInTime(request: OracleRequest, zone: string, seconds: number): boolean {
   const { dateFrom, dateTo, tsFrom, tsTo } = request as Readonly<Record<string, string | undefined>>;
   if (seconds < Number(tsFrom ?? -Infinity) || seconds > Number(tsTo ?? Infinity)) return false;
   const date = dateInZone(zone, seconds);

@@ -1,5 +1,5 @@
 import * as fc from 'fast-check';
-import { events, getMethod } from '../../src/datasets/dataset.ts';
+import { getMethod, importMethods } from '../../src/datasets/dataset.ts';
 import { platforms, type ImportMethod, type Platform } from '../../src/datasets/event-kinds.ts';
 
 /** A request body made by chance. */
@@ -67,18 +67,42 @@ const customEventValues = {
   ),
 };
 
+/** A decimal of at most four places, in one of JSON's ways. */
+const decimal: fc.Arbitrary<number | string> = fc
+  .tuple(fc.integer({ min: -99_999_999, max: 99_999_999 }), fc.integer({ min: 0, max: 9999 }))
+  .chain(([whole, part]) => {
+    const digits = `${whole}.${String(part).padStart(4, '0')}`;
+    return fc.constantFrom<number | string>(digits, Number(digits), `${digits}00`, `${digits}e0`, whole);
+  });
+const revenueValues = {
+  idTransaction: text(1, 30),
+  currency: fc.string({
+    unit: fc.constantFrom('A', 'B', 'D', 'E', 'R', 'S', 'U', 'X', 'Z'),
+    minLength: 3,
+    maxLength: 3,
+  }),
+  total: decimal,
+};
+/** What the kinds have beside the common fields, and whether each has to be there. */
+const ownValues: Readonly<Record<string, Readonly<Record<string, fc.Arbitrary<unknown>>>>> = {
+  custom_event: customEventValues,
+  revenue: revenueValues,
+};
+const ownRequired: Readonly<Record<string, readonly string[]>> = {
+  custom_event: ['customEventName'],
+  revenue: ['idTransaction', 'currency', 'total'],
+};
+
 function requiredFields(method: ImportMethod, platform: Platform): string[] {
   if (platform === 'mini-app') return ['customPlatformUserId', 'xPlatform'];
-  if (getMethod(method).kind === 'custom_event' && platform === 'game') return ['sezamUserId'];
+  if (ownValues[getMethod(method).kind] !== undefined && platform === 'game') return ['sezamUserId'];
   return ['customUserId'];
 }
 
 function validEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<Fields> {
-  const isCustom = getMethod(method).kind === 'custom_event';
-  const values: Readonly<Record<string, fc.Arbitrary<unknown>>> = isCustom
-    ? { ...fieldValues, ...customEventValues }
-    : fieldValues;
-  const required = [...requiredFields(method, platform), ...(isCustom ? ['customEventName'] : [])];
+  const { kind } = getMethod(method);
+  const values: Readonly<Record<string, fc.Arbitrary<unknown>>> = { ...fieldValues, ...ownValues[kind] };
+  const required = [...requiredFields(method, platform), ...(ownRequired[kind] ?? [])];
   // Few fields beside the required ones, so that a batch stays below the limit on size.
   return fc.subarray(Object.keys(values), { maxLength: 5 }).chain((chosen) => {
     const names = new Set([...required, ...chosen]);
@@ -113,7 +137,7 @@ const anyJson = fc.oneof(
 function mutatedEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<unknown> {
   const names = [
     ...Object.keys(fieldValues),
-    ...Object.keys(customEventValues),
+    ...Object.values(ownValues).flatMap((values) => Object.keys(values)),
     'unknown',
     '__proto__',
     'idApp',
@@ -188,7 +212,7 @@ function hostileBytes(valid: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> {
   );
 }
 
-const methods = [...events.methods.keys()];
+const methods = [...importMethods.keys()];
 
 /** Bodies of all three sorts: valid, mutated, hostile. */
 export const generatedBody: fc.Arbitrary<GeneratedBody> = fc

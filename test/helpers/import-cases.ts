@@ -73,6 +73,7 @@ export function headersOf(
 const matchers: Readonly<Record<string, () => unknown>> = {
   $now: () => expect.closeTo(Date.now() / 1000, -1) as unknown,
   $keyed: () => expect.stringMatching(/^.{14}8/) as unknown,
+  $own: () => expect.stringMatching(/^.{14}5/) as unknown,
   $plain: () => expect.stringMatching(/^.{14}7/) as unknown,
 };
 

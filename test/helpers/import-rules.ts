@@ -10,7 +10,7 @@ export interface SourceFile {
 }
 
 const foundation = ['runtime', 'datasets', 'config'];
-const stores = ['stream', 'lake', 'reports', 'access'];
+const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'enrichment'];
 const stages = ['ingest', 'compact', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */
 const composition = ['main', 'app', 'service', 'cli', 'demo'];
@@ -55,14 +55,14 @@ const walls: Readonly<Record<string, readonly string[]>> = {
  */
 const doors: Readonly<Record<string, readonly string[]>> = {
   // The steps of a batch have an order, which batch-tables keeps; the others are its parts, or work on it.
-  'lake/batch': ['batch-tables', 'recent-keys', 'lake-look-up', 'isolate', 'spool-lines'],
+  'lake/batch': ['batch-tables', 'recent-keys', 'known-rows', 'whole-files', 'lake-look-up', 'isolate', 'spool-lines'],
 };
 
 /** Temporary tables of the engine that only the files of their home may name in SQL. */
 const ownTables = {
   home: /^lake\/batch\//,
   inSql:
-    /\b(?:FROM|JOIN|INTO|TABLE|UPDATE|EXISTS)\s+(batch|dropped|recent_keys|batch_keys|stored_before|asked|accepted)\b/,
+    /\b(?:FROM|JOIN|INTO|TABLE|UPDATE|EXISTS)\s+(batch|dropped|recent_keys|batch_keys|stored_before|stored_rows|asked|accepted)\b/,
 };
 
 /** One library, one home. A library that is not here has none yet. */
@@ -77,6 +77,8 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
   { library: /^prom-client$/, home: /^runtime\/metrics\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
+  { library: /^mmdb-lib$/, home: /^enrichment\/geo-database\.ts$/ },
+  { library: /^my-ua-parser$/, home: /^enrichment\/user-agent\.ts$/ },
 ];
 
 /**

@@ -6,12 +6,14 @@ import { emptyFilePath } from '../../src/lake/log/snapshot.ts';
 import { youngFolder } from '../../src/lake/log/young-folder.ts';
 import { toSchemaString } from '../../src/lake/table-schema.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
+import type { Column } from '../../src/datasets/field-schema.ts';
 import type { EventKind } from '../../src/datasets/event-kinds.ts';
 
 /** An event as a test writes it into a lake: column names, times as Unix seconds (a fraction is kept). */
 export interface FixtureEvent {
   readonly event_id: string;
-  readonly kind: EventKind;
+  /** Absent for rows of a table without kinds. */
+  readonly kind?: EventKind;
   readonly id_app: number;
   readonly event_time: number;
   readonly available_at: number;
@@ -21,11 +23,11 @@ export interface FixtureEvent {
   readonly [column: string]: unknown;
 }
 
-const jsonTypes: Readonly<Record<string, string>> = {
-  TIMESTAMPTZ: 'DOUBLE',
-  DATE: 'VARCHAR',
-  'DECIMAL(20,0)': 'VARCHAR',
-};
+/** The type that a value of JSON is read as, to be turned into that of its column. */
+function jsonType(type: string): string {
+  if (type === 'TIMESTAMPTZ') return 'DOUBLE';
+  return type === 'DATE' || type.startsWith('DECIMAL') ? 'VARCHAR' : type;
+}
 
 function selectColumn(name: string, type: string): string {
   if (type === 'TIMESTAMPTZ') return `make_timestamptz(CAST(round(${name} * 1000000) AS BIGINT)) AS ${name}`;
@@ -41,7 +43,7 @@ function statsOf(events: readonly FixtureEvent[]): string {
     Math.min(...events.map(pick)),
     Math.max(...events.map(pick)),
   ];
-  const kinds = events.map((event) => event.kind).toSorted();
+  const kinds = events.flatMap((event) => event.kind ?? []).toSorted();
   const [firstApp, lastApp] = bounds((event) => event.id_app);
   const [firstTime, lastTime] = bounds((event) => event.event_time);
   const [firstAvailable, lastAvailable] = bounds((event) => event.available_at);
@@ -54,18 +56,23 @@ function statsOf(events: readonly FixtureEvent[]): string {
 
 /**
  * Writes a lake as the compactor would: real Parquet files, one for each batch, and a Delta log of one commit that
- * lists them. The order of the rows is that of the batches and of the events in each.
+ * lists them. The order of the rows is that of the batches and of the events in each. `columns` are those of the table,
+ * that of the events by default.
  */
-export async function writeLake(tableDir: string, batches: readonly (readonly FixtureEvent[])[]): Promise<void> {
+export async function writeLake(
+  tableDir: string,
+  batches: readonly (readonly FixtureEvent[])[],
+  columns: readonly Column[] = eventColumns,
+): Promise<void> {
   mkdirSync(path.join(tableDir, youngFolder), { recursive: true });
   mkdirSync(path.join(tableDir, '_delta_log'), { recursive: true });
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
-  const columns = `{${eventColumns.map(({ name, type }) => `${name}: ${sqlText(jsonTypes[type] ?? type)}`).join(', ')}}`;
-  const select = eventColumns.map(({ name, type }) => selectColumn(name, type)).join(', ');
+  const types = `{${columns.map(({ name, type }) => `${name}: ${sqlText(jsonType(type))}`).join(', ')}}`;
+  const select = columns.map(({ name, type }) => selectColumn(name, type)).join(', ');
   const write = async (events: readonly FixtureEvent[], file: string): Promise<void> => {
     const spool = `${file}.ndjson`;
     writeFileSync(spool, events.map((event) => `${JSON.stringify(event)}\n`).join(''));
-    const source = `read_json(${sqlText(spool)}, format = 'newline_delimited', columns = ${columns})`;
+    const source = `read_json(${sqlText(spool)}, format = 'newline_delimited', columns = ${types})`;
     await duckdb.run(`COPY (SELECT ${select} FROM ${source}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd)`);
   };
   try {
@@ -76,7 +83,7 @@ export async function writeLake(tableDir: string, batches: readonly (readonly Fi
         metaData: {
           id: 'a4c9f9be-7d0c-4d1b-9f0a-0d8f7f7d3a10',
           format: { provider: 'parquet', options: {} },
-          schemaString: toSchemaString(eventColumns),
+          schemaString: toSchemaString(columns),
           partitionColumns: [],
           configuration: {},
         },

@@ -13,7 +13,7 @@ export interface LakeReaders {
   reads(): number;
 }
 
-const betweenReadsMs = isLongRun ? 50 : 100;
+const betweenReadsMs = isLongRun ? 50 : 250;
 
 interface Count {
   readonly rows: number;

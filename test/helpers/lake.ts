@@ -6,6 +6,7 @@ import { createMetrics } from '../../src/runtime/metrics.ts';
 import type { CrashPoint } from '../../src/runtime/crash-point.ts';
 import { startCompact, type Compact } from '../../src/compact/compact.ts';
 import type { CompactOptions } from '../../src/compact/compact-options.ts';
+import type { Enrichment } from '../../src/enrichment/enrichment.ts';
 import { openDuckdb, type Duckdb, type SqlRow } from '../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
@@ -38,6 +39,7 @@ export function eventLine(members: Readonly<Record<string, unknown>> = {}): Reco
 export interface TestCompactOptions extends Partial<CompactOptions> {
   readonly clock?: Clock;
   readonly crashPoint?: CrashPoint;
+  readonly enrichment?: Enrichment;
 }
 
 /** Starts a compactor on `folder/lake` with short ages and no sealing unless asked. */
@@ -46,7 +48,7 @@ export function startTestCompact(
   reader: StreamReader,
   options: TestCompactOptions = {},
 ): Promise<Compact> {
-  const { clock, crashPoint, ...rest } = options;
+  const { clock, crashPoint, enrichment, ...rest } = options;
   return startCompact(
     {
       reader,
@@ -54,6 +56,7 @@ export function startTestCompact(
       metrics: createMetrics(),
       logger: pino({ level: process.env['TEST_LOG'] ?? 'silent' }),
       ...(crashPoint === undefined ? {} : { crashPoint }),
+      enrichment,
     },
     {
       lakeDir: path.join(folder, 'lake'),

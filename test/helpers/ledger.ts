@@ -1,12 +1,14 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { DuckDBInstance } from '@duckdb/node-api';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import { sqlList } from '../../src/lake/sql/literals.ts';
 
 /**
  * A client's own book of what it sent and what it was told, and its comparison with the lake.
  *
  * Each event has an id that only this ledger gives out; it travels as customEventName and again in customEventParams,
- * so that a stored row shows whether it is whole. An event is sent once: its row may be there if the answer is unknown,
+ * or as idTransaction and again in the total, so that a stored row shows whether it is whole. An event is sent once: its row may be there if the answer is unknown,
  * must be there once if it was acknowledged, and must not be there if it was refused.
  */
 export type Outcome = 'acknowledged' | 'refused' | 'unknown';
@@ -90,6 +92,12 @@ const countSql = `
     coalesce(bool_and(custom_event_params['${idParam}'] = custom_event_name), false)
   FROM events GROUP BY custom_event_name`;
 
+/** The rows of payments, as `countSql` counts those of the events. */
+const countPaymentsSql = (files: readonly string[]): string => `
+  SELECT id_transaction, count(*)::INTEGER, count(DISTINCT event_id)::INTEGER,
+    coalesce(bool_and(currency = 'EUR' AND total = regexp_extract(id_transaction, '[0-9]+$')::DECIMAL(18,4) + 0.25), false)
+  FROM read_parquet(${sqlList(files)}, hive_partitioning = false) GROUP BY id_transaction`;
+
 /**
  * Counts every row of the lake by client id, with plain DuckDB through `lake/snapshot.sql`, statement by statement.
  * Gives them in pieces.
@@ -106,11 +114,13 @@ export async function* readLake(dataDir: string): AsyncGenerator<StoredEvent[]> 
       readFileSync(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8'),
     );
     for (let index = 0; index < statements.count; index += 1) await (await statements.prepare(index)).run();
-    const pieces = (await connection.stream(countSql)).yieldRowsJs() as AsyncIterable<
-      [string, number, number, boolean][]
-    >;
-    for await (const rows of pieces)
-      yield rows.map(([id, count, eventIds, whole]) => ({ id, rows: count, eventIds, whole }));
+    const { files } = await readSnapshot(path.join(dataDir, 'lake', 'payments'));
+    const payments = files.map((file) => file.absolutePath);
+    for (const sql of [countSql, ...(payments.length === 0 ? [] : [countPaymentsSql(payments)])]) {
+      const pieces = (await connection.stream(sql)).yieldRowsJs() as AsyncIterable<[string, number, number, boolean][]>;
+      for await (const rows of pieces)
+        yield rows.map(([id, count, eventIds, whole]) => ({ id, rows: count, eventIds, whole }));
+    }
   } finally {
     connection.closeSync();
     instance.closeSync();

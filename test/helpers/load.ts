@@ -24,6 +24,11 @@ export interface LoadOptions {
    * answer. Default none.
    */
   readonly repeatShare?: number;
+  /**
+   * Transactions instead of custom events, known by their own ids: without keys each is sent again as with keys, and by
+   * either method, too.
+   */
+  readonly revenue?: boolean;
   /** Further parameters of every event. */
   readonly params?: Readonly<Record<string, string>>;
   /** Pause of each client after an answer, milliseconds; 0, the default, sends as fast as the service answers. */
@@ -102,21 +107,23 @@ export async function sendLoad(ledger: Ledger, events: number, options: LoadOpti
 
 async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, count: number): Promise<Answer> {
   const ids = Array.from({ length: count }, () => ledger.nextId());
-  const events = ids.map((id) => eventOf(id, options));
+  const isRevenue = options.revenue === true;
+  const events = ids.map((id) => (isRevenue ? revenueOf(id, options) : eventOf(id, options)));
   const body = JSON.stringify(count === 1 ? events[0] : events);
-  const method = count === 1 ? 'customEvent' : 'customEventBatch';
+  const method = `${isRevenue ? 'customRevenue' : 'customEvent'}${count === 1 ? '' : 'Batch'}`;
+  const repeatable = isRevenue || options.idempotencyKeys === true;
   const headers = {
     authorization: options.token,
     ...(options.idempotencyKeys === true ? { 'idempotency-key': ids[0] ?? '' } : {}),
   };
   const started = performance.now();
-  let repeats = options.idempotencyKeys === true && options.random.chance(options.repeatShare ?? 0) ? 1 : 0;
+  let repeats = repeatable && options.random.chance(options.repeatShare ?? 0) ? 1 : 0;
   for (;;) {
     const asked = performance.now();
     const answer = await post(`${options.s2s()}/v1/${method}/?idApp=${options.idApp}`, headers, body, agent);
     options.onAnswer?.(performance.now() - asked, answer.status);
     if (answer.status !== 200) options.onProblem?.(answer.status, answer.text);
-    if (options.idempotencyKeys === true && (answer.outcome === 'unknown' || answer.away)) {
+    if (repeatable && (answer.outcome === 'unknown' || answer.away)) {
       await sleep(awayPauseMs);
       continue;
     }
@@ -128,6 +135,12 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
     if (answer.outcome === 'acknowledged') options.onAcknowledged?.(performance.now() - started, count);
     return answer;
   }
+}
+
+/** A transaction whose amount says which it is. */
+function revenueOf(id: string, { random }: LoadOptions): Record<string, unknown> {
+  const total = `${id.slice(id.lastIndexOf('-') + 1)}.25`;
+  return { customUserId: `player-${random.integer(1, 500)}`, idTransaction: id, currency: 'EUR', total: Number(total) };
 }
 
 function eventOf(id: string, { random, params }: LoadOptions): Record<string, unknown> {

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
-import { findNatsServer, cacheFolder } from '../../src/setup/find-nats-server.ts';
+import { findNatsServer, cacheFolder, type NatsServer as FoundServer } from '../../src/setup/find-nats-server.ts';
 import { openConnection, type StreamConnection } from '../../src/stream/connection.ts';
 import { startNatsServer, type NatsServer } from '../../src/stream/nats-server.ts';
 import { ensureStream } from '../../src/stream/topology.ts';
@@ -34,9 +34,13 @@ export interface TestNatsOptions {
   readonly streamMaxBytes?: number | 'none';
 }
 
+/** Looked for once in each test process: to look is to run it for its version. */
+let found: Promise<FoundServer | undefined> | undefined;
+
 /** Path of the nats-server that the tests run. */
 export async function natsBinary(): Promise<string> {
-  const server = await findNatsServer({ path: process.env['PATH'], cacheFolder: cacheFolder(process.env) });
+  found ??= findNatsServer({ path: process.env['PATH'], cacheFolder: cacheFolder(process.env) });
+  const server = await found;
   if (server === undefined) throw new Error("no nats-server: run 'make build' first");
   return server.binary;
 }

@@ -4,14 +4,32 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { cacheFolder } from '../../src/setup/find-nats-server.ts';
 
-/** The engines that Python's packages bring, of the versions that were tried. */
-const packages = ['deltalake==1.6.6', 'pandas==3.1.1', 'polars==2.1.0', 'pyarrow==26.0.1'];
+/** A Python environment: its packages, of the versions that were tried, and what shows that they are there. */
+interface PythonEnvironment {
+  readonly packages: readonly string[];
+  readonly imports: string;
+  /** Another version of one of them, in the folder `beside` of the environment. */
+  readonly beside?: string;
+}
+
+/** The engines that read the lake. */
+const engines: PythonEnvironment = {
+  packages: ['deltalake==1.6.6', 'pandas==3.1.1', 'polars==2.1.0', 'pyarrow==26.0.1'],
+  imports: 'deltalake, pandas, polars',
+};
+
+/** Another reader of MMDB files, another parser of User-Agents, and two editions of a published list of them (Apache-2.0). */
+const enrichers: PythonEnvironment = {
+  packages: ['maxminddb==3.2.0', 'ua-parser==1.0.2', 'ua-parser-builtins==202610', 'fake-useragent==2.2.0'],
+  imports: 'maxminddb, ua_parser, fake_useragent',
+  beside: 'fake-useragent==2.0.3',
+};
 
 /**
- * Path of a Python that has delta-rs, pandas, Polars and PyArrow: an environment of its own in the cache folder, made
- * and filled by the first call. Undefined, with a notice, where there is no Python, or no way to its packages.
+ * Path of a Python that has the packages: an environment of its own in the cache folder, made and filled by the first
+ * call. Undefined, with a notice, where there is no Python, or no way to its packages.
  */
-export async function findPythonEngines(): Promise<string | undefined> {
+async function findPython({ packages, imports, beside }: PythonEnvironment): Promise<string | undefined> {
   const folder = path.join(cacheFolder(process.env), 'test-python', packages.join('_'));
   const python = path.join(folder, 'bin', 'python');
   if (existsSync(path.join(folder, 'complete'))) return python;
@@ -22,9 +40,15 @@ export async function findPythonEngines(): Promise<string | undefined> {
       stdio: 'pipe',
       timeout: 600_000,
     });
+    if (beside !== undefined)
+      execFileSync(
+        python,
+        ['-m', 'pip', 'install', '--quiet', '--no-deps', '--target', path.join(folder, 'beside'), beside],
+        { stdio: 'pipe', timeout: 600_000 },
+      );
     execFileSync(
       python,
-      ['-c', `import deltalake, pandas, polars; open(${JSON.stringify(path.join(folder, 'complete'))}, 'w').close()`],
+      ['-c', `import ${imports}; open(${JSON.stringify(path.join(folder, 'complete'))}, 'w').close()`],
       { stdio: 'pipe' },
     );
     return python;
@@ -34,4 +58,17 @@ export async function findPythonEngines(): Promise<string | undefined> {
     );
     return undefined;
   }
+}
+
+/** Path of a Python that has delta-rs, pandas, Polars and PyArrow; undefined, with a notice, where it cannot be had. */
+export async function findPythonEngines(): Promise<string | undefined> {
+  return findPython(engines);
+}
+
+/**
+ * Path of a Python that has another reader of MMDB files, another parser of User-Agents and a list of them; undefined,
+ * with a notice, where it cannot be had.
+ */
+export async function findPythonEnrichers(): Promise<string | undefined> {
+  return findPython(enrichers);
 }

@@ -1,11 +1,14 @@
 import { onTestFinished } from 'vitest';
+import { addApp, addUser } from '../../src/access/commands.ts';
+import { dataPaths } from '../../src/config.ts';
 import type { Credentials } from './export-area.ts';
 import { runCommand, startTestService, type TestService, type TestServiceOptions } from './service.ts';
 
 /**
  * A service with the access that its clients need: an app, whose token posts events, and a user, who exports them. Both
- * are added by the program's own commands before the start: a running service may take a second to know a new app, and
- * refuses its events until then.
+ * are added before the start: a running service may take a second to know a new app, and refuses its events until then.
+ * They are added as the program's commands add them, but in the tests' own process, since each start of a program takes
+ * its time; a program that is not the sources' own adds them by itself.
  */
 
 /** A running service, and the token of its app 1. */
@@ -21,12 +24,20 @@ export interface ServiceWithUser extends ServiceWithApp {
 
 /** Adds an app of platform web to a data folder, made when it is missing; returns the token. `program`: its entry. */
 export async function addTestApp(dataDir: string, idApp = '1', program?: string): Promise<string> {
+  if (program === undefined) {
+    const app = { idApp: Number(idApp), platform: 'web', idAccount: 1 } as const;
+    return (await addApp(dataPaths(dataDir), app, Date.now())).token;
+  }
   const { token } = await runCommand(['app', 'add', idApp, '--platform', 'web', '--data', dataDir], {}, program);
   return String(token);
 }
 
 /** Adds a user of account 1, who may export, to a data folder, made when it is missing. `program`: its entry. */
 export async function addTestUser(dataDir: string, program?: string): Promise<Credentials> {
+  if (program === undefined) {
+    const user = { name: 'analyst', idAccount: 1, canExport: true };
+    return addUser(dataPaths(dataDir), user);
+  }
   const words = ['user', 'add', 'analyst', '--account', '1', '--data', dataDir];
   const { idUser, secret } = await runCommand(words, {}, program);
   return { idUser: String(idUser), secret: String(secret) };

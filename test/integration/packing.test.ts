@@ -41,7 +41,7 @@ function listFiles(folder: string): string[] {
  * and what the build reads of them.
  */
 const isNightly = process.env['TRIBUTARY_TEST_INSTALL'] !== undefined;
-const isDescription = (file: string): boolean => /(^|\/)package\.json$|\.d\.[cm]?ts$/.test(file);
+const isRead = (file: string): boolean => /\.(?:json|[cm]?js|d\.[cm]?ts)$/.test(file);
 
 /** Copies the packages that npm packs, as it follows no links; those that only the build needs are linked. */
 function copyPackages(): void {
@@ -52,7 +52,7 @@ function copyPackages(): void {
   for (const place of packed.filter((each) => each.lastIndexOf('node_modules/') === 0)) {
     cpSync(path.join(checkout, place), path.join(copy, place), {
       recursive: true,
-      filter: (from) => isNightly || isDescription(from) || statSync(from).isDirectory(),
+      filter: (from) => isNightly || isRead(from) || statSync(from).isDirectory(),
     });
   }
   for (const name of readdirSync(modules)) {
@@ -90,6 +90,7 @@ describe('the packed program', () => {
       'LICENSE',
       'CHANGELOG.md',
       ...modules.map((file) => `dist/${file.replace(/\.ts$/, '.js')}`),
+      ...listFiles(path.join(copy, 'dist/packages')).map((file) => `dist/packages/${file}`),
     ];
     for (const folder of ['schemas', 'pipelines', 'docs'])
       if (existsSync(path.join(checkout, folder)))
@@ -104,9 +105,10 @@ describe('the packed program', () => {
     expect(readInstalled(installed)).toEqual(new Map(wanted));
   });
 
-  it('The packed program runs from there by its link', async () => {
+  it("The packed program runs from there by its link, and loads no package but DuckDB's", async () => {
     rmSync(path.join(installed, 'node_modules'), { recursive: true });
-    symlinkSync(path.join(checkout, 'node_modules'), path.join(installed, 'node_modules'));
+    mkdirSync(path.join(installed, 'node_modules'));
+    symlinkSync(path.join(checkout, 'node_modules/@duckdb'), path.join(installed, 'node_modules/@duckdb'));
     mkdirSync(path.join(prefix, 'bin'));
     symlinkSync('../lib/node_modules/tributary/dist/main.js', path.join(prefix, 'bin/tributary'));
     // The help loads every command, and with them what the program reads of its own files.

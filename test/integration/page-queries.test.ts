@@ -6,8 +6,10 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../src/lake/sql/literals.ts';
+import { datasets, events } from '../../src/datasets/dataset.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
+import { addRows, getDataset } from '../helpers/dataset-rows.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { eventLine, readRows, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';
@@ -56,6 +58,25 @@ beforeAll(async () => {
     (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).files.some((file) => !file.young),
   );
   await compact.stop();
+  await addRows(path.join(folder, 'lake'), getDataset('payments'), [
+    {
+      event_id: 'p1',
+      id_app: 1,
+      event_time: 1_714_500_000,
+      id_country_iso_alpha2: 'DE',
+      currency: 'EUR',
+      total: '9.99',
+    },
+    {
+      event_id: 'p2',
+      id_app: 1,
+      event_time: 1_714_500_000,
+      id_country_iso_alpha2: 'DE',
+      currency: 'EUR',
+      total: '5',
+      is_test: 1,
+    },
+  ]);
   duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   await duckdb.run(readFileSync(path.join(folder, 'lake', 'snapshot.sql'), 'utf8'));
 });
@@ -90,6 +111,35 @@ describe('docs/lake.md', () => {
     expect(rows.length).toBeGreaterThan(0);
     // A COPY answers with the number of rows it wrote.
     expect(Object.values(rows[0] ?? {})).not.toEqual([0n]);
+  });
+
+  it('The query of payments by country on docs/lake.md counts real payments only', async () => {
+    const [row] = await duckdb.rows(
+      blockBelow(page, '\n## The other tables').replace('sum(total)', 'sum(total)::VARCHAR'),
+    );
+    expect(row).toEqual({ country: 'DE', currency: 'EUR', payments: 1n, total: '9.9900' });
+  });
+
+  it('The page docs/lake.md lists every table beside that of the events, with the columns of its own', () => {
+    const followers = [...datasets.values()].filter((dataset) => dataset !== events);
+    const names = followers.map(({ columns }) => columns.map(({ name }) => name));
+    const common = names.reduce((shared, list) => shared.filter((name) => list.includes(name)));
+    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$/gm)].map(
+      ([, table, description, columns = '']) => ({
+        table,
+        description,
+        columns: [...columns.matchAll(/`(\w+)`/g)].flatMap(([, name]) => name ?? []).toSorted(),
+      }),
+    );
+    expect(listed.toSorted((a, b) => ((a.table ?? '') < (b.table ?? '') ? -1 : 1))).toEqual(
+      followers
+        .map(({ table, description, columns }) => ({
+          table,
+          description,
+          columns: columns.flatMap(({ name }) => (common.includes(name) ? [] : [name])).toSorted(),
+        }))
+        .toSorted((a, b) => (a.table < b.table ? -1 : 1)),
+    );
   });
 
   it('The page docs/lake.md lists every column with its type and its field', () => {

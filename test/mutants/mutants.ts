@@ -18,7 +18,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/commit-fence.test.ts',
   },
   'the word of whose the stream is holds for ever': {
-    find: 'if (isStale && dependencies.assertStreamOwner !== undefined)',
+    find: 'if (isStale && assertStreamOwner !== undefined)',
     replace: 'if (false)',
     test: 'unit/compact/commit-fence.test.ts',
   },
@@ -38,7 +38,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/commit-fence.test.ts',
   },
   'a compactor that has lost the lake seals on': {
-    find: 'assertOwner(table.lake(), writer);\n      return sealDue(',
+    find: 'assertOwner(leader.lake(), writer);\n      return sealDue(',
     replace: 'return sealDue(',
     test: 'unit/compact/commit-fence.test.ts',
   },
@@ -104,7 +104,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/datasets/event-line.test.ts',
   },
   'a file is folded away by a column that may be empty': {
-    find: 'odd !== undefined',
+    find: 'misplaced !== undefined',
     replace: 'false',
     test: 'unit/datasets/pipeline-file.test.ts',
   },

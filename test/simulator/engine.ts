@@ -87,6 +87,19 @@ async function connect(): Promise<DuckDBConnection> {
   return (await (shared ??= openShared())).connect();
 }
 
+async function appendRows(
+  connection: DuckDBConnection,
+  table: string,
+  columns: readonly (readonly number[])[],
+): Promise<void> {
+  const appender = await connection.createAppender(table, 'main', 'temp');
+  for (const row of (columns[0] ?? []).keys()) {
+    for (const values of columns) appender.appendInteger(values[row] ?? 0);
+    appender.endRow();
+  }
+  appender.closeSync();
+}
+
 /** The double of `openDuckdb`. */
 export async function openSimulatedDuckdb(options: DuckdbOptions): Promise<Duckdb> {
   const world = activeWorld();
@@ -127,6 +140,10 @@ export async function openSimulatedDuckdb(options: DuckdbOptions): Promise<Duckd
       statement(sql, async () =>
         (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS(),
       ),
+    columns: (sql: string) => statement(sql, async () => (await connection.runAndReadAll(sql)).getColumnsJS()),
+    appendIntegers: (table: string, columns: readonly (readonly number[])[]) =>
+      statement(`append to ${table}`, () => appendRows(connection, table, columns)),
+    progress: () => undefined,
     interrupt() {
       isInterrupted = true;
     },

@@ -73,7 +73,14 @@ function start(play: Play): void {
       };
       const runner = startJobRunner(
         { store, access, clock: world.clock, logger, onEnd: () => undefined, onDamage: () => undefined },
-        { workers: 2, timeoutMs: 600_000, tableDir: reportsDir, limits },
+        {
+          workers: 2,
+          timeoutMs: 600_000,
+          lakeDir: reportsDir,
+          segmentsDir: reportsDir,
+          titlesDir: reportsDir,
+          limits,
+        },
       );
       startSweeper(store, world.clock, logger);
       opened.open = { store, runner };

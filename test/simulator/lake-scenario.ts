@@ -134,12 +134,24 @@ async function settle(plays: Plays): Promise<void> {
   for (const { ledger } of all(plays)) ledger.send();
   if (!(await go(() => all(plays).every(hasFollowed))))
     throw new Violation('the lake does not follow the stream to its end');
-  for (const play of all(plays))
-    for (let round = 0; round < tidyRounds && (await play.judge.findUntidy()).length > 0; round += 1)
-      await go(() => false, 100);
+  for (const play of all(plays)) {
+    const isTidy = async (): Promise<boolean> => {
+      for (let round = 0; round < tidyRounds && (await play.judge.findUntidy()).length > 0; round += 1)
+        await go(() => false, 100);
+      return (await play.judge.findUntidy()).length === 0;
+    };
+    if (await isTidy()) continue;
+    // A compactor sweeps once in its life: what another has left since goes with the next start.
+    for (const compactor of play.compactors) endCompactor(play, compactor);
+    await isTidy();
+  }
   for (const play of all(plays)) {
     play.downUntil = Infinity;
-    for (const compactor of play.compactors) stopCompactor(play, compactor);
+    for (const compactor of play.compactors) {
+      // One that stood still may be starting yet: a signal ends it at once.
+      if (compactor.compact === undefined) endCompactor(play, compactor);
+      else stopCompactor(play, compactor);
+    }
   }
   if (!(await go(() => all(plays).every(({ compactors }) => compactors.size === 0))))
     throw new Violation('a compactor does not stop');

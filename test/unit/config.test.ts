@@ -51,6 +51,7 @@ describe('settings', () => {
     ['TRIBUTARY_SINGLE_FILE_MAX_BYTES', '0', '-1'],
     ['TRIBUTARY_CLOCK_OFFSET_SECONDS', '-3600', '1.5'],
     ['TRIBUTARY_QUOTA_IP', 'off', 'none'],
+    ['TRIBUTARY_ENRICH', 'off', 'no'],
     ['TRIBUTARY_NATS_URL', 'nats://10.0.0.1:4222', 'http://10.0.0.1'],
     ['TRIBUTARY_NATS_URL', 'nats://u:p@one:4222, nats://two:4222', 'nats://one:4222,two:4222'],
   ])('%s accepts %s and refuses %s', (name, good, bad) => {

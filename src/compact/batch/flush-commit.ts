@@ -39,9 +39,14 @@ export interface FlushedBatch {
 const defaultOwnerHoldsMs = 5000;
 
 /** The epoch with the position after the batch. */
-function moveOn(epoch: Epoch, { lastSequence, lastHash }: Batch): Epoch {
+export function moveOn(epoch: Epoch, { lastSequence, lastHash }: Batch): Epoch {
   const { nextHash: _, ...followed } = epoch;
   return { ...followed, position: lastSequence, anchorHash: lastHash };
+}
+
+/** The lines that are accounted for by the logs of other tables. */
+function countOthers({ others }: JudgedStreamBatch): number {
+  return others.reduce((sum, { rows, repeats }) => sum + rows + repeats, 0);
 }
 
 /** Sees that each message and each event of the batch is accounted for, once. */
@@ -49,7 +54,12 @@ function assertAccounted({ batch, epoch, judged, written, failed, before, availa
   assert.equal(batch.firstSequence, epoch.position + 1, 'the batch begins right after the position of the lake');
   assert(batch.lastSequence >= batch.firstSequence, 'the position goes forward');
   const rows = written?.numRecords ?? 0;
-  assert.equal(rows + failed + judged.repeats, batch.events, 'each event of the batch is stored, failed or a repeat');
+  const ofOthers = countOthers(judged);
+  assert.equal(
+    rows + failed + judged.repeats + ofOthers,
+    batch.events,
+    'each event of the batch is stored, failed, a repeat, or of another table',
+  );
   assert(availableAtMs > before, 'the rows are available after all before them');
 }
 
@@ -78,7 +88,7 @@ function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): Build
       epoch: after,
       availableAtMs,
       addsKeys: judged.addsKeys,
-      totals: { streamed: batch.events, stored: rows, failed, repeats: judged.repeats },
+      totals: { streamed: batch.events - countOthers(judged), stored: rows, failed, repeats: judged.repeats },
       metrics: {
         rows,
         bytes: written?.sizeBytes ?? 0,
@@ -88,6 +98,29 @@ function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): Build
       },
     };
   };
+}
+
+/**
+ * Commits to a table for as long as the stream is this service's: it is asked whose it is as late as can be. Errors:
+ * those of `build` and of `assertStreamOwner`, `commit_conflict` when the answer is too old at the last instant.
+ */
+export async function commitOwned(
+  { assertStreamOwner, ownerHoldsMs = defaultOwnerHoldsMs }: FlushCommitDependencies,
+  table: Table,
+  build: BuildChange,
+  commitId: string,
+): Promise<void> {
+  const askedAtMs = performance.now();
+  await assertStreamOwner?.();
+  await table.commit(build, commitId, () => {
+    // A process that stood still in between has the word of an owner of long ago.
+    const isStale = performance.now() - askedAtMs > ownerHoldsMs;
+    if (isStale && assertStreamOwner !== undefined)
+      throw new AppError(
+        'commit_conflict',
+        "the stream may have become another service's since it was asked whose it is",
+      );
+  });
 }
 
 /**
@@ -103,23 +136,14 @@ export async function commitFlush(
   const epoch = moveOn(flushed.epoch, flushed.batch);
   const build = createBuild(dependencies.writer, flushed, epoch);
   let version = -1;
-  const askedAtMs = performance.now();
-  await dependencies.assertStreamOwner?.();
-  await dependencies.table.commit(
+  await commitOwned(
+    dependencies,
+    dependencies.table,
     (state, lake) => {
       version = state.version + 1;
       return build(state, lake);
     },
     flushed.commitId,
-    () => {
-      // A process that stood still in between has the word of an owner of long ago.
-      const isStale = performance.now() - askedAtMs > (dependencies.ownerHoldsMs ?? defaultOwnerHoldsMs);
-      if (isStale && dependencies.assertStreamOwner !== undefined)
-        throw new AppError(
-          'commit_conflict',
-          "the stream may have become another service's since it was asked whose it is",
-        );
-    },
   );
   return { version, epoch };
 }

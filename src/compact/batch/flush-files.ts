@@ -1,22 +1,49 @@
 import path from 'node:path';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import type { JudgedBatch } from '../../lake/batch/batch-tables.ts';
+import type { JudgedPart } from '../../lake/batch/batch-tables.ts';
 import type { Failure } from '../../lake/batch/spool-lines.ts';
 import type { WrittenFile } from '../../lake/files/data-file.ts';
 import { isCommitted, settleFailed, writePendingFailed } from '../../lake/files/failed-events.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 
-/** What one flush writes before its commit, under names that hold the commit's id. */
-export interface FlushFiles {
-  /** Path of the young file, relative to the table's folder. */
-  readonly youngPath: string;
+/** The young file of one flush, under a name that holds the commit's id. */
+export interface YoungFile {
+  /** Relative to the table's folder. */
+  readonly path: string;
   /**
-   * Writes the batch's rows to the young file, durably; undefined when no row is left to write. `lineBytes`: those of
-   * the batch's lines.
+   * Writes the rows of a batch, durably; undefined when no row is left to write. `lineBytes`: those of the batch's
+   * lines.
    */
-  writeRows(judged: JudgedBatch, availableAtMs: number, lineBytes: number): Promise<WrittenFile | undefined>;
+  write(judged: JudgedPart, availableAtMs: number, lineBytes: number): Promise<WrittenFile | undefined>;
+  /** After an error, which may have come after the commit: removes the file unless the log names it. */
+  removeUnnamed(): Promise<void>;
+}
+
+/** Plans the young file of a flush whose commit to the table will have this id. */
+export function createYoungFile(table: Table, commitId: string): YoungFile {
+  const youngPath = path.join(youngFolder, `${commitId}.parquet`);
+  const file = path.join(table.dir, youngPath);
+  return {
+    path: youngPath,
+    async write(judged, availableAtMs, lineBytes) {
+      const written = await judged.writeYoung(file, availableAtMs, lineBytes);
+      if (written !== undefined) await syncFolder(path.dirname(file));
+      return written;
+    },
+    async removeUnnamed() {
+      await table.refresh().catch((foreign: unknown) => {
+        if (!isAppError(foreign, 'foreign_commit')) throw foreign;
+      });
+      if (!table.state().files.has(encodeURI(youngPath))) await removeFile(file);
+    },
+  };
+}
+
+/** What one flush writes before its commit to the table of events, under names that hold the commit's id. */
+export interface FlushFiles {
+  readonly young: YoungFile;
   /** Writes the failed events, at least one, durably; they count from the commit on. */
   writeFailed(failures: readonly Failure[], failedAtMs: number): Promise<void>;
   /** After the commit: gives the failed events their final name. */
@@ -27,17 +54,11 @@ export interface FlushFiles {
 
 /** Plans the files of a flush whose commit will have this id, on top of the table as it is now. */
 export function createFlushFiles(table: Table, failedDir: string, commitId: string): FlushFiles {
-  const youngPath = path.join(youngFolder, `${commitId}.parquet`);
-  const file = path.join(table.dir, youngPath);
+  const young = createYoungFile(table, commitId);
   const baseVersion = table.state().version;
   let pending: string | undefined;
   return {
-    youngPath,
-    async writeRows(judged, availableAtMs, lineBytes) {
-      const written = await judged.writeYoung(file, availableAtMs, lineBytes);
-      if (written !== undefined) await syncFolder(path.dirname(file));
-      return written;
-    },
+    young,
     async writeFailed(failures, failedAtMs) {
       const failedAt = new Date(failedAtMs).toISOString();
       const events = failures.map((failure) => ({ failedAt, ...failure }));
@@ -47,10 +68,7 @@ export function createFlushFiles(table: Table, failedDir: string, commitId: stri
       if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
     },
     async removeUnnamed() {
-      await table.refresh().catch((foreign: unknown) => {
-        if (!isAppError(foreign, 'foreign_commit')) throw foreign;
-      });
-      if (!table.state().files.has(encodeURI(youngPath))) await removeFile(file);
+      await young.removeUnnamed();
       if (pending !== undefined && !(await isCommitted(table.dir, baseVersion, commitId))) await removeFile(pending);
     },
   };

@@ -2,16 +2,16 @@
  * One batch of the stream becomes one commit of the lake.
  *
  * In: messages after the lake's position, pulled into a spool file (pull-batch.ts). Out: a young file, failed events
- * with their reason, one commit that adds the file, moves the position and counts the events.
+ * with their reason, one commit that adds the file, moves the position and counts the events; before it, for each other
+ * table that the batch has lines of, a young file and a commit of its own (follower.ts).
  * Invariant: the file and its folder, and the failed events, are fsynced before the commit; the commit is made only
  * where the position is still the one that the batch began after, and the lake is still this compactor's.
- * Crash: before the commit an unnamed young file and pending failed events, which the next start sweeps and settles;
- * after it only the purge is missing, and the next flush makes it. The spool is never durable.
+ * Crash: before the commit unnamed young files and pending failed events, which the next start sweeps and settles, and
+ * perhaps a follower that is ahead by this batch; after it only the purge is missing, and the next flush makes it. The
+ * spool is never durable.
  */
 import { randomUUID } from 'node:crypto';
 import type { AppError } from '../../runtime/errors.ts';
-import type { Clock } from '../../runtime/clock.ts';
-import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { BatchTables } from '../../lake/batch/batch-tables.ts';
 import { takeOutTooLarge } from '../../lake/batch/isolate.ts';
 import type { JudgedStreamBatch, RecentKeys } from '../../lake/batch/recent-keys.ts';
@@ -19,8 +19,9 @@ import { readFailures, type Failure } from '../../lake/batch/spool-lines.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import { assertOwner } from '../lake-owner.ts';
-import { commitFlush, type FlushCommitDependencies } from './flush-commit.ts';
+import { commitFlush } from './flush-commit.ts';
 import { createFlushFiles } from './flush-files.ts';
+import { planFollowers, type FollowerFlush, type FollowerFlushDependencies } from './follower-flush.ts';
 import type { Batch } from './pull-batch.ts';
 
 /** The steps of a flush at which a crash is tested, beside those of the commit in its midst. */
@@ -29,22 +30,22 @@ export const flushSteps = [
   'flush-converted',
   'flush-written',
   'flush-failed-kept',
+  'flush-follower-written',
+  'flush-follower-committed',
   'flush-committed',
   'flush-settled',
   'flush-purged',
 ] as const;
 
-export interface FlushDependencies extends FlushCommitDependencies {
+export interface FlushDependencies extends FollowerFlushDependencies {
   readonly tables: BatchTables;
   readonly keys: RecentKeys;
-  readonly clock: Clock;
-  readonly crashPoint: CrashPoint;
   readonly failedDir: string;
   /** Look for events that the engine has no memory for, and keep them as failed ones. The batch is of one message. */
   readonly isolate?: boolean;
 }
 
-/** What a flush did, for its log line and the metrics. */
+/** What a flush did, for its log line and the metrics: rows, repeats and bytes of all tables. */
 export interface Flushed {
   readonly version: number;
   readonly events: number;
@@ -66,16 +67,36 @@ interface Verdict {
 
 /** Converts and judges the batch. */
 async function convertAndJudge(
-  { tables, keys, crashPoint, isolate }: FlushDependencies,
+  { tables, keys, followers, crashPoint, isolate }: FlushDependencies,
   batch: Batch,
   epoch: Epoch,
 ): Promise<Verdict> {
   const tooLarge = isolate === true ? await takeOutTooLarge(tables, batch.file) : [];
   const loaded = await tables.load(batch.file, batch.events - tooLarge.length);
-  const judged = await keys.judge(loaded, batch.firstSequence <= epoch.dedupeThrough);
+  const judged = await keys.judge(loaded, batch.firstSequence <= epoch.dedupeThrough, async (lookUp) => {
+    for (const follower of followers) await follower.lookUp(lookUp);
+  });
   await crashPoint('flush-converted');
   const failures = [...tooLarge, ...(await readFailures(batch.file, judged.failedLines))];
   return { judged, failures, refused: loaded.refused };
+}
+
+/** Commits what the followers have of the batch: before the leader, whose position says what of the stream is done. */
+async function commitFollowers({ crashPoint }: FlushDependencies, followed: readonly FollowerFlush[]): Promise<void> {
+  for (const follower of followed) {
+    await follower.commit();
+    await crashPoint('flush-follower-committed');
+  }
+}
+
+/** Adds up what the tables have got. */
+function sumUp(judged: JudgedStreamBatch, followed: readonly FollowerFlush[], sizeBytes: number) {
+  const parts = [judged, ...followed.map(({ part }) => part)];
+  return {
+    rows: parts.reduce((sum, { rows }) => sum + rows, 0),
+    repeats: parts.reduce((sum, { repeats }) => sum + repeats, 0),
+    sizeBytes: followed.reduce((sum, follower) => sum + follower.sizeBytes(), sizeBytes),
+  };
 }
 
 /**
@@ -92,14 +113,20 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   const availableAtMs = nextAvailableAtMs(clock, table.lake());
   const { judged, failures, refused } = await convertAndJudge(dependencies, batch, epoch);
   const files = createFlushFiles(table, dependencies.failedDir, commitId);
+  const followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId });
   try {
-    const written = await files.writeRows(judged, availableAtMs, batch.bytes);
+    const written = await files.young.write(judged, availableAtMs, batch.bytes);
     await crashPoint('flush-written');
     if (failures.length > 0) {
       await files.writeFailed(failures, availableAtMs);
       await crashPoint('flush-failed-kept');
     }
-    const { youngPath } = files;
+    for (const follower of followed) {
+      await follower.write();
+      await crashPoint('flush-follower-written');
+    }
+    await commitFollowers(dependencies, followed);
+    const youngPath = files.young.path;
     const failed = failures.length;
     const flushed = { commitId, batch, epoch, judged, before, availableAtMs, youngPath, written, failed };
     const committed = await commitFlush(dependencies, flushed);
@@ -111,14 +138,13 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     return {
       ...committed,
       events: batch.events,
-      rows: judged.rows,
       failed,
-      repeats: judged.repeats,
-      sizeBytes: written?.sizeBytes ?? 0,
+      ...sumUp(judged, followed, written?.sizeBytes ?? 0),
       refused,
     };
   } catch (error) {
     await files.removeUnnamed();
+    for (const follower of followed) await follower.removeUnnamed();
     // The start of another compactor sweeps what this one was writing: then that is what has happened.
     assertOwner(table.lake(), dependencies.writer, error);
     throw error;

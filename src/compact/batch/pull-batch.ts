@@ -23,6 +23,8 @@ export interface BatchLimits {
   readonly maxRows: number;
   /** How long the oldest message may wait for others, milliseconds. */
   readonly maxAgeMs: number;
+  /** No message after this one; absent: any. */
+  readonly lastSequence?: number | undefined;
 }
 
 /** Takes the messages that stay within some bytes, at least one. */
@@ -91,6 +93,7 @@ export async function pullBatch(
   const spoolFile = await openWorkFile(file);
   let last: StreamMessage | undefined;
   let [messages, events, bytes] = [0, 0, 0];
+  const { lastSequence = Number.MAX_SAFE_INTEGER } = limits;
   let more = true;
   try {
     do {
@@ -104,10 +107,12 @@ export async function pullBatch(
       more = hole === undefined;
       if (pulled.length === 0) continue;
       // A pull may bring more than it was asked for.
-      const taken = messages === 0 ? takeWithin(pulled, maxBytes) : pulled;
-      more &&= taken.length === pulled.length;
+      const taken = (messages === 0 ? takeWithin(pulled, maxBytes) : pulled).filter(
+        ({ sequence }) => sequence <= lastSequence,
+      );
+      more &&= taken.length === pulled.length && taken.at(-1)?.sequence !== lastSequence;
       await spool(spoolFile, taken);
-      last = taken.at(-1);
+      last = taken.at(-1) ?? last;
       messages += taken.length;
       for (const { payload } of taken) {
         events += countLines(payload);

@@ -60,6 +60,17 @@ async function findStartFault(reader: StreamReader, { position, nextHash }: Epoc
 }
 
 /**
+ * Compares the stream with a table that is ahead of the events: it may have lost that end since, and its numbers may be
+ * used again.
+ */
+async function findFaultAhead(reader: StreamReader, { position, anchorHash }: Epoch): Promise<StreamFault | undefined> {
+  if ((await reader.state()).lastSequence < position) return 'shortened';
+  const message = await reader.findMessage(position);
+  if (message === undefined) return 'gap';
+  return hashMessage(message.payload) === anchorHash ? undefined : 'replaced';
+}
+
+/**
  * Says whether a batch that was pulled right after the position may be taken in although the stream has lost messages
  * meanwhile: removed, by a purge or by settings that an operator changed, and not replaced. What the batch has may then
  * be all that is left of them. The same last message, or none left up to it, shows that no number was used again.
@@ -83,6 +94,8 @@ export interface FollowDependencies {
   readonly reader: StreamReader;
   /** This compactor's claim on the lake. */
   readonly writer: string;
+  /** The state of a table that has a batch which the events have not (batch/follower.ts). */
+  readonly findAhead?: (epoch: Epoch) => Epoch | undefined;
   /** Tells the operator, loudly, with the figures of the fault. */
   readonly alarm: (fault: StreamFault, figures: Readonly<Record<string, unknown>>) => void;
 }
@@ -153,7 +166,9 @@ export async function followStream(dependencies: FollowDependencies): Promise<Ep
     await raise(dependencies, 'gap', { position: 0, firstSequence });
     return startEpoch(dependencies, 'gap');
   }
-  const found = await findStreamFault(reader, epoch);
+  const ahead = dependencies.findAhead?.(epoch);
+  const found =
+    (await findStreamFault(reader, epoch)) ?? (ahead === undefined ? undefined : await findFaultAhead(reader, ahead));
   if (found === undefined) return epoch;
   const { restoredFrom } = table.lake();
   // The stream that the lake knows was left behind on purpose.

@@ -1,10 +1,10 @@
 import { isDamage } from '../../runtime/errors.ts';
-import { listNames } from '../../runtime/files/folder-names.ts';
 import { mustForget, trimLog, vacuum, type CleanOptions } from '../../lake/clean.ts';
+import { listStaged } from '../../lake/files/staged-rewrite.ts';
 import { listDueSwaps, swapDue } from '../../lake/files/swap.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { underMaintenanceLock } from './maintenance-lock.ts';
-import type { MaintenanceDependencies } from './maintenance-options.ts';
+import type { TableDependencies } from './maintenance-options.ts';
 
 /** Removes, now and then, what nobody within the retention reads any more. */
 export interface CleanTurns {
@@ -20,14 +20,16 @@ export interface CleanTurns {
 const everyMs = 60_000;
 
 /** Creates the turns; the first cleans. */
-export function createCleanTurns(dependencies: MaintenanceDependencies, retentionMs: number): CleanTurns {
-  const { table, clock, crashPoint, paths, logger, writer } = dependencies;
+export function createCleanTurns(dependencies: TableDependencies, retentionMs: number): CleanTurns {
+  const { table, leader, clock, crashPoint, paths, logger, writer } = dependencies;
   let nextMs = 0;
   let swapDamage: unknown;
+  /** The history before this version was found to be gone: the log is not listed for it again. */
+  let goneBefore: number | undefined;
 
   /** Swaps, for which the caller holds the maintenance lock, come first: they need what would be removed. */
   async function removeOld(cleaning: CleanOptions): Promise<void> {
-    assertOwner(table.lake(), writer);
+    assertOwner(leader.lake(), writer);
     swapDamage = await swapDue(table, { ...cleaning, stagingDir: paths.staging }).then(
       (files) => void (files > 0 && logger.info({ files }, 'replaced sealed files by their rewrites')),
       (error: unknown) => {
@@ -36,20 +38,24 @@ export function createCleanTurns(dependencies: MaintenanceDependencies, retentio
       },
     );
     await vacuum(table, cleaning);
-    await trimLog(table, paths.failed, cleaning);
+    // Failed events are those of the stream: their places are looked up in the leader's log.
+    await trimLog(table, table === leader ? paths.failed : undefined, cleaning);
   }
 
   return {
     async turn() {
       const cleaning = { nowMs: clock.nowMs(), retentionMs, crashPoint };
-      const forget = await mustForget(table, cleaning.nowMs);
-      if (forget !== 'no') {
+      const { forgetBefore, forgetAtMs = 0 } = table.lake();
+      if (forgetBefore !== goneBefore && cleaning.nowMs >= forgetAtMs) {
+        const forget = await mustForget(table, cleaning.nowMs);
         const now = forget === 'now' ? { ...cleaning, retentionMs: 0 } : cleaning;
-        await underMaintenanceLock(dependencies, () => removeOld(now));
+        if (forget === 'no') goneBefore = forgetBefore;
+        else await underMaintenanceLock(dependencies, () => removeOld(now));
       }
       if (performance.now() < nextMs) return;
       // What a killed command has left in staging is finished, or removed, by whoever takes the lock.
-      const isLocking = listDueSwaps(table.state(), cleaning).length > 0 || (await listNames(paths.staging)).length > 0;
+      const isLocking =
+        listDueSwaps(table.state(), cleaning).length > 0 || (await listStaged(paths.staging)).length > 0;
       if (isLocking) await underMaintenanceLock(dependencies, () => removeOld(cleaning));
       else await removeOld(cleaning);
       nextMs = performance.now() + Math.min(everyMs, retentionMs / 2);

@@ -1,5 +1,6 @@
 import type { Clock } from '../../runtime/clock.ts';
 import { type AppError, describeError, isDamage } from '../../runtime/errors.ts';
+import { events, type Dataset } from '../../datasets/dataset.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 
 /**
@@ -20,6 +21,11 @@ interface Failure {
   readonly retryAtMs: number;
 }
 
+/** What a problem calls a table. */
+export function describeTable(dataset: Dataset): string {
+  return dataset === events ? 'the lake' : `the lake's table ${dataset.table}`;
+}
+
 const longestWaitMs = 3_600_000;
 /** So many files are named. */
 const namedFiles = 3;
@@ -27,7 +33,9 @@ const namedFiles = 3;
 /**
  * Creates the memory; a restart forgets it. Damage is looked at again each time, as a restored file is sealed at once.
  */
-export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
+export function createLeftOut(clock: Clock, dataset = events, firstWaitMs = 60_000): LeftOut {
+  const of = describeTable(dataset);
+  const prefix = dataset === events ? '' : `${dataset.table}/`;
   let failures = new Map<string, Failure>();
   return {
     begin() {
@@ -58,8 +66,8 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
       const all = [...failures];
       const named = all.slice(0, namedFiles).map(([path, { since, error }]): Problem => ({
         code: 'file_unsealed',
-        subject: path,
-        what: `a young file of the lake has not been sealed since ${since}: ${describeError(error)}`,
+        subject: `${prefix}${path}`,
+        what: `a young file of ${of} has not been sealed since ${since}: ${describeError(error)}`,
         todo: "Exports and SQL over the snapshot have its rows, the sealed files have not. It is tried again by itself, and everything else is sealed; if it lasts, run 'tributary lake check', and restore what it names from a backup.",
         since,
       }));
@@ -70,7 +78,8 @@ export function createLeftOut(clock: Clock, firstWaitMs = 60_000): LeftOut {
             ...named,
             {
               code: 'files_unsealed',
-              what: `${more} more young files of the lake have not been sealed`,
+              ...(dataset === events ? {} : { subject: dataset.table }),
+              what: `${more} more young files of ${of} have not been sealed`,
               todo: "They are tried again by themselves; the log has a line 'left out of sealing' for each.",
             },
           ];

@@ -1,14 +1,22 @@
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
-import type { MaintenanceDependencies } from './maintenance-options.ts';
+import type { TableDependencies } from './maintenance-options.ts';
+
+/** Takes in who owns the lake; where another engine has changed the events, what was known last stands. */
+async function refreshOwner({ table, leader }: TableDependencies): Promise<void> {
+  if (table === leader) return;
+  await leader.refresh().catch((error: unknown) => {
+    if (!isAppError(error, 'foreign_commit')) throw error;
+  });
+}
 
 /**
- * Runs a task that rewrites files under the maintenance lock, after finishing what a crash left half-done; undefined
- * when another (an erasure, a replay) holds the lock.
+ * Runs a task that rewrites files under the table's maintenance lock, after finishing what a crash left half-done;
+ * undefined when another (an erasure, a replay, a load) holds the lock.
  */
 export async function underMaintenanceLock<T>(
-  dependencies: MaintenanceDependencies,
+  dependencies: TableDependencies,
   task: () => Promise<T>,
 ): Promise<T | undefined> {
   const { table, paths, crashPoint, logger, assertFolder } = dependencies;
@@ -24,6 +32,7 @@ export async function underMaintenanceLock<T>(
   }
   try {
     await table.refresh();
+    await refreshOwner(dependencies);
     const finished = await recoverIntents(table, paths.staging, crashPoint);
     if (finished > 0) logger.warn({ finished }, 'finished rewrites that were interrupted');
     return await task();

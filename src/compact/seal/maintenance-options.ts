@@ -1,23 +1,35 @@
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Logger } from '../../runtime/logger.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
 import type { lakePaths } from '../../lake/lake.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { CompactMetrics } from '../compact-metrics.ts';
 
+/** What the maintenance of the lake works with. */
 export interface MaintenanceDependencies {
-  readonly table: Table;
+  /** The table of the imported events: its log says whose the lake is. */
+  readonly leader: Table;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
   readonly logger: Logger;
   readonly counted: CompactMetrics;
-  readonly paths: ReturnType<typeof lakePaths>;
+  readonly lakeDir: string;
   readonly writer: string;
   /**
    * Throws when the lake's folder is not the one that this compactor has locked any more: what lies there belongs to
    * somebody else.
    */
   readonly assertFolder: () => void;
+}
+
+/** What the maintenance of one table works with. */
+export interface TableDependencies extends MaintenanceDependencies {
+  readonly dataset: Dataset;
+  /** That of the events is the leader itself. */
+  readonly table: Table;
+  /** The table's own places, and those of the lake. */
+  readonly paths: ReturnType<typeof lakePaths>;
 }
 
 export interface MaintenanceOptions {

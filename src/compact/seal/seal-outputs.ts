@@ -1,19 +1,19 @@
 import path from 'node:path';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
-import { eventColumns } from '../../datasets/event-fields.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
 import { partitionColumnsSql, partitionPath, sortColumnsSql } from '../../datasets/partition.ts';
 import { writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { partitionsSql } from '../../lake/sql/partition-sql.ts';
-import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
+import { boundDictionaries, engineBudget } from '../../lake/files/row-memory.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 import { keyOf, type Group } from './seal-policy.ts';
-import { cutIntoSlices, sliceSql, type Part, type Slice } from './seal-slices.ts';
+import { cutIntoSlices, sliceSql, type Part, type Slice, type SliceSource } from './seal-slices.ts';
 
 /** From so many groups on, the rows are sorted once instead of scanned for each. */
 const manyGroups = 16;
 
-const columnList = eventColumns.map(({ name }) => name).join(', ');
+const columnListOf = ({ columns }: Dataset): string => columns.map(({ name }) => name).join(', ');
 
 /** A file that a seal has written. */
 export interface Output {
@@ -26,6 +26,7 @@ export interface Output {
 
 /** What a seal writes: rows of these files, those of the groups that are due apart from the rest. */
 export interface SealWork {
+  readonly dataset: Dataset;
   readonly duckdb: Duckdb;
   readonly emptyFile: string;
   readonly parts: readonly Part[];
@@ -38,13 +39,15 @@ export interface SealWork {
  * A table of all rows, in which those of one partition lie together: sorted slice by slice, which is what fits into
  * memory.
  */
-async function sortOnce({ duckdb, emptyFile, parts }: SealWork, budget: EngineBudget): Promise<string> {
+async function sortOnce(source: SliceSource, parts: readonly Part[]): Promise<string> {
+  const { dataset, duckdb, emptyFile } = source;
+  const columnList = columnListOf(dataset);
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE seal_rows AS SELECT ${columnList} FROM ${sliceSql({ files: [] }, emptyFile)}`,
   );
-  for (const slice of await cutIntoSlices(duckdb, emptyFile, parts, 'true', budget)) {
+  for (const slice of await cutIntoSlices(source, parts, 'true')) {
     await duckdb.run(
-      `INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql}`,
+      `INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql(dataset)}`,
     );
   }
   return 'seal_rows';
@@ -52,25 +55,27 @@ async function sortOnce({ duckdb, emptyFile, parts }: SealWork, budget: EngineBu
 
 /** Writes the files of each group that is due, and young files of what remains, into the staging folder. */
 export async function writeOutputs(work: SealWork): Promise<Output[]> {
-  const { duckdb, emptyFile, parts, due, folder, id } = work;
+  const { dataset, duckdb, emptyFile, parts, due, folder, id } = work;
   const budget = engineBudget(duckdb.memoryMb);
-  const sorted = due.length >= manyGroups ? await sortOnce(work, budget) : undefined;
+  const source: SliceSource = { dataset, duckdb, emptyFile, budget };
+  const columnList = columnListOf(dataset);
+  const sorted = due.length >= manyGroups ? await sortOnce(source, parts) : undefined;
   const outputs: Output[] = [];
 
   /** One file, unless its rows are wide: then as many as the engine can sort one by one. */
   async function write(ours: readonly Part[], where: string, order: string, name: string, to: string): Promise<void> {
-    const slices: (Slice | string)[] = await cutIntoSlices(duckdb, emptyFile, ours, where, budget);
+    const slices: (Slice | string)[] = await cutIntoSlices(source, ours, where);
     if (sorted !== undefined && slices.length === 1) slices[0] = sorted;
     for (const [index, slice] of slices.entries()) {
       const number = index === 0 ? '' : `-${index}`;
-      const source = typeof slice === 'string' ? slice : sliceSql(slice, emptyFile);
+      const rows = typeof slice === 'string' ? slice : sliceSql(slice, emptyFile);
       const file = path.join(folder, `${name}${number}.parquet`);
       const written = await writeDataFile(
         duckdb,
-        `SELECT ${columnList} FROM ${source} WHERE ${where} ORDER BY ${order}`,
+        `SELECT ${columnList} FROM ${rows} WHERE ${where} ORDER BY ${order}`,
         file,
         'sealed',
-        { bytes: budget.rowGroupBytes },
+        { bytes: budget.rowGroupBytes, ...boundDictionaries(duckdb.memoryMb, dataset.columns.length) },
       );
       if (written.numRecords > 0) outputs.push({ name: path.basename(file), path: `${to}${number}.parquet`, written });
     }
@@ -82,8 +87,8 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
     const ours = parts.filter((part) => keyOf(part) === keyOf(group));
     await write(
       ours,
-      partitionsSql([group.partition]),
-      sortColumnsSql,
+      partitionsSql(dataset, [group.partition]),
+      sortColumnsSql(dataset),
       String(index),
       `${partitionPath(group.partition)}/${id}`,
     );
@@ -91,8 +96,11 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
   const rest = parts.filter((part) => !isDue.has(keyOf(part)));
   await write(
     rest,
-    `NOT (${partitionsSql(due.map(({ partition }) => partition))})`,
-    `${partitionColumnsSql}, ${sortColumnsSql}`,
+    `NOT (${partitionsSql(
+      dataset,
+      due.map(({ partition }) => partition),
+    )})`,
+    `${partitionColumnsSql(dataset)}, ${sortColumnsSql(dataset)}`,
     'young',
     `${youngFolder}/${id}`,
   );

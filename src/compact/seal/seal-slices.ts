@@ -1,3 +1,4 @@
+import type { Dataset } from '../../datasets/dataset.ts';
 import { partitionColumnsSql, partitionSelectSql, toPartition, type Partition } from '../../datasets/partition.ts';
 import { rowBytesSql, type EngineBudget } from '../../lake/files/row-memory.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
@@ -21,6 +22,14 @@ export interface Slice {
   readonly range?: readonly [number, number];
 }
 
+/** A table whose young files are read, and the engine that reads them. */
+export interface SliceSource {
+  readonly dataset: Dataset;
+  readonly duckdb: Duckdb;
+  readonly emptyFile: string;
+  readonly budget: EngineBudget;
+}
+
 /** Costs by the path of a young file, which never changes: each is read once. */
 export type MeasuredParts = Map<string, readonly Part[]>;
 
@@ -39,23 +48,21 @@ export function sliceSql({ files, range }: Slice, emptyFile: string): string {
  * Measures the files that are not measured yet; what is no young file any more is forgotten. Memory: that of one scan.
  */
 export async function measureFiles(
-  duckdb: Duckdb,
-  emptyFile: string,
+  { dataset, duckdb, emptyFile, budget }: SliceSource,
   inputs: readonly DataFile[],
-  budget: EngineBudget,
   measured: MeasuredParts,
 ): Promise<Part[]> {
   for (const { absolutePath: file } of inputs) {
     if (measured.has(file)) continue;
     const rows = await duckdb.rows(
-      `SELECT ${partitionSelectSql}, sum(bytes)::BIGINT AS bytes, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
-       FROM (SELECT ${partitionColumnsSql}, ${rowBytesSql} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
+      `SELECT ${partitionSelectSql(dataset)}, sum(bytes)::BIGINT AS bytes, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
+       FROM (SELECT ${partitionColumnsSql(dataset)}, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
     );
     measured.set(
       file,
       rows.map((row) => ({
         file,
-        partition: toPartition(row),
+        partition: toPartition(dataset, row),
         bytes: Number(row['bytes']),
         wideBytes: Number(row['wide']),
       })),
@@ -66,15 +73,13 @@ export async function measureFiles(
 
 /** Cuts the rows of one file that match a condition into ranges whose wide rows stay within the budget. */
 async function cutFile(
-  duckdb: Duckdb,
-  emptyFile: string,
+  { dataset, duckdb, emptyFile, budget }: SliceSource,
   file: string,
   where: string,
-  budget: EngineBudget,
 ): Promise<Slice[]> {
   const blocks = await duckdb.rows(
     `SELECT file_row_number // ${blockRows} AS block, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
-     FROM (SELECT file_row_number, ${rowBytesSql} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)} WHERE ${where}) GROUP BY block ORDER BY block`,
+     FROM (SELECT file_row_number, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)} WHERE ${where}) GROUP BY block ORDER BY block`,
   );
   const slices: Slice[] = [];
   let [start, wide] = [0, 0];
@@ -94,13 +99,8 @@ async function cutFile(
  * Cuts the rows of some parts into slices that the engine can sort: one slice, unless there are many wide rows. `where`
  * is true for the rows of the parts.
  */
-export async function cutIntoSlices(
-  duckdb: Duckdb,
-  emptyFile: string,
-  parts: readonly Part[],
-  where: string,
-  budget: EngineBudget,
-): Promise<Slice[]> {
+export async function cutIntoSlices(source: SliceSource, parts: readonly Part[], where: string): Promise<Slice[]> {
+  const { budget } = source;
   const wideOf = new Map<string, number>();
   for (const { file, wideBytes } of parts) wideOf.set(file, (wideOf.get(file) ?? 0) + wideBytes);
   const slices: Slice[] = [];
@@ -111,7 +111,7 @@ export async function cutIntoSlices(
   };
   for (const [file, bytes] of wideOf) {
     if (bytes > budget.wideBytes) {
-      slices.push(...(await cutFile(duckdb, emptyFile, file, where, budget)));
+      slices.push(...(await cutFile(source, file, where)));
       continue;
     }
     if (wide + bytes > budget.wideBytes) end();

@@ -1,11 +1,12 @@
 import { type AppError, describeError } from '../../runtime/errors.ts';
+import { events, type Dataset } from '../../datasets/dataset.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { createLeftOut } from './left-out.ts';
 import { underMaintenanceLock } from './maintenance-lock.ts';
-import type { MaintenanceDependencies, MaintenanceOptions } from './maintenance-options.ts';
+import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
 import { createDueRows } from './seal-policy.ts';
 import type { MeasuredParts } from './seal-slices.ts';
 import { sealDue, type SealDependencies } from './seal.ts';
@@ -25,37 +26,42 @@ export interface SealTurns {
   problems(): Problem[];
 }
 
+/** A table's name in a log line; that of the events goes without saying. */
+function nameTable(dataset: Dataset): { readonly table?: string } {
+  return dataset === events ? {} : { table: dataset.table };
+}
+
 function sumBytes(files: readonly DataFile[]): number {
   return files.reduce((sum, file) => sum + file.sizeBytes, 0);
 }
 
 /** Seals again and again while something is due; what cannot be sealed is noted in `leftOut`. */
 async function sealAll(
-  dependencies: MaintenanceDependencies,
+  dependencies: TableDependencies,
   sealing: SealDependencies & { readonly signal: AbortSignal },
   options: MaintenanceOptions,
   leftOut: Map<string, AppError>,
 ): Promise<void> {
-  const { table, logger, counted, writer } = dependencies;
+  const { dataset, leader, logger, counted, writer } = dependencies;
   for (let more = true; more && !sealing.signal.aborted;) {
     const startedAt = performance.now();
     const sealed = await underMaintenanceLock(dependencies, () => {
-      assertOwner(table.lake(), writer);
+      assertOwner(leader.lake(), writer);
       return sealDue(sealing, options, leftOut);
     });
     more = sealed !== undefined;
     if (sealed === undefined) break;
     const durationMs = Math.round(performance.now() - startedAt);
     counted.sealed(sealed, durationMs);
-    logger.info({ ...sealed, durationMs }, 'sealed');
+    logger.info({ ...nameTable(dataset), ...sealed, durationMs }, 'sealed');
   }
 }
 
 /** Creates the turns; the first is due at once. */
-export function createSealTurns(dependencies: MaintenanceDependencies, options: MaintenanceOptions): SealTurns {
-  const { table, clock, crashPoint, paths, logger } = dependencies;
+export function createSealTurns(dependencies: TableDependencies, options: MaintenanceOptions): SealTurns {
+  const { dataset, table, clock, crashPoint, paths, logger } = dependencies;
   const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
-  const leftOut = createLeftOut(clock);
+  const leftOut = createLeftOut(clock, dataset);
   const measured: MeasuredParts = new Map();
   const dueRows = createDueRows(options);
   let checkedAtMs = 0;
@@ -63,7 +69,7 @@ export function createSealTurns(dependencies: MaintenanceDependencies, options: 
 
   const listYoung = (): DataFile[] => table.snapshot().files.filter((file) => file.young);
   const onRetry = (error: AppError): void =>
-    logger.warn({ error: describeError(error) }, 'a seal failed, will try fewer files');
+    logger.warn({ ...nameTable(dataset), error: describeError(error) }, 'a seal failed, will try fewer files');
 
   function noteLeftOut(files: ReadonlyMap<string, AppError>): void {
     const young = listYoung();
@@ -86,6 +92,7 @@ export function createSealTurns(dependencies: MaintenanceDependencies, options: 
       const files = leftOut.begin();
       const known = new Set(files.values());
       const sealing = {
+        dataset,
         table,
         duckdb,
         clock,
@@ -101,7 +108,8 @@ export function createSealTurns(dependencies: MaintenanceDependencies, options: 
         checkedAtMs = nowMs;
       } finally {
         for (const [file, error] of files)
-          if (!known.has(error)) logger.warn({ file, error: describeError(error) }, 'left out of sealing');
+          if (!known.has(error))
+            logger.warn({ ...nameTable(dataset), file, error: describeError(error) }, 'left out of sealing');
         noteLeftOut(files);
       }
     },

@@ -14,6 +14,7 @@ import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
 import { partitionColumnsSql, partitionPath, partitionSelectSql, toPartition } from '../../datasets/partition.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import { toAdd } from '../../lake/files/data-file.ts';
@@ -30,6 +31,8 @@ import { writeOutputs, type Output } from './seal-outputs.ts';
 import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';
 
 export interface SealDependencies {
+  /** Whose rows the table has. */
+  readonly dataset: Dataset;
   readonly table: Table;
   /** One thread, with bounded row groups. */
   readonly duckdb: Duckdb;
@@ -74,14 +77,14 @@ const maxInputBytes = 8 * 1024 ** 3;
 /** So many files in a row that fail by themselves are left to the next turn to try further ones. */
 const maxFailures = 3;
 
-async function readGroups(duckdb: Duckdb, files: readonly DataFile[]): Promise<Group[]> {
+async function readGroups(dataset: Dataset, duckdb: Duckdb, files: readonly DataFile[]): Promise<Group[]> {
   const rows = await duckdb.rows(
-    `SELECT ${partitionSelectSql}, count(*) AS rows, epoch_ms(min(available_at)) AS oldest, list(DISTINCT filename) AS files
+    `SELECT ${partitionSelectSql(dataset)}, count(*) AS rows, epoch_ms(min(available_at)) AS oldest, list(DISTINCT filename) AS files
      FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false, filename = true)
-     GROUP BY ALL ORDER BY ${partitionColumnsSql}`,
+     GROUP BY ALL ORDER BY ${partitionColumnsSql(dataset)}`,
   );
   return rows.map((row) => ({
-    partition: toPartition(row),
+    partition: toPartition(dataset, row),
     rows: Number(row['rows']),
     oldestMs: Number(row['oldest']),
     files: row['files'] as string[],
@@ -161,15 +164,15 @@ function describeFailure({ path: file, absolutePath }: DataFile, groups: readonl
  * file either.
  */
 async function noteUnreadable(
-  duckdb: Duckdb,
-  emptyFile: string,
+  { dataset, duckdb, table }: SealDependencies,
   files: readonly DataFile[],
   leftOut: Map<string, AppError>,
 ): Promise<boolean> {
+  const { emptyFile } = table.snapshot();
   const before = leftOut.size;
   await duckdb.rows(`SELECT count(*) AS n FROM ${sliceSql({ files: [] }, emptyFile)}`);
   for (const file of files) {
-    await readGroups(duckdb, [file]).catch((error: unknown) => {
+    await readGroups(dataset, duckdb, [file]).catch((error: unknown) => {
       if (!isEngineError(error)) throw error;
       leftOut.set(file.path, describeFailure(file, [], error));
     });
@@ -211,10 +214,14 @@ async function stage(
   due: readonly Group[],
   id: string,
 ): Promise<{ outputs: Output[]; taken: DataFile[] } | undefined> {
-  const { table, duckdb, stagingDir } = dependencies;
+  const { dataset, table, duckdb, stagingDir } = dependencies;
   const { emptyFile } = table.snapshot();
   const budget = engineBudget(duckdb.memoryMb);
-  const measured = await measureFiles(duckdb, emptyFile, inputs, budget, dependencies.measured ?? new Map());
+  const measured = await measureFiles(
+    { dataset, duckdb, emptyFile, budget },
+    inputs,
+    dependencies.measured ?? new Map(),
+  );
   const taken = boundInputs(inputs, measured);
   const parts = measured.filter((part) => taken.some(({ absolutePath }) => absolutePath === part.file));
   if (due.length === 0 && !isWorthMerging(taken, parts, budget)) return undefined;
@@ -222,7 +229,7 @@ async function stage(
   try {
     // A group that is due may have no rows in the inputs of a bounded seal.
     const here = due.filter((group) => parts.some((part) => keyOf(part) === keyOf(group)));
-    return { outputs: await writeOutputs({ duckdb, emptyFile, parts, due: here, folder, id }), taken };
+    return { outputs: await writeOutputs({ dataset, duckdb, emptyFile, parts, due: here, folder, id }), taken };
   } catch (error) {
     // Nothing is certain yet; on a disk that is full the room is needed at once.
     await removeTree(folder);
@@ -244,18 +251,18 @@ export async function sealDue(
   options: SealOptions,
   leftOut: Map<string, AppError>,
 ): Promise<Sealed | undefined> {
-  const { table, duckdb, clock, crashPoint, stagingDir, dueRows, signal } = dependencies;
+  const { dataset, table, duckdb, clock, crashPoint, stagingDir, dueRows, signal } = dependencies;
   await table.refresh();
   let most = Number.POSITIVE_INFINITY;
   for (let failures = 0; ;) {
     const nowMs = clock.nowMs();
     const young = table.snapshot().files.filter((file) => file.young && !leftOut.has(file.path));
     if (young.length === 0) return undefined;
-    const groups = await readGroups(duckdb, young).catch(async (error: unknown) => {
+    const groups = await readGroups(dataset, duckdb, young).catch(async (error: unknown) => {
       if (
         signal?.aborted !== true &&
         ((await noteDamages(young, leftOut)) ||
-          (isEngineError(error) && (await noteUnreadable(duckdb, table.snapshot().emptyFile, young, leftOut))))
+          (isEngineError(error) && (await noteUnreadable(dependencies, young, leftOut))))
       )
         return undefined;
       throw error;

@@ -1,23 +1,27 @@
 import { pause } from '../../runtime/async/retry.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { listLeftovers, sweep } from '../../lake/clean.ts';
+import { orphanName } from '../../lake/orphans.ts';
 import { assertOwner } from '../lake-owner.ts';
+import type { FollowerTables } from './follower-tables.ts';
 import { underMaintenanceLock } from './maintenance-lock.ts';
-import type { MaintenanceDependencies } from './maintenance-options.ts';
-import type { MaintenanceTask } from './maintenance-task.ts';
+import type { TableDependencies } from './maintenance-options.ts';
+import type { TableTurns } from './table-turns.ts';
 
 /** Removes, or puts aside, what a crash has left behind; false when another holds the maintenance lock. */
-async function sweepLeftovers(dependencies: MaintenanceDependencies, putAside: boolean): Promise<boolean> {
-  const { table, writer, paths, crashPoint, logger } = dependencies;
+async function sweepLeftovers(dependencies: TableDependencies, putAside: boolean): Promise<boolean> {
+  const { dataset, table, leader, writer, paths, crashPoint, logger } = dependencies;
   const swept = await underMaintenanceLock(dependencies, async () => {
-    const leftovers = await listLeftovers(table);
+    // What lies beside the tables is the leader's.
+    const leftovers = await listLeftovers(table, table === leader ? [paths.root] : []);
     await table.refresh();
-    assertOwner(table.lake(), writer);
-    return sweep(table, leftovers, crashPoint, putAside ? paths.orphans : undefined);
+    assertOwner(leader.lake(), writer);
+    const aside = { folder: paths.orphans, toName: (file: string) => orphanName(dataset, file) };
+    return sweep(table, leftovers, crashPoint, putAside ? aside : undefined);
   });
   if (swept !== undefined && swept > 0)
     logger[putAside ? 'error' : 'info'](
-      { swept, ...(putAside ? { putAside: paths.orphans } : {}) },
+      { table: dataset.table, swept, ...(putAside ? { putAside: paths.orphans } : {}) },
       'swept files that no commit names',
     );
   return swept !== undefined;
@@ -43,21 +47,45 @@ export interface SweepGate {
  */
 const giveWayMs = 15_000;
 
-/** Creates the gate; failures of the sweep are those of `task`. No turn waits once the signal is aborted. */
-export function createSweepGate(
-  dependencies: MaintenanceDependencies,
-  task: MaintenanceTask,
-  signal: AbortSignal,
-): SweepGate {
+/** A table whose lock another holds, such as a load that takes hours, is tried again after so long, milliseconds. */
+const retryEveryMs = 10_000;
+
+/** The sweep of one table as one of its tasks; says whether it was done. Errors: `fenced`. */
+async function sweepTable(table: TableTurns, putAside: boolean): Promise<boolean> {
+  let swept = false;
+  const error = await table.sweepTask.run(async () => {
+    swept = await sweepLeftovers(table, putAside);
+  });
+  // A damaged intent, say, stops what it would rewrite, and not the flushes.
+  if (isAppError(error, 'fenced')) throw error;
+  return swept;
+}
+
+/**
+ * Creates the gate of the lake's tables: those that there are when the first sweep comes, since what comes into being
+ * later has no crash behind it. No turn waits once the signal is aborted.
+ */
+export function createSweepGate(first: TableTurns, followers: FollowerTables, signal: AbortSignal): SweepGate {
+  const swept = new Set<TableTurns>();
+  let waiting: readonly TableTurns[] | undefined;
+  let retryAtMs = 0;
+
+  async function sweepFollowers(putAside: boolean): Promise<boolean> {
+    if (waiting === undefined) {
+      await followers.look(true).catch(() => undefined);
+      waiting = followers.list();
+    } else if (performance.now() < retryAtMs) return waiting.length === 0;
+    const left: TableTurns[] = [];
+    for (const table of waiting) if (!(await sweepTable(table, putAside))) left.push(table);
+    waiting = left;
+    retryAtMs = performance.now() + retryEveryMs;
+    return left.length === 0;
+  }
+
   return createGate(
     async (putAside) => {
-      let swept = false;
-      const error = await task.run(async () => {
-        swept = await sweepLeftovers(dependencies, putAside);
-      });
-      // A damaged intent, say, stops what it would rewrite, and not the flushes.
-      if (isAppError(error, 'fenced')) throw error;
-      return swept;
+      if (!swept.has(first) && (await sweepTable(first, putAside))) swept.add(first);
+      return (await sweepFollowers(putAside)) && swept.has(first);
     },
     giveWayMs,
     signal,

@@ -18,6 +18,7 @@ import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { JobRunner } from '../jobs/scheduler.ts';
 import { parseExportRequest } from './parse-request.ts';
+import { refuseSegment, type ListSegmentIds } from './segment-rule.ts';
 import type { ZoneDays } from './calendar.ts';
 
 /** How long a list waits, after a start, for the requests of earlier processes to be read. */
@@ -50,6 +51,7 @@ export interface ExportsDependencies {
   readonly runner: JobRunner;
   readonly zoneDays: ZoneDays;
   readonly clock: Clock;
+  readonly listSegmentIds: ListSegmentIds;
   /** Settles when the requests of earlier processes have been read. */
   readonly loaded: Promise<void>;
 }
@@ -72,7 +74,7 @@ function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
 
 /** Creates the rules of the export area over its stores. */
 export function createExports(
-  { store, runner, zoneDays, clock, loaded }: ExportsDependencies,
+  { store, runner, zoneDays, clock, listSegmentIds, loaded }: ExportsDependencies,
   options: { readonly maxExports: number; readonly loadWaitMs?: number },
 ): Exports {
   /** Creates run one after the other, those of all accounts, so that the limit holds however many come at once. */
@@ -90,6 +92,10 @@ export function createExports(
   async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
     const parsed = await parseExportRequest(given, clock.nowMs(), zoneDays);
     if (isRefusal(parsed)) return parsed;
+    const { idSegment } = parsed;
+    const unavailable =
+      idSegment === undefined ? undefined : refuseSegment(idSegment, await listSegmentIds(user.idAccount));
+    if (unavailable !== undefined) return unavailable;
     const request = withUsersFiles(parsed, user);
     const job = await creates.run(async () => {
       if (isGone()) return gone;

@@ -1,16 +1,16 @@
+import { datasets } from '../../datasets/dataset.ts';
 import {
-  adMediators,
-  countries,
   eventAliases,
   eventNames,
+  findDictionary,
   findTitle,
-  purchaseTypes,
-  rooted,
+  rowFields,
   selectors,
   timezones,
-  verification,
   type TitleDictionary,
 } from '../../datasets/dictionaries.ts';
+import type { FieldSchema } from '../../datasets/field-schema.ts';
+import { commonFields } from '../../datasets/row-fields.ts';
 import { isSdkKey } from '../../access/sdk-key.ts';
 import { compressions, fileFormats } from '../jobs/export-spec.ts';
 
@@ -32,6 +32,8 @@ export interface Parameter {
   readonly rule: ValueRule;
   /** The events it is for; absent: all. */
   readonly events?: readonly string[];
+  /** It filters by the field of its name. */
+  readonly isFilter?: true;
 }
 
 /** A set must stay below this many values (service.md 8). */
@@ -79,11 +81,8 @@ const eventNameRule: ValueRule = {
 export const paramsName = 'params[NAME]';
 export const paramRule: ValueRule = { ...eventNameRule, allowed: 'texts of 1 to 255 characters' };
 
-/** service.md 2.4 has the id of an available segment, and no segment can be made yet. */
-const segmentRule: ValueRule = {
-  allowed: 'the id of an available segment, and there is none',
-  accept: () => undefined,
-};
+/** Which segments are available depends on the caller: segment-rule.ts looks them up. */
+const segmentRule: ValueRule = { ...idRule, allowed: 'the id of an available segment' };
 
 function oneOf(names: Iterable<string>): ValueRule {
   const known = new Set(names);
@@ -103,13 +102,44 @@ const eventRule: ValueRule = {
   accept: (value) => eventAliases.get(value) ?? (eventNames.includes(value) ? value : undefined),
 };
 
-const paymentEvents = ['payments', 'userPayments', 'testPayments', 'trialPayments', 'userTrialPayments'];
 /** The events that have a name and parameters of the client's own. */
 export const customEvents: readonly string[] = ['customEvents', 'userCustomEvents'];
-const adMonetizationEvents = ['adMonetization', 'userAdMonetization'];
 
-/** Every parameter of the create call but `params[NAME]`; the API reference and the parser both read it. */
-export const parameters: readonly Parameter[] = [
+const isCommon = (name: string): boolean => commonFields.some((field) => field.name === name);
+
+/** The export events of the datasets that have a field of their own. */
+function eventsWith(name: string): string[] {
+  return [...datasets.values()]
+    .filter(({ fields }) => fields.some((field) => field.name === name))
+    .flatMap(({ exports }) => [...exports.keys()]);
+}
+
+/** What the values of a filter on a field must be. */
+function filterRule(schema: FieldSchema): ValueRule {
+  const titles = findDictionary(schema);
+  if (titles !== undefined) return idOf(titles);
+  const { enum: allowed } = schema as { readonly enum?: readonly unknown[] };
+  if (allowed !== undefined) return oneOf(allowed.map(String));
+  return schema.type === 'string' ? paramRule : idRule;
+}
+
+/** The filter on a field, for every event, or for those that have the field. Throws where the field is no filter. */
+function filterOn(name: string, meaning?: string): Parameter {
+  const schema = rowFields.get(name);
+  const shape = schema?.['x-filter'];
+  if (schema === undefined || shape === undefined) throw new Error(`schemas: ${name} is no filter`);
+  return {
+    name,
+    meaning: meaning ?? schema.description,
+    shape,
+    rule: filterRule(schema),
+    ...(isCommon(name) ? {} : { events: eventsWith(name) }),
+    isFilter: true,
+  };
+}
+
+/** The parameters that service.md 2.4 names, and those of the files. */
+const ownParameters: readonly Parameter[] = [
   { name: 'event', meaning: 'Event to export.', shape: 'one', rule: eventRule },
   {
     name: 'selectors',
@@ -142,25 +172,13 @@ export const parameters: readonly Parameter[] = [
   { name: 'idApp', meaning: 'Apps. With SDKKey: rows that either names.', shape: 'set', rule: idRule },
   { name: 'SDKKey', meaning: 'SDK keys of apps. With idApp: rows that either names.', shape: 'set', rule: sdkKeyRule },
   { name: 'idAccount', meaning: 'Accounts.', shape: 'set', rule: idRule },
-  { name: 'idAd', meaning: 'Tracking links.', shape: 'set', rule: idRule },
-  { name: 'idCampaign', meaning: 'Campaigns.', shape: 'set', rule: idRule },
-  { name: 'idCountry', meaning: 'Countries.', shape: 'set', rule: idOf(countries) },
+  filterOn('idAd', 'Tracking links.'),
+  filterOn('idCampaign', 'Campaigns.'),
+  filterOn('idCountry', 'Countries.'),
   { name: 'idProject', meaning: 'Projects.', shape: 'set', rule: idRule },
-  { name: 'idPartner', meaning: 'Partners.', shape: 'set', rule: idRule },
-  {
-    name: 'isVerified',
-    meaning: 'Verification of the payment.',
-    shape: 'one',
-    rule: idOf(verification),
-    events: paymentEvents,
-  },
-  {
-    name: 'idPurchaseType',
-    meaning: 'Type of the purchase.',
-    shape: 'one',
-    rule: idOf(purchaseTypes),
-    events: paymentEvents,
-  },
+  filterOn('idPartner', 'Partners.'),
+  filterOn('isVerified', 'Verification of the payment.'),
+  filterOn('idPurchaseType', 'Type of the purchase.'),
   {
     name: 'eventName',
     meaning: 'Names of custom events; a comma belongs to the name.',
@@ -175,14 +193,8 @@ export const parameters: readonly Parameter[] = [
     rule: oneOf(['0', '1']),
     events: customEvents,
   },
-  { name: 'rooted', meaning: 'Jailbreak or root access.', shape: 'one', rule: idOf(rooted) },
-  {
-    name: 'idAdMediator',
-    meaning: 'Ad mediator.',
-    shape: 'one',
-    rule: idOf(adMediators),
-    events: adMonetizationEvents,
-  },
+  filterOn('rooted', 'Jailbreak or root access.'),
+  filterOn('idAdMediator', 'Ad mediator.'),
   {
     name: 'format',
     meaning: 'Kind of file; csv by default.',
@@ -203,7 +215,27 @@ export const parameters: readonly Parameter[] = [
     shape: 'one',
     rule: oneOf(['time']),
   },
-  { name: 'idSegment', meaning: 'Segment.', shape: 'one', rule: segmentRule, events: ['hits', 'installs'] },
+  {
+    name: 'idSegment',
+    meaning: "Segment of the caller's account: rows of its users or devices.",
+    shape: 'one',
+    rule: segmentRule,
+    events: ['hits', 'installs'],
+  },
+];
+
+/** The fields that rows can be filtered by. */
+export const filterNames: readonly string[] = [...rowFields].flatMap(([name, schema]) =>
+  schema['x-filter'] === undefined ? [] : [name],
+);
+
+const clash = ownParameters.find(({ name, isFilter }) => isFilter !== true && filterNames.includes(name));
+if (clash !== undefined) throw new Error(`schemas: ${clash.name} is a parameter of the create call, and no filter`);
+
+/** Every parameter of the create call but `params[NAME]`; the API reference and the parser both read it. */
+export const parameters: readonly Parameter[] = [
+  ...ownParameters,
+  ...filterNames.filter((name) => !ownParameters.some((known) => known.name === name)).map((name) => filterOn(name)),
 ];
 
 /** The parameters by name. */

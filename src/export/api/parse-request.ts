@@ -2,6 +2,7 @@ import { quote, type Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import {
   customEvents,
+  filterNames,
   paramRule,
   parameters,
   paramsName,
@@ -18,18 +19,6 @@ type Values = ReadonlyMap<string, readonly string[]>;
 /** service.md 2.4: an availability bound must be this far back. */
 const availabilityLagSeconds = 3 * 3600;
 const defaultTimezone = 'Europe/Moscow';
-/** Filters on values that no imported event has. */
-const unknowableNames = [
-  'idAd',
-  'idCampaign',
-  'idCountry',
-  'idPartner',
-  'isVerified',
-  'idPurchaseType',
-  'rooted',
-  'idAdMediator',
-];
-
 function refuseValue(parameter: Parameter, value: string): Refusal {
   const { name, rule } = parameter;
   if (name === 'event')
@@ -250,9 +239,10 @@ export async function parseExportRequest(
     ...set('eventName'),
     eventNameInvert: values.get('eventNameInvert')?.[0] === '1',
     ...params,
+    ...(values.has('idSegment') ? { idSegment: values.get('idSegment')?.[0] ?? '' } : {}),
     ...readFileOptions(values),
-    unknowable: Object.fromEntries(
-      unknowableNames.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : [])),
+    filters: Object.fromEntries(
+      filterNames.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : [])),
     ),
   };
 }

@@ -1,4 +1,6 @@
 import type { AccessReader } from '../../access/access.ts';
+import { events, findExport } from '../../datasets/dataset.ts';
+import { tablePaths } from '../../lake/lake.ts';
 import { endedAttempts, fileStem, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { pause } from '../../runtime/async/retry.ts';
@@ -6,7 +8,8 @@ import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { judgeOutcome, maxAttempts } from './attempt-outcome.ts';
-import { parseExportSpec, selectApps } from './export-spec.ts';
+import { parseExportSpec, selectApps, type ExportApp, type ExportSpec } from './export-spec.ts';
+import { findPlanLists, type ListFault, type ListFolders, type PlanLists } from './plan-lists.ts';
 import { createRunningAttempts } from './running-attempts.ts';
 import { standingOf } from './standing.ts';
 import type { WorkerLimits, WorkerPlan } from './worker-messages.ts';
@@ -40,10 +43,9 @@ export interface AttemptsDependencies {
   readonly onDamage: (error: string) => void;
 }
 
-export interface AttemptsOptions {
+export interface AttemptsOptions extends ListFolders {
   readonly timeoutMs: number;
-  /** Folder of the lake's `events` table. */
-  readonly tableDir: string;
+  readonly lakeDir: string;
   readonly limits: WorkerLimits;
 }
 
@@ -80,15 +82,41 @@ async function endRequest(
   onEnd(job, seconds);
 }
 
+const idsOf = (apps: readonly ExportApp[]): number[] => apps.map(({ idApp }) => idApp);
+
+/** The table that has the rows of a request's event. */
+function tableDirOf(lakeDir: string, { event }: ExportSpec): string {
+  return tablePaths(lakeDir, findExport(event)?.dataset ?? events).table;
+}
+
+/** What a request asks for, with the lists that it is made with now; or why it cannot be made, however often. */
+async function readRequest(
+  { request: kept, idAccount }: ReportJob,
+  folders: ListFolders,
+): Promise<{ readonly request: ExportSpec; readonly lists: PlanLists } | ListFault> {
+  const request = parseExportSpec(kept);
+  if (request === undefined)
+    return { error: 'its job.json holds no export that this version understands: order it again', isDamage: false };
+  const lists = await findPlanLists(request, idAccount, folders);
+  return 'error' in lists ? lists : { request, lists };
+}
+
 /** Creates what runs attempts; nothing runs until `run` is called. */
 export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions): Attempts {
   const { store, access, clock, logger, onDamage } = dependencies;
-  const { timeoutMs, tableDir, limits } = options;
+  const { timeoutMs, lakeDir, limits } = options;
   const running = createRunningAttempts(access);
 
   async function finish(id: number, end: ReportEnd, folder?: string): Promise<void> {
     await endRequest(dependencies, id, end, folder);
     running.forget(id);
+  }
+
+  /** Ends a request whose attempt cannot begin; it is not tried again. */
+  async function refuse(id: number, folder: string, error: string): Promise<false> {
+    await store.releaseAttempt(id, folder, 'failure');
+    await finish(id, { state: 'failed', error });
+    return false;
   }
 
   /** Does what the outcome of an attempt means for its request; says whether to try again. */
@@ -108,20 +136,16 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
 
   async function attempt(id: number, signal: AbortSignal): Promise<boolean> {
     const { job, folder } = await store.beginAttempt(id);
-    const request = parseExportSpec(job.request);
-    if (request === undefined) {
-      const error = 'its job.json holds no export that this version understands: order it again';
-      await store.releaseAttempt(id, folder, 'failure');
-      await finish(id, { state: 'failed', error });
-      return false;
+    const read = await readRequest(job, options);
+    if ('error' in read) {
+      if (read.isDamage) onDamage(read.error);
+      return refuse(id, folder, read.error);
     }
+    const { request, lists } = read;
     const apps = selectApps(request, access.current().appsOfAccount(job.idAccount));
-    const plan: WorkerPlan = { request, apps, tableDir, folder, stem: fileStem(job), limits };
-    const current = running.begin(
-      job,
-      apps.map((app) => app.idApp),
-      signal,
-    );
+    const places = { tableDir: tableDirOf(lakeDir, request), folder, stem: fileStem(job) };
+    const plan: WorkerPlan = { request, apps, ...lists, ...places, limits };
+    const current = running.begin(job, idsOf(apps), signal);
     try {
       const { onPercent } = current;
       return await settle(job, folder, await runInWorker(plan, { timeoutMs, onPercent, signal: current.signal }));
@@ -133,16 +157,13 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
   /** Brings a request one step on; says whether to come again. */
   async function step(id: number, signal: AbortSignal): Promise<boolean> {
     const job = await store.find(id);
-    if (job !== undefined) {
-      const standing = standingOf(access, job.idUser);
-      if (standing === 'unknown') return false;
-      const end: ReportEnd | undefined = standing === 'removed' ? { state: 'canceled' } : findLateEnd(job);
-      if (end !== undefined) {
-        await finish(id, end);
-        return false;
-      }
-    }
-    return attempt(id, signal);
+    if (job === undefined) return attempt(id, signal);
+    const standing = standingOf(access, job.idUser);
+    if (standing === 'unknown') return false;
+    const end: ReportEnd | undefined = standing === 'removed' ? { state: 'canceled' } : findLateEnd(job);
+    if (end === undefined) return attempt(id, signal);
+    await finish(id, end);
+    return false;
   }
 
   async function run(id: number, signal: AbortSignal): Promise<void> {

@@ -45,14 +45,16 @@ export interface ExportSpec {
   readonly eventNameInvert: boolean;
   /** Every filter must hold. */
   readonly params?: readonly ParamFilter[];
+  /** A segment of the account that asks. */
+  readonly idSegment?: string;
   /** Absent: csv. */
   readonly format?: FileFormat;
   /** Absent: as the format is by itself; CSV and JSON lines by their size. */
   readonly compression?: Compression;
   /** `time`: rows in the order of the event's time, then of its id. Absent: in the order that takes least work. */
   readonly order?: 'time';
-  /** Filters on values that no imported event has, as given. */
-  readonly unknowable: Readonly<Record<string, readonly string[]>>;
+  /** Filters on fields of rows, by the field's name: the values that pass. */
+  readonly filters: Readonly<Record<string, readonly string[]>>;
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string';
@@ -90,10 +92,11 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   eventName: (value) => value === undefined || isTextList(value),
   eventNameInvert: (value) => typeof value === 'boolean',
   params: (value) => value === undefined || (Array.isArray(value) && value.every(isParamFilter)),
+  idSegment: (value) => value === undefined || isText(value),
   format: (value) => value === undefined || fileFormats.some((format) => format === value),
   compression: (value) => value === undefined || compressions.some((compression) => compression === value),
   order: (value) => value === undefined || value === 'time',
-  unknowable: (value) => typeof value === 'object' && value !== null && Object.values(value).every(isTextList),
+  filters: (value) => typeof value === 'object' && value !== null && Object.values(value).every(isTextList),
 };
 
 /**
@@ -102,7 +105,10 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
  */
 export function parseExportSpec(value: unknown): ExportSpec | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
-  const given = value as Readonly<Record<string, unknown>>;
+  const { unknowable, ...others } = value as Readonly<Record<string, unknown>>;
+  // What earlier versions called the filters.
+  const given: Readonly<Record<string, unknown>> =
+    unknowable === undefined ? others : { ...others, filters: unknowable };
   const isKnown = Object.keys(given).every((name) => Object.hasOwn(members, name));
   return isKnown && Object.entries(members).every(([name, isGood]) => isGood(given[name]))
     ? (given as unknown as ExportSpec)
@@ -139,14 +145,4 @@ export function selectApps(
     (accounts === undefined || accounts.has(String(app.idAccount))) &&
     (projects === undefined || (app.idProject !== undefined && projects.has(String(app.idProject))));
   return accountApps.filter((app) => isNamed(app) && isWithin(app));
-}
-
-/**
- * Whether imported events, which have none of these values, pass the filters on them: an empty value stands for
- * `0 unknown` of rooted and idAdMediator, and for nothing else.
- */
-export function emptyValuesMatch(unknowable: ExportSpec['unknowable']): boolean {
-  return Object.entries(unknowable).every(
-    ([name, values]) => (name === 'rooted' || name === 'idAdMediator') && values.includes('0'),
-  );
 }

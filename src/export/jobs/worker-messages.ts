@@ -1,12 +1,37 @@
 import { isReportFile, type ReportFile } from '../../reports/reports.ts';
+import type { SegmentKind } from '../../segments/segments.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
+
+/** A file of another store that an export reads. It may be replaced or removed meanwhile. */
+export interface PlanFile {
+  /** Absolute path. */
+  readonly file: string;
+  readonly sizeBytes: number;
+  /** Hash of its bytes, hex. */
+  readonly sha256: string;
+}
+
+/** The segment of a request: a file with the column `id`. */
+export interface PlanSegment extends PlanFile {
+  readonly kind: SegmentKind;
+}
+
+/** The loaded titles: a file with the columns `field`, `id` and `title`. */
+export interface PlanTitles extends PlanFile {
+  /** How many titles each field has, by the field's name. */
+  readonly counts: Readonly<Record<string, number>>;
+}
 
 /** Everything an export worker is given: it reads no settings and no other state of the service. */
 export interface WorkerPlan {
   readonly request: ExportSpec;
   /** The apps whose rows the caller may have. */
   readonly apps: readonly ExportApp[];
-  /** Folder of the lake's `events` table. */
+  /** Present where the request names one. */
+  readonly segment?: PlanSegment;
+  /** Absent where none were loaded. */
+  readonly titles?: PlanTitles;
+  /** Folder of the table that has the event's rows; it may not be there yet. */
   readonly tableDir: string;
   /** The attempt's own folder, empty: the files of the result are left in it, and nothing else. */
   readonly folder: string;

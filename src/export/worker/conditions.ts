@@ -1,5 +1,8 @@
+import type { Dataset } from '../../datasets/dataset.ts';
+import { findDictionary, rowFields } from '../../datasets/dictionaries.ts';
 import { eventFields } from '../../datasets/event-fields.ts';
-import type { KindExport, Subject } from '../../datasets/pipeline-file.ts';
+import type { FieldSchema } from '../../datasets/field-schema.ts';
+import type { StoredExport, Subject } from '../../datasets/pipeline-file.ts';
 import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import type { BoundValue } from './export-query.ts';
 import { zoneDate } from './selector-sql.ts';
@@ -29,6 +32,9 @@ const deviceColumns = deviceFields.map((name) => {
   return { name, column: field.schema['x-column'] };
 });
 
+/** Their columns. */
+export const deviceColumnNames: readonly string[] = deviceColumns.map(({ column }) => column);
+
 /** SQL for the text that identifies the subject of an event within its app; NULL where it has none. */
 export function subjectSql(subject: Subject): string {
   if (subject === 'user') return "nullif(events.custom_user_id, '')";
@@ -38,8 +44,65 @@ export function subjectSql(subject: Subject): string {
   return `CASE ${cases.join(' ')} END`;
 }
 
-/** The conditions on who an event of a kind must name. */
-export function requirement(event: KindExport): string[] {
+/**
+ * The conditions on which rows of the table an export event stands for. A field with a default has that where the row,
+ * or a table of an earlier version, does not say.
+ */
+export function storedConditions(
+  { table, fields, columns }: Dataset,
+  { kind, where = {} }: StoredExport,
+  values: Record<string, BoundValue>,
+): string[] {
+  if (kind !== undefined) values['kind'] = kind;
+  const ofFields = Object.entries(where).map(([name, value], index) => {
+    const field = fields.find((known) => known.name === name);
+    if (field === undefined) throw new Error(`${table} has no field ${name}`);
+    const { 'x-column': column, default: absent } = field.schema;
+    if (!columns.some((known) => known.name === column)) return absent === value ? 'true' : 'false';
+    values[`where_${index}`] = typeof value === 'number' ? BigInt(value) : value;
+    const stored = absent === undefined ? `events.${column}` : `coalesce(events.${column}, ${absent})`;
+    return `${stored} = $where_${index}`;
+  });
+  return [...(kind === undefined ? [] : ['events.kind = $kind']), ...ofFields];
+}
+
+/** Whether a field's dictionary has `0` for what is unknown: an empty value stands for it, and for nothing else. */
+function isZeroUnknown(schema: FieldSchema): boolean {
+  return findDictionary(schema)?.['0']?.toLowerCase() === 'unknown';
+}
+
+/**
+ * The conditions of the filters on fields, by the columns that the dataset has. Undefined: no row can pass, since the
+ * dataset has no such column.
+ */
+export function fieldConditions(
+  { columns }: Dataset,
+  { filters }: ExportSpec,
+  values: Record<string, BoundValue>,
+): string[] | undefined {
+  const conditions: string[] = [];
+  for (const [filter, [name, wanted]] of Object.entries(filters).entries()) {
+    const schema = rowFields.get(name);
+    if (schema === undefined) throw new Error(`no field ${name}`);
+    const column = schema['x-column'];
+    const emptyPasses = isZeroUnknown(schema) && wanted.includes('0');
+    if (!columns.some((known) => known.name === column)) {
+      if (emptyPasses) continue;
+      return undefined;
+    }
+    const isText = schema['x-column-type'] === 'VARCHAR';
+    const names = wanted.map((value, index) => {
+      values[`filter_${filter}_${index}`] = isText ? value : BigInt(value);
+      return `$filter_${filter}_${index}`;
+    });
+    const condition = `events.${column} IN (${names.join(', ')})`;
+    conditions.push(emptyPasses ? `(${condition} OR events.${column} IS NULL)` : condition);
+  }
+  return conditions;
+}
+
+/** The conditions on who an event must name. */
+export function requirement(event: StoredExport): string[] {
   // An empty id is no user; earlier versions stored it as it came.
   if (event.requires === 'user') return ["events.custom_user_id <> ''"];
   if (event.requires === 'device')

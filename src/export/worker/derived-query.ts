@@ -1,6 +1,8 @@
+import type { Dataset } from '../../datasets/dataset.ts';
 import type { DerivedExport } from '../../datasets/pipeline-file.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
-import { dayConditions, spanConditions, subjectSql } from './conditions.ts';
+import type { PlanTitles } from '../jobs/worker-messages.ts';
+import { dayConditions, fieldConditions, spanConditions, subjectSql } from './conditions.ts';
 import {
   filesSql,
   orderByTime,
@@ -9,7 +11,7 @@ import {
   type Preparation,
   type Statement,
 } from './export-query.ts';
-import { selectColumns, zoneDate, type Cells } from './selector-sql.ts';
+import { selectTitled, zoneDate, type Cells } from './selector-sql.ts';
 
 /**
  * Rows that are derived from imported events (docs/api.md): the first event of each user or device, the first of each
@@ -85,14 +87,21 @@ const foundSql: Readonly<Record<DerivedExport['derive'], string>> = {
 const momentSql = (name: string): string => `make_timestamptz(CAST($${name} AS BIGINT))`;
 const toMicros = (seconds: number): bigint => BigInt(seconds) * 1_000_000n;
 
+/** Which rows are derived from which events. */
+interface DerivedRows {
+  readonly dataset: Dataset;
+  readonly event: DerivedExport;
+}
+
 /** The rows whose own time is in the request's span, as the table `derived` has them. */
 function derivedRows(
-  { eventTime, timezone }: ExportSpec,
-  event: DerivedExport,
+  request: ExportSpec,
+  { dataset, event }: DerivedRows,
   apps: readonly ExportApp[],
   reachSeconds: number,
   join: string,
 ): Statement {
+  const { eventTime, timezone } = request;
   const { fromSeconds, beforeSeconds } = eventTime;
   const values: Record<string, BoundValue> = event.derive === 'days' ? { timezone } : {};
   const subject = subjectSql(event.of);
@@ -100,6 +109,7 @@ function derivedRows(
     `events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`,
     `${subject} IS NOT NULL`,
     ...spanConditions('event_time', 'read', readSpan(event, eventTime, reachSeconds), values),
+    ...(fieldConditions(dataset, request, values) ?? ['false']),
   ];
   const isBefore = fromSeconds === undefined ? 'false' : `events.event_time < ${momentSql('spanFrom')}`;
   const isInSpan = ['true'];
@@ -123,7 +133,8 @@ FROM found WHERE ${isInSpan.join(' AND ')}`,
 }
 
 /** Plans the table `derived`. */
-function createPreparation(request: ExportSpec, event: DerivedExport, apps: readonly ExportApp[]): Preparation {
+function createPreparation(request: ExportSpec, derived: DerivedRows, apps: readonly ExportApp[]): Preparation {
+  const { event } = derived;
   const reachSeconds = listReaches(event);
   const { beforeSeconds } = request.eventTime;
   /** A session that ends before this is whole, by what a step has read. */
@@ -134,7 +145,7 @@ function createPreparation(request: ExportSpec, event: DerivedExport, apps: read
       : toMicros(beforeSeconds + reach - sessionPauseSeconds);
   };
   const rowsOf = (step: number, join: string): Statement =>
-    derivedRows(request, event, apps, reachSeconds[step] ?? 0, join);
+    derivedRows(request, derived, apps, reachSeconds[step] ?? 0, join);
   return {
     reachSeconds,
     statements(step) {
@@ -167,15 +178,22 @@ function createPreparation(request: ExportSpec, event: DerivedExport, apps: read
   };
 }
 
+/** How the rows are written. */
+export interface DerivedOptions {
+  readonly cells: Cells;
+  /** The loaded titles, their file at a path that the engine may read. */
+  readonly titles: PlanTitles | undefined;
+}
+
 /**
- * Builds the query of a request for derived rows. They come in the order of time. Filters on apps choose events before
- * anything is derived; those on time choose rows after it.
+ * Builds the query of a request for derived rows. They come in the order of time. Filters on apps and fields choose
+ * events before anything is derived; those on time choose rows after it.
  */
 export function buildDerivedQuery(
   request: ExportSpec,
-  event: DerivedExport,
+  { dataset, event }: DerivedRows,
   apps: readonly ExportApp[],
-  cells: Cells,
+  { cells, titles }: DerivedOptions,
 ): ExportQuery {
   const values: Record<string, BoundValue> = {};
   const ofRow = [
@@ -183,19 +201,20 @@ export function buildDerivedQuery(
     ...dayConditions(request, values),
   ];
   const conditions = [...spanConditions('event_time', 'event', request.eventTime, values), ...ofRow];
-  const from = `FROM ${filesSql} AS events
+  const from = (added: readonly string[]): string => `FROM ${filesSql} AS events
 JOIN derived ON events.file_index = derived.file_index AND events.file_row_number = derived.file_row_number
-JOIN apps ON events.id_app = apps.id_app${conditions.length === 0 ? '' : ` WHERE ${conditions.join(' AND ')}`}`;
+JOIN apps ON events.id_app = apps.id_app ${added.join(' ')}${conditions.length === 0 ? '' : ` WHERE ${conditions.join(' AND ')}`}`;
   const selectValues: Record<string, BoundValue> = { ...values };
-  const columns = selectColumns(request, { event, apps, inline: false, cells }, selectValues);
+  const plan = { dataset, event, apps, inline: false, cells };
+  const { columns, titleJoins } = selectTitled(request, plan, titles, selectValues);
   return {
-    select: { sql: `SELECT ${columns.join(', ')} ${from} ${orderByTime}`, values: selectValues },
+    select: { sql: `SELECT ${columns.join(', ')} ${from(titleJoins)} ${orderByTime}`, values: selectValues },
     // The table has the rows of the time already.
     count:
       ofRow.length === 0
         ? { sql: 'SELECT count(*) AS rows FROM derived', values: {} }
-        : { sql: `SELECT count(*) AS rows ${from}`, values },
+        : { sql: `SELECT count(*) AS rows ${from([])}`, values },
     inline: false,
-    preparation: createPreparation(request, event, apps),
+    preparation: createPreparation(request, { dataset, event }, apps),
   };
 }

@@ -1,24 +1,35 @@
-import { events } from '../../datasets/dataset.ts';
+import { findExport, getExport, type Dataset } from '../../datasets/dataset.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
-import { emptyValuesMatch, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
-import { dayConditions, inSet, paramConditions, requirement, spanConditions } from './conditions.ts';
+import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
+import type { PlanSegment, PlanTitles } from '../jobs/worker-messages.ts';
+import {
+  dayConditions,
+  fieldConditions,
+  inSet,
+  paramConditions,
+  requirement,
+  spanConditions,
+  storedConditions,
+} from './conditions.ts';
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
 import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
-import { emptyColumns, selectColumns, type Cells } from './selector-sql.ts';
+import { segmentJoin } from './segment-condition.ts';
+import { emptyColumns, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
 
 /** The largest set that is compared value by value. */
 const inlineSetSize = 64;
 
 /**
- * Whether no row of the `events` table can be in the result: the event reads another dataset, a filter asks for a value
- * that no imported event has, no app is left, or the time span is empty.
+ * Whether no row of the event's table can be in the result: no dataset has the event, a filter asks for a value that no
+ * row of it has, no app is left, or the time span is empty.
  */
 export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): boolean {
   const { fromSeconds = -Infinity, beforeSeconds = Infinity } = request.eventTime;
+  const found = findExport(request.event);
   return (
-    !events.exports.has(request.event) ||
+    found === undefined ||
     apps.length === 0 ||
-    !emptyValuesMatch(request.unknowable) ||
+    fieldConditions(found.dataset, request, {}) === undefined ||
     fromSeconds >= beforeSeconds
   );
 }
@@ -32,14 +43,14 @@ function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
 
 /** What of a request the log's statistics can be compared with, to leave files unopened. */
 export function fileFilter(request: ExportSpec, apps: readonly ExportApp[], reachSeconds = 0): FileFilter {
-  const event = events.exports.get(request.event);
+  const event = findExport(request.event)?.event;
   const idApps = apps.map((app) => app.idApp);
   // Which rows are derived does not depend on when they became available.
   if (event !== undefined && 'derive' in event)
     return { idApps, eventTime: toTimeRange(readSpan(event, request.eventTime, reachSeconds)) };
   return {
     idApps,
-    ...(event === undefined ? {} : { kinds: [event.kind] }),
+    ...(event?.kind === undefined ? {} : { kinds: [event.kind] }),
     eventTime: toTimeRange(request.eventTime),
     availableAt: toTimeRange(request.availableAt),
   };
@@ -53,22 +64,37 @@ export interface QueryOptions {
   readonly lean?: boolean;
   /** Text by default. */
   readonly cells?: Cells;
+  /** The columns that the table has; those of the dataset by default, which a table of an earlier version may lack. */
+  readonly columns?: readonly { readonly name: string }[];
+  /** The request's segment, its file at a path that the engine may read. */
+  readonly segment?: PlanSegment | undefined;
+  /** The loaded titles, as the segment. */
+  readonly titles?: PlanTitles | undefined;
 }
 
-/** Builds the query of a request whose event reads the `events` table; throws on any other, whose result is empty. */
+/** The dataset, as a table with these columns has it. */
+function withColumns(dataset: Dataset, present: readonly { readonly name: string }[]): Dataset {
+  const names = new Set(present.map(({ name }) => name));
+  return { ...dataset, columns: dataset.columns.filter(({ name }) => names.has(name)) };
+}
+
+/** Builds the query of a request whose event some dataset has; throws on any other, whose result is empty. */
 export function buildQuery(
   request: ExportSpec,
   apps: readonly ExportApp[],
-  { lean = false, cells = 'text' }: QueryOptions = {},
+  { lean = false, cells = 'text', columns: present, segment, titles }: QueryOptions = {},
 ): ExportQuery {
-  const event = events.exports.get(request.event);
-  if (event === undefined) throw new Error(`${request.event} reads no table`);
-  if ('derive' in event) return buildDerivedQuery(request, event, apps, cells);
-  const inline = lean || (apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize);
-  const values: Record<string, BoundValue> = { kind: event.kind };
+  const { dataset: declared, event } = getExport(request.event);
+  const dataset = present === undefined ? declared : withColumns(declared, present);
+  if ('derive' in event) return buildDerivedQuery(request, { dataset, event }, apps, { cells, titles });
+  const isJoined = segment !== undefined || showsTitles(request, titles);
+  const areSetsSmall = apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize;
+  const inline = !isJoined && (lean || areSetsSmall);
+  const values: Record<string, BoundValue> = {};
   const conditions = [
-    'events.kind = $kind',
+    ...storedConditions(dataset, event, values),
     ...requirement(event),
+    ...(fieldConditions(dataset, request, values) ?? ['false']),
     ...spanConditions('event_time', 'event', request.eventTime, values),
     ...spanConditions('available_at', 'available', request.availableAt, values),
     ...dayConditions(request, values),
@@ -80,15 +106,21 @@ export function buildQuery(
     conditions.push(request.eventNameInvert ? `NOT (${names.condition})` : names.condition);
     Object.assign(values, names.values);
   }
+  const joins = inline ? [] : ['JOIN apps ON events.id_app = apps.id_app'];
+  if (segment !== undefined) {
+    values['segment'] = segment.file;
+    joins.push(segmentJoin(segment.kind, dataset, [...conditions, 'events.id_app IN (SELECT id_app FROM apps)']));
+  }
   const selectValues: Record<string, BoundValue> = { ...values };
-  const columns = selectColumns(request, { event, apps, inline, cells }, selectValues);
-  const join = inline ? '' : 'JOIN apps ON events.id_app = apps.id_app';
-  const from = `FROM ${filesSql} AS events ${join} WHERE ${conditions.join(' AND ')}`;
+  const plan = { dataset, event, apps, inline, cells };
+  const { columns, titleJoins } = selectTitled(request, plan, titles, selectValues);
+  const from = (added: readonly string[]): string =>
+    `FROM ${filesSql} AS events ${[...joins, ...added].join(' ')} WHERE ${['true', ...conditions].join(' AND ')}`;
   const inOrderOfFiles = inline ? '' : 'ORDER BY events.file_index, events.file_row_number';
   const order = request.order === 'time' ? orderByTime : inOrderOfFiles;
   return {
-    select: { sql: `SELECT ${columns.join(', ')} ${from} ${order}`, values: selectValues },
-    count: { sql: `SELECT count(*) AS rows ${from}`, values },
+    select: { sql: `SELECT ${columns.join(', ')} ${from(titleJoins)} ${order}`, values: selectValues },
+    count: { sql: `SELECT count(*) AS rows ${from([])}`, values },
     inline,
   };
 }

@@ -2,13 +2,14 @@ import path from 'node:path';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
-import { hasColumns } from '../../lake/table-schema.ts';
+import { hasColumns, parseSchemaString } from '../../lake/table-schema.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
 import type { ExportQuery } from './export-query.ts';
+import { pinFile } from './pinned-file.ts';
 import { chooseFormat } from './formats/choose-format.ts';
 import type { Format } from './formats/format.ts';
 import { buildEmptyQuery, buildQuery, fileFilter, isEmptyResult } from './query.ts';
@@ -22,11 +23,16 @@ const lastPercent = 99;
 const preparationShare = 0.6;
 const tooManyRows = 'Too many lines in export';
 
+/** An operator's lists that a request reads. */
+type Lists = Pick<WorkerPlan, 'segment' | 'titles'>;
+
 /** What a query runs on. */
 interface QueryJob extends WatchedJob {
   readonly snapshot: Snapshot;
   readonly format: Format;
   readonly tempDir: string;
+  /** The plan's, with their files where nobody removes them. */
+  readonly lists: Lists;
 }
 
 /** The files that a query reads: more with each reach, those that were there in their places. */
@@ -88,10 +94,13 @@ function pathsOf({ snapshot }: QueryJob, { files }: ReadFiles): string[] {
 
 /** Runs the query of the request into one file, an old one replaced. `lean` as in `buildQuery`, on one thread. */
 async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, whole: Set<string>): Promise<WrittenRows> {
-  const { plan, snapshot, file, format, tempDir } = job;
+  const { plan, snapshot, file, format, tempDir, lists } = job;
   const { request, apps, limits } = plan;
-  const isEmpty = isEmptyResult(request, apps);
-  const query = isEmpty ? buildEmptyQuery(request) : buildQuery(request, apps, { lean, cells: format.cells });
+  const { schemaString } = snapshot;
+  const isEmpty = schemaString === undefined || isEmptyResult(request, apps);
+  const query = isEmpty
+    ? buildEmptyQuery(request)
+    : buildQuery(request, apps, { lean, cells: format.cells, columns: parseSchemaString(schemaString), ...lists });
   const read = createReadFiles(job, whole);
   const engine = await openQueryEngine({
     apps,
@@ -103,7 +112,7 @@ async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, whole: S
     threads: lean ? 1 : limits.threads,
   });
   try {
-    if (!hasColumns(await engine.describe(snapshot.emptyFile), snapshot.schemaString))
+    if (!isEmpty && !hasColumns(await engine.describe(snapshot.emptyFile), schemaString))
       throw new AppError('file_damaged', `${snapshot.emptyFile} is damaged: it has not the table's columns`, {
         hint: 'Remove it: the next start writes it.',
       });
@@ -149,6 +158,16 @@ async function writeRows(job: QueryJob, onShare: OnShare): Promise<WrittenRows> 
   });
 }
 
+/** Gives the lists of a plan names of their own in the work folder. Errors: those of `pinFile`. */
+async function pinLists({ segment, titles }: WorkerPlan, tempDir: string): Promise<Lists> {
+  return {
+    ...(segment === undefined
+      ? {}
+      : { segment: { ...segment, file: await pinFile(segment, tempDir, 'segment.parquet') } }),
+    ...(titles === undefined ? {} : { titles: { ...titles, file: await pinFile(titles, tempDir, 'titles.parquet') } }),
+  };
+}
+
 async function makeFiles(
   plan: WorkerPlan,
   format: Format,
@@ -158,8 +177,9 @@ async function makeFiles(
   const tempDir = path.join(folder, 'work');
   await makeWorkFolder(tempDir);
   const file = path.join(tempDir, `result.${format.extension}`);
+  const lists = await pinLists(plan, tempDir);
   const snapshot = await readSnapshot(plan.tableDir);
-  const { rows, filesRead } = await writeRows({ plan, snapshot, file, format, tempDir }, (share) =>
+  const { rows, filesRead } = await writeRows({ plan, snapshot, file, format, tempDir, lists }, (share) =>
     onPercent(Math.floor(share * queryPercent)),
   );
   onPercent(queryPercent);

@@ -1,9 +1,10 @@
-import { selectors, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
-import { eventColumns } from '../../datasets/event-fields.ts';
-import type { ExportEvent } from '../../datasets/pipeline-file.ts';
+import type { Dataset, DatasetExport } from '../../datasets/dataset.ts';
+import { getSelector, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
 import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
+import type { PlanTitles } from '../jobs/worker-messages.ts';
 import type { BoundValue } from './export-query.ts';
+import { hasTitles, lookUpTitles, type TitleLookUp } from './title-sql.ts';
 
 const appColumns: Readonly<Record<AppFact, string>> = {
   sdkKey: 'sdk_key',
@@ -25,9 +26,10 @@ export function arrayLiteral(list: string): string {
     ELSE '[''' || array_to_string(${list}, ''',''') || ''']' END`;
 }
 
-function titleOf(column: string, titles: Readonly<Record<string, string>>): string {
-  const cases = Object.entries(titles).map(([id, title]) => `WHEN ${Number(id)} THEN ${sqlText(title)}`);
-  return `CASE events.${column} ${cases.join(' ')} END`;
+/** The title of a number by a dictionary; NULL where it has none. */
+function dictionaryTitle(id: string, titles: Readonly<Record<string, string>>): string {
+  const cases = Object.entries(titles).map(([known, title]) => `WHEN ${Number(known)} THEN ${sqlText(title)}`);
+  return `CASE ${id} ${cases.join(' ')} END`;
 }
 
 /**
@@ -37,11 +39,12 @@ function titleOf(column: string, titles: Readonly<Record<string, string>>): stri
 export type Cells = 'text' | 'typed';
 
 /** What a selector's expression is made for. */
-export interface SelectorPlan {
+export interface SelectorPlan extends DatasetExport {
   readonly cells: Cells;
-  readonly event: ExportEvent;
   readonly apps: readonly ExportApp[];
   readonly inline: boolean;
+  /** The loaded titles of those selectors that show some; none by default. */
+  readonly titles?: ReadonlyMap<string, TitleLookUp>;
 }
 
 /**
@@ -53,8 +56,8 @@ function appExpression(fact: AppFact, { apps, inline }: SelectorPlan, values: Re
   const cases = apps.flatMap((app, index) => {
     const value = app[fact];
     if (value === undefined) return [];
-    values[`${fact}${index}`] = String(value);
-    return [`WHEN ${app.idApp} THEN $${fact}${index}`];
+    values[`app_${fact}_${index}`] = String(value);
+    return [`WHEN ${app.idApp} THEN $app_${fact}_${index}`];
   });
   return cases.length === 0 ? 'NULL' : `CASE events.id_app ${cases.join(' ')} END`;
 }
@@ -69,22 +72,52 @@ function listExpression(list: string, cells: Cells): string {
   return cells === 'text' ? arrayLiteral(list) : `coalesce(${list}, [])`;
 }
 
-function sourceExpression(
-  { source }: Selector,
+/** A column of the table; empty where the dataset has none of that name. */
+function columnSql({ columns }: Dataset, name: string): string {
+  return columns.some((column) => column.name === name) ? `events.${name}` : 'NULL';
+}
+
+type ColumnSource = Extract<Selector['source'], { readonly column: string }>;
+
+/** The first of some expressions that is not NULL. */
+function firstOf(expressions: readonly string[]): string {
+  const given = expressions.filter((expression) => expression !== 'NULL');
+  return given.length > 1 ? `coalesce(${given.join(', ')})` : (given[0] ?? 'NULL');
+}
+
+/** The value of a column; a title by its dictionary first, then by the titles that were loaded. */
+function columnExpression(
+  name: string,
+  { column, titleOf, dictionary }: ColumnSource,
   plan: SelectorPlan,
   timezone: string,
   values: Record<string, BoundValue>,
 ): string {
-  if (source === null) return 'NULL';
-  if ('column' in source)
-    return source.titles === undefined ? `events.${source.column}` : titleOf(source.column, source.titles);
-  if ('seconds' in source) return `epoch_us(events.${source.seconds}) // 1000000`;
+  const own = columnSql(plan.dataset, column);
+  const loaded = plan.titles?.get(name)?.titles ?? [];
+  if (titleOf === undefined || dictionary === undefined) return firstOf([...loaded, own]);
+  const id = expressionOf(getSelector(titleOf), plan, timezone, values);
+  return firstOf([id === 'NULL' ? id : dictionaryTitle(id, dictionary), ...loaded, own]);
+}
+
+function sourceExpression(
+  { name, source }: Selector,
+  plan: SelectorPlan,
+  timezone: string,
+  values: Record<string, BoundValue>,
+): string {
+  const { dataset, cells } = plan;
+  if ('column' in source) return columnExpression(name, source, plan, timezone, values);
+  if ('seconds' in source) {
+    const time = columnSql(dataset, source.seconds);
+    return time === 'NULL' ? time : `epoch_us(${time}) // 1000000`;
+  }
   if ('zoneDate' in source) {
     values['timezone'] = timezone;
     return zoneDate(source.zoneDate);
   }
-  if ('mapKeys' in source) return listExpression(`map_keys(events.${source.mapKeys})`, plan.cells);
-  if ('mapValues' in source) return listExpression(`map_values(events.${source.mapValues})`, plan.cells);
+  if ('mapKeys' in source) return listExpression(`map_keys(events.${source.mapKeys})`, cells);
+  if ('mapValues' in source) return listExpression(`map_values(events.${source.mapValues})`, cells);
   if ('constant' in source) return sqlText(source.constant);
   if ('derived' in source) return 'derive' in plan.event ? `derived.${source.derived}` : 'NULL';
   return appExpression(source.app, plan, values);
@@ -98,16 +131,21 @@ function expressionOf(
   values: Record<string, BoundValue>,
 ): string {
   const { kinds } = selector;
-  const { event } = plan;
-  if (kinds !== undefined && 'kind' in event && !kinds.includes(event.kind)) return 'NULL';
-  const expression = sourceExpression(selector, plan, timezone, values);
+  const { event, dataset } = plan;
+  const kind = 'kind' in event ? event.kind : undefined;
+  // Rows, loaded ones and those that import methods make, have what their columns have.
+  if (dataset.isLoadable) return 'constant' in selector.source ? 'NULL' : expressionOfAny();
+  if (kinds !== undefined && kind !== undefined && !kinds.includes(kind)) return 'NULL';
   // A derived row is an event of any kind.
-  return kinds === undefined || 'kind' in event
-    ? expression
-    : `CASE WHEN events.kind IN (${kinds.map(sqlText).join(', ')}) THEN ${expression} END`;
+  return kinds === undefined || kind !== undefined
+    ? expressionOfAny()
+    : `CASE WHEN events.kind IN (${kinds.map(sqlText).join(', ')}) THEN ${expressionOfAny()} END`;
+
+  function expressionOfAny(): string {
+    return sourceExpression(selector, plan, timezone, values);
+  }
 }
 
-const columnTypes: ReadonlyMap<string, string> = new Map(eventColumns.map(({ name, type }) => [name, type]));
 const sqlTypes: Readonly<Record<Selector['type'], string>> = {
   string: 'VARCHAR',
   integer: 'BIGINT',
@@ -117,22 +155,18 @@ const sqlTypes: Readonly<Record<Selector['type'], string>> = {
   array: 'VARCHAR[]',
 };
 
-/** The engine's type of a selector's value. One integer of 64 bits has no sign, and is a decimal in the lake. */
-function typeOf({ type, source }: Selector): string {
-  const column = source !== null && 'column' in source ? columnTypes.get(source.column) : undefined;
-  return type === 'integer' && column?.startsWith('DECIMAL') === true ? column : sqlTypes[type];
+/** The engine's type of a selector's value. Amounts, and one integer of 64 bits without a sign, are decimals. */
+function typeOf({ type, columnType }: Selector): string {
+  const isNumber = type === 'integer' || type === 'number';
+  return isNumber && columnType?.startsWith('DECIMAL') === true ? columnType : sqlTypes[type];
 }
 
 function getSelectors({ selectors: names }: ExportSpec): Selector[] {
-  return names.map((name) => {
-    const selector = selectors.get(name);
-    if (selector === undefined) throw new Error(`no selector ${name}`);
-    return selector;
-  });
+  return names.map(getSelector);
 }
 
 /** The columns of the result, as the selectors were asked for; adds the values they bind. */
-export function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<string, BoundValue>): string[] {
+function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<string, BoundValue>): string[] {
   return getSelectors(request).map((selector, _index, { length }) => {
     const name = sqlName(selector.name);
     const expression = expressionOf(selector, plan, request.timezone, values);
@@ -140,6 +174,42 @@ export function selectColumns(request: ExportSpec, plan: SelectorPlan, values: R
     // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
     return `${length === 1 ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression} AS ${name}`;
   });
+}
+
+/** Says whether a request may show titles that were loaded. */
+export function showsTitles({ selectors }: ExportSpec, titles: PlanTitles | undefined): boolean {
+  return titles !== undefined && selectors.some((name) => hasTitles(name, titles.counts));
+}
+
+/** The loaded titles of the selectors that were asked for; those whose id the dataset has not show none. */
+function findTitles(
+  request: ExportSpec,
+  plan: SelectorPlan,
+  { counts }: PlanTitles,
+  values: Record<string, BoundValue>,
+): ReadonlyMap<string, TitleLookUp> {
+  const found = new Map<string, TitleLookUp>();
+  for (const { name, source } of getSelectors(request)) {
+    if (!('column' in source) || source.titleOf === undefined || !hasTitles(name, counts)) continue;
+    const id = expressionOf(getSelector(source.titleOf), plan, request.timezone, values);
+    if (id !== 'NULL') found.set(name, lookUpTitles(name, id, counts));
+  }
+  return found;
+}
+
+/**
+ * The columns of the result, and the joins that bring the loaded titles which they show; adds the values of both. The joins follow the others in FROM, and need a plan that is not `inline`.
+ */
+export function selectTitled(
+  request: ExportSpec,
+  plan: SelectorPlan,
+  titles: PlanTitles | undefined,
+  values: Record<string, BoundValue>,
+): { readonly columns: readonly string[]; readonly titleJoins: readonly string[] } {
+  const found = titles === undefined ? new Map<string, TitleLookUp>() : findTitles(request, plan, titles, values);
+  const titleJoins = [...found.values()].flatMap(({ joins }) => joins);
+  if (titles !== undefined && titleJoins.length > 0) values['titles'] = titles.file;
+  return { columns: selectColumns(request, { ...plan, titles: found }, values), titleJoins };
 }
 
 /** The columns of a result without rows. */

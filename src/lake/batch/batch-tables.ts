@@ -2,8 +2,8 @@
  * Event lines become rows of the lake: converted, judged by what the lake has already, written. One object owns the
  * engine's temporary tables for it.
  *
- * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file of the rows that are to be
- * written, and the lines that cannot be rows, each with its reason.
+ * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file for each dataset of the rows
+ * that are to be written, and the lines that cannot be rows, each with its reason.
  * Order: load, judge, write, keep the keys. Each step is a method of what the step before has returned. The tables have
  * room for one batch and one verdict: a step of one that another has taken the place of fails an assertion.
  * Invariant: every line of the spool is a row, a repeat or a failed event; one bad line does not keep the others out.
@@ -11,8 +11,10 @@
  * at start.
  */
 import assert from 'node:assert/strict';
+import { events as leader, importDatasets, type Dataset } from '../../datasets/dataset.ts';
 import type { AppError } from '../../runtime/errors.ts';
 import { writeDataFile, type WrittenFile } from '../files/data-file.ts';
+import type { Enricher } from '../files/enricher.ts';
 import { rowGroupRows } from '../files/row-memory.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -28,13 +30,18 @@ import {
   type DedupeRule,
   type Verdict,
 } from './deduplicate.ts';
+import type { KeyHash } from './key-set.ts';
+import { writeEnriched } from './enrich-batch.ts';
 import { addJudgedKeys, addKeysOfBatch, createKeyTable, type KeyTable } from './key-table.ts';
+import { lookUpOwnKeys, readFileKeys, readOwnKeys, type OwnKey } from './own-keys.ts';
 import type { BadLine } from './spool-lines.ts';
 
 /** The temporary tables of one engine, in which batches are taken in one after the other. */
 export interface BatchTables {
   /** The known keys, which stay from one batch to the next. */
   readonly keys: KeyTable;
+  /** Reads the hashes of the event ids of a file's rows. The caller has seen that it is whole. */
+  readKeys(file: DataFile, take: (hash: KeyHash) => void): Promise<void>;
   /**
    * Reads a spool of `events` lines, which takes the place of the batch before. One bad line would make DuckDB refuse
    * the whole file: only then, or when `eachLine` asks for it, each line is checked by itself. A bad event is a value
@@ -73,18 +80,19 @@ export interface BatchLookUp {
   lookUpEvents(files: readonly DataFile[]): Promise<void>;
   /** Adds to the known keys what some files have under those of the batch. The caller has seen that they are whole. */
   addOwnKeys(files: readonly DataFile[]): Promise<void>;
+  /** The rows of a dataset's kinds that have a key of their own. */
+  readOwnKeys(dataset: Dataset): Promise<OwnKey[]>;
+  /** Looks such rows up in files: one that is there is a repeat. The caller has seen that they are whole. */
+  lookUpOwnKeys(files: readonly DataFile[], rowids: readonly number[]): Promise<void>;
 }
 
-/** A batch with a verdict: each of its lines is a row to write, a repeat, or fails. */
-export interface JudgedBatch {
+/** What of a judged batch belongs to the table of one dataset. */
+export interface JudgedPart {
+  readonly dataset: Dataset;
   /** Rows to write. */
   readonly rows: number;
-  /** Events that the lake has already. */
+  /** Events that the table has already. */
   readonly repeats: number;
-  /** The lines that fail, by their place in the spool: bad ones, and those whose key stands for another request. */
-  readonly failedLines: readonly BadLine[];
-  /** Among the rows to write are some under an Idempotency-Key. */
-  readonly addsKeys: boolean;
   /**
    * Writes the rows to a file that is soon sealed, in row groups that the engine has memory for; `lineBytes`: those of
    * the event lines. Undefined: there are none. Durability and errors: those of `writeDataFile`.
@@ -92,6 +100,18 @@ export interface JudgedBatch {
   writeYoung(file: string, availableAtMs: number, lineBytes: number): Promise<WrittenFile | undefined>;
   /** Writes the rows to a file, which may have none. Durability and errors: those of `writeDataFile`. */
   writeRows(file: string, availableAtMs: number): Promise<WrittenFile>;
+}
+
+/**
+ * A batch with a verdict: each of its lines is a row to write, a repeat, or fails. Beside its part of the table of
+ * events it has those of other datasets that there are lines of; all that fail are the events' own.
+ */
+export interface JudgedBatch extends JudgedPart {
+  readonly others: readonly JudgedPart[];
+  /** The lines that fail, by their place in the spool: bad ones, and those whose key stands for another request. */
+  readonly failedLines: readonly BadLine[];
+  /** Among the rows to write are some under an Idempotency-Key. */
+  readonly addsKeys: boolean;
   /** Adds the keys of the batch to the known ones, once it is committed. */
   keepKeys(): Promise<void>;
   /** As in `BatchLookUp`. */
@@ -111,41 +131,85 @@ function createGenerations(outOfOrder: string): () => AssertCurrent {
   };
 }
 
-function toJudgedBatch(
-  duckdb: Duckdb,
-  { events, badLines, ...converted }: Converted,
-  { repeats, reused, addsKeys }: Verdict,
-  assertCurrent: AssertCurrent,
-): JudgedBatch {
-  const failedLines = [
-    ...badLines,
-    ...reused.map((rowid): BadLine => ({ line: converted.lineOf(rowid), reason: 'key_reused' })),
-  ];
-  const rows = events - failedLines.length - repeats;
-  const assertRows = (counted: number): void =>
-    assert.equal(counted, rows, `of ${events} events ${failedLines.length} fail and ${repeats} are repeats`);
-  let keysKept = false;
+/** What all batches of an engine are taken in with. */
+interface Intake {
+  readonly duckdb: Duckdb;
+  readonly enricher: Enricher | undefined;
+}
+
+/** Lines that belong to a dataset, and how many of them are repeats. */
+function countLines({ kinds }: Verdict, dataset: Dataset): { readonly lines: number; readonly repeats: number } {
+  const found = dataset.kinds.map((kind) => kinds.get(kind) ?? { lines: 0, repeats: 0 });
   return {
+    lines: found.reduce((sum, { lines }) => sum + lines, 0),
+    repeats: found.reduce((sum, { repeats }) => sum + repeats, 0),
+  };
+}
+
+function toJudgedPart(
+  { duckdb, enricher }: Intake,
+  { dataset, rows, repeats }: Pick<JudgedPart, 'dataset' | 'rows' | 'repeats'>,
+  events: number,
+  assertCurrent: AssertCurrent,
+): JudgedPart {
+  const assertRows = (counted: number): void =>
+    assert.equal(counted, rows, `of ${events} events ${rows} are rows of ${dataset.table}, and ${repeats} are repeats`);
+  return {
+    dataset,
     rows,
     repeats,
-    failedLines,
-    addsKeys,
     async writeYoung(file, availableAtMs, lineBytes) {
       assertCurrent();
-      const measured = await measureRows(duckdb);
+      const measured = await measureRows(duckdb, dataset);
       assertRows(measured.rows);
       if (rows === 0) return undefined;
-      const rowGroup = { rows: rowGroupRows(duckdb.memoryMb, { rows: events, lineBytes, entries: measured.entries }) };
-      const written = await writeDataFile(duckdb, rowsSql(availableAtMs), file, 'young', rowGroup);
+      const columns = dataset.columns.length;
+      const rowGroup = {
+        rows: rowGroupRows(duckdb.memoryMb, { rows: events, lineBytes, entries: measured.entries, columns }),
+      };
+      const written = await writeEnriched(duckdb, enricher, dataset, (select) =>
+        writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select), file, 'young', rowGroup),
+      );
       assertRows(written.numRecords);
       return written;
     },
     async writeRows(file, availableAtMs) {
       assertCurrent();
-      const written = await writeDataFile(duckdb, rowsSql(availableAtMs), file);
+      const written = await writeEnriched(duckdb, enricher, dataset, (select) =>
+        writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select), file),
+      );
       assertRows(written.numRecords);
       return written;
     },
+  };
+}
+
+function toJudgedBatch(
+  intake: Intake,
+  { events: all, badLines, ...converted }: Converted,
+  verdict: Verdict,
+  assertCurrent: AssertCurrent,
+): JudgedBatch {
+  const { duckdb } = intake;
+  const { reused, addsKeys } = verdict;
+  const failedLines = [
+    ...badLines,
+    ...reused.map((rowid): BadLine => ({ line: converted.lineOf(rowid), reason: 'key_reused' })),
+  ];
+  const others = importDatasets.flatMap((dataset) => {
+    const { lines, repeats } = countLines(verdict, dataset);
+    if (dataset === leader || lines === 0) return [];
+    return [toJudgedPart(intake, { dataset, rows: lines - repeats, repeats }, all, assertCurrent)];
+  });
+  const { repeats } = countLines(verdict, leader);
+  const ofOthers = others.reduce((sum, part) => sum + part.rows + part.repeats, 0);
+  const rows = all - ofOthers - failedLines.length - repeats;
+  let keysKept = false;
+  return {
+    ...toJudgedPart(intake, { dataset: leader, rows, repeats }, all, assertCurrent),
+    others,
+    failedLines,
+    addsKeys,
     async keepKeys() {
       assertCurrent();
       assert(!keysKept, 'the keys of the batch are known already');
@@ -159,27 +223,35 @@ function toJudgedBatch(
   };
 }
 
-function toLoadedBatch(duckdb: Duckdb, converted: Converted, assertLoaded: AssertCurrent): LoadedBatch {
+function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: AssertCurrent): LoadedBatch {
+  const { duckdb } = intake;
   const nextVerdict = createGenerations('the batch has been judged anew: this verdict is void');
   let isLookedUp = false;
+  let isForgotten = false;
+  /** What is there is of the batch before. */
+  const forgetOnce = async (): Promise<void> => {
+    if (!isForgotten) await forgetLookUps(duckdb);
+    isForgotten = true;
+  };
   const lookUp: BatchLookUp = {
     keyedHours: (hourMs) => readKeyedHours(duckdb, hourMs),
     async lookUpEvents(files) {
-      // What is there is of the batch before.
-      if (!isLookedUp) await forgetLookUps(duckdb);
       isLookedUp = true;
       await lookUpEvents(duckdb, files);
     },
     addOwnKeys: (files) => addKeysOfBatch(duckdb, files),
+    readOwnKeys: (dataset) => readOwnKeys(duckdb, dataset),
+    lookUpOwnKeys: (files, rowids) => lookUpOwnKeys(duckdb, files, rowids),
   };
   return {
     refused: converted.refused,
     async judge(known) {
       assertLoaded();
       const assertVerdict = nextVerdict();
+      await forgetOnce();
       await known.load(lookUp);
       const verdict = await judgeBatch(duckdb, known.rule, isLookedUp);
-      return toJudgedBatch(duckdb, converted, verdict, () => {
+      return toJudgedBatch(intake, converted, verdict, () => {
         assertLoaded();
         assertVerdict();
       });
@@ -191,17 +263,21 @@ function toLoadedBatch(duckdb: Duckdb, converted: Converted, assertLoaded: Asser
   };
 }
 
-/** Opens the tables, empty, in place of those that the engine had. Errors: `sql`, `memory`. */
-export async function openBatchTables(duckdb: Duckdb): Promise<BatchTables> {
+/**
+ * Opens the tables, empty, in place of those that the engine had. With an enricher, rows are written with what it tells
+ * of their addresses and User-Agents. Errors: `sql`, `memory`.
+ */
+export async function openBatchTables(duckdb: Duckdb, enricher?: Enricher): Promise<BatchTables> {
   await createDedupeTables(duckdb);
   const nextBatch = createGenerations('the tables have another batch by now');
   return {
     keys: createKeyTable(duckdb),
+    readKeys: (file, take) => readFileKeys(duckdb, file, take),
     async load(spool, events, eachLine = false) {
       const assertLoaded = nextBatch();
       const converted = await convertSpool(duckdb, spool, events, eachLine);
       assertLoaded();
-      return toLoadedBatch(duckdb, converted, assertLoaded);
+      return toLoadedBatch({ duckdb, enricher }, converted, assertLoaded);
     },
   };
 }

@@ -3,14 +3,14 @@ import { removeFile } from '../../runtime/files/durable-file.ts';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
 import { getBytes } from '../../runtime/files/text-file.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
-import { events as dataset } from '../../datasets/dataset.ts';
-import type { ColumnType } from '../../datasets/event-fields.ts';
+import { importKinds } from '../../datasets/dataset.ts';
+import type { ColumnType } from '../../datasets/field-schema.ts';
 import { lineColumns, parseLine } from '../../datasets/event-line.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { splitLines, type BadLine } from './spool-lines.ts';
 
-/** A spool read into the temporary table `batch`: the columns of the events table but `available_at`, and `bad`. */
+/** A spool read into the temporary table `batch`: the columns of an event line, `date`, and `bad`. */
 export interface Converted {
   /** Lines that were there, good and bad. */
   readonly events: number;
@@ -38,6 +38,17 @@ function castSql(name: string, type: ColumnType): string {
   return `TRY_CAST(${text} AS ${type})`;
 }
 
+/** The number of a decimal's places; 0 for every other type. */
+const placesOf = (type: ColumnType): number => Number(/^DECIMAL\(\d+,(\d+)\)$/.exec(type)?.[1] ?? 0);
+
+/** SQL that is true for a text that DuckDB would round: one with more decimal places than its type has. */
+function roundedSql(name: string, type: ColumnType): string {
+  const places = placesOf(type);
+  return places === 0
+    ? `contains(r.${name}, '.')`
+    : `NOT regexp_full_match(r.${name}, '-?[0-9]+([.][0-9]{1,${places}})?')`;
+}
+
 /**
  * SQL that is true for a row that cannot be written as it is. DuckDB would round a fraction, so that counts as bad too.
  */
@@ -46,12 +57,12 @@ function badSql(): string {
   const wrong = lineColumns
     .filter(({ type }) => type !== 'VARCHAR' && type !== 'MAP(VARCHAR, VARCHAR)')
     .map(
-      ({ name, type }) => `(r.${name} IS NOT NULL AND (${castSql(name, type)} IS NULL OR contains(r.${name}, '.')))`,
+      ({ name, type }) => `(r.${name} IS NOT NULL AND (${castSql(name, type)} IS NULL OR ${roundedSql(name, type)}))`,
     );
   return [
     'TRY_CAST(r.event_id AS UUID) IS NULL',
     'length(r.event_id) IS DISTINCT FROM 36',
-    `coalesce(r.kind NOT IN (${dataset.kinds.map(sqlText).join(', ')}), true)`,
+    `coalesce(r.kind NOT IN (${[...importKinds.keys()].map(sqlText).join(', ')}), true)`,
     ...missing,
     ...wrong,
   ].join(' OR ');

@@ -1,10 +1,14 @@
-import { eventColumns } from '../../datasets/event-fields.ts';
+import { importDatasets, type Dataset } from '../../datasets/dataset.ts';
 import { isKeyedSql } from '../../datasets/event-id.ts';
+import type { EventKind } from '../../datasets/event-kinds.ts';
+import { lineColumns } from '../../datasets/event-line.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlList } from '../sql/literals.ts';
+import { sqlList, sqlText } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
+import type { EnrichedSelect } from '../files/enriched-rows.ts';
 import { assertFilesWhole } from '../files/verify-files.ts';
 import { keyColumnsSql } from './key-table.ts';
+import { dropStoredRows } from './own-keys.ts';
 
 /**
  * How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of
@@ -17,8 +21,8 @@ export const dedupeWindowMs = 24 * 3600 * 1000;
  * that are to be written are in the table `batch_keys`, for the memory of keys.
  */
 export interface Verdict {
-  /** The same events again: dropped, and counted. */
-  readonly repeats: number;
+  /** The good rows of each kind that is there, and how many of them are the same events again: dropped, and counted. */
+  readonly kinds: ReadonlyMap<EventKind, { readonly lines: number; readonly repeats: number }>;
   /** Rowids of events whose key stands for another request: kept as failed events. */
   readonly reused: readonly number[];
   /** Among the rows to write are some under an Idempotency-Key. */
@@ -37,7 +41,8 @@ export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
   // `place` is NULL where the request is known and the event could not be stored.
   for (const name of ['recent_keys', 'batch_keys'])
     await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (key UUID, print BIGINT, place SMALLINT, ms BIGINT)`);
-  await duckdb.run('CREATE OR REPLACE TEMP TABLE stored_before (r BIGINT)');
+  for (const name of ['stored_before', 'stored_rows'])
+    await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (r BIGINT)`);
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
 }
 
@@ -72,7 +77,7 @@ export async function lookUpEvents(duckdb: Duckdb, lakeFiles: readonly DataFile[
 
 /** Forgets what was looked up for the batch before. */
 export async function forgetLookUps(duckdb: Duckdb): Promise<void> {
-  await duckdb.run('DELETE FROM stored_before');
+  for (const name of ['stored_before', 'stored_rows']) await duckdb.run(`DELETE FROM ${name}`);
 }
 
 /** Drops what was found in the lake, and events that are in the batch twice. */
@@ -159,13 +164,18 @@ export async function judgeBatch(duckdb: Duckdb, rule: DedupeRule, lookedUp: boo
   await duckdb.run('DELETE FROM dropped');
   await duckdb.run('DELETE FROM batch_keys');
   if (lookedUp) await dropKnown(duckdb);
+  for (const dataset of importDatasets) await dropStoredRows(duckdb, dataset);
   await judgeKeys(duckdb, rule);
-  const [counts] = await duckdb.rows(
-    `SELECT (SELECT count(*) FROM dropped WHERE verdict = 'repeat') AS repeats, (SELECT count(*) FROM batch_keys WHERE place IS NOT NULL) AS keys`,
+  const kinds = await duckdb.rows(
+    `SELECT kind, count(*) AS lines, count(*) FILTER (WHERE rowid IN (SELECT r FROM dropped WHERE verdict = 'repeat')) AS repeats
+     FROM batch WHERE NOT bad GROUP BY kind`,
   );
+  const [counts] = await duckdb.rows('SELECT count(*) AS keys FROM batch_keys WHERE place IS NOT NULL');
   const reused = await duckdb.rows("SELECT r::INTEGER AS r FROM dropped WHERE verdict = 'key_reused' ORDER BY r");
   return {
-    repeats: Number(counts?.['repeats']),
+    kinds: new Map(
+      kinds.map((row) => [String(row['kind']), { lines: Number(row['lines']), repeats: Number(row['repeats']) }]),
+    ),
     reused: reused.map((row) => Number(row['r'])),
     addsKeys: Number(counts?.['keys']) > 0,
   };
@@ -179,19 +189,56 @@ export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<nu
   return rows.map((row) => Number(row['hour']));
 }
 
-/** The rows of `batch` that are to be written. */
-const writtenSql = 'FROM batch WHERE NOT bad AND rowid NOT IN (SELECT r FROM dropped)';
-const columnList = eventColumns.map(({ name }) => name).join(', ');
+/** The rows of `batch` that are to be written to the table of a dataset. */
+const writtenSql = ({ kinds }: Dataset): string =>
+  `FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')}) AND rowid NOT IN (SELECT r FROM dropped)`;
 
-/** Counts the rows that are to be written, and the entries of their maps. */
-export async function measureRows(duckdb: Duckdb): Promise<{ readonly rows: number; readonly entries: number }> {
+const known = new Set([...lineColumns.map(({ name }) => name), 'date', 'available_at']);
+
+/** What the rows of each kind have in a column by its pipeline's word; undefined where none says anything. */
+function constantSql({ fields, kindSpecs }: Dataset, column: string): string | undefined {
+  const cases = [...kindSpecs].flatMap(([kind, { values }]) =>
+    Object.entries(values)
+      .filter(([name]) => fields.some((field) => field.name === name && field.schema['x-column'] === column))
+      .map(([, value]) => `WHEN ${sqlText(kind)} THEN ${typeof value === 'number' ? value : sqlText(value)}`),
+  );
+  return cases.length === 0 ? undefined : `CASE r.kind ${cases.join(' ')} END`;
+}
+
+/** What the pipeline's word gives the columns of a dataset's rows, by the column. */
+const constants = new Map(
+  importDatasets.map((dataset) => [
+    dataset,
+    new Map(dataset.columns.map(({ name }) => [name, constantSql(dataset, name)] as const)),
+  ]),
+);
+
+/** The columns of a row `r`: those of its line, those that the service adds, and what is known of the others. */
+function columnList(dataset: Dataset, select: EnrichedSelect | undefined): string {
+  return dataset.columns
+    .map(({ name, type }) => {
+      if (known.has(name)) return `r.${name}`;
+      const value = constants.get(dataset)?.get(name) ?? select?.values.get(name) ?? 'NULL';
+      return `CAST(${value} AS ${type}) AS ${name}`;
+    })
+    .join(', ');
+}
+
+/** Counts the rows that are to be written to a dataset's table, and the entries of their maps. */
+export async function measureRows(
+  duckdb: Duckdb,
+  dataset: Dataset,
+): Promise<{ readonly rows: number; readonly entries: number }> {
   const [row] = await duckdb.rows(
-    `SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries ${writtenSql}`,
+    `SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries ${writtenSql(dataset)}`,
   );
   return { rows: Number(row?.['n']), entries: Number(row?.['entries'] ?? 0) };
 }
 
-/** The query for the rows that are to be written. */
-export function rowsSql(availableAtMs: number): string {
-  return `SELECT ${columnList} FROM (SELECT *, make_timestamptz(${availableAtMs * 1000}) AS available_at ${writtenSql})`;
+/**
+ * The query for the rows that are to be written to a dataset's table, with what is known of their addresses and
+ * User-Agents.
+ */
+export function rowsSql(dataset: Dataset, availableAtMs: number, select?: EnrichedSelect): string {
+  return `SELECT ${columnList(dataset, select)} FROM (SELECT *, make_timestamptz(${availableAtMs * 1000}) AS available_at ${writtenSql(dataset)}) AS r ${select?.joins ?? ''}`;
 }

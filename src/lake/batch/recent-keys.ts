@@ -1,13 +1,13 @@
-import { isSystemError, type AppError } from '../../runtime/errors.ts';
+import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
 import { pruneFiles } from '../files/prune.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import { findFileDamage } from '../files/verify-files.ts';
 import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from './batch-tables.ts';
 import { createCoveredTimes, joinRanges, type Range } from './covered-times.ts';
 import { dedupeWindowMs } from './deduplicate.ts';
+import { findWhole, type OnDamage } from './whole-files.ts';
 
 const hourMs = 3_600_000;
 /**
@@ -27,9 +27,14 @@ export interface RecentKeys {
   /**
    * Judges a batch of the stream, by a memory that is complete for it: it has what other processes have committed, and
    * what was received within the window around each of the rows. With `lookUpAll` also by what the lake has of the
-   * batch under another position in the stream. Errors: `file_damaged`, `retryable` when a file was replaced meanwhile.
+   * batch under another position in the stream, and by what `loadMore` finds. Errors: `file_damaged`, `retryable` when a
+   * file was replaced meanwhile.
    */
-  judge(batch: LoadedBatch, lookUpAll: boolean): Promise<JudgedStreamBatch>;
+  judge(
+    batch: LoadedBatch,
+    lookUpAll: boolean,
+    loadMore?: (lookUp: BatchLookUp) => Promise<void>,
+  ): Promise<JudgedStreamBatch>;
   /**
    * Takes in the keys of a batch, now that it is committed; forgets what is too old. `added`: the commit, where the
    * batch has added keys.
@@ -52,34 +57,7 @@ export interface JudgedStreamBatch extends JudgedBatch {
 export interface RecentKeysDependencies {
   readonly tables: BatchTables;
   readonly table: Table;
-  /** Told of files that could not be trusted: their keys are not known, so a repeat of one would be stored again. */
-  readonly onDamage: (damages: readonly AppError[]) => void;
-}
-
-/**
- * Leaves out the files that cannot be trusted. Errors: `file_damaged`, `retryable`, when one was replaced: its keys are
- * in another file.
- */
-async function findWhole(
-  { table, onDamage }: RecentKeysDependencies,
-  files: readonly DataFile[],
-  signal?: AbortSignal,
-): Promise<DataFile[]> {
-  const whole: DataFile[] = [];
-  const damages: AppError[] = [];
-  for (const file of files) {
-    signal?.throwIfAborted();
-    const damage = await findFileDamage(file);
-    if (damage === undefined) {
-      whole.push(file);
-      continue;
-    }
-    if (damage.retryable) await table.refresh();
-    if (damage.retryable && !table.snapshot().files.some(({ path }) => path === file.path)) throw damage;
-    damages.push(damage);
-  }
-  if (damages.length > 0) onDamage(damages);
-  return whole;
+  readonly onDamage: OnDamage;
 }
 
 /** Loads keys, by `add`, of the files that can be trusted. */
@@ -137,10 +115,8 @@ function rangesAround(hours: readonly number[]): Range[] {
 
 /** Creates the memory, empty. */
 export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
-  const {
-    table,
-    tables: { keys },
-  } = dependencies;
+  const { table } = dependencies;
+  const { keys } = dependencies.tables;
   const covered = createCoveredTimes();
   /** The newest commit whose keys are known. */
   let seen: { readonly version: number; readonly keysCommit: string | undefined } | undefined;
@@ -197,12 +173,13 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
   return {
     warmUp: (nowMs, signal) =>
       load({ fromMs: nowMs - dedupeWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
-    async judge(batch, lookUpAll) {
+    async judge(batch, lookUpAll, loadMore) {
       const judged = await batch.judge({
         rule: 'stream',
         async load(lookUp) {
           await cover(lookUp);
           if (lookUpAll) await lookUp.lookUpEvents(table.snapshot().files);
+          await loadMore?.(lookUp);
         },
       });
       return { ...judged, keysSeen: seen?.keysCommit };

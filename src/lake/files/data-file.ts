@@ -9,7 +9,7 @@
  * under the maintenance lock; pending failed events, settled by the log (failed-events.ts).
  */
 import path from 'node:path';
-import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
+import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -85,10 +85,13 @@ const levels = { young: 1, sealed: 3 } as const;
 export interface RowGroup {
   readonly rows?: number;
   readonly bytes?: number;
+  /** Bytes of the dictionary of a column of text: the engine holds one for each column while it writes. */
+  readonly dictionaryBytes?: number;
 }
 
-function rowGroupSql(duckdb: Duckdb, { rows, bytes }: RowGroup): string {
-  return `${rows === undefined ? '' : `, ROW_GROUP_SIZE ${rows}`}${bytes === undefined || duckdb.boundRowGroups !== true ? '' : `, ROW_GROUP_SIZE_BYTES ${bytes}`}`;
+function rowGroupSql(duckdb: Duckdb, { rows, bytes, dictionaryBytes }: RowGroup): string {
+  const dictionary = dictionaryBytes === undefined ? '' : `, STRING_DICTIONARY_PAGE_SIZE_LIMIT ${dictionaryBytes}`;
+  return `${dictionary}${rows === undefined ? '' : `, ROW_GROUP_SIZE ${rows}`}${bytes === undefined || duckdb.boundRowGroups !== true ? '' : `, ROW_GROUP_SIZE_BYTES ${bytes}`}`;
 }
 
 /**
@@ -119,6 +122,47 @@ export async function writeDataFile(
     await removeFile(file);
     throw error;
   }
+}
+
+/** A file of several that one query was written to. */
+export interface WrittenPart extends WrittenFile {
+  /** Its path. */
+  readonly file: string;
+}
+
+/**
+ * Runs a query into young Parquet files of so many row groups each, in a folder that is there and empty, and fsyncs
+ * them and the folder. No order is kept. Of a query without rows there is no file. What an error leaves is the caller's
+ * to remove.
+ */
+export async function writeDataFiles(
+  duckdb: Duckdb,
+  query: string,
+  folder: string,
+  rowGroupsPerFile: number,
+): Promise<WrittenPart[]> {
+  const rows = await duckdb.rows(
+    `COPY (${query}) TO ${sqlText(folder)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels.young}, RETURN_STATS true, ROW_GROUPS_PER_FILE ${rowGroupsPerFile})`,
+  );
+  const written: WrittenPart[] = [];
+  for (const row of rows) {
+    const file = String(row['filename']);
+    const numRecords = Number(row['count']);
+    if (numRecords === 0) {
+      await removeFile(file);
+      continue;
+    }
+    await syncFile(file);
+    written.push({
+      file,
+      sizeBytes: Number(row['file_size_bytes']),
+      numRecords,
+      stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]),
+      sha256: await hashFile(file),
+    });
+  }
+  await syncFolder(folder);
+  return written;
 }
 
 /** The action that adds a written file to the table, at a path relative to the table's folder. */

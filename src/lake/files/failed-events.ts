@@ -18,6 +18,15 @@ export interface FailedEvent {
   readonly line: string;
   /** The bytes of the line, when they are no UTF-8 text. */
   readonly lineBase64?: string;
+  /** A row of a file that was loaded: `line` is then the row, as JSON. */
+  readonly load?: {
+    readonly id: string;
+    readonly dataset: string;
+    /** Line of the file, or number of the row. */
+    readonly line: number;
+    readonly reason: string;
+    readonly field?: string;
+  };
 }
 
 /**

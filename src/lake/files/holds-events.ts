@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import { events } from '../../datasets/dataset.ts';
+import { datasets, type Dataset } from '../../datasets/dataset.ts';
 import { formerYoungFolder, youngFolder } from '../log/young-folder.ts';
 
 /** Lists a folder; nothing where there is none, or it cannot be read. */
@@ -12,19 +12,23 @@ function listNames(folder: string): readonly string[] {
   }
 }
 
-/**
- * Says whether events were ever written to a lake, by its folders alone: cheap, and true also where its log is damaged.
- */
-export function holdsEvents(lakeDir: string): boolean {
-  const table = path.join(lakeDir, events.table);
-  const folders = [
-    path.join(table, youngFolder),
-    path.join(table, formerYoungFolder),
-    path.join(lakeDir, 'failed'),
-    path.join(lakeDir, 'orphans'),
-  ];
+/** Says whether rows were ever written to a table. */
+function holdsRows(lakeDir: string, { table, partitionBy }: Dataset): boolean {
+  const dir = path.join(lakeDir, table);
+  const folders = [path.join(dir, youngFolder), path.join(dir, formerYoungFolder)];
   return (
     folders.some((folder) => listNames(folder).length > 0) ||
-    listNames(table).some((name) => name.startsWith(`${events.partitionBy[0]?.name ?? ''}=`))
+    listNames(dir).some((name) => name.startsWith(`${partitionBy[0]?.name ?? ''}=`))
+  );
+}
+
+/**
+ * Says whether events, or rows of another table, were ever written to a lake, by its folders alone: cheap, and true also
+ * where its log is damaged.
+ */
+export function holdsEvents(lakeDir: string): boolean {
+  return (
+    ['failed', 'orphans'].some((folder) => listNames(path.join(lakeDir, folder)).length > 0) ||
+    [...datasets.values()].some((dataset) => holdsRows(lakeDir, dataset))
   );
 }

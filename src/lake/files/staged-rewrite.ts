@@ -1,5 +1,7 @@
-import { mkdir, readdir, rename, rm } from 'node:fs/promises';
+import assert from 'node:assert/strict';
+import { mkdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
+import { datasets } from '../../datasets/dataset.ts';
 import {
   ensureFolders,
   findTextFile,
@@ -12,6 +14,7 @@ import { AppError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { isCommitted } from './failed-events.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
+import { listNames } from '../../runtime/files/folder-names.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { assertInsideLake, parseIntent, renderIntent } from './staged-rewrite-file.ts';
 import type { BuildChange, Change, Table } from '../log/table.ts';
@@ -77,6 +80,7 @@ export async function carryOut(
   mayCommit?: (...args: Parameters<BuildChange>) => void,
 ): Promise<void> {
   const folder = path.join(stagingDir, intent.commitId);
+  assert(findStranger(table, intent) === undefined, 'a rewrite moves files of its own table');
   await syncFolder(folder);
   await crashPoint('staged');
   await writeFileDurably(intentFile(folder), renderIntent(path.dirname(table.dir), intent));
@@ -93,6 +97,15 @@ export async function carryOut(
     throw error;
   }
   await finishCommitted(folder, intent, crashPoint);
+}
+
+/** A file of another table that an intent names; undefined: there is none. */
+function findStranger(table: Table, { moves, movesAfter = [], unlink }: Intent): string | undefined {
+  const lakeDir = path.dirname(table.dir);
+  return [...[...moves, ...movesAfter].map(({ to }) => to), ...unlink].find((file) => {
+    const [first = ''] = path.relative(lakeDir, file).split(path.sep);
+    return datasets.has(first) && first !== path.basename(table.dir);
+  });
 }
 
 /**
@@ -177,15 +190,20 @@ async function finish(table: Table, folder: string, intent: Intent, crashPoint: 
   return true;
 }
 
+/** Lists the work in hand of a table: in the staging folder of the events those of the other tables lie beside it. */
+export async function listStaged(stagingDir: string): Promise<string[]> {
+  return (await listNames(stagingDir)).filter((name) => !datasets.has(name));
+}
+
 /**
- * Finishes the rewrites that a crash interrupted and drops staged work without an intent, or that may be given up. Only
- * under the maintenance lock. Returns how many were finished. Errors: `rewrite_damaged` when an intent is damaged or
- * names a place outside the lake.
+ * Finishes the rewrites of a table that a crash interrupted and drops staged work without an intent, or that may be
+ * given up. `stagingDir` is that table's own. Only under its maintenance lock. Returns how many were finished. Errors:
+ * `rewrite_damaged` when an intent is damaged or names a place outside the lake, or another table's.
  */
 export async function recoverIntents(table: Table, stagingDir: string, crashPoint: CrashPoint): Promise<number> {
   const lakeDir = path.dirname(table.dir);
   let finished = 0;
-  for (const name of await readdir(stagingDir)) {
+  for (const name of await listStaged(stagingDir)) {
     const folder = path.join(stagingDir, name);
     const text = await findTextFile(intentFile(folder));
     if (text === undefined) {
@@ -194,6 +212,11 @@ export async function recoverIntents(table: Table, stagingDir: string, crashPoin
     }
     const intent = parseIntent(intentFile(folder), text, lakeDir);
     await assertInsideLake(lakeDir, intent);
+    const stranger = findStranger(table, intent);
+    if (stranger !== undefined)
+      throw new AppError('rewrite_damaged', `${intentFile(folder)} names ${stranger}, a file of another table`, {
+        hint: "Put its folder away and run 'tributary lake check': what it had begun to replace may be there twice.",
+      });
     if (await finish(table, folder, intent, crashPoint)) finished += 1;
   }
   return finished;

@@ -41,8 +41,18 @@ export function toForeignCommit(version: number, info: CommitInfoAction | undefi
   };
 }
 
-/** The problem that a foreign commit is, with the next step. */
-export function describeForeign({ version, engine, operation, at }: ForeignCommit): Problem {
+/**
+ * The problem that a foreign commit is, with the next step. `table` names a table beside that of the events, into which
+ * nothing waits to be flushed.
+ */
+export function describeForeign({ version, engine, operation, at }: ForeignCommit, table?: string): Problem {
+  if (table !== undefined)
+    return {
+      code: 'foreign_commit',
+      subject: table,
+      what: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; nothing is written to it, and exports read version ${version - 1}`,
+      todo: "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit.",
+    };
   return {
     code: 'foreign_commit',
     what: `another engine (${engine}) has changed the lake's table: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; events wait in the stream, and exports read version ${version - 1}`,

@@ -9,13 +9,16 @@ export type CommitCause =
   | 'epoch'
   | 'seal'
   | 'erase'
+  | 'enrich'
   | 'swap'
   | 'replay'
   | 'protocol'
   | 'reset'
   | 'repair'
   | 'restamp'
-  | 'restore';
+  | 'restore'
+  | 'load'
+  | 'unload';
 
 /**
  * Where every event that was in the stream has gone, since the lake was created:

@@ -14,9 +14,15 @@ export const youngFolder = '_young';
  */
 export const formerYoungFolder = 'fresh';
 
+/**
+ * Folder of the files of loads, relative to the table's: young files, each load's in a folder of its own, which is
+ * locked while it is under way (lake/files/load-folders.ts).
+ */
+export const loadFolder = '_load';
+
 /** Says whether a path, relative to the table's folder and with `/`, is that of a young file. */
 export function isYoungPath(relative: string): boolean {
-  return relative.startsWith(`${youngFolder}/`) || relative.startsWith(`${formerYoungFolder}/`);
+  return [youngFolder, loadFolder, formerYoungFolder].some((folder) => relative.startsWith(`${folder}/`));
 }
 
 /** Lists what lies in the folders of young files, as paths relative to the table's folder. */

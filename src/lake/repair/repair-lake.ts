@@ -8,13 +8,15 @@
  * Crash: each step is one commit or can be done again; a second run finds what is left to do.
  */
 import path from 'node:path';
+import { events, type Dataset } from '../../datasets/dataset.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { waitForLock } from '../../runtime/files/lock.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { clearForeignLeftovers } from './foreign-leftovers.ts';
 import { recoverIntents } from '../files/staged-rewrite.ts';
-import { lakePaths } from '../lake.ts';
+import { lakePaths, listTables, tablePaths } from '../lake.ts';
 import { acceptLoss, describeMissing, type MissingFile } from './missing-files.ts';
 import { dropKnownCopies, recoverRows } from './recover-rows.ts';
 import { listForeignFiles, putUnnamedAside, repairTable, type Repaired } from './repair-log.ts';
@@ -28,8 +30,8 @@ export interface RepairLakeDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** What `tributary lake repair` answers. */
-export interface LakeRepair {
+/** What a repair has done to a table. */
+export interface TableRepair {
   /** Whether anything was mended. */
   readonly repaired: boolean;
   /** The newest version afterwards. */
@@ -50,6 +52,11 @@ export interface LakeRepair {
   readonly clock: readonly Restamped[];
 }
 
+/** What `tributary lake repair` answers: of the table of the events, and of the others that there was something with. */
+export interface LakeRepair extends TableRepair {
+  readonly tables?: Readonly<Record<string, TableRepair>>;
+}
+
 /** Leaves out where a file was put aside that is removed by now. */
 function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaired {
   const names = new Set(dropped.map((file) => path.basename(file)));
@@ -65,29 +72,42 @@ function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaire
 const lockWaitMs = 120_000;
 
 /**
- * Mends what the service must not mend by itself: what another engine has done to the table, and the times that a clock
+ * Mends what the service must not mend by itself, table by table: what another engine has done to the table, and the times that a clock
  * that was ahead has left. Works with the service running or stopped; a running compactor waits for the first and goes
  * on by itself. `acceptsLoss`: files that are gone for good are taken out of the table. Can be killed at any
  * instruction and repeated. Errors: `locked`, and those of `repairTable` and `restampLake`.
  */
-export async function repairLake(
+export async function repairLake(dependencies: RepairLakeDependencies, acceptsLoss = false): Promise<LakeRepair> {
+  const leader = await repairOne(dependencies, events, acceptsLoss);
+  const tables: Record<string, TableRepair> = {};
+  for (const dataset of await listTables(dependencies.lakeDir)) {
+    if (dataset === events) continue;
+    const done = await repairOne(dependencies, dataset, acceptsLoss);
+    if (done.repaired || done.missing.length > 0) tables[dataset.table] = done;
+  }
+  return Object.keys(tables).length === 0 ? leader : { ...leader, tables };
+}
+
+async function repairOne(
   { lakeDir, duckdb, clock, crashPoint }: RepairLakeDependencies,
-  acceptsLoss = false,
-): Promise<LakeRepair> {
-  const paths = lakePaths(lakeDir);
+  dataset: Dataset,
+  acceptsLoss: boolean,
+): Promise<TableRepair> {
+  const paths = { ...lakePaths(lakeDir), ...tablePaths(lakeDir, dataset) };
   const lock = await waitForLock(paths.maintenanceLock, 'a repair', lockWaitMs);
   try {
     const repaired = await repairTable({ tableDir: paths.table, orphansDir: paths.orphans, clock, crashPoint });
     const leftovers = await clearForeignLeftovers(paths.table);
     const table = await openTable(paths.table, { clock, crashPoint });
     await table.refresh();
+    await ensureFolder(paths.staging);
     const finished = await recoverIntents(table, paths.staging, crashPoint);
     const dependencies = { table, stagingDir: paths.staging, duckdb, clock, crashPoint };
 
     let missing = await describeMissing(paths.table, table.state().files.values());
     let rowsRecovered = 0;
     const unnamed = await putUnnamedAside(paths.table, paths.orphans, table.state());
-    const copies = await listForeignFiles(paths.orphans);
+    const copies = await listForeignFiles(paths.orphans, paths.table);
     if (missing.length > 0 && copies.length > 0) {
       const wanted = missing.reduce((sum, file) => sum + file.rows, 0);
       const found = await recoverRows(dependencies, missing, copies, acceptsLoss);

@@ -20,6 +20,7 @@ import { listNames, findNames } from '../../runtime/files/folder-names.ts';
 import { changesTable, toForeignCommit, type ForeignCommit } from '../log/foreign-commit.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { hashCommit, readCommit, renderCommit, type Commit } from '../log/log-files.ts';
+import { orphanName } from '../orphans.ts';
 import { isOwnProtocol, tableProtocol } from '../log/protocol.ts';
 import { loadOwnState, loadTableState } from '../log/snapshot.ts';
 import { linkCommit, toCommitInfo, type Change } from '../log/table.ts';
@@ -131,16 +132,21 @@ function rowsOf(add: AddAction): number | undefined {
 
 const asidePrefix = 'foreign-';
 
-/** Says whether a file that was put aside is another engine's, by its name. */
-export function isForeignFile(name: string): boolean {
-  return name.startsWith(asidePrefix);
+/** The name under which a file of another engine is put aside. */
+function toAsideName(tableDir: string, name: string): string {
+  return orphanName({ table: path.basename(tableDir) }, `${asidePrefix}${name}`);
 }
 
-/** Lists the files of other engines that repairs have put aside. */
-export async function listForeignFiles(orphansDir: string): Promise<string[]> {
+/** Says whether a file that was put aside is another engine's, by its name. */
+export function isForeignFile(name: string): boolean {
+  return name.startsWith(asidePrefix) || name.includes(`.${asidePrefix}`);
+}
+
+/** Lists the files of other engines that repairs have put aside from a table. */
+export async function listForeignFiles(orphansDir: string, tableDir: string): Promise<string[]> {
   const names = await findNames(orphansDir);
   return names
-    .filter(isForeignFile)
+    .filter((name) => name.startsWith(toAsideName(tableDir, '')))
     .toSorted()
     .map((name) => path.join(orphansDir, name));
 }
@@ -159,7 +165,7 @@ export async function putUnnamedAside(
   );
   for (const name of names) {
     await ensureFolder(orphansDir);
-    await moveFile(path.join(tableDir, name), path.join(orphansDir, `${asidePrefix}unnamed-${name}`));
+    await moveFile(path.join(tableDir, name), path.join(orphansDir, toAsideName(tableDir, `unnamed-${name}`)));
   }
   if (names.length > 0) {
     await syncFolder(orphansDir);
@@ -183,7 +189,7 @@ async function takeOut(
         taken.set(add.path, { path: add.path, rows });
         continue;
       }
-      const name = `${asidePrefix}${version}-${path.basename(place.relative)}`;
+      const name = toAsideName(tableDir, `${version}-${path.basename(place.relative)}`);
       if ((await findSize(place.absolute)) !== undefined) {
         await ensureFolder(orphansDir);
         await moveFile(place.absolute, path.join(orphansDir, name));

@@ -1,13 +1,13 @@
 import { sqlText } from './literals.ts';
-import { events } from '../../datasets/dataset.ts';
+import { events, type Dataset } from '../../datasets/dataset.ts';
 
 /**
  * The text of snapshot.sql: plain DuckDB SQL, no extension, for `.read` in the CLI or `execute` of any client. When it
  * runs it lists the live files from the newest checkpoint and the commits after it; the views then read that snapshot.
  * DuckDB >= 1.3.
  *
- * The list is kept as the values of an ENUM type, which is all that a view can name and every cursor finds, also in a
- * database file that is opened again: variables end with their connection, and table functions take no subquery. The
+ * The list is kept as the values of an ENUM type, one for each table of the lake, which is all that a view can name and
+ * every cursor finds, also in a database file that is opened again: variables end with their connection, and table functions take no subquery. The
  * views lie in a schema of their own, `tributary`, and under their plain names where nothing else has those. A database
  * that cannot be written gets both in a second one in memory. Each statement that differs by case does so in a value
  * (`SET schema = ...`): SQL has no IF.
@@ -19,6 +19,8 @@ export interface SnapshotSqlOptions {
    * its end.
    */
   readonly root: string;
+  /** The tables that the lake has beside that of the imported events. */
+  readonly followers: readonly Dataset[];
   /** How long the lake keeps the files that it has replaced, milliseconds. */
   readonly retentionMs: number;
   /**
@@ -51,6 +53,9 @@ export function findWrittenAt(text: string): number | undefined {
  */
 const patternSql = (path: string): string => `regexp_replace(${path}, '([[*?])', '[\\1]', 'g')`;
 
+/** The name of the list of a table's files: a variable's while the text runs, and that of the type that keeps it. */
+const filesOf = (table: string): string => (table === events.table ? 'tributary_files' : `tributary_files_${table}`);
+
 const variable = (name: string): string => `getvariable('tributary_${name}')`;
 
 /** Names the folder; that of a file in a lake refuses to work from a copy. */
@@ -76,20 +81,32 @@ SET VARIABLE tributary_accepted = (
 SET VARIABLE tributary_at = coalesce(rtrim(${variable('root')}, '/'), ${sqlText(root)});`;
 }
 
-/** Lists the live files, absolute where the root is, after the time of this list. */
-const filesSql = `SET VARIABLE tributary_at = (
+/** Finds the table of the events, beside which the others lie. */
+const leaderSql = `SET VARIABLE tributary_at = (
   SELECT ${variable('at')} || CASE
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/${events.table}'
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/lake/${events.table}'
-    ELSE error('There is no lake in ' || ${variable('at')} || ': name the folder that has ''${events.table}'' in it, or the data folder.') END);
+    ELSE error('There is no lake in ' || ${variable('at')} || ': name the folder that has ''${events.table}'' in it, or the data folder.') END);`;
 
-SET VARIABLE tributary_checkpoint = (SELECT max(file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet'));
+/**
+ * Finds a table beside that of the events. Where it is not there, as in a lake restored from before it came, its view
+ * is one without rows.
+ */
+const followerSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
+SET VARIABLE tributary_at = regexp_replace(${variable('leader')}, '[^/]+$', ${sqlText(table)});
+SET VARIABLE tributary_at = (
+  SELECT CASE WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet')) THEN ${variable('at')} ELSE ${variable('leader')} END);`;
+
+/** Lists the live files of the table that was found, absolute where the root is, after the time of this list. */
+const filesSql = (
+  table: string,
+): string => `SET VARIABLE tributary_checkpoint = (SELECT max(file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet'));
 
 SET VARIABLE tributary_commits = (
   SELECT list(file ORDER BY file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.json')
   WHERE parse_filename(file, true) >= parse_filename(replace(${variable('checkpoint')}, '.checkpoint.parquet', '.json'), true));
 
-SET VARIABLE tributary_files = (
+SET VARIABLE ${filesOf(table)} = (
   WITH actions AS (
     SELECT '' AS commit, add.path AS path, true AS live
     FROM read_parquet(${variable('checkpoint')}, hive_partitioning = false) WHERE add.path IS NOT NULL
@@ -102,7 +119,7 @@ SET VARIABLE tributary_files = (
     SELECT path FROM actions GROUP BY path HAVING arg_max(live, commit)
   )
   SELECT [epoch_ms(now())::VARCHAR, ${variable('at')} || '/_columns.parquet']
-    || coalesce(list(${variable('at')} || '/' || url_decode(path) ORDER BY path), [])
+    || coalesce(list(${variable('at')} || '/' || url_decode(path) ORDER BY path)${table === events.table ? '' : ` FILTER (WHERE ${variable('at')} <> ${variable('leader')})`}, [])
   FROM live);`;
 
 /** Says where the views go. */
@@ -124,9 +141,16 @@ SET VARIABLE tributary_taken = (
 /** Views answer for so long at least, milliseconds: making them takes its time too. */
 const minimumMs = 10_000;
 
+/** A view, and the table whose rows it shows. */
+interface View {
+  readonly name: string;
+  readonly table: string;
+  readonly where: string;
+}
+
 /** Each opens every file when it is made and when it is read, which is why there are no more of them. */
-function viewSql(name: string, where: string, retentionMs: number): string {
-  const files = 'enum_range(NULL::tributary_files)';
+function viewSql({ name, table, where }: View, retentionMs: number): string {
+  const files = `enum_range(NULL::${filesOf(table)})`;
   const time =
     retentionMs < 3_600_000 ? `${retentionMs / 1000} seconds` : `${Math.round(retentionMs / 36_000) / 100} hours`;
   const isOld = `This view shows the lake as it was when snapshot.sql was run, and the lake keeps the files of older versions for ${time} only: run snapshot.sql again.`;
@@ -135,46 +159,71 @@ function viewSql(name: string, where: string, retentionMs: number): string {
   union_by_name = true, hive_partitioning = false)${where};`;
 }
 
-/** Writes the text; the same for every state of the lake. */
+/** Writes the text; the same for every state of a lake with these tables. */
 export function snapshotSql(options: SnapshotSqlOptions): string {
-  const { retentionMs, writtenAtMs, root } = options;
+  const { retentionMs, writtenAtMs, root, followers } = options;
+  const tables = [events, ...followers].map(({ table }) => table);
+  const whole = tables.map((table): View => ({ name: table, table, where: '' }));
   const views = [
-    [events.table, ''] as const,
-    ...events.kinds.map((kind) => [kind, ` WHERE kind = ${sqlText(kind)}`] as const),
+    ...whole.slice(0, 1),
+    ...events.kinds.map((kind) => ({ name: kind, table: events.table, where: ` WHERE kind = ${sqlText(kind)}` })),
+    ...whole.slice(1),
   ];
-  const names = views.map(([name]) => name);
-  const type = `CREATE OR REPLACE TYPE tributary_files AS ENUM (SELECT unnest(${variable('files')}));`;
+  const names = views.map(({ name }) => name);
+  const types = tables
+    .map(
+      (table) => `CREATE OR REPLACE TYPE ${filesOf(table)} AS ENUM (SELECT unnest(getvariable('${filesOf(table)}')));`,
+    )
+    .join('\n');
   const plain = views.map(
-    ([name, where]) =>
-      `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(name, where, retentionMs)}`,
+    (view) =>
+      `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(view.name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(view, retentionMs)}`,
   );
+  const lists = followers.flatMap(({ table }) => [
+    followerSql(table),
+    filesSql(table),
+    `SET VARIABLE tributary_at = ${variable('leader')};`,
+  ]);
+  const used = [
+    ...(writtenAtMs === undefined ? [] : ['newest']),
+    ...(followers.length === 0 ? [] : ['leader']),
+    'at',
+    'checkpoint',
+    'commits',
+    'search_path',
+    'is_memory',
+    'here',
+    'home',
+    'own',
+    'taken',
+  ].map((name) => `tributary_${name}`);
   const about =
     writtenAtMs === undefined
       ? `-- Reads the lake at ${JSON.stringify(root)}.`
       : `-- Reads the lake that it lies in. That of a copy, before its service has started once: SET VARIABLE tributary_root = '/path/of/lake' first.
 ${writtenMark}${writtenAtMs}`;
-  return `-- The imported events as of now, by DuckDB 1.3 or newer. Run it again for a newer snapshot.
+  return `-- The imported events${followers.length === 0 ? '' : ', and the other tables of the lake,'} as of now, by DuckDB 1.3 or newer. Run it again for a newer snapshot.
 -- Views: ${names.join(', ')}; always also tributary.${events.table}, and tributary.login, say, where the database has a table of that name.
 -- Other connections to a read-only database find them as tributary_memory.${events.table} and so on. Times are TIMESTAMPTZ.
 ${about}
 
 ${rootSql(options)}
 
-${filesSql}
+${[leaderSql, filesSql(events.table), ...lists].join('\n\n')}
 
 ${placesSql}
 
 SET schema = ${variable('own')};
-${type}
-${viewSql(events.table, '', retentionMs)}
+${types}
+${whole.map((view) => viewSql(view, retentionMs)).join('\n')}
 
 SET schema = ${variable('home')};
-${type}
+${types}
 ${plain.join('\n')}
 
 SET search_path = CASE
   WHEN NOT ${variable('is_memory')} THEN ${variable('search_path')}
   ELSE CASE ${variable('search_path')} WHEN '' THEN ${variable('here')} ELSE ${variable('search_path')} END || ',tributary_memory.main,tributary_memory.tributary' END;
-${[...(writtenAtMs === undefined ? [] : ['newest']), 'at', 'checkpoint', 'commits', 'files', 'search_path', 'is_memory', 'here', 'home', 'own', 'taken'].map((name) => `RESET VARIABLE tributary_${name};`).join('\n')}
+${[...used, ...tables.map(filesOf)].map((name) => `RESET VARIABLE ${name};`).join('\n')}
 `;
 }

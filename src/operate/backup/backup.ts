@@ -1,11 +1,12 @@
 /**
- * The backup: the whole data folder as of one version of the lake, made while the service runs.
+ * The backup: the whole data folder as of one version of each of the lake's tables, made while the service runs.
  *
  * In: the data folder; the stream, read without acknowledging. Out: a folder (backup-folder.ts) that `restore` makes a
  * data folder of. Every event that was acknowledged before the backup began is in it once: as a row, a failed event or
- * a repeat of the version, or in the tail. Order: the bulk of the lake's files; the tail of the stream; the version,
- * under the maintenance lock; reports and access; the manifest, which makes the backup. What the compactor commits and
- * purges between the tail and the version is in both, and the position of the version says so.
+ * a repeat of the version, or in the tail. Order: the bulk of the lake's files; the tail of the stream; the version of
+ * the events, then those of the other tables, each under its maintenance lock; reports, segments, titles and access; the manifest, which
+ * makes the backup. What the compactor commits and purges between the tail and the version is in both, and the position
+ * of the version says so. Another table may be ahead of the events, as far as the tail reaches, and is never behind.
  * Crash: the backup before is in force until the manifest is replaced; what an interrupted run has copied, the next one
  * keeps.
  */
@@ -13,24 +14,26 @@ import path from 'node:path';
 import { readdir } from 'node:fs/promises';
 import type { AccessPaths } from '../../access/access-file.ts';
 import { ensureLakeId } from '../../lake/identity.ts';
-import { lakePaths } from '../../lake/lake.ts';
+import { datasets } from '../../datasets/dataset.ts';
+import { lakePaths, tablePaths } from '../../lake/lake.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { findDataFormat } from '../../runtime/files/data-format.ts';
-import { AppError, isSystemError, isTransient } from '../../runtime/errors.ts';
+import { AppError, isAppError, isSystemError, isTransient } from '../../runtime/errors.ts';
 import { isWithin } from '../../runtime/files/folder-within.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { retry } from '../../runtime/async/retry.ts';
 import type { StreamReader } from '../../stream/stream.ts';
 import { copyAccess } from './access-copy.ts';
 import { openBackupFolder, type BackupFolder } from './backup-folder.ts';
-import { summarize, type BackupAnswer, type BackupTail } from './backup-manifest.ts';
-import { copyBulk, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
+import { summarize, type BackupAnswer, type BackupFile, type BackupTail } from './backup-manifest.ts';
+import { copyBulk, copyFollowers, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
+import { copyLists, type ListPaths } from './list-copy.ts';
 import { copyReports } from './report-copy.ts';
 import { captureTail, copyFrames, countFrames, type CapturedTail } from './stream-tail.ts';
 
 /** The places of a data folder, as config.ts has them. */
-export interface DataPaths extends AccessPaths {
+export interface DataPaths extends AccessPaths, ListPaths {
   readonly claim: string;
   readonly nats: string;
   readonly lake: string;
@@ -71,7 +74,9 @@ async function assertPlaces(dataDir: string, dir: string): Promise<void> {
 /** Warns of what lies in the data folder and is not the service's: it is in no backup. */
 async function warnOfStrangers({ dataDir, paths }: BackupSource, logger: Logger): Promise<void> {
   const lake = lakePaths(paths.lake);
-  const known = new Set([...Object.values(paths), ...Object.values(lake)].map((place) => path.resolve(place)));
+  const tables = [...datasets.values()].map((dataset) => tablePaths(paths.lake, dataset).table);
+  const places = [...Object.values(paths), ...Object.values(lake), ...tables];
+  const known = new Set(places.map((place) => path.resolve(place)));
   const others = /^(\.lock|format\.json|identity\.json|lost\+found|tmp|.*\.tmp)$/;
   for (const folder of [dataDir, paths.lake]) {
     const names = await readdir(folder).catch(() => []);
@@ -113,6 +118,29 @@ async function storeTail(
 }
 
 /**
+ * Copies the tables beside the events as far as the backup has the stream; undefined where it cannot be told any more
+ * how far they reach.
+ */
+async function tryCopyFollowers(
+  target: BackupFolder,
+  { epoch }: LakeCopy,
+  tail: CapturedTail | undefined,
+  copying: LakeCopyOptions,
+): Promise<BackupFile[] | undefined> {
+  // Of another stream than the tail's, or without one, no message comes that the events have not.
+  const bound =
+    epoch === undefined || epoch.streamId !== tail?.stream
+      ? undefined
+      : { appId: epoch.appId, sequence: Math.max(epoch.position, tail.lastSequence) };
+  try {
+    return await copyFollowers(target, bound, copying);
+  } catch (error) {
+    if (!isAppError(error, 'commit_conflict')) throw error;
+    return undefined;
+  }
+}
+
+/**
  * Copies a tail and a version that belong together: if the lake has begun another life of the stream in between, both
  * are read again.
  */
@@ -126,8 +154,13 @@ async function copyConsistently(
   for (let capture = 1; ; capture += 1) {
     const before = (await readSnapshot(table)).lake?.epoch?.appId;
     const tail = await readTail(source, target, options);
-    const lake = await copyLake(target, copying);
-    if (lake.epoch?.appId === before || tail === undefined) return { lake, tail };
+    const leader = await copyLake(target, copying);
+    const followers = await tryCopyFollowers(target, leader, tail, copying);
+    const lake = { ...leader, files: [...leader.files, ...(followers ?? [])] };
+    const after = (await readSnapshot(table)).lake?.epoch?.appId;
+    const isSettled =
+      followers !== undefined && ((leader.epoch?.appId === before && after === before) || tail === undefined);
+    if (isSettled) return { lake, tail };
     if (capture === captures)
       throw new AppError('overloaded', "the lake's place in the stream changes again and again", {
         hint: "See what 'tributary status' says of the stream, and repeat the backup.",
@@ -158,6 +191,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   const { lake, tail } = await copyConsistently(source, target, options, copying);
   const stored = await storeTail(tail, lake, target);
   const reports = await copyReports(target, { reportsDir: paths.reports, signal, logger });
+  const lists = await copyLists(target, paths, logger);
   const access = await copyAccess(target, paths);
   const position = lake.epoch?.position ?? 0;
   const manifest = {
@@ -169,7 +203,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
       tail === undefined || (lake.epoch !== undefined && lake.epoch.streamId === tail.stream)
         ? Math.max(position, tail?.lastSequence ?? 0)
         : tail.lastSequence,
-    files: [...lake.files, ...reports, ...access],
+    files: [...lake.files, ...reports, ...lists, ...access],
     ...(stored === undefined ? {} : { tail: stored }),
   };
   const removed = await target.finish(manifest);

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { moveFile, removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
@@ -10,7 +11,9 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import { listSettledFiles, readFailedFile, type FailedEvent } from '../../lake/files/failed-events.ts';
 import { carryOut, openStaging } from '../../lake/files/staged-rewrite.ts';
-import { lakePaths } from '../../lake/lake.ts';
+import { lakePaths, tablePaths } from '../../lake/lake.ts';
+import { emptyFilePath } from '../../lake/log/snapshot.ts';
+import { orphanDataset } from '../../lake/orphans.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
 import { matchesFailed, matchSql, type ErasureTarget } from './erase-target.ts';
 
@@ -87,8 +90,17 @@ interface OrphanHit {
   readonly hits: number;
 }
 
-function orphanSource(emptyFile: string, file: string): string {
-  return `read_parquet(${sqlList([emptyFile, file])}, union_by_name = true, hive_partitioning = false)`;
+/** SQL that reads a file put aside, with the columns of its table where that is there. */
+async function orphanSource(lakeDir: string, file: string): Promise<string> {
+  const empty = emptyFilePath(tablePaths(lakeDir, orphanDataset(path.basename(file))).table);
+  const files = (await exists(empty)) ? [empty, file] : [file];
+  return `read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false)`;
+}
+
+/** SQL that is true for the rows to erase of a file put aside. */
+function orphanMatchSql(file: string, target: ErasureTarget): string {
+  const { columns } = orphanDataset(path.basename(file));
+  return matchSql(target, new Set(columns.map(({ name }) => name)));
 }
 
 /**
@@ -96,15 +108,14 @@ function orphanSource(emptyFile: string, file: string): string {
  * have some.
  */
 export async function findOrphanHits(
-  { table, lakeDir, duckdb }: EraseAsideDependencies,
+  { lakeDir, duckdb }: EraseAsideDependencies,
   target: ErasureTarget,
 ): Promise<OrphanHit[]> {
-  const { emptyFile } = table.snapshot();
   const found: OrphanHit[] = [];
   for (const file of await listOrphans(lakePaths(lakeDir).orphans)) {
     try {
       const [row] = await duckdb.rows(
-        `SELECT count(*) AS rows, count(*) FILTER (WHERE ${matchSql(target)}) AS hits FROM ${orphanSource(emptyFile, file)}`,
+        `SELECT count(*) AS rows, count(*) FILTER (WHERE ${orphanMatchSql(file, target)}) AS hits FROM ${await orphanSource(lakeDir, file)}`,
       );
       const hit = { file, rows: Number(row?.['rows']), hits: Number(row?.['hits']) };
       if (hit.hits > 0) found.push(hit);
@@ -120,12 +131,11 @@ export async function findOrphanHits(
 
 /** Rewrites the files put aside without the rows to erase; they are in no table, so no commit records it. */
 export async function eraseOrphans(
-  { table, lakeDir, duckdb }: EraseAsideDependencies,
+  { lakeDir, duckdb }: EraseAsideDependencies,
   hits: readonly OrphanHit[],
   target: ErasureTarget,
 ): Promise<void> {
   if (hits.length === 0) return;
-  const { emptyFile } = table.snapshot();
   const paths = lakePaths(lakeDir);
   const folder = await openStaging(paths.staging, randomUUID());
   try {
@@ -137,7 +147,7 @@ export async function eraseOrphans(
       const staged = path.join(folder, path.basename(file));
       await writeDataFile(
         duckdb,
-        `SELECT * FROM ${orphanSource(emptyFile, file)} WHERE NOT (${matchSql(target)})`,
+        `SELECT * FROM ${await orphanSource(lakeDir, file)} WHERE NOT (${orphanMatchSql(file, target)})`,
         staged,
       );
       await moveFile(staged, file);

@@ -77,11 +77,15 @@ function literals({ max, type }: IdColumn, ids: readonly string[]): string[] {
   return ids.filter((id) => /^(?:0|[1-9]\d{0,19})$/.test(id) && BigInt(id) <= max).map((id) => `${id}::${type}`);
 }
 
-/** SQL that is true for a row to erase and never NULL. */
-export function matchSql(target: ErasureTarget): string {
+/**
+ * SQL that is true for a row to erase and never NULL, of a table that has these columns: one without any column of a
+ * member of the target has no such rows.
+ */
+export function matchSql(target: ErasureTarget, has: ReadonlySet<string>): string {
   return targetParts(target)
     .map(({ columns, ids }) => {
       const tests = columns.flatMap((column) => {
+        if (!has.has(column.name)) return [];
         const values = literals(column, ids);
         return values.length === 0 ? [] : [`coalesce(${column.name} IN (${values.join(', ')}), false)`];
       });
@@ -94,11 +98,13 @@ export function matchSql(target: ErasureTarget): string {
 export function userMeaningsSql(
   target: ErasureTarget & Required<Pick<ErasureTarget, 'users'>>,
   source: string,
+  has: ReadonlySet<string>,
 ): string {
-  const selects = userKinds.map((kind) => {
+  const known = userKinds.filter((kind) => has.has(userColumns[kind].name));
+  const selects = known.map((kind) => {
     const column = userColumns[kind];
     const values = literals(column, target.users);
-    return `SELECT ${column.name}::VARCHAR AS id, ${sqlText(kind)} AS kind, id_app, count(*) AS n FROM ${source} WHERE ${values.length === 0 ? 'false' : `${column.name} IN (${values.join(', ')})`} AND ${matchSql(target)} GROUP BY ALL`;
+    return `SELECT ${column.name}::VARCHAR AS id, ${sqlText(kind)} AS kind, id_app, count(*) AS n FROM ${source} WHERE ${values.length === 0 ? 'false' : `${column.name} IN (${values.join(', ')})`} AND ${matchSql(target, has)} GROUP BY ALL`;
   });
   return selects.join(' UNION ALL ');
 }

@@ -1,23 +1,21 @@
 /**
  * Erasure: takes the events of people, or of an app, out of the lake and out of everything beside it.
  *
- * In: a target (erase-target.ts). Out: commits that replace the files that have such rows, and the failed events.
- * Order: the stream is drained (drain.ts), files and failed events are rewritten, the last commit says when the
- * retention is over. Readers of versions before keep their files until then; the compactor's maintenance loop removes
- * those files and the log that names them, and puts each sealed file's rewrite in its place (lake/files/swap.ts).
+ * In: a target (erase-target.ts). Out: commits that replace the files that have such rows, in each table of the lake,
+ * and the failed events.
+ * Order: the stream is drained (drain.ts), the tables are locked, files and failed events are rewritten table by table,
+ * the last commit of each says when the retention is over. Readers of versions before keep their files until then; the
+ * compactor's maintenance loop removes those files and the log that names them, and puts each sealed file's rewrite in
+ * its place (lake/files/swap.ts).
  * Crash: at any instruction; what was rewritten stays so, and the erasure can be repeated.
  */
-import { AppError } from '../../runtime/errors.ts';
+import { waitForLock, type Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { waitForLock } from '../../runtime/files/lock.ts';
-import { sqlList } from '../../lake/sql/literals.ts';
+import { events, type Dataset } from '../../datasets/dataset.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
-import { lakePaths } from '../../lake/lake.ts';
+import { listTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
-import { pruneFiles } from '../../lake/files/prune.ts';
-import { rewriteFiles } from '../../lake/files/rewrite.ts';
-import type { DataFile } from '../../lake/log/snapshot.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
+import { readSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
 import {
   countFailedHits,
@@ -26,7 +24,16 @@ import {
   findOrphanHits,
   type EraseAsideDependencies,
 } from './erase-aside.ts';
-import { matchSql, targetParts, userMeaningsSql, type ErasureTarget, type UserKind } from './erase-target.ts';
+import {
+  findHits,
+  findMeanings,
+  rewriteHits,
+  sumHits,
+  type Hit,
+  type TableErasure,
+  type UserMeaning,
+} from './erase-table.ts';
+import { targetParts, type ErasureTarget } from './erase-target.ts';
 
 /** The steps of an erasure at which a crash is tested, beside those of its rewrites. */
 export const eraseSteps = ['erase-drained', 'erase-rewritten', 'erase-committed'] as const;
@@ -44,92 +51,57 @@ export interface EraseOptions {
   readonly assertMeant?: (found: readonly UserMeaning[]) => void;
 }
 
-/** Rows that a user id stands in, as what kind of id, and of which app. */
-export interface UserMeaning {
-  readonly id: string;
-  readonly kind: UserKind;
-  readonly idApp: number;
-  readonly rows: number;
-}
-
 /**
  * What an erasure would take out of what the lake has now; events that still wait in the stream are not looked through.
  */
 export interface ErasureSurvey {
+  /** Of all tables. */
   readonly rows: number;
   readonly failedEvents: number;
   readonly filesToRewrite: number;
   readonly meanings: readonly UserMeaning[];
+  /** The part of the tables beside that of the events, by name: those with rows that match. */
+  readonly tables?: Readonly<Record<string, { readonly rows: number; readonly filesToRewrite: number }>>;
+}
+
+/** What an erasure took out of a table beside that of the events. */
+export interface ErasedFromTable {
+  readonly rows: number;
+  readonly filesRewritten: number;
+  /** As that of the table of the events. */
+  readonly historyFrom: number;
 }
 
 /** What an erasure did. Exported report files are not its matter: they end with their links. */
 export interface Erased {
+  /** Of all tables. */
   readonly rows: number;
   readonly failedEvents: number;
-  /** Files of the table that were rewritten. */
+  /** Files of the tables that were rewritten. */
   readonly filesRewritten: number;
+  /** The part of the tables beside that of the events, by name: those that were changed. */
+  readonly tables?: Readonly<Record<string, ErasedFromTable>>;
   /**
-   * The first version of the table that readers can travel back to when the erasure is finished; absent when nothing
-   * matched.
+   * The first version of the table of the events that readers can travel back to when the erasure is finished; absent
+   * when nothing of it matched.
    */
   readonly historyFrom?: number;
   /** When the running compactor removes the last traces, ISO 8601; absent when nothing matched. */
   readonly finishesAt?: string;
 }
 
-/** So many files are rewritten by one commit: what is staged needs their space once more. */
-const filesPerCommit = 8;
-/** So many are looked through by one query, which opens all of them. */
-const filesPerLook = 64;
 const waitForLockMs = 120_000;
 
-interface Hit {
-  readonly file: DataFile;
-  readonly hits: number;
+/** Adds the tables beside that of the events to an answer, where there are any. */
+function withTables<A extends object, T>(
+  answer: A,
+  tables: ReadonlyMap<string, T>,
+): A & { tables?: Record<string, T> } {
+  return tables.size === 0 ? answer : { ...answer, tables: Object.fromEntries(tables) };
 }
 
-type LookDependencies = Pick<EraseDependencies, 'table' | 'lakeDir' | 'duckdb'>;
-
-async function findHits({ table, duckdb }: LookDependencies, target: ErasureTarget): Promise<Hit[]> {
-  const { files, emptyFile } = table.snapshot();
-  const candidates = pruneFiles(files, target.apps === undefined ? {} : { idApps: target.apps });
-  // In a damaged file the rows to erase might not be found, and the others would be rewritten as they are.
-  await assertFilesWhole(candidates);
-  const hits: Hit[] = [];
-  for (let from = 0; from < candidates.length; from += filesPerLook) {
-    const byPath = new Map(candidates.slice(from, from + filesPerLook).map((file) => [file.absolutePath, file]));
-    const rows = await duckdb.rows(
-      `SELECT filename, count(*) AS hits FROM read_parquet(${sqlList([emptyFile, ...byPath.keys()])}, union_by_name = true, hive_partitioning = false, filename = true)
-       WHERE ${matchSql(target)} GROUP BY filename ORDER BY filename`,
-    );
-    for (const row of rows) {
-      const file = byPath.get(String(row['filename']));
-      if (file !== undefined) hits.push({ file, hits: Number(row['hits']) });
-    }
-  }
-  return hits;
-}
-
-/** What the user ids of a target stand for in the files that have them. */
-async function findMeanings(
-  { table, duckdb }: LookDependencies,
-  hits: readonly Hit[],
-  target: ErasureTarget,
-): Promise<UserMeaning[]> {
-  const { users } = target;
-  if (users === undefined) return [];
-  const { emptyFile } = table.snapshot();
-  const found = new Map<string, UserMeaning>();
-  for (let from = 0; from < hits.length; from += filesPerLook) {
-    const files = hits.slice(from, from + filesPerLook).map(({ file }) => file.absolutePath);
-    const source = `read_parquet(${sqlList([emptyFile, ...files])}, union_by_name = true, hive_partitioning = false)`;
-    for (const row of await duckdb.rows(userMeaningsSql({ ...target, users }, source))) {
-      const meaning = { id: String(row['id']), kind: row['kind'] as UserKind, idApp: Number(row['id_app']) };
-      const key = JSON.stringify(meaning);
-      found.set(key, { ...meaning, rows: (found.get(key)?.rows ?? 0) + Number(row['n']) });
-    }
-  }
-  return [...found.values()];
+async function listFollowers(lakeDir: string): Promise<Dataset[]> {
+  return (await listTables(lakeDir)).filter((dataset) => dataset !== events);
 }
 
 /**
@@ -137,114 +109,156 @@ async function findMeanings(
  * `file_damaged` as `eraseEvents`.
  */
 export async function surveyErasure(
-  dependencies: LookDependencies & Pick<EraseDependencies, 'crashPoint'>,
+  { table, lakeDir, duckdb }: EraseAsideDependencies,
   target: ErasureTarget,
 ): Promise<ErasureSurvey> {
   targetParts(target);
-  await dependencies.table.refresh();
-  const hits = await findHits(dependencies, target);
-  return {
-    rows: hits.reduce((sum, hit) => sum + hit.hits, 0),
-    failedEvents: await countFailedHits(dependencies.lakeDir, target),
-    filesToRewrite: hits.length,
-    meanings: await findMeanings(dependencies, hits, target),
+  await table.refresh();
+  const tables = new Map<string, { rows: number; filesToRewrite: number }>();
+  const meanings: UserMeaning[] = [];
+  const look = async (snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
+    const hits = await findHits(duckdb, snapshot, target);
+    meanings.push(...(await findMeanings(duckdb, snapshot, hits, target)));
+    return { rows: sumHits(hits), filesToRewrite: hits.length };
   };
+  const all = [await look(table.snapshot())];
+  for (const dataset of await listFollowers(lakeDir)) {
+    const found = await look(await readSnapshot(tablePaths(lakeDir, dataset).table));
+    all.push(found);
+    if (found.rows > 0) tables.set(dataset.table, found);
+  }
+  const survey = {
+    rows: all.reduce((sum, { rows }) => sum + rows, 0),
+    failedEvents: await countFailedHits(lakeDir, target),
+    filesToRewrite: all.reduce((sum, one) => sum + one.filesToRewrite, 0),
+    meanings,
+  };
+  return withTables(survey, tables);
+}
+
+/** A table, and its files with rows to erase. */
+interface FoundInTable {
+  readonly erasure: TableErasure;
+  readonly hits: readonly Hit[];
 }
 
 /**
- * Rewrites some files without the rows to erase, by one commit; the old files wait for their readers. Returns the rows
- * erased.
+ * Opens and locks the tables, the events first, finishes what a crash has left there, and finds the rows to erase.
+ * `locks` takes each lock as it is taken.
  */
-async function eraseFrom(
-  { table, lakeDir, duckdb, clock, crashPoint, signal }: EraseDependencies,
-  hits: readonly Hit[],
-  matches: string,
-): Promise<number> {
-  const toQuery = (source: string): string => {
-    if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
-    // The engine keeps the order of what it reads, without the memory of a sort.
-    return `SELECT * FROM ${source} WHERE NOT (${matches})`;
-  };
-  const erased = hits.reduce((sum, hit) => sum + hit.hits, 0);
-  const rewrites = hits.map(({ file, hits: rowsLeftOut }) => ({ file, rowsLeftOut, toQuery }));
-  await rewriteFiles({ table, stagingDir: lakePaths(lakeDir).staging, duckdb, clock, crashPoint }, rewrites, {
-    cause: 'erase',
-    totals: { stored: -erased, erased },
-    metrics: { rows: erased },
-  });
-  return erased;
-}
-
-/** Rewrites everything that has what is to be erased. Under the maintenance lock. */
-async function rewriteAll(
+async function lockTables(
   dependencies: EraseDependencies,
   target: ErasureTarget,
-  assertMeant: EraseOptions['assertMeant'],
-): Promise<Pick<Erased, 'rows' | 'failedEvents' | 'filesRewritten'> & { readonly filesAside: number }> {
-  const { table, lakeDir, crashPoint } = dependencies;
-  await table.refresh();
-  await recoverIntents(table, lakePaths(lakeDir).staging, crashPoint);
-  const hits = await findHits(dependencies, target);
-  const orphans = await findOrphanHits(dependencies, target);
-  assertMeant?.(await findMeanings(dependencies, hits, target));
-  const matches = matchSql(target);
-  let rows = 0;
-  for (let from = 0; from < hits.length; from += filesPerCommit)
-    rows += await eraseFrom(dependencies, hits.slice(from, from + filesPerCommit), matches);
-  await eraseOrphans(dependencies, orphans, target);
-  return {
-    rows,
-    failedEvents: await eraseFailed(dependencies, target),
-    filesRewritten: hits.length,
-    filesAside: orphans.length,
-  };
+  retentionMs: number,
+  locks: Lock[],
+): Promise<FoundInTable[]> {
+  const { lakeDir, duckdb, clock, crashPoint } = dependencies;
+  const found: FoundInTable[] = [];
+  for (const dataset of [events, ...(await listFollowers(lakeDir))]) {
+    const paths = tablePaths(lakeDir, dataset);
+    locks.push(await waitForLock(paths.maintenanceLock, 'an erasure', waitForLockMs));
+    const table =
+      dataset === events
+        ? dependencies.table
+        : await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
+    await table.refresh();
+    await recoverIntents(table, paths.staging, crashPoint);
+    const hits = await findHits(duckdb, table.snapshot(), target);
+    found.push({ erasure: { ...dependencies, dataset, table }, hits });
+  }
+  return found;
 }
 
 /**
- * Erases events from the stream, the live files, the files put aside and the failed events, and lets the history follow
- * in time. A compactor must run on the lake: it takes in the stream first, and removes what readers no longer need.
- * Events that arrive during the erasure are not its matter. Where nothing matches, the lake stays as it is, history and
- * all. Errors: `overloaded` when no compactor moves on, `file_damaged` when a file that may have such rows is damaged:
- * nothing is rewritten then.
+ * Commits from which version on a table's history is kept. Returns it; undefined where nothing was erased: an erasure
+ * that was killed has left the history to the one that repeats it.
+ */
+async function forgetHistory(
+  { table }: TableErasure,
+  hasErased: boolean,
+  forgetAtMs: number | undefined,
+): Promise<number | undefined> {
+  if (!hasErased && table.lake().erasing !== true) return undefined;
+  const forget = forgetAtMs === undefined ? {} : { forgetAtMs };
+  await table.commit(({ version }) => ({
+    cause: 'erase',
+    actions: [],
+    forgetBefore: version + 1,
+    ...forget,
+    metrics: { historyBefore: version + 1 },
+  }));
+  return table.lake().forgetBefore ?? 0;
+}
+
+/**
+ * Erases events from the stream, the live files of every table, the files put aside and the failed events, and lets the
+ * history follow in time. A compactor must run on the lake: it takes in the stream first, and removes what readers no
+ * longer need. Events that arrive during the erasure are not its matter. Where nothing matches, the lake stays as it
+ * is, history and all. Errors: `overloaded` when no compactor moves on, `locked`, `file_damaged` when a file that may
+ * have such rows is damaged: nothing is rewritten then.
  */
 export async function eraseEvents(
   dependencies: EraseDependencies,
   target: ErasureTarget,
   { retentionMs, now = false, assertMeant }: EraseOptions,
 ): Promise<Erased> {
-  const { table, lakeDir, clock, crashPoint, signal } = dependencies;
+  const { duckdb, clock, crashPoint, signal } = dependencies;
   targetParts(target);
   await drainStream(dependencies);
   await crashPoint('erase-drained');
 
+  const historyOf = new Map<Dataset, { erasure: TableErasure; historyFrom: number }>();
+  const locks: Lock[] = [];
   let erased: Omit<Erased, 'historyFrom' | 'finishesAt'>;
   let finishesAtMs: number;
-  const lock = await waitForLock(lakePaths(lakeDir).maintenanceLock, 'an erasure', waitForLockMs);
   try {
-    const { filesAside, ...found } = await rewriteAll(dependencies, target, assertMeant);
+    const found = await lockTables(dependencies, target, retentionMs, locks);
+    const orphans = await findOrphanHits(dependencies, target);
+    const meanings: UserMeaning[] = [];
+    for (const { erasure, hits } of found)
+      meanings.push(...(await findMeanings(duckdb, erasure.table.snapshot(), hits, target)));
+    assertMeant?.(meanings);
+    for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
+    await eraseOrphans(dependencies, orphans, target);
+    const failedEvents = await eraseFailed(dependencies, target);
     await crashPoint('erase-rewritten');
-    // An erasure that was killed has left the history to the one that repeats it.
-    if (found.rows + found.failedEvents + filesAside === 0 && table.lake().erasing !== true) return found;
-    erased = found;
+
     finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
-    const forget = now ? {} : { forgetAtMs: finishesAtMs };
-    await table.commit(({ version }) => ({
-      cause: 'erase',
-      actions: [],
-      forgetBefore: version + 1,
-      ...forget,
-      metrics: { historyBefore: version + 1 },
-    }));
+    for (const { erasure, hits } of found) {
+      const beside = erasure.dataset === events ? failedEvents + orphans.length : 0;
+      const historyFrom = await forgetHistory(erasure, hits.length + beside > 0, now ? undefined : finishesAtMs);
+      if (historyFrom !== undefined) historyOf.set(erasure.dataset, { erasure, historyFrom });
+    }
+    const tables = new Map<string, ErasedFromTable>();
+    for (const { erasure, hits } of found.slice(1)) {
+      const history = historyOf.get(erasure.dataset);
+      if (history === undefined) continue;
+      const { historyFrom } = history;
+      tables.set(erasure.dataset.table, { rows: sumHits(hits), filesRewritten: hits.length, historyFrom });
+    }
+    erased = withTables(
+      {
+        rows: found.reduce((sum, { hits }) => sum + sumHits(hits), 0),
+        failedEvents,
+        filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
+      },
+      tables,
+    );
+    if (historyOf.size === 0) return erased;
     await crashPoint('erase-committed');
   } finally {
-    lock.release();
+    for (const lock of locks) lock.release();
   }
-  const historyFrom = table.lake().forgetBefore ?? 0;
   if (now)
-    await waitUntil(
-      signal,
-      'the old files and history to be removed',
-      async () => ((await listLog(table.dir)).commits[0] ?? historyFrom) >= historyFrom,
-    );
-  return { ...erased, historyFrom, finishesAt: new Date(finishesAtMs).toISOString() };
+    await waitUntil(signal, 'the old files and history to be removed', async () => {
+      for (const { erasure, historyFrom } of historyOf.values())
+        if (((await listLog(erasure.table.dir)).commits[0] ?? historyFrom) < historyFrom) return false;
+      return true;
+    });
+  const historyFrom = historyOf.get(events)?.historyFrom;
+  return {
+    ...erased,
+    ...(historyFrom === undefined ? {} : { historyFrom }),
+    finishesAt: new Date(finishesAtMs).toISOString(),
+  };
 }

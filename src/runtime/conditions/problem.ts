@@ -10,6 +10,7 @@
 export const problemCodes = [
   'access_missing',
   'access_unreadable',
+  'agents_unparsed',
   'broker_frozen',
   'broker_hung',
   'broker_overloaded',
@@ -20,6 +21,7 @@ export const problemCodes = [
   'claim_missing',
   'clock_behind_lake',
   'descriptors_exhausted',
+  'enrichment_failing',
   'events_failed',
   'export_met_damage',
   'export_request_unreadable',
@@ -29,6 +31,7 @@ export const problemCodes = [
   'flush_failing',
   'folder_lost',
   'foreign_commit',
+  'geo_database_unreadable',
   'keys_unknown',
   'lake_disk_low',
   'lake_unreadable',

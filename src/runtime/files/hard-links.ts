@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { link } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { copyFile, link } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, isSystemError } from '../errors.ts';
 import { removeFile, writeFileDurably } from './durable-file.ts';
@@ -20,5 +21,19 @@ export async function assertHardLinks(folder: string, linkFile: typeof link = li
   } finally {
     await removeFile(`${probe}.link`);
     await removeFile(probe);
+  }
+}
+
+/**
+ * Gives a file a second name, which its removal under the first one does not touch; a copy where the two lie on
+ * different file systems, or links are not allowed. Errors: those of the system, also when the file is not there, or
+ * the second name is taken.
+ */
+export async function linkOrCopy(file: string, second: string): Promise<void> {
+  try {
+    await link(file, second);
+  } catch (error) {
+    if (!isSystemError(error, 'EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK')) throw error;
+    await copyFile(file, second, constants.COPYFILE_EXCL);
   }
 }

@@ -1,10 +1,38 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 
 /** The folder that holds package.json, schemas and pipelines: three levels up from here, in `src` as in `dist`. */
 export const packageRoot = path.resolve(import.meta.dirname, '..', '..', '..');
 
-/** Reads a JSON file of the package, by its path below the package's root. Not for user data. */
+/**
+ * Reads a JSON file of the package, by its path below the package's root. Throws an error that names it. Not for user
+ * data.
+ */
 export function readPackageJson(relativePath: string): unknown {
-  return JSON.parse(readFileSync(path.join(packageRoot, relativePath), 'utf8'));
+  const text = readFileSync(path.join(packageRoot, relativePath), 'utf8');
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${relativePath} is no JSON`, { cause: error });
+  }
+}
+
+/** The JSON files of a folder of the package, relative to the package's root, in the order of their names. */
+export function listPackageJson(folder: string): string[] {
+  return readdirSync(path.join(packageRoot, folder))
+    .filter((name) => name.endsWith('.json'))
+    .toSorted()
+    .map((name) => `${folder}/${name}`);
+}
+
+const require = createRequire(import.meta.url);
+
+/** Path of a file of an installed package, by the package's name and the path below it; undefined without one. */
+export function findPackagedFile(name: string): string | undefined {
+  try {
+    return require.resolve(name);
+  } catch {
+    return undefined;
+  }
 }

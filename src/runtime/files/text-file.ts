@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { createReadStream, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { isSystemError } from '../errors.ts';
 
@@ -20,4 +20,12 @@ export function findTextFileSync(file: string): string | undefined {
     if (isSystemError(error, 'ENOENT')) return undefined;
     throw error;
   }
+}
+
+/**
+ * Reads a file's bytes from its beginning to its end, in pieces of at most 1 MiB; opens it when the first is asked for.
+ * Errors: those of the system.
+ */
+export async function* streamFile(file: string): AsyncGenerator<Uint8Array> {
+  for await (const piece of createReadStream(file, { highWaterMark: 1024 * 1024 })) yield piece as Uint8Array;
 }

@@ -111,11 +111,8 @@ describe(`hostile clients (seed ${seed})`, () => {
         clients: 8,
         batchShare: 1,
       });
-      await waitFor(
-        'the lake has every event',
-        async () => (await countLake(service.dataDir)).length === exportEvents,
-        60_000,
-      );
+      await waitUntilWorkedOff(service);
+      expect(await countLake(service.dataDir)).toHaveLength(exportEvents);
       const client = createExportClient(service, user);
       const { files } = await client.waitForEnd((await client.create(exportQuery(selectors))) ?? '');
       const pids = service.processes().map(({ pid }) => pid);

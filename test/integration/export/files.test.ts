@@ -178,7 +178,7 @@ describe('exported files', () => {
       events.slice(200).map(toFixtureEvent),
     ]);
     await running.stop();
-    running = await area.start({ tableDir: other.tableDir });
+    running = await area.start({ lakeDir: path.dirname(other.tableDir) });
     const [csv] = await running.export(
       analyst,
       `event=customEvents&selectors=eventId,idAppTitle,idProject,idAccount&${may}`,

@@ -11,6 +11,8 @@ import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { findManifest, manifestPath } from '../../../src/operate/backup/backup-manifest.ts';
+import { findSegment } from '../../../src/segments/segment-store.ts';
+import { findTitles } from '../../../src/titles/title-store.ts';
 import { assertDataFormat, findDataFormat, writeDataFormat } from '../../../src/runtime/files/data-format.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
@@ -19,6 +21,7 @@ import type { StreamReader } from '../../../src/stream/stream.ts';
 import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { filesNaming, hashFiles, listFiles } from '../../helpers/folder-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { addTestSegment, loadTestTitles } from '../../helpers/lists.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { mountSmallDisk } from '../../helpers/small-disk.ts';
@@ -89,7 +92,41 @@ function because(code: string, message: string): object {
   return { code, message: expect.stringContaining(message) as string };
 }
 
+/** The records and data files below a folder, with their hashes. */
+const filesOf = (folder: string) =>
+  Object.entries(hashFiles(folder)).filter(([name]) => /\.(json|parquet)$/.test(name));
+
 describe('a backup', () => {
+  it('A backup has the segments and titles, and one whose file is damaged is left out without harm to the others', async () => {
+    const scene = createScene();
+    const { data, dir, root, stream, publish } = scene;
+    publish(1);
+    await takeIn(scene);
+    const { segments, titles } = dataPaths(data);
+    await addTestSegment(segments, { idAccount: 1, idSegment: 5, kind: 'custom' }, ['ann', 'bea']);
+    await addTestSegment(segments, { idAccount: 2, idSegment: 5, kind: 'device' }, ['d']);
+    await loadTestTitles(titles, ['idCampaign,66,Winter']);
+    await backUp(data, dir, stream);
+    const copy = path.join(root, 'copy');
+    await restore(dir, copy);
+    for (const name of ['segments', 'titles']) {
+      expect(filesOf(path.join(data, name)).length).toBeGreaterThan(1);
+      expect(filesOf(path.join(copy, name))).toEqual(filesOf(path.join(data, name)));
+    }
+    const restored = await findSegment(dataPaths(copy).segments, { idAccount: 2, idSegment: 5 });
+    expect(restored).toMatchObject({ kind: 'device', ids: 1 });
+    expect((await findTitles(dataPaths(copy).titles))?.counts).toEqual({ idCampaign: 1 });
+
+    // A file that no earlier run has copied, damaged before the next one.
+    await addTestSegment(segments, { idAccount: 1, idSegment: 5, kind: 'custom' }, ['new']);
+    writeFileSync((await findSegment(segments, { idAccount: 1, idSegment: 5 }))?.file ?? '', 'damaged');
+    await backUp(data, dir, stream);
+    const second = path.join(root, 'second');
+    await restore(dir, second);
+    expect(listFiles(path.join(second, 'segments', '1'))).toEqual(['5.json']);
+    expect(filesOf(path.join(second, 'titles'))).toEqual(filesOf(path.join(data, 'titles')));
+  });
+
   it('A backup has the events of the lake and those that still wait in the stream, restored once each, and a restore does not change the original', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;

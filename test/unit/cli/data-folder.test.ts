@@ -7,6 +7,8 @@ import { eraseCommand } from '../../../src/cli/erase.ts';
 import { failedCommand } from '../../../src/cli/failed.ts';
 import { keyCommand } from '../../../src/cli/key.ts';
 import { lakeCommand } from '../../../src/cli/lake.ts';
+import { loadCommand } from '../../../src/cli/load.ts';
+import { segmentCommand } from '../../../src/cli/segment.ts';
 import { statusCommand } from '../../../src/cli/status.ts';
 import { userCommand } from '../../../src/cli/user.ts';
 import type { Environment } from '../../../src/config.ts';
@@ -42,6 +44,10 @@ const needsFolder: readonly (readonly [Command, string])[] = [
   [userCommand, 'list'],
   [userCommand, 'remove 1'],
   [userCommand, 'secret 1'],
+  [segmentCommand, 'add 1 --account 1 /dev/null'],
+  [segmentCommand, 'list'],
+  [segmentCommand, 'remove 1 --account 1'],
+  [loadCommand, 'titles /dev/null'],
   [lakeCommand, 'check'],
   [lakeCommand, 'log'],
   [lakeCommand, 'files'],

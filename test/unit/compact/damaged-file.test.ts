@@ -3,6 +3,7 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
+import { events } from '../../../src/datasets/dataset.ts';
 import { createDueRows } from '../../../src/compact/seal/seal-policy.ts';
 import { eraseEvents } from '../../../src/operate/erase/erase.ts';
 import { openBatchTables } from '../../../src/lake/batch/batch-tables.ts';
@@ -63,6 +64,7 @@ test('A damaged file is not sealed, which would make its damage look right, and 
   const seal = () =>
     sealDue(
       {
+        dataset: events,
         table,
         duckdb,
         clock,
@@ -123,6 +125,7 @@ test('A file that was replaced meanwhile does not count as damaged: its keys are
   const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });
   await sealDue(
     {
+      dataset: events,
       table: other,
       duckdb,
       clock,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { events } from '../../../src/datasets/dataset.ts';
+import { datasets, events, exportNames } from '../../../src/datasets/dataset.ts';
 import {
   dictionaries,
   eventAliases,
@@ -16,10 +16,11 @@ describe('the dictionaries', () => {
     expect(eventNames).toHaveLength(30);
     expect(new Set(eventNames).size).toBe(30);
     for (const event of [...eventAliases.values(), ...events.exports.keys()]) expect(eventNames).toContain(event);
+    expect(exportNames.toSorted(), 'each has a dataset').toEqual(eventNames);
   });
 
-  it('The dictionaries name only columns that the events table has', () => {
-    const columns = new Set(eventColumns.map((column) => column.name));
+  it('The dictionaries name only columns that some table has', () => {
+    const columns = new Set([...datasets.values()].flatMap((dataset) => dataset.columns.map(({ name }) => name)));
     for (const { name, source } of selectors.values()) {
       const read = Object.entries(source ?? {}).filter(([kind]) =>
         ['column', 'seconds', 'zoneDate', 'mapKeys', 'mapValues'].includes(kind),

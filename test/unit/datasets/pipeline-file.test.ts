@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { compileDataset } from '../../../src/datasets/dataset.ts';
+import { compileDataset, events, getKind, getMethod, importMethods } from '../../../src/datasets/dataset.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import { parsePartitionPath, partitionPath } from '../../../src/datasets/partition.ts';
 import { partitionsSql } from '../../../src/lake/sql/partition-sql.ts';
-import { parsePipeline, type PipelineFile } from '../../../src/datasets/pipeline-file.ts';
+import { parsePipeline } from '../../../src/datasets/pipeline-file.ts';
 
 const good = {
   table: 'events',
@@ -29,12 +29,22 @@ describe('a pipeline file', () => {
     [{ table: 'Events' }, 'table'],
     [{ table: 'failed' }, 'table'],
     [{ kinds: {} }, 'kinds'],
+    [{ kinds: { login: { schema: 1 } } }, 'kinds.login'],
+    [{ kinds: { login: { schema: 's', ofDevice: 'yes' } } }, 'kinds.login.ofDevice'],
+    [{ kinds: { login: { schema: 's', key: ['customUserId'] } } }, 'kinds.login.key'],
+    [{ kinds: { login: { schema: 's', values: { isTest: 0 } } } }, 'kinds.login.values'],
+    [{ rows: 's', kinds: { login: { schema: 's', values: { isTest: null } } } }, 'kinds.login.values'],
     [{ methods: { login: { kind: 'logout' } } }, 'methods.login'],
     [{ methods: { login: { kind: 'login', batch: 'yes' } } }, 'methods.login.batch'],
     [{ sealing: { partitionBy: [], sortBy: ['id_app'] } }, 'sealing'],
     [{ sealing: { partitionBy: ['kind', 'kind'], sortBy: ['id_app'] } }, 'sealing'],
     [{ exports: { a: { kind: 'toString' } } }, 'exports.a'],
     [{ exports: { a: { kind: 'login', requires: 'luck' } } }, 'exports.a.requires'],
+    [{ exports: { a: { kind: 'login', require: 'user' } } }, 'exports.a.require is unknown'],
+    [{ exports: { 'a.b': { kind: 'login' } } }, 'exports.a.b'],
+    [{ sort: ['id_app'] }, 'sort is unknown'],
+    [{ rows: 'schemas/rows/hits.json' }, 'exports.userAuthorisations must have no kind'],
+    [{ rows: 'schemas/rows/hits.json', exports: { hits: { where: { hitType: 1.5 } } } }, 'exports.hits.where'],
   ])('A pipeline file is refused with the name of the file and the member: %j', (wrong, member) => {
     expect(() => parsePipeline('p.json', { ...good, ...wrong })).toThrow(`p.json: ${member}`);
   });
@@ -43,7 +53,28 @@ describe('a pipeline file', () => {
     [{ partitionBy: ['kind'], sortBy: ['no_such'] }, 'sortBy names no_such'],
     [{ partitionBy: ['custom_user_id'], sortBy: ['id_app'] }, 'partitionBy names custom_user_id'],
   ])('A pipeline file is refused where it names a column that does not exist or may be empty: %j', (sealing, text) => {
-    expect(() => compileDataset({ ...good, sealing } as unknown as PipelineFile, eventColumns)).toThrow(text);
+    expect(() => compileDataset(parsePipeline('p.json', { ...good, sealing }), eventColumns)).toThrow(text);
+  });
+});
+
+describe('an import method of a table of rows', () => {
+  it('A method of payments is declared as those of the events are, and found among all', () => {
+    expect(getMethod('customRevenueBatch')).toEqual({ kind: 'revenue', batch: true });
+    expect(getKind('revenue')).toEqual({
+      schema: 'schemas/events/revenue.json',
+      ofDevice: true,
+      key: ['idTransaction'],
+      values: { isVerified: 0, idPurchaseType: 6, isTest: 0, isTrial: 0 },
+    });
+    expect(getKind('login')).toEqual({ schema: 'schemas/events/login.json', ofDevice: false, key: [], values: {} });
+    expect([...importMethods.keys()]).toHaveLength(8);
+  });
+
+  it('A kind whose values name no field of the rows is refused', () => {
+    const wrong = { ...good, rows: 's', exports: {}, kinds: { login: { schema: 's', values: { no_such: 1 } } } };
+    expect(() => compileDataset(parsePipeline('p.json', wrong), eventColumns)).toThrow(
+      'kinds.login.values names no_such',
+    );
   });
 });
 
@@ -57,8 +88,8 @@ describe('a partition', () => {
   });
 
   it('A partition is selected with quoted values, and nothing is selected of no partition', () => {
-    expect(partitionsSql([])).toBe('false');
-    expect(partitionsSql([{ kind: "it's", date: '2026-01-31' }])).toBe(
+    expect(partitionsSql(events, [])).toBe('false');
+    expect(partitionsSql(events, [{ kind: "it's", date: '2026-01-31' }])).toBe(
       "(kind, date) IN (('it''s'::VARCHAR, '2026-01-31'::DATE))",
     );
   });

@@ -29,12 +29,15 @@ const good: DemoCounts = {
       ['b', 1],
     ]),
   },
+  others: { loaded: 3, installs: 3, usersEvents: 3, sessions: 1, sessionEvents: 3 },
 };
 
 describe('the demo’s report', () => {
   it('The report of the demo agrees only when every count does', () => {
     expect(countsAgree(good)).toBe(true);
     expect(countsAgree({ ...good, stored: 2 })).toBe(false);
+    expect(countsAgree({ ...good, others: { ...good.others, installs: 2 } })).toBe(false);
+    expect(countsAgree({ ...good, others: { ...good.others, sessionEvents: 2 } })).toBe(false);
     expect(countsAgree({ ...good, lakeRows: good.lakeRows.slice(1) })).toBe(false);
     expect(countsAgree({ ...good, lakeRows: [...good.lakeRows, { name: 'c', events: 1n, users: 1n }] })).toBe(false);
     expect(countsAgree({ ...good, report: { ...good.report, rows: 4 } })).toBe(false);
@@ -53,13 +56,13 @@ describe('the demo’s report', () => {
     ).toBe(false);
   });
 
-  it('The report of the demo shows the counts of each name side by side, and a summary of five lines', () => {
+  it('The report of the demo shows the counts of each name side by side, and a summary of six lines', () => {
     expect(formatCountsByName(good).split('\n')).toEqual([
       'name  events  users  sent  in the file',
       '----  ------  -----  ----  -----------',
       'a          2      1     2            2',
       'b          1      1     1            1',
     ]);
-    expect(formatSummary(good, createStageTiming()).split('\n')).toHaveLength(5);
+    expect(formatSummary(good, createStageTiming()).split('\n')).toHaveLength(6);
   });
 });

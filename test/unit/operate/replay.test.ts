@@ -12,6 +12,7 @@ import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
+import { revenueLine } from '../../helpers/revenue.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -52,4 +53,24 @@ test('A replay stores what can be written now, once, and keeps the rest', async 
   await waitFor('the compactor goes on', async () => (await readSnapshot(paths.table)).lake?.totals.stored === 3);
   await compact.stop();
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, problems: [] });
+});
+
+test('A replay leaves transactions where they are, and says so', async () => {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const paths = lakePaths(lakeDir);
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  stream.publish([revenueLine('a', { total: '1.00001' }), eventLine({ age: 'old' })]);
+  await waitFor('the events are taken in', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 2);
+  await compact.stop();
+  const [file = ''] = await listFailedFiles(paths.failed, paths.table);
+  const mended = (await readFailedFile(file)).map((event) => ({
+    ...event,
+    line: event.line.replace('"old"', '"7"').replace('1.00001', '1'),
+  }));
+  await writeFile(file, mended.map((event) => `${JSON.stringify(event)}\n`).join(''));
+  expect(await replay(lakeDir)).toEqual({ stored: 1, repeats: 0, stillFailed: 1, notTried: 1 });
+  expect((await readFailedFile(file)).map(({ line }) => line)).toEqual([mended[0]?.line]);
+  expect((await readSnapshot(paths.table)).lake?.totals).toMatchObject({ streamed: 2, stored: 1, failed: 1 });
 });

@@ -48,12 +48,12 @@ async function openExports(
   const limits = { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 128, threads: 1 };
   const runner = startJobRunner(
     { store, access, clock, logger, onEnd: () => undefined, onDamage: () => undefined },
-    { workers: 0, timeoutMs: 1000, tableDir: folder, limits },
+    { workers: 0, timeoutMs: 1000, lakeDir: folder, segmentsDir: folder, titlesDir: folder, limits },
   );
   onTestFinished(() => runner.stop());
   return {
     exports: createExports(
-      { store, runner, zoneDays: createZoneDays(duckdb), clock, loaded },
+      { store, runner, zoneDays: createZoneDays(duckdb), clock, listSegmentIds: async () => [], loaded },
       { maxExports: 2, loadWaitMs: 10 },
     ),
     store,

@@ -10,7 +10,7 @@ const spec: ExportSpec = {
   availableAt: {},
   idApp: ['1'],
   eventNameInvert: false,
-  unknowable: { rooted: ['0'] },
+  filters: { rooted: ['0'] },
 };
 
 describe('the spec of an export, as job.json keeps it', () => {

@@ -1,0 +1,28 @@
+import { dataPaths } from '../config.ts';
+import { loadTitles } from '../operate/lists/load-titles.ts';
+import { createClock } from '../runtime/clock.ts';
+import { AppError } from '../runtime/errors.ts';
+import { resolveConfig, type CommandContext } from './command.ts';
+import { answerRefused, openList } from './list-input.ts';
+
+/** How it is called. */
+export const loadTitlesUsage = 'tributary load titles FILE... [--data DIR]';
+
+/** `tributary load titles FILE...`: what ids of campaigns, partners, links and the like are called in exports. */
+export async function runLoadTitles(
+  files: readonly string[],
+  data: string | undefined,
+  context: CommandContext,
+): Promise<number> {
+  if (files.length === 0) throw new AppError('usage', 'expected FILE', { hint: `Usage: ${loadTitlesUsage}` });
+  const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: data });
+  const inputs = files.map((file) => openList(file, context));
+  const loaded = await loadTitles(dataPaths(config.dataDir).titles, inputs, {
+    clock: createClock(config.clockOffsetSeconds),
+    memoryMb: config.duckdbMemoryMb,
+    signal: context.stop,
+  });
+  if (!('titles' in loaded)) return answerRefused(loaded, context);
+  context.answer(loaded);
+  return 0;
+}

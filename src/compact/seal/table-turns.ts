@@ -1,0 +1,121 @@
+import { isAppError } from '../../runtime/errors.ts';
+import type { Problem } from '../../runtime/conditions/problem.ts';
+import { events, type Dataset } from '../../datasets/dataset.ts';
+import { checkpointWhenDue } from '../../lake/clean.ts';
+import { describeForeign } from '../../lake/log/foreign-commit.ts';
+import type { Table } from '../../lake/log/table.ts';
+import { assertOwner } from '../lake-owner.ts';
+import { createCleanTurns } from './clean-turns.ts';
+import { describeTable } from './left-out.ts';
+import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
+import { createMaintenanceTask, type MaintenanceTask } from './maintenance-task.ts';
+import type { ReplaceableEngine } from './replaceable-engine.ts';
+import { createSealTurns } from './seal-turns.ts';
+
+/** The maintenance of one table: each of its tasks fails by itself. */
+export interface TableTurns extends TableDependencies {
+  /** Maybe seals, maybe checkpoints, maybe cleans. Throws only when this compactor has lost the lake. */
+  turn(signal: AbortSignal): Promise<void>;
+  /** Runs work as a task of this table; returns what it has thrown. Throws as `turn` does. */
+  run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void>;
+  /** Takes in what other processes have committed; a failure is a problem. */
+  refresh(): Promise<void>;
+  readonly sweepTask: MaintenanceTask;
+  /** What does not get done, and since when. */
+  problems(): Problem[];
+}
+
+/** Refreshes the table after an error; says whether another engine's commit holds all work up until it is repaired. */
+async function isHeldByForeignCommit(table: Table, error: unknown): Promise<boolean> {
+  try {
+    await table.refresh();
+    return isAppError(error, 'foreign_commit');
+  } catch (newer) {
+    if (isAppError(newer, 'foreign_commit')) return true;
+    throw newer;
+  }
+}
+
+/** The tasks of a table, by what does not happen while they fail. */
+function createTasks(dataset: Dataset, dependencies: TableDependencies) {
+  const of = describeTable(dataset);
+  const where = dataset === events ? '' : ` of ${of}`;
+  const create = (what: string): MaintenanceTask => createMaintenanceTask(what, dependencies);
+  return {
+    follow: create(`the log of ${of} has not been read`),
+    seal: create(`young rows of ${of} have not been sealed`),
+    checkpoint: create(`${dataset === events ? "the lake's log" : `the log of ${of}`} gets no checkpoint`),
+    swap: create(`sealed files${where} have not been replaced by their rewrites`),
+    sweep: create(`files${where} that a crash has left behind have not been removed`),
+    clean: create(
+      `replaced files and old entries of ${dataset === events ? 'the log' : `the log of ${of}`} have not been removed`,
+    ),
+  } as const;
+}
+
+/** Creates the maintenance of a table; the first turn looks at everything. */
+export function createTableTurns(
+  dependencies: TableDependencies,
+  options: MaintenanceOptions,
+  engine: ReplaceableEngine,
+): TableTurns {
+  const { dataset, table, leader, writer, crashPoint } = dependencies;
+  const tasks = createTasks(dataset, dependencies);
+  const seals = createSealTurns(dependencies, options);
+  const cleaning = createCleanTurns(dependencies, options.retentionMs);
+  /** The version at which a checkpoint was found not to be due, of a table that is quiet for long. */
+  let restingAt: number | undefined;
+
+  /** Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced. */
+  async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
+    if (table.foreign() !== undefined) return;
+    const error = await task.run(async () => {
+      await work().catch(async (thrown: unknown) => {
+        if (!(await isHeldByForeignCommit(table, thrown))) throw thrown;
+      });
+    });
+    if (error === undefined) return;
+    await table.refresh().catch(() => undefined);
+    assertOwner(leader.lake(), writer, error);
+    if (isAppError(error, 'sql') || isAppError(error, 'memory')) await engine.replace();
+  }
+
+  async function checkpoint(): Promise<void> {
+    const { version } = table.state();
+    if (table !== leader && version === restingAt) return;
+    await checkpointWhenDue(engine.get(), table, crashPoint, options.checkpointEvery);
+    restingAt = version;
+  }
+
+  return {
+    ...dependencies,
+    sweepTask: tasks.sweep,
+    run,
+    async refresh() {
+      await tasks.follow.run(async () => {
+        await table.refresh().catch((error: unknown) => {
+          if (!isAppError(error, 'foreign_commit')) throw error;
+        });
+      });
+    },
+    async turn(signal) {
+      const runUntilStop = async (task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> => {
+        if (!signal.aborted) await run(task, work);
+      };
+      if (seals.isDue()) await runUntilStop(tasks.seal, () => seals.turn(engine.get(), signal));
+      else seals.forgetSealed();
+      await runUntilStop(tasks.checkpoint, checkpoint);
+      await runUntilStop(tasks.clean, () => cleaning.turn());
+      // Last, and a problem also between two looks: damage must not keep the log from being shortened.
+      await runUntilStop(tasks.swap, async () => cleaning.assertSwapped());
+    },
+    problems() {
+      const foreign = table === leader ? undefined : table.foreign();
+      return [
+        ...(foreign === undefined ? [] : [describeForeign(foreign, dataset.table)]),
+        ...seals.problems(),
+        ...Object.values(tasks).flatMap((task) => task.problems()),
+      ];
+    },
+  };
+}

@@ -1,0 +1,74 @@
+import { findCountry } from '../datasets/country-codes.ts';
+
+/** Where an address is used, as far as the database says so, under the names of the fields that it fills. */
+export interface Place {
+  /** The country's id in the dictionary `countries`; absent where the dictionary does not have the country. */
+  readonly idCountry?: number;
+  /** ISO 3166 code, two capital letters. */
+  readonly idCountryISOAlpha2: string;
+  /** ISO 3166 number. */
+  readonly idCountryISONumeric?: number;
+  /** The largest division of the country; its id is the database's own (GeoNames in MaxMind's). */
+  readonly idRegion?: number;
+  readonly idRegionTitle?: string;
+  /** The division below it. */
+  readonly idRegionLow?: number;
+  readonly idRegionLowTitle?: string;
+}
+
+/** Longest title that is taken over, UTF-16 code units. */
+const maxTitleLength = 255;
+
+function member(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+    ? (value as Readonly<Record<string, unknown>>)[name]
+    : undefined;
+}
+
+function toTitle(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' && value.length <= maxTitleLength && value.isWellFormed()
+    ? value
+    : undefined;
+}
+
+function toId(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
+}
+
+interface Division {
+  readonly id: number | undefined;
+  readonly title: string | undefined;
+}
+
+/** The division at a depth: `subdivisions` of MaxMind's and DB-IP's databases, else the flat member of others. */
+function readDivision(record: unknown, depth: 0 | 1): Division {
+  const divisions = member(record, 'subdivisions');
+  const division: unknown = Array.isArray(divisions) ? divisions[depth] : undefined;
+  const flat = depth === 0 ? (toTitle(member(record, 'state1')) ?? member(record, 'region')) : member(record, 'state2');
+  return {
+    id: toId(member(division, 'geoname_id')),
+    title: toTitle(member(member(division, 'names'), 'en')) ?? toTitle(flat),
+  };
+}
+
+/**
+ * Reads a record of a geo database: `country.iso_code` and `subdivisions` as MaxMind and DB-IP have them,
+ * `country_code` with `state1`, `state2` or `region`, or `country` as a code. Undefined without a country that is
+ * known.
+ */
+export function parsePlace(record: unknown): Place | undefined {
+  const nested = member(record, 'country');
+  const code = member(nested, 'iso_code') ?? member(record, 'country_code') ?? nested;
+  const country = typeof code === 'string' ? findCountry(code.toUpperCase()) : undefined;
+  if (country === undefined) return undefined;
+  const [region, low] = [readDivision(record, 0), readDivision(record, 1)];
+  return {
+    idCountryISOAlpha2: country.alpha2,
+    ...(country.id === undefined ? {} : { idCountry: country.id }),
+    ...(country.numeric === undefined ? {} : { idCountryISONumeric: country.numeric }),
+    ...(region.id === undefined ? {} : { idRegion: region.id }),
+    ...(region.title === undefined ? {} : { idRegionTitle: region.title }),
+    ...(low.id === undefined ? {} : { idRegionLow: low.id }),
+    ...(low.title === undefined ? {} : { idRegionLowTitle: low.title }),
+  };
+}

@@ -1,0 +1,33 @@
+import type { AppError } from '../../runtime/errors.ts';
+import type { DataFile } from '../log/snapshot.ts';
+import type { Table } from '../log/table.ts';
+import { findFileDamage } from '../files/verify-files.ts';
+
+/** Told of files that could not be trusted: their keys are not known, so a repeat of one would be stored again. */
+export type OnDamage = (damages: readonly AppError[]) => void;
+
+/**
+ * Leaves out the files that cannot be trusted. Errors: `file_damaged`, `retryable`, when one was replaced: its keys are
+ * in another file.
+ */
+export async function findWhole(
+  { table, onDamage }: { readonly table: Table; readonly onDamage: OnDamage },
+  files: readonly DataFile[],
+  signal?: AbortSignal,
+): Promise<DataFile[]> {
+  const whole: DataFile[] = [];
+  const damages: AppError[] = [];
+  for (const file of files) {
+    signal?.throwIfAborted();
+    const damage = await findFileDamage(file);
+    if (damage === undefined) {
+      whole.push(file);
+      continue;
+    }
+    if (damage.retryable) await table.refresh();
+    if (damage.retryable && !table.snapshot().files.some(({ path }) => path === file.path)) throw damage;
+    damages.push(damage);
+  }
+  if (damages.length > 0) onDamage(damages);
+  return whole;
+}

@@ -1,0 +1,64 @@
+import path from 'node:path';
+import { describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import { findRecord, listRecords, recordPath } from '../../runtime/files/recorded-file.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import { listSegmentAccounts, withSegmentsLock } from '../../segments/segment-store.ts';
+import { withTitlesLock } from '../../titles/title-store.ts';
+import type { BackupFolder } from './backup-folder.ts';
+import type { BackupFile } from './backup-manifest.ts';
+
+export interface ListPaths {
+  readonly segments: string;
+  readonly titles: string;
+}
+
+/** Says whether an error is that of a record or a file, rather than that of a disk or of the backup. */
+function isDamage(error: unknown): boolean {
+  if (isAppError(error)) return error.code === 'file_damaged';
+  // A record that is damaged is a plain error.
+  return isSystemError(error, 'ENOENT') || !(error instanceof Error && 'code' in error);
+}
+
+/**
+ * Copies the records of a folder and their files; `place` is its path below the data folder. A file that is damaged or
+ * missing is left out and reported, so that the rest does not suffer for it; its record says what it was.
+ */
+async function copyRecords(target: BackupFolder, folder: string, place: string, logger: Logger): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  for (const name of await listRecords(folder)) {
+    const record = recordPath(folder, name);
+    try {
+      const found = await findRecord(folder, name);
+      if (found === undefined) continue;
+      const { file, sizeBytes: size, sha256 } = found;
+      files.push({ path: path.posix.join(place, path.basename(file)), ...(await target.put(file, { sha256, size })) });
+    } catch (error) {
+      if (!isDamage(error)) throw error;
+      logger.warn({ record, error: describeError(error) }, 'a list is damaged, and its file is not in the backup');
+    }
+    files.push({ path: path.posix.join(place, path.basename(record)), ...(await target.put(record)) });
+  }
+  return files;
+}
+
+/** Copies the segments and the titles, each as they are at one moment: under the lock of whoever changes them. */
+export async function copyLists(
+  target: BackupFolder,
+  { segments, titles }: ListPaths,
+  logger: Logger,
+): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  if (await exists(segments))
+    await withSegmentsLock(segments, 'a backup', async () => {
+      for (const account of await listSegmentAccounts(segments)) {
+        const place = path.posix.join(path.basename(segments), String(account));
+        files.push(...(await copyRecords(target, path.join(segments, String(account)), place, logger)));
+      }
+    });
+  if (await exists(titles))
+    await withTitlesLock(titles, 'a backup', async () => {
+      files.push(...(await copyRecords(target, titles, path.basename(titles), logger)));
+    });
+  return files;
+}

@@ -1,0 +1,130 @@
+import { AppError } from '../../runtime/errors.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
+import { pruneFiles } from '../../lake/files/prune.ts';
+import { rewriteFiles } from '../../lake/files/rewrite.ts';
+import { assertFilesWhole } from '../../lake/files/verify-files.ts';
+import { tablePaths } from '../../lake/lake.ts';
+import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
+import type { Table } from '../../lake/log/table.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { sqlList } from '../../lake/sql/literals.ts';
+import { parseSchemaString } from '../../lake/table-schema.ts';
+import { matchSql, userMeaningsSql, type ErasureTarget, type UserKind } from './erase-target.ts';
+
+/** The erasure from one table of the lake: which files have the rows, what the ids stand for there, and their rewrite. */
+
+/** Rows that a user id stands in, as what kind of id, and of which app. */
+export interface UserMeaning {
+  readonly id: string;
+  readonly kind: UserKind;
+  readonly idApp: number;
+  readonly rows: number;
+}
+
+/** So many files are rewritten by one commit: what is staged needs their space once more. */
+const filesPerCommit = 8;
+/** So many are looked through by one query, which opens all of them. */
+const filesPerLook = 64;
+
+/** A file with rows to erase. */
+export interface Hit {
+  readonly file: DataFile;
+  readonly hits: number;
+}
+
+/** The columns that a table has now, by which a target can match. */
+export function columnsOf({ schemaString }: Snapshot): ReadonlySet<string> {
+  return new Set(schemaString === undefined ? [] : parseSchemaString(schemaString).map(({ name }) => name));
+}
+
+/** Sums up the rows of hits. */
+export function sumHits(hits: readonly Hit[]): number {
+  return hits.reduce((sum, hit) => sum + hit.hits, 0);
+}
+
+/** Finds the files of a table that have rows to erase. Errors: `file_damaged` for one that may have some. */
+export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: ErasureTarget): Promise<Hit[]> {
+  const { files, emptyFile } = snapshot;
+  const candidates = pruneFiles(files, target.apps === undefined ? {} : { idApps: target.apps });
+  // In a damaged file the rows to erase might not be found, and the others would be rewritten as they are.
+  await assertFilesWhole(candidates);
+  const matches = matchSql(target, columnsOf(snapshot));
+  const hits: Hit[] = [];
+  for (let from = 0; from < candidates.length; from += filesPerLook) {
+    const byPath = new Map(candidates.slice(from, from + filesPerLook).map((file) => [file.absolutePath, file]));
+    const rows = await duckdb.rows(
+      `SELECT filename, count(*) AS hits FROM read_parquet(${sqlList([emptyFile, ...byPath.keys()])}, union_by_name = true, hive_partitioning = false, filename = true)
+       WHERE ${matches} GROUP BY filename ORDER BY filename`,
+    );
+    for (const row of rows) {
+      const file = byPath.get(String(row['filename']));
+      if (file !== undefined) hits.push({ file, hits: Number(row['hits']) });
+    }
+  }
+  return hits;
+}
+
+/** What the user ids of a target stand for in the files that have them. */
+export async function findMeanings(
+  duckdb: Duckdb,
+  snapshot: Snapshot,
+  hits: readonly Hit[],
+  target: ErasureTarget,
+): Promise<UserMeaning[]> {
+  const { users } = target;
+  if (users === undefined) return [];
+  const { emptyFile } = snapshot;
+  const columns = columnsOf(snapshot);
+  const found = new Map<string, UserMeaning>();
+  for (let from = 0; from < hits.length; from += filesPerLook) {
+    const files = hits.slice(from, from + filesPerLook).map(({ file }) => file.absolutePath);
+    const source = `read_parquet(${sqlList([emptyFile, ...files])}, union_by_name = true, hive_partitioning = false)`;
+    for (const row of await duckdb.rows(userMeaningsSql({ ...target, users }, source, columns))) {
+      const meaning = { id: String(row['id']), kind: row['kind'] as UserKind, idApp: Number(row['id_app']) };
+      const key = JSON.stringify(meaning);
+      found.set(key, { ...meaning, rows: (found.get(key)?.rows ?? 0) + Number(row['n']) });
+    }
+  }
+  return [...found.values()];
+}
+
+/** What the rewrite of a table works with. */
+export interface TableErasure {
+  readonly dataset: Dataset;
+  readonly table: Table;
+  readonly lakeDir: string;
+  readonly duckdb: Duckdb;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+  readonly signal: AbortSignal;
+}
+
+/** Rewrites some files without the rows to erase, by one commit; the old files wait for their readers. */
+async function eraseFrom(
+  { dataset, table, lakeDir, duckdb, clock, crashPoint, signal }: TableErasure,
+  hits: readonly Hit[],
+  matches: string,
+): Promise<void> {
+  const toQuery = (source: string): string => {
+    if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
+    // The engine keeps the order of what it reads, without the memory of a sort.
+    return `SELECT * FROM ${source} WHERE NOT (${matches})`;
+  };
+  const erased = sumHits(hits);
+  const rewrites = hits.map(({ file, hits: rowsLeftOut }) => ({ file, rowsLeftOut, toQuery }));
+  const stagingDir = tablePaths(lakeDir, dataset).staging;
+  await rewriteFiles({ table, stagingDir, duckdb, clock, crashPoint }, rewrites, {
+    cause: 'erase',
+    totals: { stored: -erased, erased },
+    metrics: { rows: erased },
+  });
+}
+
+/** Rewrites all files that have rows to erase, some by each commit. Under the table's maintenance lock. */
+export async function rewriteHits(erasure: TableErasure, hits: readonly Hit[], target: ErasureTarget): Promise<void> {
+  const matches = matchSql(target, columnsOf(erasure.table.snapshot()));
+  for (let from = 0; from < hits.length; from += filesPerCommit)
+    await eraseFrom(erasure, hits.slice(from, from + filesPerCommit), matches);
+}

@@ -1,0 +1,121 @@
+import { isUtf8 } from 'node:buffer';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { createGunzip } from 'node:zlib';
+import { AppError, isSystemError } from '../../runtime/errors.ts';
+
+/** A list that an operator gives: its bytes, as they are or compressed by gzip, and its name for messages. */
+export interface ListInput {
+  readonly name: string;
+  readonly pieces: AsyncIterable<Uint8Array>;
+}
+
+/** A line that cannot be used, and why. Lines count from 1. */
+export interface BadLine {
+  readonly line: number;
+  readonly reason: string;
+}
+
+/** Lines that follow one another, without their ends (LF, or CR and LF). Those that are in `bad` are empty here. */
+export interface LineBlock {
+  /** Number of the first line. */
+  readonly firstLine: number;
+  readonly texts: readonly string[];
+  readonly bad: readonly BadLine[];
+}
+
+/** A line without an end is not collected beyond this many bytes. */
+export const maxLineBytes = 64 * 1024;
+const lineFeed = 10;
+const notUtf8 = 'is not UTF-8';
+const tooLong = `is longer than ${maxLineBytes} bytes`;
+
+/** Puts a stream's first bytes back before the rest of it. */
+async function* putBack(head: Uint8Array, rest: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
+  yield head;
+  for (let next = await rest.next(); next.done !== true; next = await rest.next()) yield next.value;
+}
+
+/** Unpacks gzip, which no UTF-8 text begins like; other bytes pass as they are. */
+async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const iterator = pieces[Symbol.asyncIterator]();
+  let head: Uint8Array = Buffer.alloc(0);
+  while (head.length < 2) {
+    const next = await iterator.next();
+    if (next.done === true) break;
+    head = Buffer.concat([head, next.value]);
+  }
+  const bytes = putBack(head, iterator);
+  if (head[0] !== 0x1f || head[1] !== 0x8b) {
+    yield* bytes;
+    return;
+  }
+  const gunzip = createGunzip();
+  const unpacked = pipeline(Readable.from(bytes), gunzip);
+  // Thrown by the loop as well.
+  unpacked.catch(() => undefined);
+  for await (const piece of gunzip) yield piece as Uint8Array;
+  await unpacked;
+}
+
+/** Cuts bytes that end with a line, or with the list, into lines. */
+function toBlock(bytes: Buffer, firstLine: number): LineBlock {
+  const end = bytes.at(-1) === lineFeed ? bytes.length - 1 : bytes.length;
+  const bad: BadLine[] = [];
+  const texts: string[] = [];
+  const add = (text: string): void => void texts.push(text.endsWith('\r') ? text.slice(0, -1) : text);
+  if (isUtf8(bytes)) bytes.toString('utf8', 0, end).split('\n').forEach(add);
+  else
+    for (let start = 0; start <= end;) {
+      const next = bytes.indexOf(lineFeed, start);
+      const line = bytes.subarray(start, next === -1 ? end : next);
+      if (!isUtf8(line)) bad.push({ line: firstLine + texts.length, reason: notUtf8 });
+      add(isUtf8(line) ? line.toString('utf8') : '');
+      start += line.length + 1;
+    }
+  // Some programs mark a text's beginning by U+FEFF, which is no part of it.
+  if (firstLine === 1 && texts[0]?.startsWith('\uFEFF') === true) texts[0] = texts[0].slice(1);
+  return { firstLine, texts, bad };
+}
+
+/**
+ * Reads the lines of a list, in blocks of about the size of its pieces. Memory: a few pieces, and one line. Errors:
+ * `usage` when the list cannot be read, or its gzip is damaged or ends too early.
+ */
+export async function* readLines({ name, pieces }: ListInput): AsyncGenerator<LineBlock> {
+  let firstLine = 1;
+  let begun: Buffer = Buffer.alloc(0);
+  let isSkipping = false;
+  try {
+    for await (const piece of unpack(pieces)) {
+      let rest = Buffer.from(piece.buffer, piece.byteOffset, piece.length);
+      if (isSkipping) {
+        const end = rest.indexOf(lineFeed);
+        if (end === -1) continue;
+        rest = rest.subarray(end + 1);
+        firstLine += 1;
+        isSkipping = false;
+      }
+      const end = rest.lastIndexOf(lineFeed) + 1;
+      if (end > 0) {
+        const block = toBlock(Buffer.concat([begun, rest.subarray(0, end)]), firstLine);
+        firstLine += block.texts.length;
+        yield block;
+        begun = Buffer.alloc(0);
+      }
+      begun = Buffer.concat([begun, rest.subarray(end)]);
+      if (begun.length <= maxLineBytes) continue;
+      yield { firstLine, texts: [''], bad: [{ line: firstLine, reason: tooLong }] };
+      begun = Buffer.alloc(0);
+      isSkipping = true;
+    }
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    const isGzip = isSystemError(error, 'Z_DATA_ERROR', 'Z_BUF_ERROR');
+    throw new AppError('usage', `${name} cannot be read${isGzip ? ': its gzip is damaged, or not whole' : ''}`, {
+      cause: error,
+      hint: 'Nothing was changed. Name a file that can be read, as text or compressed by gzip.',
+    });
+  }
+  if (begun.length > 0) yield toBlock(begun, firstLine);
+}

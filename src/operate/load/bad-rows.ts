@@ -1,0 +1,117 @@
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { readPlain } from '../../runtime/files/input-file.ts';
+import type { BadReason, BadRow } from './bad-row.ts';
+import { findLines, walkRecords, type RowPlaces } from './csv-records.ts';
+import type { RowsSql } from './row-sql.ts';
+import type { Source } from './source.ts';
+
+/** So many bad rows are named. */
+export const namedRows = 20;
+
+/** A bad row as it is kept: with the text that it was. */
+export interface KeptBadRow extends BadRow {
+  /** The row: a line of JSON as it was, else its fields as JSON. */
+  readonly text: string;
+}
+
+/** The bad rows of a file. */
+export interface BadRows {
+  readonly count: number;
+  /** The first of them, by their lines. */
+  readonly first: readonly BadRow[];
+  /** All of them, where not more are bad than may be. */
+  readonly failed: readonly KeptBadRow[];
+}
+
+interface Found {
+  readonly place: number;
+  readonly fault: number;
+  readonly raw: string;
+}
+
+interface Rejected {
+  readonly offset: number;
+  readonly text: string;
+}
+
+/** The lines that the last scan has not taken. */
+async function readRejected(duckdb: Duckdb): Promise<readonly Rejected[]> {
+  const rows = await duckdb.rows(
+    `SELECT DISTINCT ON (line_byte_position) line_byte_position - 1 AS at, coalesce(csv_line, '') AS text
+     FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) ORDER BY line_byte_position`,
+  );
+  return rows.map((row) => ({ offset: Number(row['at']), text: String(row['text']) }));
+}
+
+/** Turns places into lines, by reading the file; in Parquet a row's place is its number. */
+async function toLines(source: Source, places: RowPlaces): ReturnType<typeof findLines> {
+  if (source.format === 'parquet')
+    return { rows: new Map(places.rows.map((row) => [row, row])), rejected: new Map<number, number>() };
+  const isCsv = source.format === 'csv';
+  return findLines(walkRecords(readPlain(source.file, source.gzip), isCsv), places, {
+    header: isCsv,
+    // Where there is one column, a blank line is a row without a value.
+    skipsBlank: isCsv && source.names.length > 1,
+  });
+}
+
+/** What is named of a bad row: nothing of what a person may have written in it. */
+function withoutText({ line, reason, field }: BadRow): BadRow {
+  return { line, reason, ...(field === undefined ? {} : { field }) };
+}
+
+const byLine = (a: BadRow, b: BadRow): number => a.line - b.line;
+
+/**
+ * Counts the bad rows of a source, and places the first of them, or all where not more than `maxBad` are bad. Reads the
+ * file up to three times.
+ */
+export async function findBadRows(duckdb: Duckdb, source: Source, sql: RowsSql, maxBad: number): Promise<BadRows> {
+  await duckdb.run('DROP TABLE IF EXISTS reject_errors');
+  await duckdb.run('DROP TABLE IF EXISTS reject_scans');
+  await duckdb.run(
+    `CREATE OR REPLACE TEMP TABLE load_bad AS SELECT place, fault FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL`,
+  );
+  const rejected = source.format === 'parquet' ? [] : await readRejected(duckdb);
+  const [counted] = await duckdb.rows('SELECT count(*) AS n FROM load_bad');
+  const count = Number(counted?.['n']) + rejected.length;
+  const isKept = count <= maxBad;
+  const found = isKept ? await readKept(duckdb, sql) : await readFirst(duckdb);
+  const refused = isKept ? rejected : rejected.slice(0, namedRows);
+  const lines = await toLines(source, {
+    rows: found.map(({ place }) => place),
+    rejected: refused.map((one) => one.offset),
+  });
+  const rows = [
+    ...found.map(({ place, fault, raw }): KeptBadRow => {
+      const { reason, field } = sql.checks[fault] ?? { reason: 'bad_type' as BadReason };
+      return { line: lines.rows.get(place) ?? place, reason, ...(field === undefined ? {} : { field }), text: raw };
+    }),
+    ...refused.map(({ offset, text }): KeptBadRow => ({
+      line: lines.rejected.get(offset) ?? 0,
+      reason: 'bad_line',
+      text,
+    })),
+  ].toSorted(byLine);
+  const first = rows.slice(0, namedRows).map(withoutText);
+  return { count, first, failed: isKept ? rows : [] };
+}
+
+const toFound = (row: Readonly<Record<string, unknown>>): Found => ({
+  place: Number(row['place']),
+  fault: Number(row['fault']),
+  raw: typeof row['raw'] === 'string' ? (JSON.parse(row['raw']) as string) : '',
+});
+
+/** The first bad rows, without their texts. */
+async function readFirst(duckdb: Duckdb): Promise<Found[]> {
+  return (await duckdb.rows(`SELECT place, fault FROM load_bad ORDER BY place LIMIT ${namedRows}`)).map(toFound);
+}
+
+/** All bad rows with their texts, as JSON: the engine's texts lose a mark at their start. */
+async function readKept(duckdb: Duckdb, sql: RowsSql): Promise<Found[]> {
+  const rows = await duckdb.rows(
+    `SELECT place, fault, CAST(to_json(CAST(raw AS VARCHAR)) AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`,
+  );
+  return rows.map(toFound);
+}

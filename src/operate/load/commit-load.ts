@@ -1,0 +1,136 @@
+import { AppError, isAppError } from '../../runtime/errors.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { toAdd, type WrittenPart } from '../../lake/files/data-file.ts';
+import type { LoadFolder } from '../../lake/files/load-folders.ts';
+import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
+import { findLoadState, toLoadTxn, type LoadState } from '../../lake/log/load-state.ts';
+import type { Action } from '../../lake/log/actions.ts';
+import type { Table } from '../../lake/log/table.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { countRows, restamp, takeOutRepeats } from './repeats.ts';
+
+/** Each attempt after the first follows a commit that another has made meanwhile. */
+const maxAttempts = 100;
+/** A second `available_at` is taken so far ahead, since giving it to all rows takes time, milliseconds. */
+const stampAheadMs = 60_000;
+
+export interface CommitDependencies {
+  readonly table: Table;
+  readonly duckdb: Duckdb;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+}
+
+/** The rows of a file, staged, and what has to be known of them for the commit. */
+export interface StagedLoad {
+  readonly loadId: string;
+  readonly folder: LoadFolder;
+  readonly files: readonly WrittenPart[];
+  /** The rows that cannot be loaded. */
+  readonly failed: number;
+  /** How many failed rows the load has from an earlier generation, whose place these take. */
+  readonly failedBefore: number;
+  /** What the log said of the load when it began. */
+  readonly before: LoadState | undefined;
+  /** The `available_at` of the rows, Unix milliseconds. */
+  readonly availableAtMs: number;
+  /** Name of the file, for the history. */
+  readonly name: string;
+}
+
+export interface CommittedLoad {
+  readonly stored: number;
+  readonly repeats: number;
+}
+
+/** What the log says of a load that is made now. */
+export function nextLoadState(before: LoadState | undefined): LoadState {
+  return { generation: (before?.generation ?? 0) + 1, status: 'loaded' };
+}
+
+interface Attempt {
+  readonly files: readonly WrittenPart[];
+  readonly availableAtMs: number;
+  /** Files of the table whose rows were looked at. */
+  readonly seen: ReadonlySet<string>;
+}
+
+/** Makes the commit; throws `commit_conflict` where the table has changed in a way that matters. */
+async function tryCommit(
+  { table, clock }: CommitDependencies,
+  load: StagedLoad,
+  { files, availableAtMs, seen }: Attempt,
+  rows: number,
+): Promise<CommittedLoad> {
+  const stored = countRows(files);
+  const failed = load.failed - load.failedBefore;
+  const repeats = rows + load.failed - stored - failed;
+  const nowMs = clock.nowMs();
+  const adds = files.map((one): Action => ({ add: toAdd(load.folder.toRelative(one.file), one, nowMs, true) }));
+  await table.commit((state, lake) => {
+    const now = findLoadState(state.txns, load.loadId);
+    if (now?.generation !== load.before?.generation || now?.status !== load.before?.status)
+      throw new AppError('commit_conflict', 'the same file was loaded, or its load undone, meanwhile');
+    if ([...state.files.keys()].some((file) => !seen.has(file)))
+      throw new AppError('commit_conflict', 'rows were added to the table meanwhile');
+    if (stored > 0 && lake.availableAtMs >= availableAtMs)
+      throw new AppError('commit_conflict', 'the newest available_at of the table has changed meanwhile');
+    return {
+      cause: 'load',
+      actions: [{ txn: toLoadTxn(load.loadId, nextLoadState(load.before), nowMs) }, ...adds],
+      totals: { streamed: rows + load.failed, stored, failed, repeats },
+      ...(stored > 0 ? { availableAtMs } : {}),
+      metrics: {
+        load: load.loadId,
+        file: load.name,
+        rows: stored,
+        bytes: files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+        repeats,
+        failed: load.failed,
+      },
+    };
+  });
+  return { stored, repeats };
+}
+
+/**
+ * Takes the repeats out of a staged load and commits it, by one commit. What others commit meanwhile is looked through
+ * before another attempt. Undefined: the same load was made by another meanwhile. Errors: `file_damaged`,
+ * `commit_conflict` after many attempts, `disk`, `memory`, `sql`.
+ */
+export async function commitLoad(
+  dependencies: CommitDependencies,
+  load: StagedLoad,
+  assertGoesOn: () => void,
+): Promise<CommittedLoad | undefined> {
+  const { table, duckdb, clock, crashPoint } = dependencies;
+  const rows = countRows(load.files);
+  const seen = new Set<string>();
+  let rooms = 0;
+  const makeRoom = (): Promise<string> => load.folder.makeRoom(`again-${(rooms += 1)}`);
+  let { files, availableAtMs } = load;
+  for (let attempt = 1; ; attempt += 1) {
+    await table.refresh();
+    const now = findLoadState(table.state().txns, load.loadId);
+    if (now?.generation !== load.before?.generation) return undefined;
+    const live = table.snapshot().files;
+    const news = live.filter((file) => !seen.has(encodeURI(file.path)));
+    files = await takeOutRepeats(duckdb, files, news, { own: attempt === 1, makeRoom });
+    for (const encoded of table.state().files.keys()) seen.add(encoded);
+    if (files.length > 0 && table.lake().availableAtMs >= availableAtMs) {
+      availableAtMs = nextAvailableAtMs(clock, table.lake()) + stampAheadMs;
+      files = await restamp(duckdb, files, availableAtMs, makeRoom);
+    }
+    await load.folder.sync();
+    assertGoesOn();
+    await crashPoint('load-staged');
+    try {
+      const committed = await tryCommit(dependencies, load, { files, availableAtMs, seen }, rows);
+      await crashPoint('load-committed');
+      return committed;
+    } catch (error) {
+      if (!isAppError(error, 'commit_conflict') || attempt === maxAttempts) throw error;
+    }
+  }
+}

@@ -1,0 +1,115 @@
+import { removeFile } from '../../runtime/files/durable-file.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
+import { findEnrichedGroups } from '../../datasets/enriched-columns.ts';
+import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts';
+import type { Enricher } from '../../lake/files/enricher.ts';
+import { forgetLookUps, lookUpRows, type EnrichedSelect } from '../../lake/files/enriched-rows.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { sqlText } from '../../lake/sql/literals.ts';
+import { describeFileSql } from '../../lake/table-schema.ts';
+import { assertGoesOn, rowGroupsPerFile } from './stage-rows.ts';
+
+/**
+ * Staged rows get what their addresses and User-Agents say, where they say nothing themselves: a file that has such
+ * rows is written again with it, in the same order. Their identities are made before, and do not change.
+ */
+
+/** A command has the time that a flush has not. */
+const agentBudgetMs = Number.POSITIVE_INFINITY;
+
+export interface EnrichStagedOptions {
+  readonly dataset: Dataset;
+  readonly enricher: Enricher | undefined;
+  readonly signal: AbortSignal;
+  /** Makes an empty folder for the files. */
+  readonly makeRoom: () => Promise<string>;
+}
+
+/** What is looked up in a row. */
+const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
+
+/** A staged file, which has no more columns than the rows need. */
+interface StagedColumns {
+  readonly has: (column: string) => boolean;
+  /** Columns of `lookedUp` that the file does not have. */
+  readonly missing: readonly string[];
+}
+
+async function readStagedColumns(duckdb: Duckdb, file: string): Promise<StagedColumns> {
+  const names = new Set((await duckdb.rows(describeFileSql(file))).map((row) => String(row['column_name'])));
+  return { has: (column) => names.has(column), missing: lookedUp.filter((column) => !names.has(column)) };
+}
+
+/** The rows of a file with what is known of them. A join keeps no order, by which the first of repeats is known. */
+function toQuery(
+  source: string,
+  { values, joins }: EnrichedSelect,
+  { columns }: Dataset,
+  { has, missing }: StagedColumns,
+): string {
+  const typed = columns.flatMap(({ name, type }) => {
+    const value = values.get(name);
+    return value === undefined ? [] : [{ name, sql: `CAST(${value} AS ${type}) AS ${name}` }];
+  });
+  const replaced = typed.filter(({ name }) => has(name)).map(({ sql }) => sql);
+  const added = typed.filter(({ name }) => !has(name)).map(({ sql }) => `, ${sql}`);
+  const own = `r.* EXCLUDE (${['file_row_number', ...missing].join(', ')})`;
+  const replace = replaced.length === 0 ? '' : ` REPLACE (${replaced.join(', ')})`;
+  return `SELECT ${own}${replace}${added.join('')} FROM ${source} AS r ${joins} ORDER BY r.file_row_number`;
+}
+
+/** Writes one file again where there is something to fill; returns it as it was where there is not. */
+async function enrichPart(
+  duckdb: Duckdb,
+  enricher: Enricher,
+  part: WrittenPart,
+  { dataset, makeRoom }: EnrichStagedOptions,
+): Promise<readonly WrittenPart[]> {
+  const staged = await readStagedColumns(duckdb, part.file);
+  if (staged.missing.length === lookedUp.length) return [part];
+  const empty = staged.missing.map((column) => `, NULL::VARCHAR AS ${column}`).join('');
+  const file = `read_parquet(${sqlText(part.file)}, file_row_number = true, hive_partitioning = false)`;
+  const source = `(SELECT *${empty} FROM ${file})`;
+  const rows = { source, groups: findEnrichedGroups(dataset), has: staged.has, agentBudgetMs };
+  const { select } = await lookUpRows(duckdb, enricher, rows);
+  if (select === undefined) return [part];
+  const [counted] = await duckdb.rows(
+    `SELECT count(*) AS n FROM ${source} AS r ${select.joins} WHERE ${select.isFilled}`,
+  );
+  if (Number(counted?.['n']) === 0) return [part];
+  return writeDataFiles(duckdb, toQuery(source, select, dataset, staged), await makeRoom(), rowGroupsPerFile);
+}
+
+/**
+ * Fills the rows of staged files; returns the files that are to be committed. Whatever goes wrong with that, the rows
+ * stay as they are, and the enricher is told. Errors: `stopping` alone.
+ */
+export async function enrichStaged(
+  duckdb: Duckdb,
+  staged: readonly WrittenPart[],
+  options: EnrichStagedOptions,
+): Promise<readonly WrittenPart[]> {
+  const { enricher, signal } = options;
+  if (enricher === undefined || staged.length === 0) return staged;
+  const interrupt = (): void => duckdb.interrupt();
+  signal.addEventListener('abort', interrupt);
+  try {
+    await enricher.refresh();
+    const parts: WrittenPart[] = [];
+    for (const part of staged) {
+      assertGoesOn(signal);
+      parts.push(...(await enrichPart(duckdb, enricher, part, options)));
+    }
+    await forgetLookUps(duckdb);
+    for (const { file } of staged) if (!parts.some((part) => part.file === file)) await removeFile(file);
+    enricher.passed();
+    return parts;
+  } catch (error) {
+    assertGoesOn(signal, error);
+    enricher.failed(error);
+    await forgetLookUps(duckdb).catch((fault: unknown) => enricher.failed(fault));
+    return staged;
+  } finally {
+    signal.removeEventListener('abort', interrupt);
+  }
+}

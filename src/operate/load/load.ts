@@ -1,0 +1,292 @@
+/**
+ * The load: an operator's file becomes rows of a dataset's table.
+ *
+ * In: a file of CSV, JSON lines or Parquet, its fields named as selectors or by a map (file-fields.ts). Out: one commit
+ * with young files of the rows that the table has not yet; rows that cannot be loaded, where so many may be, are kept
+ * as failed ones.
+ * Order: recognize, plan the fields, stage (stage-rows.ts), enrich (enrich-staged.ts), take out repeats, commit (commit-load.ts).
+ * Invariant: a file is loaded whole or not at all; the same file, or rows that the table has, add nothing. Memory is
+ * that of the engine, which spills; the file may be of any size.
+ * Crash: what was written lies in a folder of its own that no commit names, and goes with the next load or the next
+ * start of the service (lake/files/load-folders.ts). No other's work is touched, and no lock of theirs is held.
+ */
+import { createHash } from 'node:crypto';
+import path from 'node:path';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { AppError } from '../../runtime/errors.ts';
+import { getSize, hashFile } from '../../runtime/files/file-checks.ts';
+import { findStamp } from '../../runtime/files/file-stamp.ts';
+import { followGroupAccess } from '../../runtime/files/group-access.ts';
+import { linkInput, writeInput } from '../../runtime/files/input-file.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
+import {
+  countFailedRows,
+  failedRowsFolder,
+  listFailedRows,
+  removeFailedRows,
+  writeFailedRows,
+} from '../../lake/files/failed-rows.ts';
+import type { Enricher } from '../../lake/files/enricher.ts';
+import type { FailedEvent } from '../../lake/files/failed-events.ts';
+import { openLoadFolder, sweepLoadFolders, type LoadFolder } from '../../lake/files/load-folders.ts';
+import { lakePaths } from '../../lake/lake.ts';
+import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
+import { findLoadState } from '../../lake/log/load-state.ts';
+import type { Table } from '../../lake/log/table.ts';
+import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
+import type { BadRow } from './bad-row.ts';
+import type { BadRows, KeptBadRow } from './bad-rows.ts';
+import { commitLoad, nextLoadState } from './commit-load.ts';
+import { enrichStaged } from './enrich-staged.ts';
+import { findFaultOfMap, planFields, type FieldMap, type RefusedFile } from './file-fields.ts';
+import { openSource, recognizeFile, type SourceFormat } from './source.ts';
+import { assertGoesOn, loadApps, stageRows, type RegisteredApp } from './stage-rows.ts';
+import { watchProgress, type Progress } from './progress.ts';
+
+/** The steps of a load at which a crash is tested, beside those of its commit. */
+export const loadSteps = [
+  'load-opened',
+  'load-written',
+  'load-failed-written',
+  'load-staged',
+  'load-committed',
+] as const;
+
+export interface LoadDependencies {
+  readonly table: Table;
+  readonly lakeDir: string;
+  readonly dataset: Dataset;
+  /** The registered apps. */
+  readonly apps: readonly RegisteredApp[];
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+  readonly signal: AbortSignal;
+  readonly limits: Pick<DuckdbOptions, 'memoryMb' | 'threads'>;
+  /** Tells what rows do not say and their addresses and User-Agents do; without one they stay as they are. */
+  readonly enricher?: Enricher | undefined;
+  /** Hears how far the load is, about every second. */
+  readonly onProgress?: (progress: Progress) => void;
+}
+
+/** A file to load. */
+export interface LoadInput {
+  /** What it is called: in answers, and in the history. */
+  readonly name: string;
+  /** Its path, or its bytes as they come. */
+  readonly from: string | AsyncIterable<Uint8Array>;
+}
+
+export interface LoadOptions {
+  readonly map?: FieldMap;
+  /** The app of rows that name none. */
+  readonly idApp?: number;
+  /** So many rows may be bad, and are kept as failed ones; 0 by default. */
+  readonly maxBad?: number;
+  readonly format?: SourceFormat;
+}
+
+/** What became of a file. */
+export type LoadOutcome =
+  | {
+      readonly file: string;
+      readonly load: string;
+      /** Rows of the file. */
+      readonly rows: number;
+      /** Rows added. */
+      readonly stored: number;
+      /** Rows that the table had already, or the file earlier. */
+      readonly repeats: number;
+      /** Bad rows, kept as failed ones. */
+      readonly failed: number;
+      /** The first bad rows. */
+      readonly bad?: readonly BadRow[];
+    }
+  /** The same file was loaded before. */
+  | { readonly file: string; readonly load: string; readonly stored: 0; readonly loadedBefore: true }
+  | { readonly file: string; readonly refused: RefusedFile }
+  | {
+      readonly file: string;
+      readonly refused: { readonly reason: 'bad_rows'; readonly detail: string };
+      readonly badRows: number;
+      readonly bad: readonly BadRow[];
+    };
+
+/** The identity of a load: of a content, for a dataset, under a map and with an app. */
+function loadIdOf(sha256: string, { table }: Dataset, { map = {}, idApp }: LoadOptions): string {
+  const names = Object.entries(map).toSorted(([a], [b]) => (a < b ? -1 : 1));
+  return createHash('sha256')
+    .update(JSON.stringify([sha256, table, names, idApp ?? null]))
+    .digest('hex')
+    .slice(0, 32);
+}
+
+/** The file under a name of ours, in the work folder. What comes as a stream is written there. */
+async function takeInput(folder: LoadFolder, { from }: LoadInput, signal: AbortSignal): Promise<string> {
+  const file = path.join(folder.workDir, 'source');
+  if (typeof from !== 'string') await writeInput(from, file, signal);
+  else await linkInput(from, file);
+  return file;
+}
+
+function toFailedEvent(row: KeptBadRow, load: { id: string; dataset: string }, failedAt: string): FailedEvent {
+  const { line, reason, field, text } = row;
+  return {
+    reason: reason === 'bad_json' || reason === 'bad_line' ? 'bad_json' : 'bad_value',
+    failedAt,
+    line: text,
+    load: { ...load, line, reason, ...(field === undefined ? {} : { field }) },
+  };
+}
+
+/** Loads one file. Errors: `stopping`, `not_found`, `file_damaged`, `disk`, `memory`, `sql`, `commit_conflict`. */
+export async function loadFile(
+  dependencies: LoadDependencies,
+  input: LoadInput,
+  options: LoadOptions = {},
+): Promise<LoadOutcome> {
+  const { table, lakeDir, dataset, limits, signal } = dependencies;
+  const fault = findFaultOfMap(dataset, options.map ?? {});
+  if (fault !== undefined) return { file: input.name, refused: fault };
+  await followGroupAccess(lakePaths(lakeDir).root);
+  await sweepLoadFolders(table);
+  const folder = await openLoadFolder(table, 'a load');
+  try {
+    const file = await takeInput(folder, input, signal);
+    await dependencies.crashPoint('load-opened');
+    const duckdb = await openDuckdb({ ...limits, tempDir: path.join(folder.workDir, 'spill') });
+    try {
+      return await loadTaken(dependencies, { ...input, from: file }, options, { folder, duckdb });
+    } finally {
+      duckdb.close();
+    }
+  } finally {
+    await folder.close();
+  }
+}
+
+interface Workplace {
+  readonly folder: LoadFolder;
+  readonly duckdb: Duckdb;
+}
+
+async function loadTaken(
+  dependencies: LoadDependencies,
+  input: { readonly name: string; readonly from: string },
+  options: LoadOptions,
+  workplace: Workplace,
+): Promise<LoadOutcome> {
+  const { table, dataset, apps, signal } = dependencies;
+  const { name, from: file } = input;
+  const before = findStamp(file);
+  if (before === undefined)
+    throw new AppError('not_found', `there is no file ${name}`, { hint: 'Name a file that is there.' });
+  const progress = watchProgress(dependencies.onProgress, await getSize(file), workplace.duckdb);
+  try {
+    progress.phase('hash');
+    const loadId = loadIdOf(await hashFile(file), dataset, options);
+    assertGoesOn(signal);
+    await table.refresh();
+    const known = findLoadState(table.state().txns, loadId);
+    if (known?.status === 'loaded') return { file: name, load: loadId, stored: 0, loadedBefore: true };
+    progress.phase('read');
+    await loadApps(workplace.duckdb, apps);
+    const source = await openSource(workplace.duckdb, await recognizeFile(file, options.format));
+    if ('reason' in source) return { file: name, refused: source };
+    const plan = planFields(dataset, source.names, options.map ?? {}, options.idApp !== undefined);
+    if ('reason' in plan) return { file: name, refused: plan };
+    const nowMs = dependencies.clock.nowMs();
+    const stamp = { loadId, receivedAtMs: nowMs, availableAtMs: nextAvailableAtMs(dependencies.clock, table.lake()) };
+    let rooms = 0;
+    const makeRoom = (): Promise<string> => workplace.folder.makeRoom(`rows-${(rooms += 1)}`);
+    const { files: staged, bad } = await stageRows(workplace.duckdb, source, {
+      dataset,
+      fields: plan.fields,
+      idApp: options.idApp,
+      maxBad: options.maxBad ?? 0,
+      stamp,
+      signal,
+      makeRoom,
+    });
+    if (findStamp(file) !== before)
+      throw new AppError('file_damaged', `${name} was changed while it was loaded: nothing of it was`, {
+        hint: 'Load it when it is complete.',
+      });
+    if (bad.count > (options.maxBad ?? 0)) return refuseRows(name, bad, options.maxBad ?? 0);
+    const { enricher } = dependencies;
+    const files = await enrichStaged(workplace.duckdb, staged, { dataset, enricher, signal, makeRoom });
+    await dependencies.crashPoint('load-written');
+    progress.phase('commit');
+    return await commitStaged(dependencies, workplace, {
+      name,
+      loadId,
+      files,
+      bad,
+      availableAtMs: stamp.availableAtMs,
+    });
+  } finally {
+    progress.stop();
+  }
+}
+
+function refuseRows(file: string, bad: BadRows, maxBad: number): LoadOutcome {
+  const detail = `${bad.count} rows are bad and ${maxBad === 0 ? 'none' : `only ${maxBad}`} may be: nothing of the file was loaded. Mend them, or keep them as failed rows with --max-bad ${bad.count}.`;
+  return { file, refused: { reason: 'bad_rows', detail }, badRows: bad.count, bad: bad.first };
+}
+
+interface Staged {
+  readonly name: string;
+  readonly loadId: string;
+  readonly files: Awaited<ReturnType<typeof stageRows>>['files'];
+  readonly bad: BadRows;
+  readonly availableAtMs: number;
+}
+
+async function commitStaged(
+  dependencies: LoadDependencies,
+  { folder, duckdb }: Workplace,
+  { name, loadId, files, bad, availableAtMs }: Staged,
+): Promise<LoadOutcome> {
+  const { table, lakeDir, dataset, clock, crashPoint, signal } = dependencies;
+  const failedFolder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
+  await table.refresh();
+  const before = findLoadState(table.state().txns, loadId);
+  const earlier = (await listFailedRows(failedFolder, table.state().txns)).files.filter((file) =>
+    file.includes(loadId),
+  );
+  const failedBefore = await countFailedRows(earlier);
+  const { generation } = nextLoadState(before);
+  if (bad.count > 0) {
+    const failedAt = new Date(clock.nowMs()).toISOString();
+    const load = { id: loadId, dataset: dataset.table };
+    await writeFailedRows(
+      failedFolder,
+      { loadId, generation },
+      bad.failed.map((row) => toFailedEvent(row, load, failedAt)),
+    );
+    await crashPoint('load-failed-written');
+  }
+  const rows = files.reduce((sum, { numRecords }) => sum + numRecords, 0) + bad.count;
+  try {
+    const committed = await commitLoad(
+      { table, duckdb, clock, crashPoint },
+      { loadId, folder, files, failed: bad.count, failedBefore, before, availableAtMs, name },
+      () => assertGoesOn(signal),
+    );
+    if (committed === undefined) return { file: name, load: loadId, stored: 0, loadedBefore: true };
+    const { stored, repeats } = committed;
+    return {
+      file: name,
+      load: loadId,
+      rows,
+      stored,
+      repeats,
+      failed: bad.count,
+      ...(bad.count === 0 ? {} : { bad: bad.first }),
+    };
+  } finally {
+    await table.refresh();
+    const { stale } = await listFailedRows(failedFolder, table.state().txns);
+    await removeFailedRows(failedFolder, stale, loadId);
+  }
+}

@@ -1,0 +1,179 @@
+import type { Dataset } from '../../datasets/dataset.ts';
+import type { RowField } from '../../datasets/row-fields.ts';
+import type { Check } from './bad-row.ts';
+import type { FileField, OwnField } from './file-fields.ts';
+import { listSql } from './list-sql.ts';
+import { valueSql, type CellKind } from './value-sql.ts';
+
+/**
+ * What the fields of a file are to the columns of a row: values, checks, and parts that are stored. Pure. Names: `t0` is
+ * the cell of the first field, `q0` its cast, `v0` its value.
+ */
+
+/** A field of a file with the expression of its cell in the file's relation. */
+export interface FileCell extends FileField {
+  readonly sql: string;
+  readonly kind: CellKind;
+  /** More that makes the cell bad, on the column that has it. */
+  readonly toChecks?: (cell: string, name: string) => readonly Check[];
+}
+
+/** A column that is stored: SQL out of the values, and a text that stands for it in the identity of the row. */
+export interface Part {
+  readonly column: string;
+  readonly stored: string;
+  readonly text: string;
+}
+
+export interface RowParts {
+  /** `... AS q0`: the casts that values use. */
+  readonly casts: readonly string[];
+  /** `... AS v0`: the values of the cells. */
+  readonly values: readonly string[];
+  readonly parts: readonly Part[];
+  readonly checks: readonly Check[];
+  /** The columns of the values of the fields that have no column of their own. */
+  readonly own: Readonly<Partial<Record<OwnField, string>>>;
+}
+
+/** The schemas of the fields that are no column of their own. */
+const ownSchemas = {
+  tsEvent: { description: '', type: 'integer', minimum: 0, 'x-column': 'event_time', 'x-column-type': 'TIMESTAMPTZ' },
+  idApp: { description: '', type: 'integer', minimum: 1, 'x-column': 'id_app', 'x-column-type': 'BIGINT' },
+  eventId: { description: '', minLength: 1, maxLength: 255, 'x-column': 'event_id', 'x-column-type': 'VARCHAR' },
+} as const;
+
+/** The value of a field that has no column of its own, and what makes it bad. */
+function readOwn(
+  own: OwnField,
+  { cell, cast, value }: { readonly cell: string; readonly cast: string; readonly value: string },
+  kind: CellKind,
+): { cast?: string | undefined; sql: string; checks: readonly Check[] } {
+  switch (own) {
+    case 'params.name':
+    case 'params.value':
+      return {
+        sql: kind === 'list' ? cell : listSql(cell),
+        checks: [{ reason: 'bad_list', field: own, sql: `(${cell} IS NOT NULL AND ${value} IS NULL)` }],
+      };
+    case 'SDKKey':
+      return { sql: `CAST(${cell} AS VARCHAR)`, checks: [] };
+    default: {
+      const found = valueSql(own, ownSchemas[own], cell, cast, kind);
+      return { cast: found.cast, sql: found.value, checks: found.toChecks(cell, value) };
+    }
+  }
+}
+
+/** The parameters of a row as a map: each name once, each with a value. A row without any has no map. */
+function paramsOf(names: string, values: string): { readonly part: Part; readonly check: Check } {
+  const isOdd = [
+    `coalesce(len(${names}), 0) <> coalesce(len(${values}), 0)`,
+    `len(list_distinct(${names})) <> len(${names})`,
+    `len(list_filter(${names}, lambda name: name IS NULL OR name = '')) > 0`,
+    `len(list_filter(${values}, lambda item: item IS NULL)) > 0`,
+  ];
+  const ifAny = (sql: string): string => `CASE WHEN len(${names}) > 0 THEN ${sql} END`;
+  return {
+    part: {
+      column: 'custom_event_params',
+      stored: ifAny(`MAP(${names}, ${values})`),
+      text: ifAny(`CAST(to_json(${names}) AS VARCHAR) || CAST(to_json(${values}) AS VARCHAR)`),
+    },
+    check: { reason: 'bad_list', field: 'params.value', sql: `(${isOdd.join(' OR ')})` },
+  };
+}
+
+interface Valued {
+  readonly name: string;
+  readonly column: string;
+  readonly value: string;
+  readonly stored: string;
+  readonly fallback: number | undefined;
+}
+
+const toValued = ({ name, schema }: RowField, value: string, stored: string): Valued => ({
+  name,
+  column: schema['x-column'],
+  value,
+  stored,
+  fallback: schema.default,
+});
+
+/** Several fields may be stored in one column: equal, or all but one empty. */
+function mergeColumns(valued: readonly Valued[]): {
+  readonly parts: readonly Part[];
+  readonly checks: readonly Check[];
+} {
+  const byColumn = new Map<string, Valued[]>();
+  for (const one of valued) byColumn.set(one.column, [...(byColumn.get(one.column) ?? []), one]);
+  const checks: Check[] = [];
+  const parts = [...byColumn].map(([column, all]): Part => {
+    const [first, ...others] = all;
+    for (const other of others)
+      checks.push({ reason: 'conflict', field: other.name, sql: `${first?.value ?? 'NULL'} <> ${other.value}` });
+    const fallback = all.find((one) => one.fallback !== undefined)?.fallback;
+    const pick = (values: readonly string[]): string =>
+      values.length === 1 && fallback === undefined
+        ? values.join('')
+        : `coalesce(${[...values, ...(fallback === undefined ? [] : [String(fallback)])].join(', ')})`;
+    return {
+      column,
+      stored: pick(all.map((one) => one.stored)),
+      text: `CAST(${pick(all.map((one) => one.value))} AS VARCHAR)`,
+    };
+  });
+  return { parts, checks };
+}
+
+/** Plans the columns of a dataset's row out of the cells of a file. */
+export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowParts {
+  const checks: Check[] = [];
+  const casts: string[] = [];
+  const values: string[] = [];
+  const valued: Valued[] = [];
+  const own: Partial<Record<OwnField, string>> = {};
+  cells.forEach(({ use, kind, toChecks }, index) => {
+    const [cell, cast, value] = [`t${index}`, `q${index}`, `v${index}`];
+    const addCast = (sql: string | undefined): void => {
+      if (sql !== undefined) casts.push(`${sql} AS ${cast}`);
+    };
+    const name = 'field' in use ? use.field.name : 'own' in use ? use.own : use.foreign;
+    checks.push(...(toChecks?.(cell, name) ?? []));
+    if ('foreign' in use) {
+      checks.push({ reason: 'foreign_field', field: name, sql: `${cell} IS NOT NULL` });
+    } else if ('own' in use) {
+      const { cast: castSql, sql, checks: found } = readOwn(use.own, { cell, cast, value }, kind);
+      addCast(castSql);
+      own[use.own] = value;
+      values.push(`${sql} AS ${value}`);
+      checks.push(...found);
+    } else {
+      const {
+        cast: castSql,
+        value: sql,
+        toChecks: check,
+        toStored,
+      } = valueSql(name, use.field.schema, cell, cast, kind);
+      addCast(castSql);
+      values.push(`${sql} AS ${value}`);
+      checks.push(...check(cell, value));
+      valued.push(toValued(use.field, value, toStored(value)));
+    }
+  });
+  // A default is for every row, also of a file that has no such field.
+  const present = new Set(valued.map(({ column }) => column));
+  for (const field of dataset.fields)
+    if (field.schema.default !== undefined && !present.has(field.schema['x-column']))
+      valued.push(toValued(field, `CAST(NULL AS ${field.schema['x-column-type']})`, 'NULL'));
+  const merged = mergeColumns(valued);
+  const [names, items] = [own['params.name'], own['params.value']];
+  const params = names === undefined || items === undefined ? undefined : paramsOf(names, items);
+  return {
+    casts,
+    values,
+    parts: [...(params === undefined ? [] : [params.part]), ...merged.parts],
+    checks: [...checks, ...merged.checks, ...(params === undefined ? [] : [params.check])],
+    own,
+  };
+}

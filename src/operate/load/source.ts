@@ -1,0 +1,287 @@
+import { readPlain, readStart } from '../../runtime/files/input-file.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { sqlList, sqlName, sqlText } from '../../lake/sql/literals.ts';
+import type { Check } from './bad-row.ts';
+import { findHeader } from './csv-records.ts';
+import type { FileField, RefusedFile } from './file-fields.ts';
+import type { FileCell } from './row-parts.ts';
+import type { CellKind } from './value-sql.ts';
+
+/** How a file is written. */
+export const sourceFormats = ['csv', 'ndjson', 'parquet'] as const;
+export type SourceFormat = (typeof sourceFormats)[number];
+
+/** A file to load: under a name of ours, which has no character that the engine takes for a pattern. */
+export interface SourceFile {
+  readonly file: string;
+  readonly format: SourceFormat;
+  readonly gzip: boolean;
+}
+
+/** A relation of a file's rows. */
+export interface Relation {
+  /** For FROM. */
+  readonly from: string;
+  readonly cells: readonly FileCell[];
+  /** Columns that go through as they are. */
+  readonly through: readonly string[];
+  /** What a row must be at all, on those columns. */
+  readonly checks: readonly Check[];
+}
+
+/**
+ * A file whose fields are known. `strict`: the fastest way to read it, which ends in an error where a line is no row.
+ * `lenient`: every row in its order, with `place` (its number, from 1) and `raw` (the row as JSON); lines that are no
+ * row are in the engine's table of rejected ones.
+ */
+export interface Source extends SourceFile {
+  readonly names: readonly string[];
+  strict(fields: readonly FileField[]): Relation;
+  lenient(fields: readonly FileField[]): Relation;
+}
+
+/** The longest line, bytes. */
+export const maxLineBytes = 16 * 1024 * 1024;
+
+/** Recognizes a file by its first bytes, whatever it is called: `format`, when it is known. */
+export async function recognizeFile(file: string, format?: SourceFormat): Promise<SourceFile> {
+  const start = await readStart(file, 4);
+  const gzip = start[0] === 0x1f && start[1] === 0x8b;
+  if (start.toString('latin1') === 'PAR1') return { file, format: 'parquet', gzip: false };
+  if (format !== undefined) return { file, format, gzip };
+  for await (const chunk of readPlain(file, gzip)) {
+    const text = chunk
+      .toString('latin1', 0, 4096)
+      .replace(/^\u00ef\u00bb\u00bf/, '')
+      .trimStart();
+    if (text !== '') return { file, format: text.startsWith('{') ? 'ndjson' : 'csv', gzip };
+  }
+  return { file, format: 'ndjson', gzip };
+}
+
+const compression = (gzip: boolean): string => `compression = ${sqlText(gzip ? 'gzip' : 'none')}`;
+/** The engine's reader of JSON has a name of its own for none. */
+const jsonCompression = (gzip: boolean): string => `compression = ${sqlText(gzip ? 'gzip' : 'uncompressed')}`;
+const strictly = (from: string, cells: readonly FileCell[]): Relation => ({ from, cells, through: [], checks: [] });
+const inPlace = (from: string, cells: readonly FileCell[]): Relation => ({
+  from,
+  cells,
+  through: ['place', 'raw'],
+  checks: [],
+});
+const orNone = (cell: string): string => `nullif(${cell}, '')`;
+
+function toTextCells(fields: readonly FileField[], toSql: (field: FileField) => string): FileCell[] {
+  return fields.map((field) => ({ ...field, kind: 'text', sql: toSql(field) }));
+}
+
+/** CSV: columns are read by their place, all as text. */
+async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
+  const names = await findHeader(readPlain(source.file, source.gzip));
+  if (names === undefined)
+    return {
+      reason: 'bad_header',
+      detail: 'the first line of a CSV file is its header: names of fields with commas between, each once.',
+    };
+  const columns = names.map((_, index) => `c${index}: 'VARCHAR'`).join(', ');
+  // Strictly, lines have the engine's own bound: it makes a piece of work for one thread out of 16 of the longest.
+  const read = (more: string): string =>
+    `read_csv(${sqlList([source.file])}, columns = {${columns}}, header = true, auto_detect = false, delim = ',', quote = '"', escape = '"', ${compression(source.gzip)}${more})`;
+  const cells = (fields: readonly FileField[]): FileCell[] =>
+    toTextCells(fields, ({ name }) => orNone(`c${names.indexOf(name)}`));
+  const raw = `to_json({${names.map((name, index) => `${sqlText(name)}: c${index}`).join(', ')}})`;
+  return {
+    ...source,
+    names,
+    strict: (fields) => strictly(`${read('')} AS r`, cells(fields)),
+    lenient: (fields) =>
+      inPlace(
+        `(SELECT *, ${raw} AS raw, row_number() OVER () AS place FROM ${read(`, max_line_size = ${maxLineBytes}, store_rejects = true, rejects_limit = 0`)}) AS r`,
+        cells(fields),
+      ),
+  };
+}
+
+/** The lines of a file of JSON lines, each a row of one text; a blank one is NULL. */
+const linesSql = ({ file, gzip }: SourceFile): string =>
+  `read_csv(${sqlList([file])}, columns = {line: 'VARCHAR'}, header = false, auto_detect = false, delim = chr(1), quote = '', escape = '', max_line_size = ${maxLineBytes}, store_rejects = true, rejects_limit = 0, ${compression(gzip)})`;
+
+// CASE, since the parts of an AND are tried in any order, and the type of what is no JSON is an error.
+const isObject = `(CASE WHEN json_valid(line) THEN json_type(line) = 'OBJECT' ELSE false END)`;
+
+/** A text that JSON may have written without quotes; the strict way does not see those. */
+const mayBeUnquoted = (cell: string): string =>
+  `(starts_with(${cell}, '{') OR starts_with(${cell}, '[') OR ${cell} IN ('true', 'false'))`;
+
+const isText = ({ use }: FileField): boolean =>
+  ('field' in use && use.field.schema['x-column-type'] === 'VARCHAR') ||
+  ('own' in use && (use.own === 'eventId' || use.own === 'SDKKey'));
+
+/**
+ * Amounts of more digits than a double keeps: the engine reads numbers of JSON as such, and would round them in silence.
+ * Texts are exact, whatever their length: the lenient way sees which it is. Undefined for other fields.
+ */
+function findRounding({ use }: FileField): ((text: string) => string) | undefined {
+  const scale = 'field' in use ? findScale(use.field.schema['x-column-type']) : undefined;
+  if (scale === undefined || scale === 0) return undefined;
+  return (text) => `abs(TRY_CAST(${text} AS DOUBLE)) >= 1e${doubleDigits - scale}`;
+}
+
+/** Digits of a decimal number that a double keeps, whichever they are. */
+const doubleDigits = 15;
+
+/** So many first lines show how the objects of most files look, and so many looks are compared with. */
+const [shapeLines, shapes] = [1000, 4];
+
+/** The names of all objects. Most look as one of the first, which is faster to compare than to collect each name. */
+async function listObjectKeys(duckdb: Duckdb, objects: string): Promise<readonly string[]> {
+  const first = await duckdb.rows(
+    `SELECT keys FROM (SELECT json_keys(json) AS keys FROM ${objects} LIMIT ${shapeLines}) WHERE len(keys) > 0
+     GROUP BY keys ORDER BY count(*) DESC LIMIT ${shapes}`,
+  );
+  const known = first.map((row) => row['keys'] as readonly string[]);
+  const others = known.map((keys) => `keys <> ${sqlList(keys)}`).join(' AND ') || 'true';
+  const found = await duckdb.rows(
+    `SELECT DISTINCT unnest(keys) AS name FROM (SELECT json_keys(json) AS keys FROM ${objects}) WHERE ${others}`,
+  );
+  return [...new Set([...known.flat(), ...found.map((row) => String(row['name']))])].toSorted();
+}
+
+/** The names of all lines that are objects, beside lines that are not. */
+async function listLineKeys(duckdb: Duckdb, source: SourceFile): Promise<readonly string[]> {
+  const found = await duckdb.rows(
+    `SELECT DISTINCT unnest(json_keys(line)) AS name FROM (SELECT CASE WHEN ${isObject} THEN line END AS line FROM ${linesSql(source)}) ORDER BY name`,
+  );
+  return found.map((row) => String(row['name']));
+}
+
+/** JSON lines: only the fields that are wanted are read. */
+async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source | RefusedFile> {
+  const objects = `read_ndjson_objects(${sqlList([source.file])}, maximum_object_size = ${maxLineBytes}, ${jsonCompression(source.gzip)})`;
+  // Where a line is no JSON the engine refuses the file, and each line is looked at by itself.
+  const names = await listObjectKeys(duckdb, objects).catch(() => listLineKeys(duckdb, source));
+  const wanted = (fields: readonly FileField[]): FileField[] => fields.filter(({ name }) => names.includes(name));
+  return {
+    ...source,
+    names,
+    strict(fields) {
+      const columns = wanted(fields).map(({ name }) => `${sqlText(name)}: 'VARCHAR'`);
+      // A file has at least one column to the engine.
+      const list = columns.length === 0 ? `none: 'VARCHAR'` : columns.join(', ');
+      return strictly(
+        `read_json(${sqlList([source.file])}, format = 'newline_delimited', maximum_object_size = ${maxLineBytes}, columns = {${list}}, ${jsonCompression(source.gzip)}) AS r`,
+        toTextCells(wanted(fields), ({ name }) => orNone(`r.${sqlName(name)}`)).map((cell) => {
+          const odd = isText(cell) ? mayBeUnquoted : findRounding(cell);
+          return odd === undefined
+            ? cell
+            : { ...cell, toChecks: (text, field): Check[] => [{ reason: 'bad_type', field, sql: odd(text) }] };
+        }),
+      );
+    },
+    lenient(fields) {
+      const structure = JSON.stringify(Object.fromEntries(wanted(fields).map(({ name }) => [name, 'JSON'])));
+      const rows = `(SELECT * FROM (SELECT line AS raw, row_number() OVER () AS place, CASE WHEN ${isObject} THEN json_transform(line, ${sqlText(structure)}) END AS o, ${isObject} AS is_object FROM ${linesSql(source)}) WHERE trim(raw) <> '')`;
+      const cells = wanted(fields).map((field): FileCell => {
+        const sql = jsonTextSql(`r.o.${sqlName(field.name)}`, isText(field), findRounding(field));
+        return { ...field, kind: 'text', sql, ...(isText(field) ? { toChecks: notTextChecks } : {}) };
+      });
+      return {
+        from: `${rows} AS r`,
+        cells,
+        through: ['place', 'raw', 'is_object'],
+        checks: [{ reason: 'bad_json', sql: 'NOT is_object' }],
+      };
+    },
+  };
+}
+
+/** Stands for a value of JSON that is neither a text nor a number: no text has it. */
+const notText = '\u0001\u0001no text\u0001\u0001';
+
+const notTextChecks = (text: string, field: string): Check[] => [
+  { reason: 'bad_type', field, sql: `${text} = ${sqlText(notText)}` },
+];
+
+/**
+ * The text of a value of JSON: where a text is wanted, a list is none; else it stays JSON for whoever reads lists.
+ * `rounding`: a number of which that is true is none.
+ */
+function jsonTextSql(value: string, wantsText: boolean, rounding?: (text: string) => string): string {
+  const json = `CAST(${value} AS VARCHAR)`;
+  const rounded = rounding === undefined ? '' : `WHEN ${rounding(json)} THEN ${sqlText(notText)} `;
+  const list = wantsText ? ` OR starts_with(${json}, '[')` : '';
+  return `CASE WHEN ${value} IS NULL OR ${json} = 'null' THEN NULL
+    WHEN starts_with(${json}, '"') THEN nullif(${value} ->> '$', '')
+    WHEN starts_with(${json}, '{') OR ${json} IN ('true', 'false')${list} THEN ${sqlText(notText)} ${rounded}ELSE ${json} END`;
+}
+
+/** Digits after the point of a decimal type. */
+function findScale(type: string): number | undefined {
+  const [, scale] = /^DECIMAL\(\d+,(\d+)\)$/.exec(type) ?? [];
+  return scale === undefined ? undefined : Number(scale);
+}
+
+/** A decimal whose field keeps all its digits after the point. */
+function isKeptDecimal(type: string, { use }: FileField): boolean {
+  const [has, keeps] = [findScale(type), findScale('field' in use ? use.field.schema['x-column-type'] : '')];
+  return has !== undefined && keeps !== undefined && has <= keeps;
+}
+
+/** The kind of a Parquet file's column, and the cell out of it. */
+function parquetCell(column: string, type: string, field: FileField): { kind: CellKind; sql: string } {
+  const isTime =
+    'field' in field.use
+      ? field.use.field.schema['x-column-type'] === 'TIMESTAMPTZ'
+      : 'own' in field.use && field.use.own === 'tsEvent';
+  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return { kind: 'number', sql: column };
+  if (isKeptDecimal(type, field)) return { kind: 'number', sql: column };
+  if (isTime && /^(DATE|TIMESTAMP)/.test(type))
+    return { kind: 'number', sql: `epoch_us(CAST(${column} AS TIMESTAMPTZ)) // 1000000` };
+  if (type === 'VARCHAR[]') return { kind: 'list', sql: column };
+  if (type === 'BOOLEAN') return { kind: 'number', sql: `CAST(${column} AS TINYINT)` };
+  return { kind: 'text', sql: orNone(`CAST(${column} AS VARCHAR)`) };
+}
+
+/** Parquet: by its own types. */
+async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<Source | RefusedFile> {
+  const read = `read_parquet(${sqlList([source.file])}, file_row_number = true, hive_partitioning = false)`;
+  let described: readonly Readonly<Record<string, unknown>>[];
+  try {
+    described = await duckdb.rows(`DESCRIBE SELECT * EXCLUDE (file_row_number) FROM ${read}`);
+  } catch {
+    return {
+      reason: 'bad_format',
+      detail: 'the file begins like Parquet, and cannot be read as such: it is cut off or damaged.',
+    };
+  }
+  const types = new Map(described.map((row) => [String(row['column_name']), String(row['column_type'])]));
+  const cells = (fields: readonly FileField[]): FileCell[] =>
+    fields.map((field) => {
+      const cell = parquetCell(`r.${sqlName(field.name)}`, types.get(field.name) ?? 'VARCHAR', field);
+      const isParams = 'own' in field.use && field.use.own.startsWith('params.');
+      if (cell.kind !== 'list' || isParams) return { ...field, ...cell };
+      return {
+        ...field,
+        kind: 'text',
+        sql: `CAST(${cell.sql} AS VARCHAR)`,
+        toChecks: (text, name) => [{ reason: 'bad_type', field: name, sql: `${text} IS NOT NULL` }],
+      };
+    });
+  const raw = [...types.keys()].map((name) => `${sqlText(name)}: q.${sqlName(name)}`).join(', ');
+  return {
+    ...source,
+    names: [...types.keys()],
+    strict: (fields) => strictly(`${read} AS r`, cells(fields)),
+    lenient: (fields) =>
+      inPlace(
+        `(SELECT q.*, q.file_row_number + 1 AS place, to_json({${raw}}) AS raw FROM ${read} AS q) AS r`,
+        cells(fields),
+      ),
+  };
+}
+
+/** Opens a file: finds the names of its fields. Errors: those of the engine. */
+export function openSource(duckdb: Duckdb, source: SourceFile): Promise<Source | RefusedFile> {
+  if (source.format === 'csv') return openCsv(source);
+  return source.format === 'ndjson' ? openNdjson(duckdb, source) : openParquet(duckdb, source);
+}

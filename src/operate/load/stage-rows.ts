@@ -1,0 +1,107 @@
+import { AppError, isAppError } from '../../runtime/errors.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
+import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { findBadRows, type BadRows } from './bad-rows.ts';
+import type { FileField } from './file-fields.ts';
+import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
+import type { Relation, Source } from './source.ts';
+
+/**
+ * The rows of a file become Parquet files that no commit names yet.
+ *
+ * The files have the rows in the order of their file, so that of several rows with one identity the first is known.
+ * First in one go, the fastest way, which ends at the first bad row. Only then each row is looked at by itself: the bad
+ * ones are counted and placed, and where so many may be bad the good ones are written.
+ */
+
+/** Young files have about a million rows: 8 of DuckDB's own row groups. */
+export const rowGroupsPerFile = 8;
+
+/** The table of the registered apps that rows are held against. */
+const appsTable = 'load_apps';
+
+export interface RegisteredApp {
+  readonly idApp: number;
+  readonly sdkKey: string;
+}
+
+/** Loads the registered apps into the engine. */
+export async function loadApps(duckdb: Duckdb, apps: readonly RegisteredApp[]): Promise<void> {
+  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${appsTable} (id_app BIGINT, sdk_key VARCHAR)`);
+  for (let from = 0; from < apps.length; from += 500) {
+    const some = apps.slice(from, from + 500);
+    const list = some.map((_, index) => `($${2 * index + 1}, $${2 * index + 2})`).join(', ');
+    await duckdb.run(
+      `INSERT INTO ${appsTable} VALUES ${list}`,
+      some.flatMap(({ idApp, sdkKey }) => [idApp, sdkKey]),
+    );
+  }
+}
+
+export interface StageOptions {
+  readonly dataset: Dataset;
+  readonly fields: readonly FileField[];
+  readonly idApp: number | undefined;
+  readonly maxBad: number;
+  readonly stamp: LoadStamp;
+  readonly signal: AbortSignal;
+  /** Makes an empty folder for the files. */
+  readonly makeRoom: () => Promise<string>;
+}
+
+export interface StagedRows {
+  /** None where more rows are bad than may be. */
+  readonly files: readonly WrittenPart[];
+  readonly bad: BadRows;
+}
+
+const noBad: BadRows = { count: 0, first: [], failed: [] };
+
+function buildSql({ dataset, idApp }: StageOptions, { checks, ...relation }: Relation, isStrict: boolean): RowsSql {
+  return buildRowsSql({ ...relation, dataset, firstChecks: checks, idApp, appsTable, isStrict });
+}
+
+async function writeStrictly(duckdb: Duckdb, source: Source, options: StageOptions): Promise<WrittenPart[]> {
+  const sql = buildSql(options, source.strict(options.fields), true);
+  return writeDataFiles(
+    duckdb,
+    `SELECT ${sql.toColumns(options.stamp)} FROM (${sql.checkedSql}) AS checked`,
+    await options.makeRoom(),
+    rowGroupsPerFile,
+  );
+}
+
+async function writeLeniently(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows> {
+  const sql = buildSql(options, source.lenient(options.fields), false);
+  const bad = await findBadRows(duckdb, source, sql, options.maxBad);
+  if (bad.count > options.maxBad) return { files: [], bad };
+  const query = `SELECT ${sql.toColumns(options.stamp)} FROM (${sql.checkedSql}) AS checked WHERE fault IS NULL`;
+  return { files: await writeDataFiles(duckdb, query, await options.makeRoom(), rowGroupsPerFile), bad };
+}
+
+/** Throws when the load was asked to stop. */
+export function assertGoesOn(signal: AbortSignal, cause?: unknown): void {
+  if (signal.aborted) throw new AppError('stopping', 'the load was stopped: nothing of the file was loaded', { cause });
+}
+
+/** Writes the rows of a source to files, or says which are bad. Errors: `stopping`, `disk`, `memory`, `sql`. */
+export async function stageRows(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows> {
+  assertGoesOn(options.signal);
+  const interrupt = (): void => duckdb.interrupt();
+  options.signal.addEventListener('abort', interrupt);
+  try {
+    try {
+      return { files: await writeStrictly(duckdb, source, options), bad: noBad };
+    } catch (error) {
+      assertGoesOn(options.signal, error);
+      if (!isAppError(error, 'sql')) throw error;
+    }
+    return await writeLeniently(duckdb, source, options);
+  } catch (error) {
+    assertGoesOn(options.signal, error);
+    throw error;
+  } finally {
+    options.signal.removeEventListener('abort', interrupt);
+  }
+}

@@ -1,0 +1,43 @@
+import { createReadStream, createWriteStream } from 'node:fs';
+import { open, symlink } from 'node:fs/promises';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { createGunzip } from 'node:zlib';
+
+/** Files that others wrote and that are read as they are. */
+
+/** Reads up to `bytes` of a file's start. Errors: those of the system. */
+export async function readStart(file: string, bytes: number): Promise<Buffer> {
+  const handle = await open(file, 'r');
+  try {
+    const buffer = Buffer.alloc(bytes);
+    const { bytesRead } = await handle.read(buffer, 0, bytes, 0);
+    return buffer.subarray(0, bytesRead);
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Reads a file's bytes in order, unpacked when it is compressed by gzip. What ends early closes the file. */
+export async function* readPlain(file: string, gzip: boolean): AsyncGenerator<Buffer> {
+  const source = createReadStream(file, { highWaterMark: 1024 * 1024 });
+  const plain = gzip ? source.pipe(createGunzip()) : source;
+  source.on('error', (error) => plain.destroy(error));
+  try {
+    for await (const chunk of plain) yield chunk as Buffer;
+  } finally {
+    plain.destroy();
+    source.destroy();
+  }
+}
+
+/** Writes a stream of bytes to a new work file. Errors: those of the system, and of the signal. */
+export async function writeInput(input: AsyncIterable<Uint8Array>, file: string, signal: AbortSignal): Promise<void> {
+  await pipeline(Readable.from(input), createWriteStream(file, { flags: 'wx', mode: 0o600 }), { signal });
+}
+
+/** Gives a file a second name, a symbolic link, for whoever reads more into a name than it says. */
+export async function linkInput(file: string, name: string): Promise<void> {
+  await symlink(path.resolve(file), name);
+}

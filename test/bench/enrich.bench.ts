@@ -1,0 +1,113 @@
+import { rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parseConfig } from '../../src/config.ts';
+import { formatCount } from '../../src/demo/text-table.ts';
+import { sqlList } from '../../src/lake/sql/literals.ts';
+import type { Table } from '../../src/lake/log/table.ts';
+import { openPublisher } from '../../src/stream/publisher.ts';
+import { temporaryFolder } from '../helpers/folder.ts';
+import { query } from '../helpers/lake.ts';
+import { startTestNats } from '../helpers/nats.ts';
+import { readLakeSize } from './bench-lake.ts';
+import { median, reportBench } from './bench-report.ts';
+import { benchRows, formatMb } from './bench-size.ts';
+import { runCompactor } from './compactor.ts';
+import type { Cost } from './duckdb-copy.ts';
+import { publishSpool, writeEventSpool } from './event-spool.ts';
+
+/*
+ * What enrichment costs: the real compactor on the same stream without it and with it, in turn in one run. The events
+ * are of 100,000 addresses all over the internet and of 2,000 User-Agents. Only ratios of one run count.
+ */
+const rows = benchRows(1_000_000, 1_000_000);
+const rounds = 3;
+const addresses = 100_000;
+const agents = 2000;
+const gibibyte = 1024 ** 3;
+const longestMs = 1_800_000;
+const folder = temporaryFolder();
+
+/** A number that looks drawn, and is the same in every run. */
+const scatter = (index: number, below: number): number =>
+  Math.floor((((index * 2_654_435_761) >>> 0) / 2 ** 32) * below);
+
+function vary(index: number): Readonly<Record<string, string>> {
+  const address = scatter(1 + scatter(index, addresses), 2 ** 32);
+  const agent = scatter(index * 7 + 1, agents);
+  const version = `${100 + (agent % 40)}.0.${agent}.1`;
+  return {
+    ipv4: [24, 16, 8, 0].map((bits) => (address >>> bits) & 255).join('.'),
+    userAgent:
+      agent % 2 === 0
+        ? `Mozilla/5.0 (Linux; Android ${8 + (agent % 7)}; SM-G${900 + (agent % 90)}) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/${version} Mobile Safari/537.36`
+        : `Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/${version} Safari/537.36`,
+  };
+}
+
+interface Run extends Cost {
+  readonly rows: number;
+}
+
+async function compact(spool: string, enriches: boolean): Promise<Run> {
+  const target = path.join(folder, `lake-${enriches}`);
+  await rm(target, { recursive: true, force: true });
+  const nats = await startTestNats({ maxStoreBytes: 16 * gibibyte, streamMaxBytes: 15 * gibibyte });
+  try {
+    // One flush more than is waited for: the last one of a stream that ends waits for its age.
+    const bytes = (await stat(spool)).size + 2 * parseConfig({}).flushMaxBytes;
+    await publishSpool(spool, bytes, openPublisher(await nats.connect()));
+    let streamed = 0;
+    const isDone = (table: Table): boolean => (streamed = table.lake().totals.streamed) >= rows;
+    const cost = await runCompactor({ folder: target, nats, enriches, isDone });
+    return { ...cost, rows: streamed };
+  } finally {
+    await nats.stop();
+  }
+}
+
+async function countFilled(): Promise<{ readonly places: number; readonly agents: number; readonly all: number }> {
+  const { paths } = await readLakeSize(path.join(folder, 'lake-true'));
+  const [row] = await query(
+    `SELECT count(geo_date) AS places, count(browser) AS agents, count(*) AS n FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)`,
+  );
+  return { places: Number(row?.['places']), agents: Number(row?.['agents']), all: Number(row?.['n']) };
+}
+
+describe('benchmark: enrich', () => {
+  it(
+    'The compactor stores a backlog with enrichment, measured beside the same without it',
+    async () => {
+      const spool = path.join(folder, 'events.ndjson');
+      await writeEventSpool(spool, rows, 1, vary);
+      const [without, enriched]: [Run[], Run[]] = [[], []];
+      for (let round = 0; round < rounds; round += 1) {
+        without.push(await compact(spool, false));
+        enriched.push(await compact(spool, true));
+      }
+      const filled = await countFilled();
+      expect(filled.agents).toBe(filled.all);
+      expect(filled.places).toBeGreaterThan(filled.all / 2);
+      const rateOf = (runs: readonly Run[]): number => median(runs.map((run) => run.rows / run.seconds));
+      const line = (name: string, runs: readonly Run[]): string[] => [
+        name,
+        formatCount(Math.round(rateOf(runs))),
+        (rateOf(runs) / rateOf(without)).toFixed(2),
+        formatMb(Math.max(...runs.map((run) => run.peakBytes))),
+      ];
+      const head = [
+        `${formatCount(rows)} events of ${formatCount(addresses)} addresses`,
+        'rows/s',
+        'of without',
+        'peak MB',
+      ];
+      reportBench('enrich', head, [line('without enrichment', without), line('with enrichment', enriched)], {
+        rows,
+        without,
+        enriched,
+        filled,
+      });
+    },
+    longestMs,
+  );
+});

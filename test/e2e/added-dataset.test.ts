@@ -1,0 +1,138 @@
+import { writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
+import { sqlList } from '../../src/lake/sql/literals.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import { createExportClient, type ExportClient } from '../helpers/export-client.ts';
+import { temporaryFolder } from '../helpers/folder.ts';
+import { buildPackageCopy } from '../helpers/package-copy.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
+import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+
+const folder = temporaryFolder();
+const dataDir = path.join(folder, 'data');
+const home = path.join(folder, 'package');
+const entry = path.join(home, 'dist', 'main.js');
+let service: TestService;
+let client: ExportClient;
+let loaded: unknown;
+
+/** The program in a package of its own, with a dataset more: two files, and no line of code. */
+function buildPackage(): void {
+  buildPackageCopy(home);
+  writeFileSync(
+    path.join(home, 'schemas/rows/surveys.json'),
+    JSON.stringify({
+      $schema: 'https://json-schema.org/draft/2020-12/schema',
+      $id: 'tributary:rows/surveys',
+      title: 'Survey',
+      description: 'An answered survey.',
+      type: 'object',
+      properties: {
+        idSurvey: {
+          description: 'Id of the survey.',
+          type: 'integer',
+          minimum: 1,
+          maximum: 1000,
+          'x-column': 'id_survey',
+          'x-column-type': 'BIGINT',
+          'x-filter': 'set',
+        },
+        mood: {
+          description: 'How it went.',
+          type: 'string',
+          enum: ['good', 'bad'],
+          'x-column': 'mood',
+          'x-column-type': 'VARCHAR',
+        },
+        score: { description: 'The score.', type: 'number', 'x-column': 'score', 'x-column-type': 'DECIMAL(6,2)' },
+      },
+    }),
+  );
+  writeFileSync(
+    path.join(home, 'pipelines/surveys.json'),
+    JSON.stringify({
+      table: 'surveys',
+      description: 'Answered surveys.',
+      rows: 'schemas/rows/surveys.json',
+      sealing: { partitionBy: ['date'], sortBy: ['id_app', 'event_time'] },
+      exports: { surveys: {} },
+    }),
+  );
+}
+
+const csv = `tsEvent,idApp,eventId,idSurvey,mood,score
+1700000000,1,a,7,good,1.50
+1700000001,1,b,8,bad,2.25
+`;
+
+const selectors = 'tsEvent,idApp,eventId,idSurvey,mood,score,idAccount,dtEvent,total';
+
+/** The CSV of an export of the surveys, as it was downloaded. */
+async function exportSurveys(more: string): Promise<string[]> {
+  const query = `event=surveys&selectors=${selectors}&dateFrom=2023-11-01&dateTo=2023-11-30&timezone=UTC${more}`;
+  const id = await client.create(query);
+  return client.download(await client.waitForEnd(id ?? ''));
+}
+
+beforeAll(async () => {
+  buildPackage();
+  await addTestApp(dataDir, '1', entry);
+  const user = await addTestUser(dataDir, entry);
+  service = await startTestService({ dataDir, entry, settings: { TRIBUTARY_QUOTA_USER: 'off' } });
+  client = createExportClient(service, user);
+  const file = path.join(folder, 'surveys.csv');
+  writeFileSync(file, csv);
+  loaded = await runCommand(['load', 'surveys', file, '--data', dataDir], {}, entry);
+});
+
+afterAll(async () => {
+  // Undefined when the start has failed.
+  await (service as TestService | undefined)?.destroy();
+});
+
+describe('a dataset that two files add', () => {
+  it('A dataset that two files add is exported and filtered, and its export loads as it is and adds nothing', async () => {
+    expect(loaded).toMatchObject({ stored: 2 });
+    const all = await exportSurveys('');
+    expect(all.slice(1).toSorted()).toEqual([
+      '1700000000,1,a,7,good,1.50,1,2023-11-14,',
+      '1700000001,1,b,8,bad,2.25,1,2023-11-14,',
+    ]);
+    expect((await exportSurveys('&idSurvey=8')).slice(1)).toEqual(['1700000001,1,b,8,bad,2.25,1,2023-11-14,']);
+    const file = path.join(folder, 'exported.csv');
+    writeFileSync(file, `${all.join('\n')}\n`);
+    expect(await runCommand(['load', 'surveys', file, '--data', dataDir], {}, entry)).toMatchObject({
+      stored: 0,
+      repeats: 2,
+    });
+    expect((await exportSurveys('')).toSorted()).toEqual(all.toSorted());
+  });
+
+  it('A dataset that two files add is a table that DuckDB queries', async () => {
+    const { files } = await readSnapshot(path.join(dataDir, 'lake', 'surveys'));
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    try {
+      expect(
+        await duckdb.rows(
+          `SELECT id_survey, mood, CAST(score AS VARCHAR) AS score FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}) ORDER BY id_survey`,
+        ),
+      ).toEqual([
+        { id_survey: 7n, mood: 'good', score: '1.50' },
+        { id_survey: 8n, mood: 'bad', score: '2.25' },
+      ]);
+    } finally {
+      duckdb.close();
+    }
+  });
+
+  it('A dataset that two files add stands in the API reference and in the help', async () => {
+    const reference = await (await fetch(`${service.api}/openapi.json`)).text();
+    expect(reference).toContain('idSurvey');
+    expect(reference).toContain('surveys');
+    const help = execFileSync(process.execPath, [entry, 'load', '--help'], { encoding: 'utf8' });
+    expect(help).toMatch(/surveys +Answered surveys\./);
+  });
+});

@@ -1,0 +1,77 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { gunzipSync } from 'node:zlib';
+import { describe, expect, it, vi } from 'vitest';
+import { createExportArea } from '../../helpers/export-area.ts';
+import { derivedEvents } from '../../helpers/derived-oracle.ts';
+import { oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
+import { expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
+import { temporaryFolder } from '../../helpers/folder.ts';
+import { writeLake } from '../../helpers/lake-fixture.ts';
+
+// The rows are the point, not the process: that of each request would cost more than its query.
+vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
+  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
+}));
+
+const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'] ?? '';
+const hasSample = existsSync(sample);
+if (!hasSample)
+  process.stderr.write('derived-sample.test.ts: TRIBUTARY_SAMPLE_EVENTS names no file; it is not run on real events\n');
+
+/** The real events, as they come in for a web app. */
+function readSample(): ImportedEvent[] {
+  const bytes = readFileSync(sample);
+  const text = (sample.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8');
+  return text
+    .trim()
+    .split('\n')
+    .map((line, index) => {
+      const { eventTimestamp, ...fields } = JSON.parse(line) as { eventTimestamp: number };
+      return {
+        eventId: `real-${String(index).padStart(7, '0')}`,
+        kind: 'custom_event' as const,
+        idApp: 13,
+        eventTimestamp,
+        available: eventTimestamp + 1,
+        fields,
+      };
+    });
+}
+
+describe.skipIf(!hasSample)('derived events of the sample of real events', () => {
+  it('The users, devices, activities and sessions of real events are those of the oracle, day by day and as a whole', async () => {
+    const events = readSample();
+    const area = createExportArea(temporaryFolder());
+    for (const app of oracleApps) await area.addApp(app);
+    const user = await area.addUser({});
+    await writeLake(
+      area.tableDir,
+      [events.slice(0, 4000), events.slice(4000)].map((file) => file.map(toFixtureEvent)),
+    );
+    const running = await area.start({ maxExports: 1000 });
+    try {
+      const days = [...new Set(events.map(({ eventTimestamp }) => new Date(eventTimestamp * 1000).toISOString()))]
+        .map((time) => time.slice(0, 10))
+        .toSorted();
+      const [first = '', last = ''] = [days[0], days.at(-1)];
+      const middle = days[Math.floor(days.length / 2)] ?? '';
+      for (const event of derivedEvents) {
+        for (const [dateFrom, dateTo, timezone] of [
+          [first, last, 'UTC'],
+          [middle, middle, 'America/New_York'],
+        ] as const) {
+          const selectors = ['eventId', 'tsEvent', 'customUserId', 'lvid', 'countEvent', 'duration'];
+          const request = { event, selectors, dateFrom, dateTo, timezone };
+          const query = Object.entries(request)
+            .map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`)
+            .join('&');
+          const rows = parseCsv((await running.export(user, query)).join(''));
+          expect({ request, rows }).toEqual({ request, rows: expectedRows(request, events) });
+          expect(rows.length, event).toBeGreaterThan(1);
+        }
+      }
+    } finally {
+      await running.stop();
+    }
+  }, 120_000);
+});

@@ -1,0 +1,176 @@
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { checkLake } from '../../../src/lake/check.ts';
+import { lakePaths, listTables, tablePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openTable } from '../../../src/lake/log/table.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { sqlList } from '../../../src/lake/sql/literals.ts';
+import { eraseEvents, surveyErasure } from '../../../src/operate/erase/erase.ts';
+import type { Dataset } from '../../../src/datasets/dataset.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
+import { addRows, getDataset, type TestRow } from '../../helpers/dataset-rows.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const clock = createClock(0);
+const payments = getDataset('payments');
+const installs = getDataset('installs');
+const skan = getDataset('appleSKANpostbacks');
+const day = Date.parse('2026-01-31T10:00:00Z') / 1000;
+
+const row = (id: string, user: string, more: Partial<TestRow> = {}): TestRow => ({
+  event_id: id,
+  id_app: 1,
+  event_time: day,
+  custom_user_id: user,
+  ...more,
+});
+
+async function readIds(folder: string, dataset: Dataset): Promise<unknown[]> {
+  const { emptyFile, files } = await readSnapshot(tablePaths(path.join(folder, 'lake'), dataset).table);
+  const list = sqlList([emptyFile, ...files.map((file) => file.absolutePath)]);
+  const rows = await query(`SELECT event_id FROM read_parquet(${list}, union_by_name = true) ORDER BY event_id`);
+  return rows.map((one) => one['event_id']);
+}
+
+/** A lake with events of `ann` and `bob`, whose compactor runs on. */
+async function withEvents(options: Parameters<typeof startTestCompact>[2] = {}) {
+  const root = testFolder();
+  const data = path.join(root, 'data');
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(data, stream, options);
+  onTestFinished(() => compact.stop());
+  const lines = [eventLine({ custom_user_id: 'ann' }), eventLine({ custom_user_id: 'bob' })];
+  stream.publish(lines);
+  await waitFor('the events are stored', () => compact.facts()['stored'] === 2);
+  return {
+    root,
+    data,
+    lakeDir: path.join(data, 'lake'),
+    stream,
+    compact,
+    lines,
+    ids: lines.map((line) => String(line['event_id'])),
+  };
+}
+
+test('A backup has every table of the lake, and a restore brings each back with a log of its own', async () => {
+  const { root, data, lakeDir, stream, ids } = await withEvents();
+  await addRows(lakeDir, payments, [row('p1', 'ann'), row('p2', 'bob')]);
+  await addRows(lakeDir, installs, [row('i1', 'ann')]);
+  const dir = path.join(root, 'backup');
+  await backUp(data, dir, stream);
+  const copy = path.join(root, 'copy');
+  await restore(dir, copy);
+  await expectEvents(copy, ids);
+  expect(await readIds(copy, payments)).toEqual(['p1', 'p2']);
+  expect(await readIds(copy, installs)).toEqual(['i1']);
+  expect((await listTables(path.join(copy, 'lake'))).map(({ table }) => table)).toEqual([
+    'events',
+    'installs',
+    'payments',
+  ]);
+  // a restored table is written as any other
+  await addRows(path.join(copy, 'lake'), payments, [row('p3', 'ann')]);
+  expect(await readIds(copy, payments)).toEqual(['p1', 'p2', 'p3']);
+});
+
+test('A table that is ahead of the events is backed up as far as the backup has the stream, and loses no older rows by it', async () => {
+  const { root, data, lakeDir, stream, compact } = await withEvents();
+  await compact.stop();
+  const epoch = (await readSnapshot(lakePaths(lakeDir).table)).lake?.epoch;
+  const appId = epoch?.appId ?? '';
+  const { lastSequence } = await stream.state();
+  await addRows(lakeDir, payments, [row('loaded', 'ann')]);
+  await addRows(lakeDir, payments, [row('within', 'ann')], { appId, version: lastSequence });
+  await addRows(lakeDir, payments, [row('beyond', 'ann')], { appId, version: lastSequence + 1 });
+  await addRows(lakeDir, payments, [row('after', 'ann')]);
+  const dir = path.join(root, 'backup');
+  await backUp(data, dir, stream);
+  const copy = path.join(root, 'copy');
+  await restore(dir, copy);
+  expect(await readIds(copy, payments)).toEqual(['loaded', 'within']);
+  // the message is in the stream by now
+  stream.publish([eventLine()]);
+  await backUp(data, dir, stream);
+  const newer = path.join(root, 'newer');
+  await restore(dir, newer);
+  expect(await readIds(newer, payments)).toEqual(['after', 'beyond', 'loaded', 'within']);
+});
+
+async function eraseFrom(
+  { lakeDir, stream }: Awaited<ReturnType<typeof withEvents>>,
+  target: Parameters<typeof eraseEvents>[1],
+  options: Partial<Parameters<typeof eraseEvents>[2]> = {},
+  crashPoint: CrashPoint = noCrashPoint,
+) {
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  try {
+    const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint });
+    const { signal } = new AbortController();
+    const dependencies = { table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint, signal };
+    const survey = await surveyErasure(dependencies, target);
+    return { survey, erased: await eraseEvents(dependencies, target, { retentionMs: 86_400_000, ...options }) };
+  } finally {
+    duckdb.close();
+  }
+}
+
+test('An erasure takes a user out of every table, counts by table, and leaves a table without such rows as it is', async () => {
+  const scene = await withEvents();
+  const { data, lakeDir, ids } = scene;
+  await addRows(lakeDir, payments, [row('p1', 'ann'), row('p2', 'bob'), row('p3', 'ann')]);
+  await addRows(lakeDir, installs, [row('i1', 'bob')]);
+  await addRows(lakeDir, skan, [{ event_id: 's1', id_app: 1, event_time: day }]);
+  const { survey, erased } = await eraseFrom(scene, { users: ['ann'] });
+  expect(survey).toMatchObject({ rows: 3, filesToRewrite: 2, tables: { payments: { rows: 2, filesToRewrite: 1 } } });
+  expect(erased).toMatchObject({
+    rows: 3,
+    filesRewritten: 2,
+    tables: { payments: { rows: 2, filesRewritten: 1, historyFrom: expect.any(Number) as number } },
+  });
+  expect(Object.keys(erased.tables ?? {})).toEqual(['payments']);
+  expect(await readIds(data, payments)).toEqual(['p2']);
+  expect(await readIds(data, installs)).toEqual(['i1']);
+  expect(await readIds(data, skan)).toEqual(['s1']);
+  await expectEvents(data, ids.slice(1));
+});
+
+test('An erasure of an app that is killed between two tables is finished when it is repeated, the history of each table included', async () => {
+  const scene = await withEvents();
+  const { data, lakeDir, ids } = scene;
+  await addRows(lakeDir, installs, [row('i1', 'ann', { id_app: 7 }), row('i2', 'ann')]);
+  await addRows(lakeDir, payments, [row('p1', 'ann', { id_app: 7 }), row('p2', 'ann')]);
+  let rewrites = 0;
+  await expect(
+    eraseFrom(scene, { apps: [7] }, {}, async (step) => {
+      if (step === 'intent-written' && (rewrites += 1) === 2) throw new Error('killed');
+    }),
+  ).rejects.toThrow('killed');
+  const { erased } = await eraseFrom(scene, { apps: [7] });
+  expect(Object.keys(erased.tables ?? {}).toSorted()).toEqual(['installs', 'payments']);
+  expect(await readIds(data, installs)).toEqual(['i2']);
+  expect(await readIds(data, payments)).toEqual(['p2']);
+  await expectEvents(data, ids);
+  expect(erased.historyFrom).toBeUndefined();
+});
+
+test('An erasure that waits for nobody returns when the history of each table is gone', async () => {
+  const scene = await withEvents();
+  const { lakeDir } = scene;
+  await addRows(lakeDir, payments, [row('p1', 'ann'), row('p2', 'bob')]);
+  const { erased } = await eraseFrom(scene, { users: ['ann'] }, { now: true });
+  const before = erased.tables?.['payments']?.historyFrom ?? 0;
+  expect(before).toBeGreaterThan(0);
+  const report = await checkLake(lakeDir);
+  expect(report.problems).toEqual([]);
+  const first = (
+    await query(`SELECT min(file) AS f FROM glob('${tablePaths(lakeDir, payments).table}/_delta_log/*.json')`)
+  )[0];
+  expect(Number(path.basename(String(first?.['f']), '.json'))).toBeGreaterThanOrEqual(before);
+});

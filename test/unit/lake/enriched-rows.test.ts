@@ -1,0 +1,152 @@
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { datasets, events } from '../../../src/datasets/dataset.ts';
+import { findEnrichedGroups } from '../../../src/datasets/enriched-columns.ts';
+import { openEnrichment, type Enrichment } from '../../../src/enrichment/enrichment.ts';
+import { forgetLookUps, lookUpRows, type RowsToEnrich } from '../../../src/lake/files/enriched-rows.ts';
+import { openDuckdb, type Duckdb, type SqlRow } from '../../../src/lake/sql/duckdb.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { writeMmdbFile } from '../../helpers/mmdb-file.ts';
+
+const android =
+  'Mozilla/5.0 (Linux; Android 12; SM-G970U) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/96.0.4664.61 Mobile Safari/537.36';
+const said = {
+  id_os_title: 'Android',
+  id_os_version_title: '12',
+  id_manufacturer_title: 'Samsung',
+  id_device_model_title: 'SM-G970U',
+  browser: 'Chrome',
+  browser_version: '96.0.4664.61',
+};
+const installs = datasets.get('installs') ?? events;
+
+/** An engine, and a database in which 81.0.0.0/8 is Bavaria, and 82.0.0.0/8 and 2a02::/16 are France. */
+async function open(): Promise<{ duckdb: Duckdb; enrichment: Enrichment }> {
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const geoDatabase = path.join(testFolder(), 'own.mmdb');
+  const bavaria = { country: { iso_code: 'DE' }, subdivisions: [{ geoname_id: 7, names: { en: 'Bavaria' } }] };
+  writeMmdbFile(geoDatabase, [
+    ['81.0.0.0/8', bavaria],
+    ['82.0.0.0/8', { country_code: 'FR' }],
+    ['2a02::/16', { country_code: 'FR' }],
+  ]);
+  return { duckdb, enrichment: await openEnrichment({ geoDatabase }) };
+}
+
+/** Puts rows of a dataset into the table `given`; columns that are not named are NULL. */
+async function give(duckdb: Duckdb, rows: readonly Readonly<Record<string, unknown>>[]): Promise<RowsToEnrich> {
+  const named = new Set(rows.flatMap((row) => Object.keys(row)));
+  const types = Object.fromEntries(
+    installs.columns.filter(({ name }) => named.has(name)).map(({ name, type }) => [name, type]),
+  );
+  const columns = installs.columns.map(({ name, type }) => `${name} ${type}`).join(', ');
+  await duckdb.run(`CREATE OR REPLACE TEMP TABLE given (${columns})`);
+  await duckdb.run(
+    `INSERT INTO given BY NAME SELECT unnest(from_json($1::JSON, '${JSON.stringify([types])}'), recursive := true)`,
+    [JSON.stringify(rows)],
+  );
+  return { source: 'given', groups: findEnrichedGroups(installs), has: () => true };
+}
+
+async function enrich(duckdb: Duckdb, enrichment: Enrichment, rows: RowsToEnrich): Promise<SqlRow[]> {
+  const { select } = await lookUpRows(duckdb, enrichment, rows);
+  const values = [...(select?.values ?? [])].map(([column, value]) => `${value} AS ${column}`);
+  const replaced = values.length === 0 ? '' : ` REPLACE (${values.join(', ')})`;
+  const found = await duckdb.rows(`SELECT r.*${replaced} FROM given AS r ${select?.joins ?? ''} ORDER BY r.event_id`);
+  return found.map((row) => Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)));
+}
+
+const germany = {
+  id_country: 202n,
+  id_country_iso_alpha2: 'DE',
+  id_country_iso_numeric: 276n,
+  id_region: 7n,
+  id_region_title: 'Bavaria',
+  geo_date: new Date('2023-11-14'),
+};
+const france = {
+  id_country: 47n,
+  id_country_iso_alpha2: 'FR',
+  id_country_iso_numeric: 250n,
+  geo_date: new Date('2023-11-14'),
+};
+
+test('Rows get the place of their IPv4 address, else of the IPv6 one, and what their User-Agent says', async () => {
+  const { duckdb, enrichment } = await open();
+  const given = [
+    { event_id: 'a', ipv4: '81.2.3.4' },
+    { event_id: 'b', ipv4: '81.2.3.4', ipv6: '2a02::1', user_agent: android },
+    { event_id: 'c', ipv4: '9.9.9.9', ipv6: '2a02::1' },
+    { event_id: 'd', ipv6: '::ffff:82.1.1.1' },
+    { event_id: 'e', ipv4: 'nonsense', user_agent: 'nonsense' },
+    { event_id: 'f', user_agent: android },
+    { event_id: 'g' },
+  ];
+  const rows = await enrich(duckdb, enrichment, await give(duckdb, given));
+  const added = [germany, { ...germany, ...said }, france, france, {}, said, {}];
+  expect(rows).toEqual(given.map((row, index) => ({ ...row, ...added[index] })));
+});
+
+test('What a row says wins: a group of which it says anything stays as it is, and the others are filled', async () => {
+  const { duckdb, enrichment } = await open();
+  const given = [
+    { event_id: 'a', ipv4: '81.2.3.4', id_country_iso_alpha2: 'RU' },
+    { event_id: 'b', ipv4: '81.2.3.4', id_country_title: 'Atlantis', user_agent: android },
+    { event_id: 'c', ipv4: '81.2.3.4', user_agent: android, id_os_title: 'iOS' },
+    { event_id: 'd', user_agent: android, id_device_model: 'own', browser: '' },
+  ];
+  const { id_os_title: _, id_os_version_title: __, ...withoutOs } = said;
+  const rows = await enrich(duckdb, enrichment, await give(duckdb, given));
+  const os = { id_os_title: 'Android', id_os_version_title: '12' };
+  const added = [{}, said, { ...germany, ...withoutOs, id_os_title: 'iOS' }, os];
+  expect(rows).toEqual(given.map((row, index) => ({ ...row, ...added[index] })));
+});
+
+test('Six thousand different texts are looked up, whatever characters they hold', async () => {
+  const { duckdb, enrichment } = await open();
+  const odd = ['\uFEFF', "'", '"', '\\', '{', '\u0000', 'é', '\u{1F600}', ''];
+  const given = Array.from({ length: 6000 }, (_, index) => ({
+    event_id: String(index).padStart(5, '0'),
+    ipv4: `81.${index >> 8}.${index & 255}.1`,
+    user_agent: `${odd[index % odd.length]}Mozilla/5.0 (Linux; Android ${index}) Chrome/${index}.0 Safari/1`,
+  }));
+  const rows = await enrich(duckdb, enrichment, await give(duckdb, given));
+  expect(rows.map((row) => row['browser_version'])).toEqual(given.map((_, index) => `${index}.0`));
+  expect(new Set(rows.map((row) => row['id_country']))).toEqual(new Set([202n]));
+});
+
+test('User-Agents for which there is no time stay unknown, and places are told all the same', async () => {
+  const { duckdb, enrichment } = await open();
+  const given = await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]);
+  const { select, isCutShort } = await lookUpRows(duckdb, enrichment, { ...given, agentBudgetMs: -1 });
+  expect(isCutShort).toBe(true);
+  expect([...(select?.values.keys() ?? [])].toSorted()).toEqual(
+    [
+      ...findEnrichedGroups(installs).flatMap(({ from, columns }) =>
+        from === 'address' ? columns.map(({ column }) => column) : [],
+      ),
+      'geo_date',
+    ].toSorted(),
+  );
+});
+
+test('Nothing is selected where nothing is known, and nothing that was looked up stays in the engine', async () => {
+  const { duckdb, enrichment } = await open();
+  const given = await give(duckdb, [{ event_id: 'a', ipv4: '9.9.9.9' }, { event_id: 'b' }]);
+  expect(await lookUpRows(duckdb, enrichment, given)).toEqual({ select: undefined, isCutShort: false });
+  await lookUpRows(duckdb, enrichment, await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]));
+  await forgetLookUps(duckdb);
+  expect(await duckdb.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'enrich%'")).toEqual([]);
+});
+
+test('Every dataset with addresses and User-Agents can be enriched, and its columns are those of its table', () => {
+  for (const dataset of datasets.values()) {
+    const names = new Set(dataset.columns.map(({ name }) => name));
+    const groups = findEnrichedGroups(dataset);
+    expect(groups.map(({ from }) => from)).toEqual(['address', 'agent', 'agent', 'agent']);
+    for (const { columns, saidBy } of groups)
+      for (const column of [...columns.map((one) => one.column), ...saidBy]) expect(names).toContain(column);
+    expect(names).toContain('geo_date');
+  }
+});

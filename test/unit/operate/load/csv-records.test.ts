@@ -1,0 +1,31 @@
+import { describe, expect, it } from 'vitest';
+import { findHeader, findLines, walkRecords } from '../../../../src/operate/load/csv-records.ts';
+
+/** A text in pieces of one byte: what a reader of chunks must not notice. */
+async function* bytesOf(text: string): AsyncGenerator<Uint8Array> {
+  for (const byte of Buffer.from(text)) yield Uint8Array.of(byte);
+}
+
+describe('the records of a CSV file', () => {
+  it('A header is read with its quotes, its mark and its line end, wherever the reader cuts it', async () => {
+    expect(await findHeader(bytesOf('\uFEFFa,"b ""c""","d\ne"\r\n1,2,3\n'))).toEqual(['a', 'b "c"', 'd\ne']);
+    expect(await findHeader(bytesOf('a'))).toEqual(['a']);
+  });
+
+  it('A header that is empty, has an empty name, one twice or text behind a quote is none', async () => {
+    for (const text of ['', '\n', 'a,,b\n', 'a,a\n', '"a"b,c\n', '"a\n'])
+      expect(await findHeader(bytesOf(text))).toBeUndefined();
+  });
+
+  it('Rows are found on the lines on which they begin, past blank lines, rejected ones and line breaks in quotes', async () => {
+    const text = 'h,i\n1,"x\ny"\n\n2,b\nbad\n3,c';
+    const places = { rows: [1, 2, 3], rejected: [text.indexOf('bad')] };
+    const lines = await findLines(walkRecords(bytesOf(text), true), places, { header: true, skipsBlank: true });
+    expect([...lines.rows]).toEqual([
+      [1, 2],
+      [2, 5],
+      [3, 7],
+    ]);
+    expect([...lines.rejected.values()]).toEqual([6]);
+  });
+});
