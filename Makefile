@@ -34,7 +34,7 @@ test: static ## lint, types and the tests
 	$(VITEST)
 
 check: static ## the inner loop: lint, types and the unit tests
-	$(VITEST) unit
+	$(VITEST) unit mutants
 
 ##@ Running it
 

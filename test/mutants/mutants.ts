@@ -134,7 +134,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/reports/preconditions.test.ts',
   },
   'an integer loses its trailing zeros': {
-    find: "`${parts['sign']}${significant}${'0'.repeat(zeros)}`",
+    find: "`${parts['sign']}${significant}${'0'.repeat(-scale)}`",
     replace: "`${parts['sign']}${significant}`",
     test: 'unit/datasets/schema-registry.test.ts',
   },
