@@ -12,6 +12,7 @@ import { endLeftOverServers } from '../stream/left-over-servers.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from '../stream/nats-server.ts';
 import { ownStream, type StreamOwner } from '../stream/owner.ts';
 import { assertMayPublish } from '../stream/publish-probe.ts';
+import { keepDescriptions } from '../stream/stream-descriptions.ts';
 import { describeWayOut, type FolderChecks } from './own-folders.ts';
 import { logFolderOf, type ServiceOptions } from './service-options.ts';
 import type { ServiceStart } from './service-start.ts';
@@ -119,6 +120,7 @@ export async function ownServiceStream(
     signal,
   });
   closers.add('stream owner', () => owner.stop());
+  if (config.natsUrl === undefined) await keepDescriptions(paths.nats, logger);
   if (own.includes('ingest'))
     await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
   // Made now, so that each role gets its id.

@@ -11,6 +11,7 @@ import type { Logger } from '../runtime/logger.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
 import { describeSupervisor, supervisorVariable } from './left-over-servers.ts';
+import { settleDescriptions } from './stream-descriptions.ts';
 
 /** How a client reaches an embedded server; passing it to the next start keeps address and credentials the same. */
 export interface NatsAddress {
@@ -110,10 +111,13 @@ async function readPort(folder: string, pid: number): Promise<number> {
   return Number(new URL(ports.nats[0] ?? '').port);
 }
 
-async function removeOldPortFiles(folder: string): Promise<void> {
+/** Clears what an earlier server left in the folder, and mends what its kill has cut off. */
+async function prepareFolder({ folder, logger }: NatsServerOptions): Promise<void> {
+  await ensureFolder(folder);
   for (const entry of await listNames(folder)) {
     if (entry.endsWith('.ports')) await removeFile(path.join(folder, entry));
   }
+  await settleDescriptions(folder, logger);
 }
 
 async function waitUntilReady(
@@ -144,8 +148,7 @@ async function waitUntilReady(
  * acknowledge before the fsync), `stopping` (the signal aborted first); no process is left behind then.
  */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
-  await ensureFolder(options.folder);
-  await removeOldPortFiles(options.folder);
+  await prepareFolder(options);
   const address = options.address ?? { port: 0, user: 'tributary', password: randomBytes(24).toString('hex') };
   const configFile = path.join(options.folder, 'nats-server.conf');
   // Only this process is the system user: nobody else knows its password.
