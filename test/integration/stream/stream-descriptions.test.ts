@@ -80,7 +80,7 @@ test.for([
   }
 });
 
-test('The description of another stream of that name is not put in the place of a damaged one', async () => {
+test('The description of another stream of that name is not put in the place of a damaged one, and the start fails soon', async () => {
   const nats = await startTestNats();
   try {
     const { before } = await stopInChange(nats);
@@ -88,6 +88,11 @@ test('The description of another stream of that name is not put in the place of 
     writeFileSync(path.join(streamFolder(nats), 'meta.inf'), other);
     await settleDescriptions(nats.folder, silentLogger);
     expect(read(nats, 'meta.inf')).toBe(other);
+    // It says that it listens: the limit for the reading of a large store, as long as this test's, is not waited for.
+    await expect(nats.restart()).rejects.toMatchObject({
+      code: 'start_failed',
+      message: expect.stringContaining('checksums do not match') as string,
+    });
   } finally {
     await nats.stop();
   }
