@@ -4,6 +4,7 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
 import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
+import { ownSchemas } from '../runtime/http/own-schemas.ts';
 
 /** What the supervisor knows, asked at each request. */
 export interface OpsView {
@@ -43,6 +44,7 @@ export async function startOpsServer(
   if (port !== 0) await settlePorts(host, [{ port, what: 'ops port (TRIBUTARY_OPS_PORT)' }]);
   const server = fastify({
     logger: false,
+    schemaController: ownSchemas,
     bodyLimit: 1024,
     forceCloseConnections: true,
   });

@@ -5,6 +5,7 @@ import { limitConnections } from '../runtime/http/connection-limit.ts';
 import { followExchanges } from '../runtime/http/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../runtime/http/request-head.ts';
+import { ownSchemas } from '../runtime/http/own-schemas.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
 /** The HTTP server of the import port. */
@@ -70,6 +71,7 @@ export interface ServerHandlers {
 export function createServer(limits: ServerLimits, handlers: ServerHandlers, logger: Logger): ImportServer {
   const server = fastify({
     logger: false,
+    schemaController: ownSchemas,
     // Bodies are read by ourselves (read-body.ts), which has the real limit; this one is only the framework's.
     bodyLimit: 1_048_576,
     requestTimeout: limits.requestTimeoutMs,

@@ -6,6 +6,7 @@ import { describeError } from '../../runtime/errors.ts';
 import { followExchanges } from '../../runtime/http/http-exchanges.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../../runtime/http/request-head.ts';
+import { ownSchemas } from '../../runtime/http/own-schemas.ts';
 import { maxBodyBytes } from './arguments.ts';
 import { badRequest, refusalEnvelope, type Refusal } from './envelope.ts';
 
@@ -97,6 +98,7 @@ export function createApiServer(
 ): ApiServer {
   const server = Fastify({
     logger: false,
+    schemaController: ownSchemas,
     bodyLimit: maxBodyBytes,
     requestTimeout: limits.requestTimeoutMs,
     connectionTimeout: limits.stalledMs,
