@@ -23,6 +23,8 @@ export interface BadRows {
   readonly failed: readonly KeptBadRow[];
 }
 
+export const noBad: BadRows = { count: 0, first: [], failed: [] };
+
 interface Found {
   readonly place: number;
   readonly fault: number;
@@ -64,7 +66,7 @@ const byLine = (a: BadRow, b: BadRow): number => a.line - b.line;
 
 /**
  * Counts the bad rows of a source, and places the first of them, or all where not more than `maxBad` are bad. Reads the
- * file up to three times.
+ * file once where none is bad, else up to three times.
  */
 export async function findBadRows(duckdb: Duckdb, source: Source, sql: RowsSql, maxBad: number): Promise<BadRows> {
   await duckdb.run('DROP TABLE IF EXISTS reject_errors');
@@ -75,6 +77,7 @@ export async function findBadRows(duckdb: Duckdb, source: Source, sql: RowsSql, 
   const rejected = source.format === 'parquet' ? [] : await readRejected(duckdb);
   const [counted] = await duckdb.rows('SELECT count(*) AS n FROM load_bad');
   const count = Number(counted?.['n']) + rejected.length;
+  if (count === 0) return noBad;
   const isKept = count <= maxBad;
   const found = isKept ? await readKept(duckdb, sql) : await readFirst(duckdb);
   const refused = isKept ? rejected : rejected.slice(0, namedRows);

@@ -2,7 +2,7 @@ import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { findBadRows, type BadRows } from './bad-rows.ts';
+import { findBadRows, noBad, type BadRows } from './bad-rows.ts';
 import type { FileField } from './file-fields.ts';
 import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
 import type { Relation, Source } from './source.ts';
@@ -55,8 +55,6 @@ export interface StagedRows {
   readonly files: readonly WrittenPart[];
   readonly bad: BadRows;
 }
-
-const noBad: BadRows = { count: 0, first: [], failed: [] };
 
 function buildSql({ dataset, idApp }: StageOptions, { checks, ...relation }: Relation, isStrict: boolean): RowsSql {
   return buildRowsSql({ ...relation, dataset, firstChecks: checks, idApp, appsTable, isStrict });
