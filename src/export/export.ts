@@ -23,6 +23,7 @@ import { createExports } from './api/exports.ts';
 import { addExportRoutes } from './api/export-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
+import { runInWorker, type RunAttempt } from './jobs/worker-process.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
 import { createThrottle } from './api/throttle.ts';
 import { createZoneDays } from './api/calendar.ts';
@@ -43,6 +44,8 @@ export interface ExportDependencies {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
+  /** How an attempt runs: in a process of its own, unless a test's time is not for that. */
+  readonly runAttempt?: RunAttempt;
   /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
 }
@@ -240,7 +243,15 @@ async function buildExport(
   const files = createVerifiedFiles(logger);
   const onDamage = (error: string): void => void damages.add(error);
   const runner = startJobRunner(
-    { store, access, clock, logger, onEnd: (job, seconds) => metrics.ended(job, seconds), onDamage },
+    {
+      store,
+      access,
+      clock,
+      logger,
+      runAttempt: dependencies.runAttempt ?? runInWorker,
+      onEnd: (job, seconds) => metrics.ended(job, seconds),
+      onDamage,
+    },
     toRunnerOptions(options),
   );
   closers.add('export workers', () => runner.stop());

@@ -17,9 +17,6 @@ vi.mock('node:crypto', async (importOriginal) => ({
   ...(await import('../simulator/chance.ts')),
 }));
 vi.mock('../../src/runtime/files/lock.ts', () => import('../simulator/locks.ts'));
-vi.mock('../../src/export/jobs/worker-process.ts', async () => ({
-  runInWorker: (await import('../simulator/worker.ts')).runInWorker,
-}));
 vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({
   ...(await importOriginal<object>()),
   openDuckdb: (await import('../simulator/engine.ts')).openSimulatedDuckdb,

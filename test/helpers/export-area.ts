@@ -6,7 +6,7 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { addApp, addUser, type NewApp, type NewUser } from '../../src/access/commands.ts';
 import { openAccessReader } from '../../src/access/store.ts';
-import { startExport, type ExportOptions, type ExportStage } from '../../src/export/export.ts';
+import { startExport, type ExportDependencies, type ExportOptions, type ExportStage } from '../../src/export/export.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { createLogger, type Logger } from '../../src/runtime/logger.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
@@ -122,7 +122,8 @@ export interface ExportArea {
   addApp(app: NewApp): Promise<void>;
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(
-    options?: Partial<ExportOptions> & { readonly clockOffsetSeconds?: number; readonly logger?: Logger },
+    options?: Partial<ExportOptions> &
+      Pick<ExportDependencies, 'runAttempt'> & { readonly clockOffsetSeconds?: number; readonly logger?: Logger },
   ): Promise<RunningArea>;
   /** Starts the stage in a process of its own, from `dist`. */
   startProcess(options?: Partial<ExportOptions>): Promise<ProcessArea>;
@@ -239,10 +240,16 @@ export function createExportArea(dataDir: string): ExportArea {
     addApp: async (app) => void (await addApp(paths, app, Date.now())),
     addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {
-      const { clockOffsetSeconds = 0, logger = createLogger('silent'), ...given } = options;
+      const { clockOffsetSeconds = 0, logger = createLogger('silent'), runAttempt, ...given } = options;
       const access = openAccessReader(paths, logger);
       const stage = await startExport(
-        { access, clock: createClock(clockOffsetSeconds), metrics: createMetrics(), logger },
+        {
+          access,
+          clock: createClock(clockOffsetSeconds),
+          metrics: createMetrics(),
+          logger,
+          ...(runAttempt === undefined ? {} : { runAttempt }),
+        },
         { ...defaults, ...given },
       );
       const stop = async (): Promise<void> => {

@@ -8,7 +8,7 @@ import { openReportStore, type ReportStore } from '../../src/reports/store.ts';
 import { startSweeper } from '../../src/reports/sweeper.ts';
 import { describeError } from '../../src/runtime/errors.ts';
 import { Violation } from './lake-judge.ts';
-import { contentFor, workers } from './worker.ts';
+import { contentFor, runInWorker, workers } from './worker.ts';
 import type { Process, World } from './world.ts';
 
 interface ExportProcess {
@@ -72,7 +72,15 @@ function start(play: Play): void {
         close: () => undefined,
       };
       const runner = startJobRunner(
-        { store, access, clock: world.clock, logger, onEnd: () => undefined, onDamage: () => undefined },
+        {
+          store,
+          access,
+          clock: world.clock,
+          logger,
+          runAttempt: runInWorker,
+          onEnd: () => undefined,
+          onDamage: () => undefined,
+        },
         {
           workers: 2,
           timeoutMs: 600_000,

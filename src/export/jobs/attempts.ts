@@ -13,7 +13,7 @@ import { findPlanLists, type ListFault, type ListFolders, type PlanLists } from 
 import { createRunningAttempts } from './running-attempts.ts';
 import { standingOf } from './standing.ts';
 import type { WorkerLimits, WorkerPlan } from './worker-messages.ts';
-import { runInWorker, type AttemptOutcome } from './worker-process.ts';
+import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 
 /** Brings one export request to its one end, by as many attempts as it takes and is allowed. */
 export interface Attempts {
@@ -37,6 +37,7 @@ export interface AttemptsDependencies {
   readonly access: AccessReader;
   readonly clock: Clock;
   readonly logger: Logger;
+  readonly runAttempt: RunAttempt;
   /** Called with each request that ends, and how long it took from its creation, seconds. */
   readonly onEnd: (job: ReportJob, seconds: number) => void;
   /** Called with what is damaged in the lake when a request fails for it. */
@@ -103,7 +104,7 @@ async function readRequest(
 
 /** Creates what runs attempts; nothing runs until `run` is called. */
 export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions): Attempts {
-  const { store, access, clock, logger, onDamage } = dependencies;
+  const { store, access, clock, logger, runAttempt, onDamage } = dependencies;
   const { timeoutMs, lakeDir, limits } = options;
   const running = createRunningAttempts(access);
 
@@ -148,7 +149,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     const current = running.begin(job, idsOf(apps), signal);
     try {
       const { onPercent } = current;
-      return await settle(job, folder, await runInWorker(plan, { timeoutMs, onPercent, signal: current.signal }));
+      return await settle(job, folder, await runAttempt(plan, { timeoutMs, onPercent, signal: current.signal }));
     } finally {
       current.end();
     }

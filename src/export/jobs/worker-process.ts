@@ -27,6 +27,9 @@ const foreignSignals: ReadonlySet<string> = new Set(['SIGKILL', 'SIGTERM', 'SIGI
 /** JavaScript's own memory in a worker; the data is in DuckDB's and in buffers. */
 const heapMb = 512;
 
+/** Runs an attempt, and settles when nothing writes into its folder any more. Never throws. */
+export type RunAttempt = (plan: WorkerPlan, options: WorkerOptions) => Promise<AttemptOutcome>;
+
 /**
  * Runs an attempt in a process of its own and waits until that process is gone, so that nothing writes into the
  * attempt's folder afterwards. Never throws.

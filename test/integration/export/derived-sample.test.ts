@@ -1,17 +1,13 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { derivedEvents } from '../../helpers/derived-oracle.ts';
 import { oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
-
-// The rows are the point, not the process: that of each request would cost more than its query.
-vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
-  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
-}));
+import { runHere } from '../../helpers/worker-here.ts';
 
 const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'] ?? '';
 const hasSample = existsSync(sample);
@@ -48,7 +44,7 @@ describe.skipIf(!hasSample)('derived events of the sample of real events', () =>
       area.tableDir,
       [events.slice(0, 4000), events.slice(4000)].map((file) => file.map(toFixtureEvent)),
     );
-    const running = await area.start({ maxExports: 1000 });
+    const running = await area.start({ runAttempt: runHere, maxExports: 1000 });
     try {
       const days = [...new Set(events.map(({ eventTimestamp }) => new Date(eventTimestamp * 1000).toISOString()))]
         .map((time) => time.slice(0, 10))

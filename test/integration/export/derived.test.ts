@@ -1,15 +1,11 @@
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { derivedEvents } from '../../helpers/derived-oracle.ts';
 import { createRandom, oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
-
-// The rows are the point, not the process: that of each request would cost more than its query.
-vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
-  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
-}));
+import { runHere } from '../../helpers/worker-here.ts';
 
 const start = Date.parse('2025-02-01T00:00:00Z') / 1000;
 const daySeconds = 86_400;
@@ -161,7 +157,7 @@ describe('derived events', () => {
       rows.slice(Math.floor((n * rows.length) / 12), Math.floor(((n + 1) * rows.length) / 12)),
     );
     await writeLake(area.tableDir, files);
-    running = await area.start({ maxExports: 1000 });
+    running = await area.start({ runAttempt: runHere, maxExports: 1000 });
   }, 180_000);
   afterAll(() => running.stop());
 

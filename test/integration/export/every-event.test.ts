@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { eventNames, selectors } from '../../../src/datasets/dictionaries.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
@@ -9,11 +9,7 @@ import { expectedLoadedRows, loadedEvents, tableOf } from '../../helpers/loaded-
 import { loadableDatasets, makeLoadedRows, type LoadedRow } from '../../helpers/loaded-rows.ts';
 import { addTestSegment } from '../../helpers/lists.ts';
 import { openLoadArea } from '../../helpers/loads.ts';
-
-// The rows are the point, not the process: that of each request would cost more than its query.
-vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
-  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
-}));
+import { runHere } from '../../helpers/worker-here.ts';
 
 /** Cells that only the service knows of a loaded row. */
 const ownCells = ['tsInsert', 'eventId'];
@@ -139,7 +135,7 @@ describe('every event of the dictionary', () => {
     const users = (loaded.get('hits') ?? []).map((row) => row['customUserId'] as string | undefined);
     segment = new Set(users.filter((id) => id !== undefined && !/[\r\n]/.test(id)).slice(0, 12) as string[]);
     await addTestSegment(area.segmentsDir, { idAccount: 1, idSegment: 5, kind: 'custom' }, [...segment]);
-    running = await area.start({ maxExports: 1000 });
+    running = await area.start({ runAttempt: runHere, maxExports: 1000 });
   }, 120_000);
   afterAll(() => running.stop());
 

@@ -1,16 +1,12 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createExportArea, type Call, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
 import { dateInZone, expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
-
-// The rows are the point, not the process: that of each request would cost more than its query.
-vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
-  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
-}));
+import { runHere } from '../../helpers/worker-here.ts';
 
 /**
  * A call that must give exactly the rows that the oracle computes. Without `query` the request is sent as a form body.
@@ -100,7 +96,7 @@ describe('export cases', () => {
     user = await area.addUser({});
     const rows = importedEvents.map(toFixtureEvent);
     await writeLake(area.tableDir, [rows.slice(0, 100), rows.slice(100, 400), rows.slice(400, 1000), rows.slice(1000)]);
-    running = await area.start({ maxExports: 1000 });
+    running = await area.start({ runAttempt: runHere, maxExports: 1000 });
     // All of them are on their way at once: each test then waits for its own.
     for (const example of resultCases) ids.set(example, await start(example).catch((error: unknown) => String(error)));
   }, 180_000);

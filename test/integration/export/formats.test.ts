@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { selectors } from '../../../src/datasets/dictionaries.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlName } from '../../../src/lake/sql/literals.ts';
@@ -10,11 +10,9 @@ import { importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export
 import { expectedRows, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
+import { runHere } from '../../helpers/worker-here.ts';
 
 // The files are the point, not the process that writes them.
-vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
-  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
-}));
 
 const events = importedEvents.slice(0, 700);
 /** Small, so that the rows of the test are more than one file and more than one part. */
@@ -88,7 +86,7 @@ describe('the formats of export files', () => {
     gunzipper = await area.addUser({ files: 'gzip' });
     await writeLake(area.tableDir, [events.slice(0, 300).map(toFixtureEvent), events.slice(300).map(toFixtureEvent)]);
     duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
-    running = await area.start({ maxExports: 100, ...limits });
+    running = await area.start({ runAttempt: runHere, maxExports: 100, ...limits });
   });
   afterAll(async () => {
     await running.stop();

@@ -1,6 +1,6 @@
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { datasets } from '../../../src/datasets/dataset.ts';
 import { addSegment } from '../../../src/operate/lists/add-segment.ts';
 import { putSegment, removeSegment } from '../../../src/segments/segment-store.ts';
@@ -9,11 +9,7 @@ import { parseCsv } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { addTestSegment, listOptions } from '../../helpers/lists.ts';
-
-// The rows are the point, not the process.
-vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
-  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
-}));
+import { runHere } from '../../helpers/worker-here.ts';
 
 const start = Date.parse('2025-05-01T00:00:00Z') / 1000;
 const days = 'dateFrom=2025-05-01&dateTo=2025-05-02&timezone=UTC';
@@ -88,7 +84,7 @@ describe('idSegment', () => {
     stranger = await area.addUser({ idAccount: 2 });
     await writeLake(tableDir('hits'), hits, columnsOf('hits'));
     await writeLake(tableDir('installs'), installs, columnsOf('installs'));
-    running = await area.start({ maxExports: 100 });
+    running = await area.start({ runAttempt: runHere, maxExports: 100 });
   }, 60_000);
   afterAll(() => running.stop());
 
@@ -136,7 +132,7 @@ describe('idSegment', () => {
     await addTestSegment(segmentsDir, { ...segment, idSegment: 4 }, ['ann']);
     await addTestSegment(segmentsDir, { ...segment, idSegment: 5 }, ['ann']);
     await running.stop();
-    running = await area.start({ maxExports: 100, exportWorkers: 0 });
+    running = await area.start({ runAttempt: runHere, maxExports: 100, exportWorkers: 0 });
     const queued = [3, 4, 5].map((id) => running.create(user, ask('hits', String(id))));
     const [replaced = '', removed = '', damaged = ''] = await Promise.all(queued);
     await addTestSegment(segmentsDir, segment, ['bea']);
@@ -144,7 +140,7 @@ describe('idSegment', () => {
     const file = readdirSync(path.join(segmentsDir, '1')).find((name) => name.startsWith('5-')) ?? '';
     rmSync(path.join(segmentsDir, '1', file));
     await running.stop();
-    running = await area.start({ maxExports: 100 });
+    running = await area.start({ runAttempt: runHere, maxExports: 100 });
     expect(idsOf(await running.download(user, replaced))).toEqual(['r2']);
     const endOf = (id: string): Promise<AnswerData> => running.waitForEnd(user, id);
     expect(await endOf(removed)).toMatchObject({ status: 'Error occurred' });
@@ -156,7 +152,7 @@ describe('idSegment', () => {
     const added = await addSegment(segmentsDir, segment, { name: 'many', pieces: manyDevices() }, listOptions);
     expect(added).toMatchObject({ ids: many, lines: many });
     await running.stop();
-    running = await area.start({ maxExports: 100, duckdbMemoryMb: 256 });
+    running = await area.start({ runAttempt: runHere, maxExports: 100, duckdbMemoryMb: 256 });
     expect(await exportIds('hits', '6')).toEqual(['r1', 'r4', 'r7']);
   }, 120_000);
 });

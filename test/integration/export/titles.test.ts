@@ -1,16 +1,14 @@
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { datasets } from '../../../src/datasets/dataset.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { parseCsv } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { loadTestTitles } from '../../helpers/lists.ts';
+import { runHere } from '../../helpers/worker-here.ts';
 
 // The cells are the point, not the process.
-vi.mock('../../../src/export/jobs/worker-process.ts', async () => ({
-  runInWorker: (await import('../../helpers/worker-here.ts')).runHere,
-}));
 
 const start = Date.parse('2025-05-01T00:00:00Z') / 1000;
 const days = 'dateFrom=2025-05-01&dateTo=2025-05-02&timezone=UTC';
@@ -54,7 +52,7 @@ describe('titles', () => {
         { ...row(8, { custom_user_id: 'ann', custom_event_name: 'x' }), kind: 'custom_event' },
       ],
     ]);
-    running = await area.start({ maxExports: 100 });
+    running = await area.start({ runAttempt: runHere, maxExports: 100 });
   }, 60_000);
   afterAll(() => running.stop());
 

@@ -4,6 +4,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { User } from '../../../../src/access/access.ts';
 import { openAccessReader } from '../../../../src/access/store.ts';
 import { createExports, type Exports } from '../../../../src/export/api/exports.ts';
+import { runInWorker } from '../../../../src/export/jobs/worker-process.ts';
 import { startJobRunner } from '../../../../src/export/jobs/scheduler.ts';
 import { createZoneDays } from '../../../../src/export/api/calendar.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
@@ -47,7 +48,7 @@ async function openExports(
   onTestFinished(() => duckdb.close());
   const limits = { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 128, threads: 1 };
   const runner = startJobRunner(
-    { store, access, clock, logger, onEnd: () => undefined, onDamage: () => undefined },
+    { store, access, clock, logger, runAttempt: runInWorker, onEnd: () => undefined, onDamage: () => undefined },
     { workers: 0, timeoutMs: 1000, lakeDir: folder, segmentsDir: folder, titlesDir: folder, limits },
   );
   onTestFinished(() => runner.stop());
