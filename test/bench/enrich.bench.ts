@@ -2,6 +2,7 @@ import { rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/config.ts';
+import { generateGameSessions } from '../../src/demo/game-sessions.ts';
 import { formatCount } from '../../src/demo/text-table.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 import type { Table } from '../../src/lake/log/table.ts';
@@ -9,16 +10,21 @@ import { openPublisher } from '../../src/stream/publisher.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { query } from '../helpers/lake.ts';
 import { startTestNats } from '../helpers/nats.ts';
+import { addTestApp } from '../helpers/service-access.ts';
+import { startTestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
 import { readLakeSize } from './bench-lake.ts';
 import { median, reportBench } from './bench-report.ts';
 import { benchRows, formatMb } from './bench-size.ts';
 import { runCompactor } from './compactor.ts';
 import type { Cost } from './duckdb-copy.ts';
 import { publishSpool, writeEventSpool } from './event-spool.ts';
+import { runHttpLoad } from './http-load.ts';
 
 /*
- * What enrichment costs: the real compactor on the same stream without it and with it, in turn in one run. The events
- * are of 100,000 addresses all over the internet and of 2,000 User-Agents. Only ratios of one run count.
+ * What enrichment costs: the real compactor on the same stream without it and with it, and imports by HTTP into a service
+ * without it and with it, whose compactor works beside them, in turn in one run. The events are of 100,000 addresses all
+ * over the internet and of 2,000 User-Agents. Only ratios of one run count.
  */
 const rows = benchRows(1_000_000, 1_000_000);
 const rounds = 3;
@@ -26,6 +32,7 @@ const addresses = 100_000;
 const agents = 2000;
 const gibibyte = 1024 ** 3;
 const longestMs = 1_800_000;
+const maxBodyBytes = 10_240;
 const folder = temporaryFolder();
 
 /** A number that looks drawn, and is the same in every run. */
@@ -43,6 +50,44 @@ function vary(index: number): Readonly<Record<string, string>> {
         ? `Mozilla/5.0 (Linux; Android ${8 + (agent % 7)}; SM-G${900 + (agent % 90)}) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/${version} Mobile Safari/537.36`
         : `Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/${version} Safari/537.36`,
   };
+}
+
+/** Bodies of batches as large as a request may be, of events that all differ in address and User-Agent. */
+function makeBatches(count: number): string[] {
+  const made = [...generateGameSessions({ seed: 1, events: 20, until: 1_700_000_000, days: 1 })];
+  let next = 0;
+  return Array.from({ length: count }, () => {
+    const events = made.map((event) => ({ ...event, ...vary((next += 1)) }));
+    while (JSON.stringify(events).length > maxBodyBytes) events.pop();
+    return JSON.stringify(events);
+  });
+}
+
+/** Events a second that a whole service takes in by HTTP. */
+async function importOnce(bodies: readonly string[], enriches: boolean): Promise<number> {
+  const dataDir = path.join(folder, `service-${enriches}`);
+  const token = await addTestApp(dataDir);
+  const service = await startTestService({
+    dataDir,
+    settings: { TRIBUTARY_INGEST_WORKERS: '1', TRIBUTARY_ENRICH: enriches ? 'on' : 'off' },
+  });
+  try {
+    await waitFor('the app is known', async () => {
+      const call = { method: 'POST', headers: { authorization: token }, body: 'true' };
+      return (await fetch(`${service.s2s}/v1/test-app-access/?idApp=1`, call)).ok;
+    });
+    const events = bodies.reduce((sum, body) => sum + (JSON.parse(body) as unknown[]).length, 0) / bodies.length;
+    const address = new URL(`${service.s2s}/v1/customEventBatch/?idApp=1`);
+    const headers = { authorization: token, 'content-type': 'application/json' };
+    const load = { address, headers, body: bodies, connections: 64, warmUpMs: 6000, measureMs: 20_000 };
+    const { requestsPerSecond, statuses } = await runHttpLoad(load);
+    expect(Object.keys(statuses)).toEqual(['200']);
+    await service.stop();
+    return requestsPerSecond * events;
+  } finally {
+    await service.destroy();
+    await rm(dataDir, { recursive: true, force: true });
+  }
 }
 
 interface Run extends Cost {
@@ -107,6 +152,31 @@ describe('benchmark: enrich', () => {
         enriched,
         filled,
       });
+    },
+    longestMs,
+  );
+
+  it(
+    'A service takes imports in beside its enriching compactor, measured beside the same without enrichment',
+    async () => {
+      const bodies = makeBatches(6000);
+      const [without, enriched]: [number[], number[]] = [[], []];
+      for (let round = 0; round < rounds; round += 1) {
+        without.push(await importOnce(bodies, false));
+        enriched.push(await importOnce(bodies, true));
+      }
+      const line = (name: string, rates: readonly number[]): string[] => [
+        name,
+        formatCount(Math.round(median(rates))),
+        (median(rates) / median(without)).toFixed(2),
+        `${formatCount(Math.round(Math.min(...rates)))} to ${formatCount(Math.round(Math.max(...rates)))}`,
+      ];
+      reportBench(
+        'enrich-import',
+        [`batches over 64 connections, ${formatCount(addresses)} addresses`, 'events/s', 'of without', 'spread'],
+        [line('import without enrichment', without), line('import with enrichment', enriched)],
+        { without, enriched },
+      );
     },
     longestMs,
   );

@@ -12,7 +12,8 @@ export interface LoadResult {
 export interface LoadPlan {
   readonly address: URL;
   readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
+  /** What is sent; several, in turn. */
+  readonly body: string | readonly string[];
   /** Keep-alive connections, each with one request on its way. */
   readonly connections: number;
   readonly warmUpMs: number;
@@ -32,10 +33,10 @@ function answerLength(text: string): number | undefined {
   return head + 4 + Number(length);
 }
 
-/** Sends the same bytes over and over on one socket, each request after the answer to the one before. */
+/** Sends one request after the other on one socket, each after the answer to the one before. */
 function runConnection(
   plan: LoadPlan,
-  request: Buffer,
+  nextRequest: () => Buffer,
   record: (status: string, ms: number) => void,
   signal: AbortSignal,
 ): Promise<void> {
@@ -45,7 +46,7 @@ function runConnection(
     let sentAt = 0;
     const send = (): void => {
       sentAt = performance.now();
-      socket.write(request);
+      socket.write(nextRequest());
     };
     socket.setEncoding('latin1');
     socket.on('connect', send);
@@ -66,16 +67,20 @@ function runConnection(
   });
 }
 
+function renderRequest({ address, headers }: LoadPlan, body: string): Buffer {
+  const fields = { host: address.host, 'content-length': String(Buffer.byteLength(body)), ...headers };
+  const head = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
+  return Buffer.from(`POST ${address.pathname}${address.search} HTTP/1.1\r\n${head.join('')}\r\n${body}`);
+}
+
 /**
  * Loads one address over raw sockets, cheaper than any client library, so that on a small machine the server is what is
  * measured. Answers during the warm-up are not counted.
  */
 export async function runHttpLoad(plan: LoadPlan): Promise<LoadResult> {
-  const fields = { host: plan.address.host, 'content-length': String(Buffer.byteLength(plan.body)), ...plan.headers };
-  const head = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
-  const request = Buffer.from(
-    `POST ${plan.address.pathname}${plan.address.search} HTTP/1.1\r\n${head.join('')}\r\n${plan.body}`,
-  );
+  const requests = [plan.body].flat().map((body) => renderRequest(plan, body));
+  let sent = 0;
+  const nextRequest = (): Buffer => requests[sent++ % requests.length] ?? Buffer.alloc(0);
 
   const statuses: Record<string, number> = {};
   const latencies: number[] = [];
@@ -86,7 +91,7 @@ export async function runHttpLoad(plan: LoadPlan): Promise<LoadResult> {
     latencies.push(ms);
   };
   const signal = AbortSignal.timeout(plan.warmUpMs + plan.measureMs);
-  await Promise.all(Array.from({ length: plan.connections }, () => runConnection(plan, request, record, signal)));
+  await Promise.all(Array.from({ length: plan.connections }, () => runConnection(plan, nextRequest, record, signal)));
   const seconds = (performance.now() - countFrom) / 1000;
   latencies.sort((a, b) => a - b);
   return {
