@@ -40,8 +40,16 @@ import type { BadRows, KeptBadRow } from './bad-rows.ts';
 import { commitLoad, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
 import { findFaultOfMap, planFields, type FieldMap, type RefusedFile } from './file-fields.ts';
-import { openSource, recognizeFile, type SourceFormat } from './source.ts';
-import { assertGoesOn, loadApps, stageRows, type RegisteredApp } from './stage-rows.ts';
+import { openSource, openUniform, recognizeFile, type SourceFormat } from './source.ts';
+import {
+  assertGoesOn,
+  loadApps,
+  stageRows,
+  stageStrictly,
+  type RegisteredApp,
+  type StagedRows,
+  type StageOptions,
+} from './stage-rows.ts';
 import { watchProgress, type Progress } from './progress.ts';
 
 /** The steps of a load at which a crash is tested, beside those of its commit. */
@@ -170,6 +178,27 @@ interface Workplace {
   readonly duckdb: Duckdb;
 }
 
+/** Plans the fields of a file and stages its rows, or says why the file is refused. */
+async function stageFile(
+  duckdb: Duckdb,
+  file: string,
+  { map = {}, format }: LoadOptions,
+  rest: Omit<StageOptions, 'fields'>,
+): Promise<StagedRows | RefusedFile> {
+  const recognized = await recognizeFile(file, format);
+  const plan = (names: readonly string[]) => planFields(rest.dataset, names, map, rest.idApp !== undefined);
+  const uniform = await openUniform(duckdb, recognized);
+  const uniformPlan = uniform === undefined ? undefined : plan(uniform.names);
+  if (uniform !== undefined && uniformPlan !== undefined && 'fields' in uniformPlan) {
+    const staged = await stageStrictly(duckdb, uniform, { ...rest, fields: uniformPlan.fields });
+    if (staged !== undefined) return staged;
+  }
+  const source = await openSource(duckdb, recognized);
+  if ('reason' in source) return source;
+  const planned = plan(source.names);
+  return 'reason' in planned ? planned : stageRows(duckdb, source, { ...rest, fields: planned.fields });
+}
+
 async function loadTaken(
   dependencies: LoadDependencies,
   input: { readonly name: string; readonly from: string },
@@ -191,23 +220,14 @@ async function loadTaken(
     if (known?.status === 'loaded') return { file: name, load: loadId, stored: 0, loadedBefore: true };
     progress.phase('read');
     await loadApps(workplace.duckdb, apps);
-    const source = await openSource(workplace.duckdb, await recognizeFile(file, options.format));
-    if ('reason' in source) return { file: name, refused: source };
-    const plan = planFields(dataset, source.names, options.map ?? {}, options.idApp !== undefined);
-    if ('reason' in plan) return { file: name, refused: plan };
     const nowMs = dependencies.clock.nowMs();
     const stamp = { loadId, receivedAtMs: nowMs, availableAtMs: nextAvailableAtMs(dependencies.clock, table.lake()) };
     let rooms = 0;
     const makeRoom = (): Promise<string> => workplace.folder.makeRoom(`rows-${(rooms += 1)}`);
-    const { files: staged, bad } = await stageRows(workplace.duckdb, source, {
-      dataset,
-      fields: plan.fields,
-      idApp: options.idApp,
-      maxBad: options.maxBad ?? 0,
-      stamp,
-      signal,
-      makeRoom,
-    });
+    const rest = { dataset, idApp: options.idApp, maxBad: options.maxBad ?? 0, stamp, signal, makeRoom };
+    const read = await stageFile(workplace.duckdb, file, options, rest);
+    if ('reason' in read) return { file: name, refused: read };
+    const { files: staged, bad } = read;
     if (findStamp(file) !== before)
       throw new AppError('file_damaged', `${name} was changed while it was loaded: nothing of it was`, {
         hint: 'Load it when it is complete.',

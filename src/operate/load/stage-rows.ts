@@ -5,7 +5,7 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { findBadRows, noBad, type BadRows } from './bad-rows.ts';
 import type { FileField } from './file-fields.ts';
 import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
-import type { Relation, Source } from './source.ts';
+import type { Relation, Source, StrictSource } from './source.ts';
 
 /**
  * The rows of a file become Parquet files that no commit names yet.
@@ -60,7 +60,7 @@ function buildSql({ dataset, idApp }: StageOptions, { checks, ...relation }: Rel
   return buildRowsSql({ ...relation, dataset, firstChecks: checks, idApp, appsTable, isStrict });
 }
 
-async function writeStrictly(duckdb: Duckdb, source: Source, options: StageOptions): Promise<WrittenPart[]> {
+async function writeStrictly(duckdb: Duckdb, source: StrictSource, options: StageOptions): Promise<WrittenPart[]> {
   const sql = buildSql(options, source.strict(options.fields), true);
   return writeDataFiles(
     duckdb,
@@ -83,23 +83,45 @@ export function assertGoesOn(signal: AbortSignal, cause?: unknown): void {
   if (signal.aborted) throw new AppError('stopping', 'the load was stopped: nothing of the file was loaded', { cause });
 }
 
-/** Writes the rows of a source to files, or says which are bad. Errors: `stopping`, `disk`, `memory`, `sql`. */
-export async function stageRows(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows> {
-  assertGoesOn(options.signal);
+/** Runs work of the engine that ends when the load is asked to stop. */
+async function interruptible<T>(duckdb: Duckdb, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  assertGoesOn(signal);
   const interrupt = (): void => duckdb.interrupt();
-  options.signal.addEventListener('abort', interrupt);
+  signal.addEventListener('abort', interrupt);
   try {
+    return await work();
+  } catch (error) {
+    assertGoesOn(signal, error);
+    throw error;
+  } finally {
+    signal.removeEventListener('abort', interrupt);
+  }
+}
+
+/**
+ * Writes the rows of a source to files the fastest way; undefined where a row is bad, or cannot be read so. Errors:
+ * `stopping`, `disk`, `memory`.
+ */
+export async function stageStrictly(
+  duckdb: Duckdb,
+  source: StrictSource,
+  options: StageOptions,
+): Promise<StagedRows | undefined> {
+  return await interruptible(duckdb, options.signal, async () => {
     try {
       return { files: await writeStrictly(duckdb, source, options), bad: noBad };
     } catch (error) {
       assertGoesOn(options.signal, error);
       if (!isAppError(error, 'sql')) throw error;
+      return undefined;
     }
-    return await writeLeniently(duckdb, source, options);
-  } catch (error) {
-    assertGoesOn(options.signal, error);
-    throw error;
-  } finally {
-    options.signal.removeEventListener('abort', interrupt);
-  }
+  });
+}
+
+/** Writes the rows of a source to files, or says which are bad. Errors: `stopping`, `disk`, `memory`, `sql`. */
+export async function stageRows(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows> {
+  return (
+    (await stageStrictly(duckdb, source, options)) ??
+    (await interruptible(duckdb, options.signal, () => writeLeniently(duckdb, source, options)))
+  );
 }
