@@ -165,6 +165,7 @@ describe('benchmark: enrich', () => {
         without.push(await importOnce(bodies, false));
         enriched.push(await importOnce(bodies, true));
       }
+      expect(enriched).toHaveLength(rounds);
       const line = (name: string, rates: readonly number[]): string[] => [
         name,
         formatCount(Math.round(median(rates))),
