@@ -1,3 +1,4 @@
+import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { watchFile } from '../runtime/files/watched-file.ts';
@@ -96,6 +97,11 @@ function describeReading({ userErrors, lacksUsers }: Reading, error: string | un
 export interface AccessReaderOptions {
   /** Says that the folder has what clients have sent: then a missing access.json is damage. */
   readonly isExpected?: () => boolean;
+  /**
+   * Says that the folder is the one that the service was started on. What is read from another, which stands at its
+   * path, is never believed, and nobody is unknown for it.
+   */
+  readonly isOwn?: () => boolean;
   /** False: nobody will ask for users. True by default. */
   readonly withUsers?: boolean;
 }
@@ -103,14 +109,14 @@ export interface AccessReaderOptions {
 /**
  * Opens the access data for reading and keeps the view fresh. Without a file the view is empty, which is right in a new
  * folder: where there was one before, or `isExpected` says that the folder has what clients have sent, that is a
- * problem. `access_damaged` at start when the file cannot be read; while running, an unreadable or missing file is a
+ * problem. `access_damaged` at start when the file cannot be read, `folder_lost` when it is not the service's own; while running, an unreadable or missing file is a
  * problem and the last good view stays. A change costs this thread nothing that grows with the number of apps and
  * users.
  */
 export function openAccessReader(
   paths: AccessPaths,
   logger: Logger,
-  { isExpected = () => false, withUsers = true }: AccessReaderOptions = {},
+  { isExpected = () => false, isOwn = () => true, withUsers = true }: AccessReaderOptions = {},
 ): AccessReader {
   const { access: file, keys } = paths;
   const listeners = new Set<() => void>();
@@ -118,6 +124,8 @@ export function openAccessReader(
 
   const request = (): ReadAccessOptions => ({ paths, withUsers, lastKey });
   function open(reading: AccessReading): Reading {
+    // Asked after the file was read: another folder may have come in the place of this one before.
+    if (!isOwn()) throw new AppError('folder_lost', `${file} is not in the folder that the service was started on`);
     // A key that opens a secret is kept until another one does.
     if (!reading.lacksUsers && reading.keys.length > 0) lastKey = reading.keys.at(-1);
     for (const { error, idUser } of reading.userErrors) {
@@ -138,7 +146,7 @@ export function openAccessReader(
   const isNeeded = watched.current().isGone && (hadAccessFile(paths) || isExpected());
   if (isNeeded) logger.error({ file, todo: fileTodo }, 'access file is gone, no event is taken');
 
-  const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined;
+  const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined || !isOwn();
   return {
     current: () => watched.current().view,
     mayLackApps,

@@ -2,6 +2,7 @@ import { openAccessReader } from '../access/store.ts';
 import { dataPaths } from '../config.ts';
 import { startExport } from '../export/export.ts';
 import { holdsEvents } from '../lake/files/holds-events.ts';
+import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
@@ -20,7 +21,10 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const reference = describeApi(config);
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger, { isExpected: () => holdsEvents(paths.lake) });
+  const access = openAccessReader(paths, logger, {
+    isExpected: () => holdsEvents(paths.lake),
+    isOwn: () => areSameFolders(parts.folders ?? {}),
+  });
   closers.add('access', () => access.close());
   const health = await openHealth();
   const stage = await startExport(

@@ -4,6 +4,7 @@ import { startIngest } from '../ingest/ingest.ts';
 import { holdsEvents } from '../lake/files/holds-events.ts';
 import { startDiskWatch } from '../runtime/files/disk-watch.ts';
 import { exists } from '../runtime/files/file-checks.ts';
+import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { publishToOwnFolders } from '../stream/own-store-publisher.ts';
 import { startPublishProbe } from '../stream/publish-probe.ts';
@@ -14,7 +15,11 @@ import { openHealth, openStream, withProblems, type Parts } from './stage-parts.
 export async function startIngestStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger, { isExpected: () => holdsEvents(paths.lake), withUsers: false });
+  const access = openAccessReader(paths, logger, {
+    isExpected: () => holdsEvents(paths.lake),
+    isOwn: () => areSameFolders(parts.folders ?? {}),
+    withUsers: false,
+  });
   closers.add('access', () => access.close());
   // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
   const disk = (await exists(paths.nats))

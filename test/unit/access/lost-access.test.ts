@@ -8,6 +8,7 @@ import { revisionPath } from '../../../src/access/revision.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { holdsEvents } from '../../../src/lake/files/holds-events.ts';
 import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { areSameFolders, findFolderId } from '../../../src/runtime/files/folder-id.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
@@ -68,6 +69,31 @@ describe('missing access data', () => {
     await vi.waitFor(() => expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 }), {
       timeout: 5000,
     });
+    expect(reader.current().findAppByToken(7, token)).toBeDefined();
+    reader.close();
+  });
+
+  it('Access data of another folder, which stands in the place of the own one, is not believed, and makes nobody unknown', async () => {
+    const paths = newPaths();
+    const folder = path.dirname(paths.access);
+    const { token } = await addApp(paths, webApp, 0);
+    const own = { [folder]: findFolderId(folder) ?? '' };
+    const isOwn = (): boolean => areSameFolders(own);
+    const reader = openAccessReader(paths, logger, { isOwn });
+    expect(judge(reader)).toEqual(whole);
+    renameSync(folder, `${folder}-away`);
+    mkdirSync(folder);
+    expect(judge(reader)).toMatchObject({ apps: false, users: false });
+    const { token: theirs } = await addApp(paths, webApp, 0);
+    await vi.waitFor(() => expect(reader.problems()).toHaveLength(1), { timeout: 5000 });
+    expect(reader.current().findAppByToken(7, token)).toBeDefined();
+    expect(reader.current().findAppByToken(7, theirs)).toBeUndefined();
+    expect(() => openAccessReader(paths, logger, { isOwn })).toThrow(
+      'is not in the folder that the service was started',
+    );
+    rmSync(folder, { recursive: true });
+    renameSync(`${folder}-away`, folder);
+    await vi.waitFor(() => expect(judge(reader)).toEqual(whole), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();
   });
