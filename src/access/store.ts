@@ -125,7 +125,10 @@ export function openAccessReader(
   const request = (): ReadAccessOptions => ({ paths, withUsers, lastKey });
   function open(reading: AccessReading): Reading {
     // Asked after the file was read: another folder may have come in the place of this one before.
-    if (!isOwn()) throw new AppError('folder_lost', `${file} is not in the folder that the service was started on`);
+    if (!isOwn())
+      throw new AppError('folder_lost', `${file} is not in the folder that the service was started on`, {
+        hint: 'Put that folder back and the service goes on by itself; or stop it, and start it on this one.',
+      });
     // A key that opens a secret is kept until another one does.
     if (!reading.lacksUsers && reading.keys.length > 0) lastKey = reading.keys.at(-1);
     for (const { error, idUser } of reading.userErrors) {

@@ -89,6 +89,7 @@ function findFaultOfKind({ ofDevice, key = [], values = {} }: Readonly<Record<st
   if (!['undefined', 'boolean'].includes(typeof ofDevice)) return 'ofDevice must be true or false';
   if (!Array.isArray(key) || key.some((field) => typeof field !== 'string') || (key.length > 0 && !isOfRows))
     return 'key must be a list of fields, of a table of rows';
+  if (isOfRows && key.length === 0) return 'key must name the fields by which a row that is sent again is known';
   if (
     !isRecord(values) ||
     Object.values(values).some((value) => typeof value !== 'number' && typeof value !== 'string') ||

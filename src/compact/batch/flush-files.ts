@@ -48,7 +48,7 @@ export interface FlushFiles {
   writeFailed(failures: readonly Failure[], failedAtMs: number): Promise<void>;
   /** After the commit: gives the failed events their final name. */
   settle(): Promise<void>;
-  /** After an error, which may have come after the commit: removes what the log does not name. */
+  /** After an error, which may have come after the commit: removes what the log does not name, and settles the rest. */
   removeUnnamed(): Promise<void>;
 }
 
@@ -66,10 +66,13 @@ export function createFlushFiles(table: Table, failedDir: string, commitId: stri
     },
     async settle() {
       if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
+      pending = undefined;
     },
     async removeUnnamed() {
       await young.removeUnnamed();
-      if (pending !== undefined && !(await isCommitted(table.dir, baseVersion, commitId))) await removeFile(pending);
+      if (pending === undefined) return;
+      if (await isCommitted(table.dir, baseVersion, commitId)) await settleFailed(failedDir, pending, commitId);
+      else await removeFile(pending);
     },
   };
 }

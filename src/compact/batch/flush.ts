@@ -131,10 +131,11 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     const flushed = { commitId, batch, epoch, judged, before, availableAtMs, youngPath, written, failed };
     const committed = await commitFlush(dependencies, flushed);
     const { version } = committed;
-    await keys.remember(judged, judged.addsKeys ? { version, keysCommit: commitId } : undefined);
     await crashPoint('flush-committed');
+    // First: until the failed events have their names, an erasure waits for them.
     await files.settle();
     await crashPoint('flush-settled');
+    await keys.remember(judged, judged.addsKeys ? { version, keysCommit: commitId } : undefined);
     return {
       ...committed,
       events: batch.events,

@@ -109,11 +109,12 @@ export function createFollowers(dependencies: FollowerDependencies): Follower[] 
 }
 
 /**
- * The state of a follower that has a batch which the leader has not: a crash came between their commits. Undefined: it
- * has none.
+ * The state of the follower that is least ahead of the leader, by a batch which that has not: a crash came between their
+ * commits, or a backup has followers as they were later. Each follower takes a batch up to there. Undefined: none is.
  */
 export function findAhead(followers: readonly Follower[], { appId, position }: Epoch): Epoch | undefined {
   return followers
     .flatMap((follower) => follower.find()?.lake().epoch ?? [])
-    .find((own) => own.appId === appId && own.position > position);
+    .filter((own) => own.appId === appId && own.position > position)
+    .toSorted((a, b) => a.position - b.position)[0];
 }

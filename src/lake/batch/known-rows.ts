@@ -51,9 +51,10 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
 
   /** Takes in the files that have come, and forgets those that went: what they had is in others, or erased. */
   async function catchUp(table: Table, current: readonly DataFile[]): Promise<void> {
-    const paths = new Set(current.map((file) => file.path));
+    const byPath = new Map(current.map((file) => [file.path, file]));
     for (const [path, number] of numbers) {
-      if (paths.has(path)) continue;
+      // A rewrite may have come in a file's place, under its path.
+      if (byPath.get(path)?.sha256 === files.get(number)?.sha256 && byPath.has(path)) continue;
       keys.dropFile(number);
       numbers.delete(path);
       files.delete(number);

@@ -1,4 +1,4 @@
-import type { AppError } from '../../runtime/errors.ts';
+import { AppError } from '../../runtime/errors.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import { findFileDamage } from '../files/verify-files.ts';
@@ -7,8 +7,8 @@ import { findFileDamage } from '../files/verify-files.ts';
 export type OnDamage = (damages: readonly AppError[]) => void;
 
 /**
- * Leaves out the files that cannot be trusted. Errors: `file_damaged`, `retryable`, when one was replaced: its keys are
- * in another file.
+ * Leaves out the files that cannot be trusted. Errors: `file_damaged`, `retryable`, when one was replaced, by another
+ * file or by a rewrite under its own path: its keys are in that one.
  */
 export async function findWhole(
   { table, onDamage }: { readonly table: Table; readonly onDamage: OnDamage },
@@ -24,8 +24,13 @@ export async function findWhole(
       whole.push(file);
       continue;
     }
-    if (damage.retryable) await table.refresh();
-    if (damage.retryable && !table.snapshot().files.some(({ path }) => path === file.path)) throw damage;
+    await table.refresh();
+    if (!table.snapshot().files.some(({ path, sha256 }) => path === file.path && sha256 === file.sha256))
+      throw new AppError('file_damaged', damage.message, {
+        cause: damage,
+        retryable: true,
+        hint: 'Nothing: a rewrite has taken its place, which is read at the next try.',
+      });
     damages.push(damage);
   }
   if (damages.length > 0) onDamage(damages);

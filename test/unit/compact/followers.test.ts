@@ -1,8 +1,13 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { findAhead, type Follower } from '../../../src/compact/batch/follower.ts';
 import type { Compact } from '../../../src/compact/compact.ts';
-import { openDatasetTable, tablePaths } from '../../../src/lake/lake.ts';
+import { lakePaths, openDatasetTable, tablePaths } from '../../../src/lake/lake.ts';
+import type { Epoch } from '../../../src/lake/log/lake-state.ts';
+import { readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { eraseEvents } from '../../../src/operate/erase/erase.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
@@ -198,6 +203,49 @@ test('A batch is judged again where another process has brought its transaction 
   await takenIn();
   expect(isBeside).toBe(true);
   expect(await ids(folder)).toEqual(['a@1', 'b@1']);
+});
+
+test('A transaction is known when a rewrite has taken the place of its file, under its path, between two batches', async () => {
+  const { folder, stream, publish, start, takenIn } = openPlace();
+  await start({ sealAgeMs: 50, retentionMs: 50 });
+  publish([revenueLine('a', { custom_user_id: 'ann' }), revenueLine('b', { custom_user_id: 'bob' })]);
+  await takenIn();
+  const lakeDir = path.join(folder, 'lake');
+  const { table: tableDir } = tablePaths(lakeDir, payments);
+  const findSealed = async (): Promise<DataFile | undefined> =>
+    (await readSnapshot(tableDir)).files.find((file) => !file.path.startsWith('_'));
+  await waitFor('payments are sealed', async () => (await findSealed()) !== undefined, soonMs);
+  publish([revenueLine('b')]);
+  await takenIn();
+  const sealed = await findSealed();
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
+  const { signal } = new AbortController();
+  const { publisher } = stream;
+  const dependencies = { table, lakeDir, duckdb, publisher, clock, crashPoint: noCrashPoint, signal };
+  await eraseEvents(dependencies, { users: ['ann'] }, { retentionMs: 50 });
+  await waitFor(
+    'the rewrite stands at the path of the file',
+    async () => {
+      const now = await findSealed();
+      return now?.path === sealed?.path && now?.sha256 !== sealed?.sha256;
+    },
+    soonMs,
+  );
+  const { streamed = 0, erased = 0 } = (await readPaymentTotals(folder)) ?? {};
+  expect({ streamed, erased }).toEqual({ streamed: 3, erased: 1 });
+  publish([revenueLine('b')]);
+  await waitFor('it came again', async () => (await readPaymentTotals(folder))?.streamed === 4, soonMs);
+  expect(await ids(folder)).toEqual(['b@1']);
+});
+
+test('Of several tables ahead of the events a batch reaches to the one that is least ahead', () => {
+  const followerAt = (position: number): Follower =>
+    ({ find: () => ({ lake: () => ({ epoch: { appId: 'one', position } }) }) }) as unknown as Follower;
+  const ahead = [100, 50, 0, 70].map((position) => followerAt(position));
+  expect(findAhead(ahead, { appId: 'one', position: 10 } as Epoch)?.position).toBe(50);
+  expect(findAhead(ahead, { appId: 'one', position: 100 } as Epoch)).toBeUndefined();
 });
 
 test('A compactor that has lost the lake commits nothing to payments', async () => {

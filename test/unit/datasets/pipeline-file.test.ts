@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { compileDataset, events, getKind, getMethod, importMethods } from '../../../src/datasets/dataset.ts';
+import { compileDataset, datasets, events, getKind, getMethod, importMethods } from '../../../src/datasets/dataset.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import { parsePartitionPath, partitionPath } from '../../../src/datasets/partition.ts';
 import { partitionsSql } from '../../../src/lake/sql/partition-sql.ts';
@@ -13,6 +13,8 @@ const good = {
   sealing: { partitionBy: ['kind', 'date'], sortBy: ['id_app'] },
   exports: { userAuthorisations: { kind: 'login', requires: 'user' } },
 };
+
+const keyed = { login: { schema: 's', key: ['id'] } };
 
 describe('a pipeline file', () => {
   it('A pipeline file is compiled with its methods, folders and export events', () => {
@@ -33,7 +35,8 @@ describe('a pipeline file', () => {
     [{ kinds: { login: { schema: 's', ofDevice: 'yes' } } }, 'kinds.login.ofDevice'],
     [{ kinds: { login: { schema: 's', key: ['customUserId'] } } }, 'kinds.login.key'],
     [{ kinds: { login: { schema: 's', values: { isTest: 0 } } } }, 'kinds.login.values'],
-    [{ rows: 's', kinds: { login: { schema: 's', values: { isTest: null } } } }, 'kinds.login.values'],
+    [{ rows: 's', kinds: { login: { schema: 's', key: ['id'], values: { isTest: null } } } }, 'kinds.login.values'],
+    [{ rows: 's' }, 'kinds.login.key must name the fields by which a row that is sent again is known'],
     [{ methods: { login: { kind: 'logout' } } }, 'methods.login'],
     [{ methods: { login: { kind: 'login', batch: 'yes' } } }, 'methods.login.batch'],
     [{ sealing: { partitionBy: [], sortBy: ['id_app'] } }, 'sealing'],
@@ -43,8 +46,8 @@ describe('a pipeline file', () => {
     [{ exports: { a: { kind: 'login', require: 'user' } } }, 'exports.a.require is unknown'],
     [{ exports: { 'a.b': { kind: 'login' } } }, 'exports.a.b'],
     [{ sort: ['id_app'] }, 'sort is unknown'],
-    [{ rows: 'schemas/rows/hits.json' }, 'exports.userAuthorisations must have no kind'],
-    [{ rows: 'schemas/rows/hits.json', exports: { hits: { where: { hitType: 1.5 } } } }, 'exports.hits.where'],
+    [{ rows: 's', kinds: keyed }, 'exports.userAuthorisations must have no kind'],
+    [{ rows: 's', kinds: keyed, exports: { hits: { where: { hitType: 1.5 } } } }, 'exports.hits.where'],
   ])('A pipeline file is refused with the name of the file and the member: %j', (wrong, member) => {
     expect(() => parsePipeline('p.json', { ...good, ...wrong })).toThrow(`p.json: ${member}`);
   });
@@ -71,10 +74,10 @@ describe('an import method of a table of rows', () => {
   });
 
   it('A kind whose values name no field of the rows is refused', () => {
-    const wrong = { ...good, rows: 's', exports: {}, kinds: { login: { schema: 's', values: { no_such: 1 } } } };
-    expect(() => compileDataset(parsePipeline('p.json', wrong), eventColumns)).toThrow(
-      'kinds.login.values names no_such',
-    );
+    const kinds = { login: { schema: 's', key: ['idTransaction'], values: { no_such: 1 } } };
+    const wrong = parsePipeline('p.json', { ...good, rows: 's', exports: {}, kinds });
+    const fields = datasets.get('payments')?.fields;
+    expect(() => compileDataset(wrong, eventColumns, fields)).toThrow('kinds.login.values names no_such');
   });
 });
 
