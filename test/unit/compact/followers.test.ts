@@ -240,9 +240,10 @@ test('A transaction is known when a rewrite has taken the place of its file, und
   expect(await ids(folder)).toEqual(['b@1']);
 });
 
+const followerAt = (position: number): Follower =>
+  ({ find: () => ({ lake: () => ({ epoch: { appId: 'one', position } }) }) }) as unknown as Follower;
+
 test('Of several tables ahead of the events a batch reaches to the one that is least ahead', () => {
-  const followerAt = (position: number): Follower =>
-    ({ find: () => ({ lake: () => ({ epoch: { appId: 'one', position } }) }) }) as unknown as Follower;
   const ahead = [100, 50, 0, 70].map((position) => followerAt(position));
   expect(findAhead(ahead, { appId: 'one', position: 10 } as Epoch)?.position).toBe(50);
   expect(findAhead(ahead, { appId: 'one', position: 100 } as Epoch)).toBeUndefined();
