@@ -90,6 +90,8 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies): F
         else if (!isSought && (await hasTable(lakeDir, dataset))) await open();
         // One that another process makes since has nothing of the stream: it is found with the first row of its kinds.
         isSought = true;
+        // Those who take removed files away have a table of their own (follower-tables.ts): here the list only grows.
+        table?.state().tombstones.clear();
       } catch (error) {
         // Batches without lines of its kinds go on. One with such lines fails when it is looked up, or written.
         if (!isAppError(error, 'foreign_commit')) throw error;
