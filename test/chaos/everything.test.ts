@@ -140,7 +140,10 @@ test.runIf(isAsked)(
 
     const until = performance.now() + minutes * 60_000;
     while (performance.now() < until) {
-      await everything.act();
+      await everything.act().catch((error: unknown) => {
+        // Its folder goes with the test: what the service said is all there is to find the cause by.
+        throw new Error(`${String(error)}; the service's log ends:\n${service.lastLog(80)}`, { cause: error });
+      });
       await pass(random.integer(0, 300));
     }
     say(
