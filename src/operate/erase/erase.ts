@@ -57,6 +57,7 @@ export interface EraseOptions {
 export interface ErasureSurvey {
   /** Of all tables. */
   readonly rows: number;
+  /** Bad rows of loads among them. */
   readonly failedEvents: number;
   readonly filesToRewrite: number;
   readonly meanings: readonly UserMeaning[];
@@ -67,6 +68,8 @@ export interface ErasureSurvey {
 /** What an erasure took out of a table beside that of the events. */
 export interface ErasedFromTable {
   readonly rows: number;
+  /** Bad rows of loads; absent when none matched. */
+  readonly failedRows?: number;
   readonly filesRewritten: number;
   /** As that of the table of the events. */
   readonly historyFrom: number;
@@ -76,6 +79,7 @@ export interface ErasedFromTable {
 export interface Erased {
   /** Of all tables. */
   readonly rows: number;
+  /** Bad rows of loads among them. */
   readonly failedEvents: number;
   /** Files of the tables that were rewritten. */
   readonly filesRewritten: number;
@@ -116,20 +120,22 @@ export async function surveyErasure(
   await table.refresh();
   const tables = new Map<string, { rows: number; filesToRewrite: number }>();
   const meanings: UserMeaning[] = [];
-  const look = async (snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
+  let failedEvents = 0;
+  const look = async (dataset: Dataset, snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
     const hits = await findHits(duckdb, snapshot, target);
     meanings.push(...(await findMeanings(duckdb, snapshot, hits, target)));
+    failedEvents += await countFailedHits(lakeDir, dataset, snapshot, target);
     return { rows: sumHits(hits), filesToRewrite: hits.length };
   };
-  const all = [await look(table.snapshot())];
+  const all = [await look(events, table.snapshot())];
   for (const dataset of await listFollowers(lakeDir)) {
-    const found = await look(await readSnapshot(tablePaths(lakeDir, dataset).table));
+    const found = await look(dataset, await readSnapshot(tablePaths(lakeDir, dataset).table));
     all.push(found);
     if (found.rows > 0) tables.set(dataset.table, found);
   }
   const survey = {
     rows: all.reduce((sum, { rows }) => sum + rows, 0),
-    failedEvents: await countFailedHits(lakeDir, target),
+    failedEvents,
     filesToRewrite: all.reduce((sum, one) => sum + one.filesToRewrite, 0),
     meanings,
   };
@@ -220,12 +226,13 @@ export async function eraseEvents(
     assertMeant?.(meanings);
     for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
     await eraseOrphans(dependencies, orphans, target);
-    const failedEvents = await eraseFailed(dependencies, target);
+    const failed = new Map<Dataset, number>();
+    for (const { erasure } of found) failed.set(erasure.dataset, await eraseFailed(erasure, target));
     await crashPoint('erase-rewritten');
 
     finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
     for (const { erasure, hits } of found) {
-      const beside = erasure.dataset === events ? failedEvents + orphans.length : 0;
+      const beside = (failed.get(erasure.dataset) ?? 0) + (erasure.dataset === events ? orphans.length : 0);
       const historyFrom = await forgetHistory(erasure, hits.length + beside > 0, now ? undefined : finishesAtMs);
       if (historyFrom !== undefined) historyOf.set(erasure.dataset, { erasure, historyFrom });
     }
@@ -234,12 +241,18 @@ export async function eraseEvents(
       const history = historyOf.get(erasure.dataset);
       if (history === undefined) continue;
       const { historyFrom } = history;
-      tables.set(erasure.dataset.table, { rows: sumHits(hits), filesRewritten: hits.length, historyFrom });
+      const failedRows = failed.get(erasure.dataset) ?? 0;
+      tables.set(erasure.dataset.table, {
+        rows: sumHits(hits),
+        ...(failedRows === 0 ? {} : { failedRows }),
+        filesRewritten: hits.length,
+        historyFrom,
+      });
     }
     erased = withTables(
       {
         rows: found.reduce((sum, { hits }) => sum + sumHits(hits), 0),
-        failedEvents,
+        failedEvents: [...failed.values()].reduce((sum, one) => sum + one, 0),
         filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
       },
       tables,
