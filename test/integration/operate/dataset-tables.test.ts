@@ -246,3 +246,22 @@ test('An erasure of bad rows that is killed is finished by the undoing of their 
   expect(lake?.totals).toEqual({ streamed: 2, stored: 0, failed: 0, repeats: 0, erased: 2 });
   expect(await findFilesWith(path.join(lakeDir, 'failed'), 'cleo', 'dan')).toEqual([]);
 });
+
+test('A backup has the bad rows of the loads that it has, with which a restored load is undone, and no longer those of an undone one', async () => {
+  const { root, data, stream } = await withEvents();
+  const area = await openLoadArea(data, 'payments');
+  const loaded = await area.load(area.write('bad.csv', badPayments), { maxBad: 9 });
+  const load = 'load' in loaded ? loaded.load : '';
+  const dir = path.join(root, 'backup');
+  await backUp(data, dir, stream);
+  await area.undo(load);
+  const copy = path.join(root, 'copy');
+  await restore(dir, copy);
+  const restored = await openLoadArea(copy, 'payments');
+  expect((await readKept(restored.lakeDir, payments)).length).toBe(6);
+  expect(await restored.undo(load)).toMatchObject({ rows: 1, failedRows: 6 });
+  const { lake } = await readSnapshot(restored.tableDir);
+  expect(lake?.totals).toMatchObject({ streamed: 7, stored: 0, failed: 0, erased: 7 });
+  await backUp(data, dir, stream);
+  expect(await findFilesWith(dir, 'torn')).toEqual([]);
+});
