@@ -33,6 +33,7 @@ import {
   type TableErasure,
   type UserMeaning,
 } from './erase-table.ts';
+import { hadLoadBeside, listKnownLoads, type KnownLoads } from './loads-beside.ts';
 import { targetParts, type ErasureTarget } from './erase-target.ts';
 
 /** The steps of an erasure at which a crash is tested, beside those of its rewrites. */
@@ -85,6 +86,11 @@ export interface Erased {
   readonly filesRewritten: number;
   /** The part of the tables beside that of the events, by name: those that were changed. */
   readonly tables?: Readonly<Record<string, ErasedFromTable>>;
+  /**
+   * Tables into which files were being loaded meanwhile: such a load may have brought rows that the erasure has not
+   * seen, so it is to be repeated when those loads have ended. Absent when there was none.
+   */
+  readonly repeatAfterLoads?: readonly string[];
   /**
    * The first version of the table of the events that readers can travel back to when the erasure is finished; absent
    * when nothing of it matched.
@@ -146,6 +152,8 @@ export async function surveyErasure(
 interface FoundInTable {
   readonly erasure: TableErasure;
   readonly hits: readonly Hit[];
+  /** The loads whose rows were looked through. */
+  readonly loads: KnownLoads;
 }
 
 /**
@@ -169,8 +177,9 @@ async function lockTables(
         : await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
     await table.refresh();
     await recoverIntents(table, paths.staging, crashPoint);
+    const loads = listKnownLoads(table);
     const hits = await findHits(duckdb, table.snapshot(), target);
-    found.push({ erasure: { ...dependencies, dataset, table }, hits });
+    found.push({ erasure: { ...dependencies, dataset, table }, hits, loads });
   }
   return found;
 }
@@ -196,6 +205,43 @@ async function forgetHistory(
   return table.lake().forgetBefore ?? 0;
 }
 
+/** A table that was changed, and the version from which on its history is kept. */
+interface KeptHistory {
+  readonly erasure: TableErasure;
+  readonly historyFrom: number;
+}
+
+/** What was taken out of the tables beside that of the events: those that were changed, by name. */
+function listErasedTables(
+  found: readonly FoundInTable[],
+  failed: ReadonlyMap<Dataset, number>,
+  historyOf: ReadonlyMap<Dataset, KeptHistory>,
+): Map<string, ErasedFromTable> {
+  const tables = new Map<string, ErasedFromTable>();
+  for (const { erasure, hits } of found.slice(1)) {
+    const history = historyOf.get(erasure.dataset);
+    if (history === undefined) continue;
+    const failedRows = failed.get(erasure.dataset) ?? 0;
+    tables.set(erasure.dataset.table, {
+      rows: sumHits(hits),
+      ...(failedRows === 0 ? {} : { failedRows }),
+      filesRewritten: hits.length,
+      historyFrom: history.historyFrom,
+    });
+  }
+  return tables;
+}
+
+/** Names the tables into which files were loaded beside the erasure. */
+async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeatAfterLoads?: string[] }> {
+  const repeatAfterLoads: string[] = [];
+  for (const { erasure, loads } of found.slice(1)) {
+    const { dataset, table, lakeDir } = erasure;
+    if (await hadLoadBeside(table, lakeDir, loads)) repeatAfterLoads.push(dataset.table);
+  }
+  return repeatAfterLoads.length === 0 ? {} : { repeatAfterLoads };
+}
+
 /**
  * Erases events from the stream, the live files of every table, the files put aside and the failed events, and lets the
  * history follow in time. A compactor must run on the lake: it takes in the stream first, and removes what readers no
@@ -213,7 +259,7 @@ export async function eraseEvents(
   await drainStream(dependencies);
   await crashPoint('erase-drained');
 
-  const historyOf = new Map<Dataset, { erasure: TableErasure; historyFrom: number }>();
+  const historyOf = new Map<Dataset, KeptHistory>();
   const locks: Lock[] = [];
   let erased: Omit<Erased, 'historyFrom' | 'finishesAt'>;
   let finishesAtMs: number;
@@ -236,26 +282,14 @@ export async function eraseEvents(
       const historyFrom = await forgetHistory(erasure, hits.length + beside > 0, now ? undefined : finishesAtMs);
       if (historyFrom !== undefined) historyOf.set(erasure.dataset, { erasure, historyFrom });
     }
-    const tables = new Map<string, ErasedFromTable>();
-    for (const { erasure, hits } of found.slice(1)) {
-      const history = historyOf.get(erasure.dataset);
-      if (history === undefined) continue;
-      const { historyFrom } = history;
-      const failedRows = failed.get(erasure.dataset) ?? 0;
-      tables.set(erasure.dataset.table, {
-        rows: sumHits(hits),
-        ...(failedRows === 0 ? {} : { failedRows }),
-        filesRewritten: hits.length,
-        historyFrom,
-      });
-    }
     erased = withTables(
       {
         rows: found.reduce((sum, { hits }) => sum + sumHits(hits), 0),
         failedEvents: [...failed.values()].reduce((sum, one) => sum + one, 0),
         filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
+        ...(await listLoadsBeside(found)),
       },
-      tables,
+      listErasedTables(found, failed, historyOf),
     );
     if (historyOf.size === 0) return erased;
     await crashPoint('erase-committed');

@@ -265,3 +265,39 @@ test('A backup has the bad rows of the loads that it has, with which a restored 
   await backUp(data, dir, stream);
   expect(await findFilesWith(dir, 'torn')).toEqual([]);
 });
+
+test('An erasure names the tables into which files are loaded meanwhile, until those loads have ended, and clears what a killed one has left', async () => {
+  const scene = await withEvents();
+  const { data, lakeDir } = scene;
+  const area = await openLoadArea(data, 'payments');
+  const erased: unknown[] = [];
+  const file = area.write('bad.csv', badPayments);
+  const halfway = async (): Promise<unknown> => (await eraseFrom(scene, { users: ['ann'] })).erased;
+  const loading = area.load(
+    file,
+    { maxBad: 9 },
+    {
+      crashPoint: async (step) => {
+        if (step !== 'load-failed-written') return;
+        erased.push(await halfway());
+        throw new Error('killed');
+      },
+    },
+  );
+  await expect(loading).rejects.toThrow('killed');
+  expect(erased).toMatchObject([{ rows: 1, repeatAfterLoads: ['payments'] }]);
+  expect(await findFilesWith(path.join(lakeDir, 'failed'), 'torn')).toHaveLength(1);
+  expect(await halfway()).not.toHaveProperty('repeatAfterLoads');
+  expect(await findFilesWith(path.join(lakeDir, 'failed'), 'torn')).toEqual([]);
+});
+
+test('An erasure names the table of a load that has come to its end meanwhile', async () => {
+  const scene = await withEvents();
+  const area = await openLoadArea(scene.data, 'payments');
+  const file = area.write('one.csv', 'tsEvent,idApp,customUserId\n1,1,ann\n');
+  await addRows(scene.lakeDir, payments, [row('p1', 'bob')]);
+  const { erased } = await eraseFrom(scene, { users: ['ann'] }, {}, async (step) => {
+    if (step === 'erase-rewritten') await area.load(file);
+  });
+  expect(erased).toMatchObject({ rows: 1, repeatAfterLoads: ['payments'] });
+});
