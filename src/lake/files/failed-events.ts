@@ -26,6 +26,10 @@ export interface FailedEvent {
     readonly line: number;
     readonly reason: string;
     readonly field?: string;
+    /** What names of the row's fields are called by the schema, where the load was given a map; null: dropped. */
+    readonly map?: Readonly<Record<string, string | null>>;
+    /** The app of rows that name none, where the load was given one. */
+    readonly idApp?: number;
   };
 }
 

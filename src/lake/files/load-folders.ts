@@ -3,6 +3,7 @@ import { readdir, rm, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolder, removeFile, syncFolders } from '../../runtime/files/durable-file.ts';
 import { isAppError, isSystemError } from '../../runtime/errors.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { acquireLock, isLocked, type Lock } from '../../runtime/files/lock.ts';
 import { decodePath } from '../log/actions.ts';
@@ -106,17 +107,19 @@ async function closeFolder(table: Table, dir: string, workDir: string, lock: Loc
   }
 }
 
+/** Lists what is in a folder of a table's load folders: absolute paths. */
+async function listFolders(tableDir: string, parent: string): Promise<string[]> {
+  return (await findNames(path.join(tableDir, parent))).map((name) => path.join(tableDir, parent, name));
+}
+
 /** Lists the folders of loads, and of undone ones, of a table: absolute paths. */
 async function listLoadFolders(tableDir: string): Promise<string[]> {
-  const list = async (parent: string): Promise<string[]> => {
-    try {
-      return (await readdir(path.join(tableDir, parent))).map((name) => path.join(tableDir, parent, name));
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT')) return [];
-      throw error;
-    }
-  };
-  return [...(await list(loadFolder)), ...(await list(unloadFolder))];
+  return [...(await listFolders(tableDir, loadFolder)), ...(await listFolders(tableDir, unloadFolder))];
+}
+
+/** Says whether any load into a table is under way. */
+export async function hasRunningLoad(tableDir: string): Promise<boolean> {
+  return (await listFolders(tableDir, loadFolder)).some((folder) => isLocked(folder));
 }
 
 /**

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { listFailedFilesAt } from '../../lake/files/failed-events.ts';
+import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
 import { ensureLakeId, identityPath } from '../../lake/identity.ts';
 import { listStaged, recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import { lakePaths, listTables, tablePaths } from '../../lake/lake.ts';
@@ -8,6 +9,7 @@ import type { Epoch } from '../../lake/log/lake-state.ts';
 import { listLog } from '../../lake/log/log-files.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
 import { openTable, type Table } from '../../lake/log/table.ts';
+import type { TableState } from '../../lake/log/table-state.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { noCrashPoint } from '../../runtime/crash-point.ts';
 import { isAppError, isSystemError } from '../../runtime/errors.ts';
@@ -159,7 +161,23 @@ export async function copyLake(target: BackupFolder, options: LakeCopyOptions): 
 }
 
 /**
- * Copies the other tables, after the events: of each the newest version that reaches no further in the stream than the
+ * Copies the bad rows of the loads that a version of a table has. Under the maintenance lock: who rewrites or removes
+ * such a file, once its load is in the log, holds it.
+ */
+async function copyFailedRows(
+  tableDir: string,
+  { txns }: Readonly<TableState>,
+  target: BackupFolder,
+  { lakeDir }: LakeCopyOptions,
+): Promise<BackupFile[]> {
+  const { files } = await listFailedRows(failedRowsFolder(lakePaths(lakeDir).failed, tableDir), txns);
+  const copied: BackupFile[] = [];
+  for (const file of files) copied.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
+  return copied;
+}
+
+/**
+ * Copies the other tables, with their failed rows, after the events: of each the newest version that reaches no further in the stream than the
  * bound. Errors: those of `copyLake`; `commit_conflict` where it cannot be told which version that is.
  */
 export async function copyFollowers(
@@ -172,7 +190,8 @@ export async function copyFollowers(
     files.push(
       ...(await cutTable(dataset, options, async (table) => {
         const state = bound === undefined ? table.state() : await loadWithin(table.dir, table.state(), bound);
-        return copyTable(table.dir, state, target, options);
+        const copied = await copyTable(table.dir, state, target, options);
+        return [...copied, ...(await copyFailedRows(table.dir, state, target, options))];
       })),
     );
   return files;

@@ -9,16 +9,19 @@ import { removeTree } from '../../runtime/files/work-files.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
+import { events, type Dataset } from '../../datasets/dataset.ts';
 import { listSettledFiles, readFailedFile, type FailedEvent } from '../../lake/files/failed-events.ts';
+import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
 import { carryOut, openStaging } from '../../lake/files/staged-rewrite.ts';
 import { lakePaths, tablePaths } from '../../lake/lake.ts';
-import { emptyFilePath } from '../../lake/log/snapshot.ts';
+import { emptyFilePath, type Snapshot } from '../../lake/log/snapshot.ts';
 import { orphanDataset } from '../../lake/orphans.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
+import { matchesFailedRow } from './erase-failed-row.ts';
 import { matchesFailed, matchSql, type ErasureTarget } from './erase-target.ts';
 
 /**
- * Erasure beside the table: from the failed events, and from young files that were put aside because the log did not
+ * Erasure beside the table: from the failed events, from the bad rows of loads, and from young files that were put aside because the log did not
  * name them. Both under the maintenance lock; nobody reads these files over a time, so they are replaced at once.
  */
 export interface EraseAsideDependencies {
@@ -28,32 +31,54 @@ export interface EraseAsideDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** Counts the failed events to erase. */
-export async function countFailedHits(lakeDir: string, target: ErasureTarget): Promise<number> {
+/** Where a table's failed events are: the lake's for that of the events, the bad rows of loads for another. */
+async function listFailedOf(lakeDir: string, dataset: Dataset, { txns }: Pick<Snapshot, 'txns'>): Promise<string[]> {
+  const { failed } = lakePaths(lakeDir);
+  if (dataset === events) return listSettledFiles(failed);
+  return [...(await listFailedRows(failedRowsFolder(failed, tablePaths(lakeDir, dataset).table), txns)).files];
+}
+
+/** Says whether a failed event, or a bad row of a load, is to be erased. */
+function isHit(event: FailedEvent, target: ErasureTarget): boolean {
+  return event.load === undefined ? matchesFailed(event, target) : matchesFailedRow(event, event.load, target);
+}
+
+/** Counts the failed events of a table to erase. */
+export async function countFailedHits(
+  lakeDir: string,
+  dataset: Dataset,
+  snapshot: Snapshot,
+  target: ErasureTarget,
+): Promise<number> {
   let hits = 0;
-  for (const file of await listSettledFiles(lakePaths(lakeDir).failed))
-    hits += (await readFailedFile(file)).filter((event) => matchesFailed(event, target)).length;
+  for (const file of await listFailedOf(lakeDir, dataset, snapshot))
+    hits += (await readFailedFile(file)).filter((event) => isHit(event, target)).length;
   return hits;
 }
 
-/** Erases failed events, by one commit, which counts them. Returns how many. */
+/** What the erasure of a table's failed events works with. */
+export interface EraseFailedDependencies extends Omit<EraseAsideDependencies, 'duckdb'> {
+  readonly dataset: Dataset;
+}
+
+/** Erases failed events of a table, by one commit, which counts them. Returns how many. */
 export async function eraseFailed(
-  { table, lakeDir, crashPoint }: EraseAsideDependencies,
+  { dataset, table, lakeDir, crashPoint }: EraseFailedDependencies,
   target: ErasureTarget,
 ): Promise<number> {
-  const paths = lakePaths(lakeDir);
+  const { staging } = tablePaths(lakeDir, dataset);
   const commitId = randomUUID();
   const changed: { name: string; file: string; left: readonly FailedEvent[] }[] = [];
   let erased = 0;
-  for (const [index, file] of (await listSettledFiles(paths.failed)).entries()) {
-    const events = await readFailedFile(file);
-    const left = events.filter((event) => !matchesFailed(event, target));
-    if (left.length < events.length) changed.push({ name: `${index}.ndjson`, file, left });
-    erased += events.length - left.length;
+  for (const [index, file] of (await listFailedOf(lakeDir, dataset, table.state())).entries()) {
+    const failed = await readFailedFile(file);
+    const left = failed.filter((event) => !isHit(event, target));
+    if (left.length < failed.length) changed.push({ name: `${index}.ndjson`, file, left });
+    erased += failed.length - left.length;
   }
   if (erased === 0) return 0;
   const rewritten = changed.filter(({ left }) => left.length > 0);
-  const folder = await openStaging(paths.staging, commitId);
+  const folder = await openStaging(staging, commitId);
   try {
     for (const { name, left } of rewritten) {
       await writeNewFile(path.join(folder, name), left.map((event) => `${JSON.stringify(event)}\n`).join(''));
@@ -70,12 +95,7 @@ export async function eraseFailed(
   };
   const moves = rewritten.map(({ name, file }) => ({ name, to: file }));
   const unlink = changed.filter(({ left }) => left.length === 0).map(({ file }) => file);
-  await carryOut(
-    table,
-    paths.staging,
-    { commitId, baseVersion: table.state().version, moves, change, unlink },
-    crashPoint,
-  );
+  await carryOut(table, staging, { commitId, baseVersion: table.state().version, moves, change, unlink }, crashPoint);
   return erased;
 }
 

@@ -23,7 +23,7 @@ export interface ErasureTarget {
 /** Ids that one erasure takes: each query names all of them. */
 export const maxErasedIds = 10_000;
 
-interface IdColumn {
+export interface IdColumn {
   readonly name: string;
   /** The largest integer of a numeric column; undefined for a column of text. */
   readonly max?: bigint;
@@ -31,7 +31,7 @@ interface IdColumn {
 }
 
 /** One member of a target: rows match that have one of the ids in one of the columns. */
-interface TargetPart {
+export interface TargetPart {
   readonly columns: readonly IdColumn[];
   readonly ids: readonly string[];
 }
@@ -112,8 +112,8 @@ export function userMeaningsSql(
 /** The tokens of a valid JSON text that matter here: a string, which is passed over, or a number. */
 const stringOrNumber = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** Parses an event line with its numbers as the texts they are: a double would change the digits of ids beyond 2^53. */
-function parseExactly(line: string): unknown {
+/** Parses a line of JSON with its numbers as the texts they are: a double would change the digits of ids beyond 2^53. */
+export function parseExactly(line: string): unknown {
   JSON.parse(line);
   return JSON.parse(
     line.replaceAll(stringOrNumber, (token) =>
@@ -123,7 +123,7 @@ function parseExactly(line: string): unknown {
 }
 
 /** Says whether an id stands in some bytes, as it is or as JSON escapes it. */
-function isIn(bytes: Buffer, id: string): boolean {
+export function isIn(bytes: Buffer, id: string): boolean {
   return bytes.includes(id) || bytes.includes(JSON.stringify(id).slice(1, -1));
 }
 

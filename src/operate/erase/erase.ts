@@ -33,6 +33,7 @@ import {
   type TableErasure,
   type UserMeaning,
 } from './erase-table.ts';
+import { hadLoadBeside, listKnownLoads, type KnownLoads } from './loads-beside.ts';
 import { targetParts, type ErasureTarget } from './erase-target.ts';
 
 /** The steps of an erasure at which a crash is tested, beside those of its rewrites. */
@@ -57,6 +58,7 @@ export interface EraseOptions {
 export interface ErasureSurvey {
   /** Of all tables. */
   readonly rows: number;
+  /** Bad rows of loads among them. */
   readonly failedEvents: number;
   readonly filesToRewrite: number;
   readonly meanings: readonly UserMeaning[];
@@ -67,6 +69,8 @@ export interface ErasureSurvey {
 /** What an erasure took out of a table beside that of the events. */
 export interface ErasedFromTable {
   readonly rows: number;
+  /** Bad rows of loads; absent when none matched. */
+  readonly failedRows?: number;
   readonly filesRewritten: number;
   /** As that of the table of the events. */
   readonly historyFrom: number;
@@ -76,11 +80,17 @@ export interface ErasedFromTable {
 export interface Erased {
   /** Of all tables. */
   readonly rows: number;
+  /** Bad rows of loads among them. */
   readonly failedEvents: number;
   /** Files of the tables that were rewritten. */
   readonly filesRewritten: number;
   /** The part of the tables beside that of the events, by name: those that were changed. */
   readonly tables?: Readonly<Record<string, ErasedFromTable>>;
+  /**
+   * Tables into which files were being loaded meanwhile: such a load may have brought rows that the erasure has not
+   * seen, so it is to be repeated when those loads have ended. Absent when there was none.
+   */
+  readonly repeatAfterLoads?: readonly string[];
   /**
    * The first version of the table of the events that readers can travel back to when the erasure is finished; absent
    * when nothing of it matched.
@@ -116,20 +126,22 @@ export async function surveyErasure(
   await table.refresh();
   const tables = new Map<string, { rows: number; filesToRewrite: number }>();
   const meanings: UserMeaning[] = [];
-  const look = async (snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
+  let failedEvents = 0;
+  const look = async (dataset: Dataset, snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
     const hits = await findHits(duckdb, snapshot, target);
     meanings.push(...(await findMeanings(duckdb, snapshot, hits, target)));
+    failedEvents += await countFailedHits(lakeDir, dataset, snapshot, target);
     return { rows: sumHits(hits), filesToRewrite: hits.length };
   };
-  const all = [await look(table.snapshot())];
+  const all = [await look(events, table.snapshot())];
   for (const dataset of await listFollowers(lakeDir)) {
-    const found = await look(await readSnapshot(tablePaths(lakeDir, dataset).table));
+    const found = await look(dataset, await readSnapshot(tablePaths(lakeDir, dataset).table));
     all.push(found);
     if (found.rows > 0) tables.set(dataset.table, found);
   }
   const survey = {
     rows: all.reduce((sum, { rows }) => sum + rows, 0),
-    failedEvents: await countFailedHits(lakeDir, target),
+    failedEvents,
     filesToRewrite: all.reduce((sum, one) => sum + one.filesToRewrite, 0),
     meanings,
   };
@@ -140,6 +152,8 @@ export async function surveyErasure(
 interface FoundInTable {
   readonly erasure: TableErasure;
   readonly hits: readonly Hit[];
+  /** The loads whose rows were looked through. */
+  readonly loads: KnownLoads;
 }
 
 /**
@@ -163,8 +177,9 @@ async function lockTables(
         : await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
     await table.refresh();
     await recoverIntents(table, paths.staging, crashPoint);
+    const loads = listKnownLoads(table);
     const hits = await findHits(duckdb, table.snapshot(), target);
-    found.push({ erasure: { ...dependencies, dataset, table }, hits });
+    found.push({ erasure: { ...dependencies, dataset, table }, hits, loads });
   }
   return found;
 }
@@ -190,6 +205,43 @@ async function forgetHistory(
   return table.lake().forgetBefore ?? 0;
 }
 
+/** A table that was changed, and the version from which on its history is kept. */
+interface KeptHistory {
+  readonly erasure: TableErasure;
+  readonly historyFrom: number;
+}
+
+/** What was taken out of the tables beside that of the events: those that were changed, by name. */
+function listErasedTables(
+  found: readonly FoundInTable[],
+  failed: ReadonlyMap<Dataset, number>,
+  historyOf: ReadonlyMap<Dataset, KeptHistory>,
+): Map<string, ErasedFromTable> {
+  const tables = new Map<string, ErasedFromTable>();
+  for (const { erasure, hits } of found.slice(1)) {
+    const history = historyOf.get(erasure.dataset);
+    if (history === undefined) continue;
+    const failedRows = failed.get(erasure.dataset) ?? 0;
+    tables.set(erasure.dataset.table, {
+      rows: sumHits(hits),
+      ...(failedRows === 0 ? {} : { failedRows }),
+      filesRewritten: hits.length,
+      historyFrom: history.historyFrom,
+    });
+  }
+  return tables;
+}
+
+/** Names the tables into which files were loaded beside the erasure. */
+async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeatAfterLoads?: string[] }> {
+  const repeatAfterLoads: string[] = [];
+  for (const { erasure, loads } of found.slice(1)) {
+    const { dataset, table, lakeDir } = erasure;
+    if (await hadLoadBeside(table, lakeDir, loads)) repeatAfterLoads.push(dataset.table);
+  }
+  return repeatAfterLoads.length === 0 ? {} : { repeatAfterLoads };
+}
+
 /**
  * Erases events from the stream, the live files of every table, the files put aside and the failed events, and lets the
  * history follow in time. A compactor must run on the lake: it takes in the stream first, and removes what readers no
@@ -207,7 +259,7 @@ export async function eraseEvents(
   await drainStream(dependencies);
   await crashPoint('erase-drained');
 
-  const historyOf = new Map<Dataset, { erasure: TableErasure; historyFrom: number }>();
+  const historyOf = new Map<Dataset, KeptHistory>();
   const locks: Lock[] = [];
   let erased: Omit<Erased, 'historyFrom' | 'finishesAt'>;
   let finishesAtMs: number;
@@ -220,29 +272,24 @@ export async function eraseEvents(
     assertMeant?.(meanings);
     for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
     await eraseOrphans(dependencies, orphans, target);
-    const failedEvents = await eraseFailed(dependencies, target);
+    const failed = new Map<Dataset, number>();
+    for (const { erasure } of found) failed.set(erasure.dataset, await eraseFailed(erasure, target));
     await crashPoint('erase-rewritten');
 
     finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
     for (const { erasure, hits } of found) {
-      const beside = erasure.dataset === events ? failedEvents + orphans.length : 0;
+      const beside = (failed.get(erasure.dataset) ?? 0) + (erasure.dataset === events ? orphans.length : 0);
       const historyFrom = await forgetHistory(erasure, hits.length + beside > 0, now ? undefined : finishesAtMs);
       if (historyFrom !== undefined) historyOf.set(erasure.dataset, { erasure, historyFrom });
-    }
-    const tables = new Map<string, ErasedFromTable>();
-    for (const { erasure, hits } of found.slice(1)) {
-      const history = historyOf.get(erasure.dataset);
-      if (history === undefined) continue;
-      const { historyFrom } = history;
-      tables.set(erasure.dataset.table, { rows: sumHits(hits), filesRewritten: hits.length, historyFrom });
     }
     erased = withTables(
       {
         rows: found.reduce((sum, { hits }) => sum + sumHits(hits), 0),
-        failedEvents,
+        failedEvents: [...failed.values()].reduce((sum, one) => sum + one, 0),
         filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
+        ...(await listLoadsBeside(found)),
       },
-      tables,
+      listErasedTables(found, failed, historyOf),
     );
     if (historyOf.size === 0) return erased;
     await crashPoint('erase-committed');

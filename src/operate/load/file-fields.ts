@@ -8,7 +8,7 @@ import type { RowField } from '../../datasets/row-fields.ts';
  */
 
 /** Fields that are no column of their own: the identity of a row, its time, its app, its parameters. */
-const ownFields = ['tsEvent', 'idApp', 'SDKKey', 'eventId', 'params.name', 'params.value'] as const;
+export const ownFields = ['tsEvent', 'idApp', 'SDKKey', 'eventId', 'params.name', 'params.value'] as const;
 export type OwnField = (typeof ownFields)[number];
 
 /** The use of a field. `foreign`: one of other datasets, which must be empty. What is ignored or dropped has none. */

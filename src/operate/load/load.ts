@@ -8,7 +8,8 @@
  * Invariant: a file is loaded whole or not at all; the same file, or rows that the table has, add nothing. Memory is
  * that of the engine, which spills; the file may be of any size.
  * Crash: what was written lies in a folder of its own that no commit names, and goes with the next load or the next
- * start of the service (lake/files/load-folders.ts). No other's work is touched, and no lock of theirs is held.
+ * start of the service (lake/files/load-folders.ts). No other's work is touched, and no lock of theirs is held,
+ * but for the commit of a load that was made before and has failed rows.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -18,6 +19,7 @@ import { AppError } from '../../runtime/errors.ts';
 import { getSize, hashFile } from '../../runtime/files/file-checks.ts';
 import { findStamp } from '../../runtime/files/file-stamp.ts';
 import { followGroupAccess } from '../../runtime/files/group-access.ts';
+import { waitForLock } from '../../runtime/files/lock.ts';
 import { linkInput, writeInput } from '../../runtime/files/input-file.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import {
@@ -30,7 +32,8 @@ import {
 import type { Enricher } from '../../lake/files/enricher.ts';
 import type { FailedEvent } from '../../lake/files/failed-events.ts';
 import { openLoadFolder, sweepLoadFolders, type LoadFolder } from '../../lake/files/load-folders.ts';
-import { lakePaths } from '../../lake/lake.ts';
+import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
+import { lakePaths, tablePaths } from '../../lake/lake.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
 import { findLoadState } from '../../lake/log/load-state.ts';
 import type { Table } from '../../lake/log/table.ts';
@@ -60,6 +63,8 @@ export const loadSteps = [
   'load-staged',
   'load-committed',
 ] as const;
+
+const lockWaitMs = 120_000;
 
 export interface LoadDependencies {
   readonly table: Table;
@@ -137,7 +142,10 @@ async function takeInput(folder: LoadFolder, { from }: LoadInput, signal: AbortS
   return file;
 }
 
-function toFailedEvent(row: KeptBadRow, load: { id: string; dataset: string }, failedAt: string): FailedEvent {
+/** What all failed rows of a load say of it. */
+type KeptLoad = Pick<NonNullable<FailedEvent['load']>, 'id' | 'dataset' | 'map' | 'idApp'>;
+
+function toFailedEvent(row: KeptBadRow, load: KeptLoad, failedAt: string): FailedEvent {
   const { line, reason, field, text } = row;
   return {
     reason: reason === 'bad_json' || reason === 'bad_line' ? 'bad_json' : 'bad_value',
@@ -242,6 +250,7 @@ async function loadTaken(
       loadId,
       files,
       bad,
+      options,
       availableAtMs: stamp.availableAtMs,
     });
   } finally {
@@ -259,26 +268,58 @@ interface Staged {
   readonly loadId: string;
   readonly files: Awaited<ReturnType<typeof stageRows>>['files'];
   readonly bad: BadRows;
+  readonly options: LoadOptions;
   readonly availableAtMs: number;
 }
 
+/** Lists the files of the failed rows that a load has in the table. */
+async function listEarlier({ table, lakeDir }: LoadDependencies, loadId: string): Promise<readonly string[]> {
+  await table.refresh();
+  const folder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
+  return (await listFailedRows(folder, table.state().txns)).files.filter((file) => file.includes(loadId));
+}
+
+/**
+ * Commits a staged load. Failed rows of an earlier generation give up their place: an erasure, which rewrites such
+ * files and counts what it took, is kept away meanwhile.
+ */
 async function commitStaged(
   dependencies: LoadDependencies,
+  workplace: Workplace,
+  staged: Staged,
+): Promise<LoadOutcome> {
+  if ((await listEarlier(dependencies, staged.loadId)).length === 0) return commitRows(dependencies, workplace, staged);
+  const { table, lakeDir, dataset, crashPoint } = dependencies;
+  const paths = tablePaths(lakeDir, dataset);
+  const lock = await waitForLock(paths.maintenanceLock, 'a load', lockWaitMs);
+  try {
+    await table.refresh();
+    await recoverIntents(table, paths.staging, crashPoint);
+    return await commitRows(dependencies, workplace, staged);
+  } finally {
+    lock.release();
+  }
+}
+
+async function commitRows(
+  dependencies: LoadDependencies,
   { folder, duckdb }: Workplace,
-  { name, loadId, files, bad, availableAtMs }: Staged,
+  { name, loadId, files, bad, options, availableAtMs }: Staged,
 ): Promise<LoadOutcome> {
   const { table, lakeDir, dataset, clock, crashPoint, signal } = dependencies;
   const failedFolder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
-  await table.refresh();
+  const failedBefore = await countFailedRows(await listEarlier(dependencies, loadId));
   const before = findLoadState(table.state().txns, loadId);
-  const earlier = (await listFailedRows(failedFolder, table.state().txns)).files.filter((file) =>
-    file.includes(loadId),
-  );
-  const failedBefore = await countFailedRows(earlier);
   const { generation } = nextLoadState(before);
   if (bad.count > 0) {
     const failedAt = new Date(clock.nowMs()).toISOString();
-    const load = { id: loadId, dataset: dataset.table };
+    const { map, idApp } = options;
+    const load = {
+      id: loadId,
+      dataset: dataset.table,
+      ...(map === undefined ? {} : { map }),
+      ...(idApp === undefined ? {} : { idApp }),
+    };
     await writeFailedRows(
       failedFolder,
       { loadId, generation },

@@ -1,12 +1,14 @@
 import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
 import { waitForLock } from '../../runtime/files/lock.ts';
 import path from 'node:path';
 import { toAdd, writeDataFile } from '../../lake/files/data-file.ts';
 import { countFailedRows, failedRowsFolder, listFailedRows, removeFailedRows } from '../../lake/files/failed-rows.ts';
 import { openLoadFolder, sweepLoadFolders, unloadFolder, type LoadFolder } from '../../lake/files/load-folders.ts';
 import { toWaiting } from '../../lake/files/rewrite.ts';
+import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Action } from '../../lake/log/actions.ts';
@@ -156,11 +158,14 @@ async function takeOut(dependencies: UndoDependencies, loadId: string, { young, 
  * `not_found`, `locked`, `file_damaged` when a file that may have such rows is damaged, `disk`, `sql`, `stopping`.
  */
 export async function undoLoad(dependencies: UndoDependencies, loadId: string): Promise<UndoneLoad> {
-  const { table } = dependencies;
+  const { table, lakeDir, crashPoint } = dependencies;
   const lock = await waitForLock(table.dir, 'the undoing of a load', lockWaitMs);
   try {
     await sweepLoadFolders(table);
     await table.refresh();
+    const staging = path.join(lakePaths(lakeDir).staging, path.basename(table.dir));
+    // An erasure that was killed may not have put the failed rows that it counted in their place.
+    if (await exists(staging)) await recoverIntents(table, staging, crashPoint);
     const young = await openLoadFolder(table, 'the undoing of a load');
     try {
       const sealed = await openLoadFolder(table, 'the undoing of a load', unloadFolder);

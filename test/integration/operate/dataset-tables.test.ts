@@ -2,6 +2,8 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths, listTables, tablePaths } from '../../../src/lake/lake.ts';
+import { readFailedFile } from '../../../src/lake/files/failed-events.ts';
+import { failedRowsFolder, listFailedRows } from '../../../src/lake/files/failed-rows.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -12,8 +14,10 @@ import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { addRows, getDataset, type TestRow } from '../../helpers/dataset-rows.ts';
+import { findFilesWith } from '../../helpers/find-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
+import { openLoadArea } from '../../helpers/loads.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -173,4 +177,129 @@ test('An erasure that waits for nobody returns when the history of each table is
     await query(`SELECT min(file) AS f FROM glob('${tablePaths(lakeDir, payments).table}/_delta_log/*.json')`)
   )[0];
   expect(Number(path.basename(String(first?.['f']), '.json'))).toBeGreaterThanOrEqual(before);
+});
+
+/** The texts of the bad rows that a table's loads have kept. */
+async function readKept(lakeDir: string, dataset: Dataset): Promise<string[]> {
+  const { table } = tablePaths(lakeDir, dataset);
+  const { txns } = await readSnapshot(table);
+  const { files } = await listFailedRows(failedRowsFolder(lakePaths(lakeDir).failed, table), txns);
+  return (await Promise.all(files.map(readFailedFile))).flat().map(({ line }) => line);
+}
+
+/** Payments whose amounts are bad, and two lines that are no rows. */
+const badPayments = [
+  'eventId,tsEvent,idApp,customUserId,total',
+  'ok,1700000000,1,ann,5',
+  'b1,1700000000,1,ann,x',
+  'b2,1700000000,2,ann,x',
+  'b3,1700000000,1,bob,x',
+  'b4,1700000000,,ann,x',
+  'b5,ann,torn',
+  'b6,bob,torn',
+].join('\n');
+
+test('An erasure takes the bad rows of loads, those that cannot be read by bytes, and the books of their table say so', async () => {
+  const scene = await withEvents();
+  const { data, lakeDir } = scene;
+  const area = await openLoadArea(data, 'payments');
+  const file = area.write('bad.csv', badPayments);
+  expect(await area.load(file, { maxBad: 9 })).toMatchObject({ stored: 1, failed: 6 });
+  const { survey, erased } = await eraseFrom(scene, { users: ['ann'], apps: [1] });
+  expect(survey).toMatchObject({ rows: 2, failedEvents: 3 });
+  expect(erased).toMatchObject({ rows: 2, failedEvents: 3, tables: { payments: { rows: 1, failedRows: 3 } } });
+  expect((await readKept(lakeDir, payments)).map((line) => /b\d/.exec(line)?.[0])).toEqual(['b2', 'b3', 'b6']);
+  const totals = async () => (await readSnapshot(tablePaths(lakeDir, payments).table)).lake?.totals;
+  expect(await totals()).toEqual({ streamed: 7, stored: 0, failed: 3, repeats: 0, erased: 4 });
+  expect((await eraseFrom(scene, { users: ['ann', 'bob'] })).erased).toMatchObject({ rows: 1, failedEvents: 3 });
+  expect(await totals()).toEqual({ streamed: 7, stored: 0, failed: 0, repeats: 0, erased: 7 });
+  expect(await findFilesWith(path.join(lakeDir, 'failed'), 'ann', 'bob', 'torn')).toEqual([]);
+  expect((await checkLake(lakeDir)).problems).toEqual([]);
+});
+
+test('An erasure finds a person in bad rows by the map and the app that their load was given', async () => {
+  const scene = await withEvents();
+  const area = await openLoadArea(scene.data, 'payments');
+  const texts = [
+    '{"tsEvent":1,"total":"x","productId":"cleo","customUserId":"a"}',
+    '{"tsEvent":1,"total":"x","productId":"dan","customUserId":"cleo"}',
+  ];
+  const map = { productId: 'customUserId', customUserId: 'productId' };
+  const file = area.write('map.ndjson', `${texts.join('\n')}\n`);
+  expect(await area.load(file, { map, idApp: 2, maxBad: 2 })).toMatchObject({ failed: 2 });
+  expect((await eraseFrom(scene, { users: ['cleo'], apps: [1] })).erased).toMatchObject({ failedEvents: 0 });
+  expect((await eraseFrom(scene, { users: ['cleo'], apps: [2] })).erased).toMatchObject({ failedEvents: 1 });
+  expect(await readKept(scene.lakeDir, payments)).toEqual(texts.slice(1));
+});
+
+test('An erasure of bad rows that is killed is finished by the undoing of their load, which takes the others', async () => {
+  const scene = await withEvents();
+  const { data, lakeDir } = scene;
+  const area = await openLoadArea(data, 'payments');
+  const file = area.write('bad.csv', 'tsEvent,idApp,customUserId,total\n1,1,cleo,x\n1,1,dan,x\n');
+  const loaded = await area.load(file, { maxBad: 2 });
+  const killed = eraseFrom(scene, { users: ['cleo'] }, {}, async (step) => {
+    if (step === 'intent-written') throw new Error('killed');
+  });
+  await expect(killed).rejects.toThrow('killed');
+  expect(await area.undo('load' in loaded ? loaded.load : '')).toMatchObject({ rows: 0, failedRows: 1 });
+  expect((await eraseFrom(scene, { users: ['cleo'] })).erased).toMatchObject({ failedEvents: 0 });
+  const { lake } = await readSnapshot(area.tableDir);
+  expect(lake?.totals).toEqual({ streamed: 2, stored: 0, failed: 0, repeats: 0, erased: 2 });
+  expect(await findFilesWith(path.join(lakeDir, 'failed'), 'cleo', 'dan')).toEqual([]);
+});
+
+test('A backup has the bad rows of the loads that it has, with which a restored load is undone, and no longer those of an undone one', async () => {
+  const { root, data, stream } = await withEvents();
+  const area = await openLoadArea(data, 'payments');
+  const loaded = await area.load(area.write('bad.csv', badPayments), { maxBad: 9 });
+  const load = 'load' in loaded ? loaded.load : '';
+  const dir = path.join(root, 'backup');
+  await backUp(data, dir, stream);
+  await area.undo(load);
+  const copy = path.join(root, 'copy');
+  await restore(dir, copy);
+  const restored = await openLoadArea(copy, 'payments');
+  expect((await readKept(restored.lakeDir, payments)).length).toBe(6);
+  expect(await restored.undo(load)).toMatchObject({ rows: 1, failedRows: 6 });
+  const { lake } = await readSnapshot(restored.tableDir);
+  expect(lake?.totals).toMatchObject({ streamed: 7, stored: 0, failed: 0, erased: 7 });
+  await backUp(data, dir, stream);
+  expect(await findFilesWith(dir, 'torn')).toEqual([]);
+});
+
+test('An erasure names the tables into which files are loaded meanwhile, until those loads have ended, and clears what a killed one has left', async () => {
+  const scene = await withEvents();
+  const { data, lakeDir } = scene;
+  const area = await openLoadArea(data, 'payments');
+  const erased: unknown[] = [];
+  const file = area.write('bad.csv', badPayments);
+  const halfway = async (): Promise<unknown> => (await eraseFrom(scene, { users: ['ann'] })).erased;
+  const loading = area.load(
+    file,
+    { maxBad: 9 },
+    {
+      crashPoint: async (step) => {
+        if (step !== 'load-failed-written') return;
+        erased.push(await halfway());
+        throw new Error('killed');
+      },
+    },
+  );
+  await expect(loading).rejects.toThrow('killed');
+  expect(erased).toMatchObject([{ rows: 1, repeatAfterLoads: ['payments'] }]);
+  expect(await findFilesWith(path.join(lakeDir, 'failed'), 'torn')).toHaveLength(1);
+  expect(await halfway()).not.toHaveProperty('repeatAfterLoads');
+  expect(await findFilesWith(path.join(lakeDir, 'failed'), 'torn')).toEqual([]);
+});
+
+test('An erasure names the table of a load that has come to its end meanwhile', async () => {
+  const scene = await withEvents();
+  const area = await openLoadArea(scene.data, 'payments');
+  const file = area.write('one.csv', 'tsEvent,idApp,customUserId\n1,1,ann\n');
+  await addRows(scene.lakeDir, payments, [row('p1', 'bob')]);
+  const { erased } = await eraseFrom(scene, { users: ['ann'] }, {}, async (step) => {
+    if (step === 'erase-rewritten') await area.load(file);
+  });
+  expect(erased).toMatchObject({ rows: 1, repeatAfterLoads: ['payments'] });
 });

@@ -8,6 +8,7 @@ import { listFailedRows } from '../../../src/lake/files/failed-rows.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';
+import { isLocked } from '../../../src/runtime/files/lock.ts';
 import { listLoads } from '../../../src/operate/load/list-loads.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { openLoadArea, type LoadArea } from '../../helpers/loads.ts';
@@ -313,5 +314,28 @@ describe('undoing a load', () => {
       [4, 'loaded'],
       [0, 'loaded'],
     ]);
+  });
+
+  it('A load that was made before takes the place of its own failed rows, under the lock of whoever may erase from them', async () => {
+    const first = await area.load(area.write('p.csv', csv));
+    const file = area.write('bad.csv', `${csv}1700000003,1,bad,x,EUR,0,,\n`);
+    const locked: boolean[] = [];
+    const loadBad = () =>
+      area.load(
+        file,
+        { maxBad: 1 },
+        {
+          crashPoint: async (step) => {
+            if (step === 'load-failed-written') locked.push(isLocked(area.tableDir));
+          },
+        },
+      );
+    await loadBad();
+    await area.undo('load' in first ? first.load : '');
+    expect(await loadBad()).toMatchObject({ stored: 3, failed: 1 });
+    expect(locked).toEqual([false, true]);
+    const { lake } = await readSnapshot(area.tableDir);
+    expect(lake?.totals).toMatchObject({ stored: 3, failed: 1 });
+    expect(readdirSync(path.join(area.lakeDir, 'failed', 'payments'))).toHaveLength(1);
   });
 });

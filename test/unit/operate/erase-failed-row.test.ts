@@ -1,0 +1,57 @@
+import { expect, test } from 'vitest';
+import { matchesFailedRow } from '../../../src/operate/erase/erase-failed-row.ts';
+import type { ErasureTarget } from '../../../src/operate/erase/erase-target.ts';
+import type { FailedEvent } from '../../../src/lake/files/failed-events.ts';
+
+type Given = Pick<NonNullable<FailedEvent['load']>, 'map' | 'idApp'>;
+
+function isErased(row: object | string, target: ErasureTarget, given: Given = {}): boolean {
+  const line = typeof row === 'string' ? row : JSON.stringify(row);
+  const load = { id: 'x', dataset: 'payments', line: 1, reason: 'bad_type', ...given };
+  return matchesFailedRow({ reason: 'bad_value', failedAt: '', line, load }, load, target);
+}
+
+const ann: ErasureTarget = { users: ['ann'] };
+
+test('A bad row is erased by the ids of its fields, whatever form they have, and not by what other fields say', () => {
+  expect(isErased({ customUserId: 'ann' }, ann)).toBe(true);
+  expect(isErased({ customUserId: ' ann' }, ann)).toBe(true);
+  expect(isErased({ customUserId: ['ann'] }, ann)).toBe(true);
+  expect(isErased({ customUserId: 'anne', productId: 'ann', eventId: 'ann' }, ann)).toBe(false);
+  expect(isErased({ customUserId: 'ann' }, { ...ann, userKind: 'platform' })).toBe(false);
+  expect(isErased('{"customUserId":12345678901234567890}', { users: ['12345678901234567890'] })).toBe(true);
+  expect(isErased('{"customUserId":12345678901234567891}', { users: ['12345678901234567890'] })).toBe(false);
+});
+
+test('A bad row is erased by a field that its load has renamed or dropped, and by one that no schema knows', () => {
+  expect(isErased({ who: 'ann' }, ann, { map: { who: 'customUserId' } })).toBe(true);
+  expect(isErased({ who: 'ann' }, ann, { map: { who: 'productId' } })).toBe(false);
+  expect(isErased({ productId: 'ann' }, ann, { map: { productId: 'customUserId' } })).toBe(true);
+  expect(isErased({ productId: 'ann' }, ann, { map: { productId: null } })).toBe(true);
+  expect(isErased({ who: 'ann' }, ann)).toBe(true);
+});
+
+test('A bad row is erased with its app where it says which, and one that does not say with a person only', () => {
+  const apps: ErasureTarget = { apps: [2] };
+  const both: ErasureTarget = { ...ann, ...apps };
+  for (const target of [apps, both]) {
+    expect(isErased({ customUserId: 'ann', idApp: '2' }, target)).toBe(true);
+    expect(isErased({ customUserId: 'ann', idApp: 1 }, target)).toBe(false);
+    expect(isErased({ customUserId: 'ann' }, target, { idApp: 2 })).toBe(true);
+    expect(isErased({ customUserId: 'ann' }, target, { idApp: 1 })).toBe(false);
+    expect(isErased({ customUserId: 'ann', app: 2 }, target, { map: { app: 'idApp' } })).toBe(true);
+  }
+  for (const unsaid of [{ customUserId: 'ann' }, { customUserId: 'ann', idApp: 'x', total: 2 }]) {
+    expect(isErased(unsaid, both)).toBe(true);
+    expect(isErased(unsaid, apps)).toBe(false);
+  }
+});
+
+test('A line that is no row is erased by an id anywhere in it, as CSV or JSON writes it too', () => {
+  expect(isErased('1,"an""n",x', { users: ['an"n'] })).toBe(true);
+  expect(isErased(String.raw`{"customUserId":"an\"n`, { users: ['an"n'] })).toBe(true);
+  expect(isErased('7,ann', { ...ann, apps: [2] })).toBe(true);
+  expect(isErased('7,bob', ann)).toBe(false);
+  expect(isErased('12,ann', { apps: [2] })).toBe(false);
+  expect(isErased('2,ann', { apps: [2] })).toBe(true);
+});
