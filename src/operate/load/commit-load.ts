@@ -4,7 +4,7 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { toAdd, type WrittenPart } from '../../lake/files/data-file.ts';
 import type { LoadFolder } from '../../lake/files/load-folders.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
-import { findLoadState, toLoadTxn, type LoadState } from '../../lake/log/load-state.ts';
+import { findLoadState, listLoadStates, toLoadTxn, type LoadState } from '../../lake/log/load-state.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
@@ -49,18 +49,43 @@ export function nextLoadState(before: LoadState | undefined): LoadState {
   return { generation: (before?.generation ?? 0) + 1, status: 'loaded' };
 }
 
+type LoadStates = ReadonlyMap<string, LoadState>;
+
+/** The loads that have rows in the table, or may have some: rows of another may be repeats of theirs. */
+function listLive(txns: ReadonlyMap<string, number>): LoadStates {
+  return new Map([...listLoadStates(txns)].filter(([, { status }]) => status !== 'undone'));
+}
+
+/**
+ * Throws where one of `loads` was undone since: its rows are gone, and those that were taken for repeats of them would
+ * be nowhere. One of a later generation may have been undone in between.
+ */
+function assertNoneUndone(loads: LoadStates, txns: ReadonlyMap<string, number>): void {
+  for (const [id, { generation }] of loads) {
+    const now = findLoadState(txns, id);
+    if (now?.generation === generation && now.status !== 'undone') continue;
+    throw new AppError(
+      'commit_conflict',
+      `the load ${id} was undone meanwhile, and rows that it had were left out: nothing was loaded`,
+      { hint: 'Repeat the command.' },
+    );
+  }
+}
+
 interface Attempt {
   readonly files: readonly WrittenPart[];
   readonly availableAtMs: number;
   /** Files of the table whose rows were looked at. */
   readonly seen: ReadonlySet<string>;
+  /** The loads that rows may have been taken for repeats of. */
+  readonly judgedBy: LoadStates;
 }
 
 /** Makes the commit; throws `commit_conflict` where the table has changed in a way that matters. */
 async function tryCommit(
   { table, clock }: CommitDependencies,
   load: StagedLoad,
-  { files, availableAtMs, seen }: Attempt,
+  { files, availableAtMs, seen, judgedBy }: Attempt,
   rows: number,
 ): Promise<CommittedLoad> {
   const stored = countRows(files);
@@ -72,6 +97,7 @@ async function tryCommit(
     const now = findLoadState(state.txns, load.loadId);
     if (now?.generation !== load.before?.generation || now?.status !== load.before?.status)
       throw new AppError('commit_conflict', 'the same file was loaded, or its load undone, meanwhile');
+    if (stored < rows) assertNoneUndone(judgedBy, state.txns);
     if ([...state.files.keys()].some((file) => !seen.has(file)))
       throw new AppError('commit_conflict', 'rows were added to the table meanwhile');
     if (stored > 0 && lake.availableAtMs >= availableAtMs)
@@ -97,7 +123,7 @@ async function tryCommit(
 /**
  * Takes the repeats out of a staged load and commits it, by one commit. What others commit meanwhile is looked through
  * before another attempt. Undefined: the same load was made by another meanwhile. Errors: `file_damaged`,
- * `commit_conflict` after many attempts, `disk`, `memory`, `sql`.
+ * `commit_conflict` where a load was undone that rows were repeats of, or after many attempts, `disk`, `memory`, `sql`.
  */
 export async function commitLoad(
   dependencies: CommitDependencies,
@@ -110,10 +136,14 @@ export async function commitLoad(
   let rooms = 0;
   const makeRoom = (): Promise<string> => load.folder.makeRoom(`again-${(rooms += 1)}`);
   let { files, availableAtMs } = load;
+  let judgedBy: LoadStates = new Map();
   for (let attempt = 1; ; attempt += 1) {
     await table.refresh();
     const now = findLoadState(table.state().txns, load.loadId);
     if (now?.generation !== load.before?.generation) return undefined;
+    if (countRows(files) === rows) judgedBy = new Map();
+    else assertNoneUndone(judgedBy, table.state().txns);
+    judgedBy = new Map([...judgedBy, ...listLive(table.state().txns)]);
     const live = table.snapshot().files;
     const news = live.filter((file) => !seen.has(encodeURI(file.path)));
     files = await takeOutRepeats(duckdb, files, news, { own: attempt === 1, makeRoom });
@@ -126,7 +156,7 @@ export async function commitLoad(
     assertGoesOn();
     await crashPoint('load-staged');
     try {
-      const committed = await tryCommit(dependencies, load, { files, availableAtMs, seen }, rows);
+      const committed = await tryCommit(dependencies, load, { files, availableAtMs, seen, judgedBy }, rows);
       await crashPoint('load-committed');
       return committed;
     } catch (error) {

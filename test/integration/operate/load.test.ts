@@ -9,6 +9,8 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';
 import { listLoads } from '../../../src/operate/load/list-loads.ts';
+import type { LoadOutcome } from '../../../src/operate/load/load.ts';
+import type { CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { openLoadArea, type LoadArea } from '../../helpers/loads.ts';
 
@@ -313,5 +315,39 @@ describe('undoing a load', () => {
       [4, 'loaded'],
       [0, 'loaded'],
     ]);
+  });
+});
+
+/** Does something once, when a load gets to a step. */
+function once(wanted: string, act: () => Promise<unknown>): { readonly crashPoint: CrashPoint } {
+  let left = 1;
+  return {
+    async crashPoint(step) {
+      if (step === wanted && (left -= 1) === 0) await act();
+    },
+  };
+}
+
+const loadIdOf = (outcome: LoadOutcome): string => ('load' in outcome ? outcome.load : '');
+
+describe('undoing a load while another is on its way', () => {
+  it('A load that has left out rows of a load that is undone before its commit fails, and brings them when it is repeated', async () => {
+    const first = loadIdOf(await area.load(area.write('p.csv', csv)));
+    const wide = area.write('wide.csv', `${csv}1700000009,1,new,3,EUR,0,,\n`);
+    const undo = once('load-staged', () => area.undo(first));
+    await expect(area.load(wide, {}, undo)).rejects.toMatchObject({
+      code: 'commit_conflict',
+      hint: 'Repeat the command.',
+    });
+    expect(await area.rows('event_id')).toEqual([]);
+    expect(await area.load(wide)).toMatchObject({ stored: 4, repeats: 0 });
+  });
+
+  it('A load none of whose rows were left out goes on where another load is undone', async () => {
+    const first = loadIdOf(await area.load(area.write('p.csv', csv)));
+    const other = area.write('other.csv', `${header}\n1700000009,1,new,3,EUR,0,,\n`);
+    const undo = once('load-staged', () => area.undo(first));
+    expect(await area.load(other, {}, undo)).toMatchObject({ stored: 1, repeats: 0 });
+    expect(await area.rows('event_id')).toEqual([{ event_id: 'new' }]);
   });
 });
