@@ -8,7 +8,8 @@
  * Invariant: a file is loaded whole or not at all; the same file, or rows that the table has, add nothing. Memory is
  * that of the engine, which spills; the file may be of any size.
  * Crash: what was written lies in a folder of its own that no commit names, and goes with the next load or the next
- * start of the service (lake/files/load-folders.ts). No other's work is touched, and no lock of theirs is held.
+ * start of the service (lake/files/load-folders.ts). No other's work is touched, and no lock of theirs is held; loads
+ * of one id commit one after the other (lake/files/load-lock.ts).
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -30,6 +31,7 @@ import {
 import type { Enricher } from '../../lake/files/enricher.ts';
 import type { FailedEvent } from '../../lake/files/failed-events.ts';
 import { openLoadFolder, sweepLoadFolders, type LoadFolder } from '../../lake/files/load-folders.ts';
+import { lockLoad } from '../../lake/files/load-lock.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
 import { findLoadState } from '../../lake/log/load-state.ts';
@@ -262,7 +264,22 @@ interface Staged {
   readonly availableAtMs: number;
 }
 
+/** Commits a load, beside no other of its id: one that has come first has brought the rows. */
 async function commitStaged(
+  dependencies: LoadDependencies,
+  workplace: Workplace,
+  staged: Staged,
+): Promise<LoadOutcome> {
+  const { table, signal } = dependencies;
+  const lock = await lockLoad(table, staged.loadId, () => assertGoesOn(signal));
+  try {
+    return await commitAlone(dependencies, workplace, staged);
+  } finally {
+    await lock.release();
+  }
+}
+
+async function commitAlone(
   dependencies: LoadDependencies,
   { folder, duckdb }: Workplace,
   { name, loadId, files, bad, availableAtMs }: Staged,
@@ -271,6 +288,7 @@ async function commitStaged(
   const failedFolder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
   await table.refresh();
   const before = findLoadState(table.state().txns, loadId);
+  if (before?.status === 'loaded') return { file: name, load: loadId, stored: 0, loadedBefore: true };
   const earlier = (await listFailedRows(failedFolder, table.state().txns)).files.filter((file) =>
     file.includes(loadId),
   );

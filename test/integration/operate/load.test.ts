@@ -87,6 +87,16 @@ async function listUnnamed(): Promise<string[]> {
   );
 }
 
+/** Does something once, when a load gets to a step. */
+function at(wanted: string, act: () => unknown): { readonly crashPoint: CrashPoint } {
+  let left = 1;
+  return {
+    async crashPoint(step) {
+      if (step === wanted && (left -= 1) === 0) await act();
+    },
+  };
+}
+
 describe('the formats of a loaded file', () => {
   it('A CSV file, a file of JSON lines and a Parquet file of the same rows make the same rows of the table', async () => {
     const parquet = path.join(folder, 'p.parquet');
@@ -242,6 +252,40 @@ describe('bad rows', () => {
     });
   });
 
+  it('Loads of one file at once leave the bad rows of the one that is committed, whole', async () => {
+    const bad = area.write('bad.csv', badCsv);
+    const failedFolder = path.join(area.lakeDir, 'failed', 'payments');
+    const later: Promise<LoadOutcome>[] = [];
+    const outcome = await area.load(
+      bad,
+      { maxBad: 5 },
+      {
+        async crashPoint(step) {
+          if (step !== 'load-staged') return;
+          const stop = new AbortController();
+          const stopped = area.load(
+            bad,
+            { maxBad: 5 },
+            { ...at('load-written', () => stop.abort()), signal: stop.signal },
+          );
+          await expect(stopped).rejects.toMatchObject({ code: 'stopping' });
+          expect(readdirSync(failedFolder)).toHaveLength(1);
+          await new Promise<void>((resolve) => {
+            later.push(area.load(bad, { maxBad: 5 }, at('load-written', resolve)));
+          });
+        },
+      },
+    );
+    expect(outcome).toMatchObject({ stored: 1, failed: 5 });
+    expect(await Promise.all(later)).toMatchObject([{ stored: 0, loadedBefore: true }]);
+    const { txns, lake } = await readSnapshot(area.tableDir);
+    expect(lake?.totals).toEqual({ streamed: 6, stored: 1, failed: 5, repeats: 0, erased: 0 });
+    const { files, stale } = await listFailedRows(failedFolder, txns);
+    expect((await Promise.all(files.map(readFailedFile))).flat()).toHaveLength(5);
+    expect(stale).toEqual([]);
+    expect(await listUnnamed()).toEqual([]);
+  });
+
   it('Lines of JSON that are no objects, and texts that are none, are bad rows', async () => {
     const text =
       '{"tsEvent":1700000000,"idApp":1,"eventId":"{x"}\nnot json\n\n[1]\n{"tsEvent":1700000000,"idApp":1,"currency":{"a":1}}\n';
@@ -318,23 +362,13 @@ describe('undoing a load', () => {
   });
 });
 
-/** Does something once, when a load gets to a step. */
-function once(wanted: string, act: () => Promise<unknown>): { readonly crashPoint: CrashPoint } {
-  let left = 1;
-  return {
-    async crashPoint(step) {
-      if (step === wanted && (left -= 1) === 0) await act();
-    },
-  };
-}
-
 const loadIdOf = (outcome: LoadOutcome): string => ('load' in outcome ? outcome.load : '');
 
 describe('undoing a load while another is on its way', () => {
   it('A load that has left out rows of a load that is undone before its commit fails, and brings them when it is repeated', async () => {
     const first = loadIdOf(await area.load(area.write('p.csv', csv)));
     const wide = area.write('wide.csv', `${csv}1700000009,1,new,3,EUR,0,,\n`);
-    const undo = once('load-staged', () => area.undo(first));
+    const undo = at('load-staged', () => area.undo(first));
     await expect(area.load(wide, {}, undo)).rejects.toMatchObject({
       code: 'commit_conflict',
       hint: 'Repeat the command.',
@@ -346,7 +380,7 @@ describe('undoing a load while another is on its way', () => {
   it('A load none of whose rows were left out goes on where another load is undone', async () => {
     const first = loadIdOf(await area.load(area.write('p.csv', csv)));
     const other = area.write('other.csv', `${header}\n1700000009,1,new,3,EUR,0,,\n`);
-    const undo = once('load-staged', () => area.undo(first));
+    const undo = at('load-staged', () => area.undo(first));
     expect(await area.load(other, {}, undo)).toMatchObject({ stored: 1, repeats: 0 });
     expect(await area.rows('event_id')).toEqual([{ event_id: 'new' }]);
   });

@@ -202,7 +202,7 @@ test('A batch is judged again where another process has brought its transaction 
 });
 
 test('A transaction that was taken for a repeat of a loaded row is stored where that load is undone meanwhile', async () => {
-  const { folder, publish, start, takenIn } = openPlace();
+  const { folder, publish, start } = openPlace();
   const area = await openLoadArea(folder, 'payments');
   const line = revenueLine('a');
   const row = { tsEvent: 1_700_000_000, idApp: 1, eventId: line['event_id'], idTransaction: 'a', total: '1' };
