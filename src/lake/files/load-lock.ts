@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { retry } from '../../runtime/async/retry.ts';
-import { isAppError } from '../../runtime/errors.ts';
+import { isAppError, isSystemError } from '../../runtime/errors.ts';
 import { acquireLock, type Lock } from '../../runtime/files/lock.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
 import type { Table } from '../log/table.ts';
@@ -25,7 +25,8 @@ export async function lockLoad(table: Table, loadId: string, assertGoesOn: () =>
     assertGoesOn();
     return acquireLock(dir, 'a load of the same file');
   };
-  const retryable = (error: unknown): boolean => isAppError(error, 'locked');
+  // The holder before may remove the folder while it is being opened.
+  const retryable = (error: unknown): boolean => isAppError(error, 'locked') || isSystemError(error, 'ENOENT');
   const lock = await retry(attempt, { forMs: lockWaitMs, everyMs: retryEveryMs, retryable });
   return {
     async release() {
