@@ -12,7 +12,7 @@ import {
   type LoadOptions,
   type LoadOutcome,
 } from '../../src/operate/load/load.ts';
-import { undoLoad, type UndoneLoad } from '../../src/operate/load/undo-load.ts';
+import { undoLoad, type UndoDependencies, type UndoneLoad } from '../../src/operate/load/undo-load.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 
@@ -39,7 +39,7 @@ export interface LoadArea {
   /** Writes a file and returns its path. */
   write(name: string, content: string | Uint8Array): string;
   load(from: LoadInput['from'], options?: LoadOptions, more?: Partial<LoadDependencies>): Promise<LoadOutcome>;
-  undo(loadId: string): Promise<UndoneLoad>;
+  undo(loadId: string, more?: Partial<UndoDependencies>): Promise<UndoneLoad>;
   /** Columns of the rows that the log names, in the order of time and identity. */
   rows(columns: string): Promise<SqlRow[]>;
 }
@@ -75,7 +75,8 @@ export async function openLoadArea(folder: string, name: string): Promise<LoadAr
       const input = { name: typeof from === 'string' ? path.basename(from) : '-', from };
       return loadFile({ ...common, table, ...more }, input, loadOptions);
     },
-    undo: async (loadId) => undoLoad({ ...common, table: await openDatasetTable(lakeDir, dataset, options) }, loadId),
+    undo: async (loadId, more = {}) =>
+      undoLoad({ ...common, table: await openDatasetTable(lakeDir, dataset, options), ...more }, loadId),
     async rows(columns) {
       const { files, emptyFile } = await readSnapshot(tableDir);
       const all = sqlList([emptyFile, ...files.map((file) => file.absolutePath)]);

@@ -4,7 +4,13 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { toAdd, type WrittenPart } from '../../lake/files/data-file.ts';
 import type { LoadFolder } from '../../lake/files/load-folders.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
-import { findLoadState, listLoadStates, toLoadTxn, type LoadState } from '../../lake/log/load-state.ts';
+import {
+  findLoadState,
+  isSameLoadState,
+  listLoadStates,
+  toLoadTxn,
+  type LoadState,
+} from '../../lake/log/load-state.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
@@ -94,8 +100,7 @@ async function tryCommit(
   const nowMs = clock.nowMs();
   const adds = files.map((one): Action => ({ add: toAdd(load.folder.toRelative(one.file), one, nowMs, true) }));
   await table.commit((state, lake) => {
-    const now = findLoadState(state.txns, load.loadId);
-    if (now?.generation !== load.before?.generation || now?.status !== load.before?.status)
+    if (!isSameLoadState(findLoadState(state.txns, load.loadId), load.before))
       throw new AppError('commit_conflict', 'the same file was loaded, or its load undone, meanwhile');
     if (stored < rows) assertNoneUndone(judgedBy, state.txns);
     if ([...state.files.keys()].some((file) => !seen.has(file)))
@@ -120,6 +125,16 @@ async function tryCommit(
   return { stored, repeats };
 }
 
+/** Says whether another has made the same load. Throws where what it was before was undone: it has to begin anew. */
+function isMadeMeanwhile(table: Table, { loadId, before }: StagedLoad): boolean {
+  const now = findLoadState(table.state().txns, loadId);
+  if (isSameLoadState(now, before)) return false;
+  if (now?.status === 'loaded') return true;
+  throw new AppError('commit_conflict', `the load ${loadId} was undone meanwhile: nothing was loaded`, {
+    hint: 'Repeat the command.',
+  });
+}
+
 /**
  * Takes the repeats out of a staged load and commits it, by one commit. What others commit meanwhile is looked through
  * before another attempt. Undefined: the same load was made by another meanwhile. Errors: `file_damaged`,
@@ -139,8 +154,7 @@ export async function commitLoad(
   let judgedBy: LoadStates = new Map();
   for (let attempt = 1; ; attempt += 1) {
     await table.refresh();
-    const now = findLoadState(table.state().txns, load.loadId);
-    if (now?.generation !== load.before?.generation) return undefined;
+    if (isMadeMeanwhile(table, load)) return undefined;
     if (countRows(files) === rows) judgedBy = new Map();
     else assertNoneUndone(judgedBy, table.state().txns);
     judgedBy = new Map([...judgedBy, ...listLive(table.state().txns)]);

@@ -11,7 +11,7 @@ import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
-import { findLoadState, listLoadStates, toLoadTxn } from '../../lake/log/load-state.ts';
+import { findLoadState, isSameLoadState, listLoadStates, toLoadTxn } from '../../lake/log/load-state.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
@@ -131,6 +131,10 @@ async function takeOut(dependencies: UndoDependencies, loadId: string, { young, 
   await sealed.sync();
   await crashPoint('undo-written');
   await table.commit(({ files, txns }, lake) => {
+    if (!isSameLoadState(findLoadState(txns, loadId), state))
+      throw new AppError('commit_conflict', `the load ${loadId} was made again meanwhile: nothing was changed`, {
+        hint: "See 'tributary load list', then repeat the command.",
+      });
     if (actions.some(({ remove }) => remove !== undefined && !files.has(remove.path)))
       throw new AppError('commit_conflict', 'the files of the load were changed meanwhile', {
         hint: 'Repeat the command.',

@@ -384,4 +384,32 @@ describe('undoing a load while another is on its way', () => {
     expect(await area.load(other, {}, undo)).toMatchObject({ stored: 1, repeats: 0 });
     expect(await area.rows('event_id')).toEqual([{ event_id: 'new' }]);
   });
+
+  /** A load of the three lines under review, since another that had brought them was undone. */
+  async function loadUnderReview(more: string): Promise<{ readonly id: string; readonly file: string }> {
+    const first = loadIdOf(await area.load(area.write('p.csv', csv)));
+    const file = area.write('review.csv', `${csv}${more}`);
+    const id = loadIdOf(await area.load(file));
+    await area.undo(first);
+    return { id, file };
+  }
+
+  it('The undoing of a load that is made again meanwhile changes nothing', async () => {
+    const { id, file } = await loadUnderReview('1700000009,1,new,3,EUR,0,,\n');
+    const again = at('undo-written', () => area.load(file));
+    await expect(area.undo(id, again)).rejects.toMatchObject({
+      code: 'commit_conflict',
+      message: expect.stringMatching('made again') as unknown,
+    });
+    expect(await area.load(file)).toMatchObject({ loadedBefore: true });
+    expect(await area.undo(id)).toMatchObject({ rows: 4 });
+    expect(await area.rows('event_id')).toEqual([]);
+  });
+
+  it('A load that is undone while it is made again fails at once', async () => {
+    const { id, file } = await loadUnderReview('\n');
+    const undo = at('load-staged', () => area.undo(id));
+    await expect(area.load(file, {}, undo)).rejects.toMatchObject({ hint: 'Repeat the command.' });
+    expect(await area.load(file)).toMatchObject({ stored: 3, repeats: 0 });
+  });
 });
