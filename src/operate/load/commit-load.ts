@@ -18,8 +18,16 @@ import { countRows, restamp, takeOutRepeats } from './repeats.ts';
 
 /** Each attempt after the first follows a commit that another has made meanwhile. */
 const maxAttempts = 100;
-/** A second `available_at` is taken so far ahead, since giving it to all rows takes time, milliseconds. */
-const stampAheadMs = 60_000;
+/** A second `available_at` is taken at least so far ahead, since giving it to all rows takes time, milliseconds. */
+const minStampAheadMs = 60_000;
+
+/**
+ * How far ahead the `available_at` of rows is taken that get another, milliseconds: they have to be written with it
+ * before the table's own gets there. `tookMs`: how long that took the last time; 0 before the first.
+ */
+export function stampAheadMs(tookMs: number): number {
+  return Math.max(minStampAheadMs, Math.ceil(2 * tookMs));
+}
 
 export interface CommitDependencies {
   readonly table: Table;
@@ -152,6 +160,7 @@ export async function commitLoad(
   const makeRoom = (): Promise<string> => load.folder.makeRoom(`again-${(rooms += 1)}`);
   let { files, availableAtMs } = load;
   let judgedBy: LoadStates = new Map();
+  let tookMs = 0;
   for (let attempt = 1; ; attempt += 1) {
     await table.refresh();
     if (isMadeMeanwhile(table, load)) return undefined;
@@ -163,8 +172,10 @@ export async function commitLoad(
     files = await takeOutRepeats(duckdb, files, news, { own: attempt === 1, makeRoom });
     for (const encoded of table.state().files.keys()) seen.add(encoded);
     if (files.length > 0 && table.lake().availableAtMs >= availableAtMs) {
-      availableAtMs = nextAvailableAtMs(clock, table.lake()) + stampAheadMs;
+      availableAtMs = nextAvailableAtMs(clock, table.lake()) + stampAheadMs(tookMs);
+      const begunAtMs = performance.now();
       files = await restamp(duckdb, files, availableAtMs, makeRoom);
+      tookMs = performance.now() - begunAtMs;
     }
     await load.folder.sync();
     assertGoesOn();
