@@ -14,7 +14,7 @@ import {
 } from '../../src/operate/load/load.ts';
 import { undoLoad, type UndoDependencies, type UndoneLoad } from '../../src/operate/load/undo-load.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+import { noCrashPoint, type CrashPoint } from '../../src/runtime/crash-point.ts';
 
 const limits = { memoryMb: 512, threads: 1 } as const;
 const retentionMs = 3_600_000;
@@ -83,6 +83,16 @@ export async function openLoadArea(folder: string, name: string): Promise<LoadAr
       return duckdb.rows(
         `SELECT ${columns} FROM read_parquet(${all}, union_by_name = true, hive_partitioning = false) ORDER BY event_time, event_id`,
       );
+    },
+  };
+}
+
+/** Does something once, when a load gets to a step. */
+export function at(wanted: string, act: () => unknown): { readonly crashPoint: CrashPoint } {
+  let left = 1;
+  return {
+    async crashPoint(step) {
+      if (step === wanted && (left -= 1) === 0) await act();
     },
   };
 }

@@ -9,6 +9,9 @@ import { loadFolder } from '../log/young-folder.ts';
 const lockWaitMs = 120_000;
 const retryEveryMs = 100;
 
+/** Says whether another has the lock, or is removing the folder of it at the moment. */
+const isHeld = (error: unknown): boolean => isAppError(error, 'locked') || isSystemError(error, 'ENOENT');
+
 /** A lock that goes with its folder. */
 export interface LoadLock {
   release(): Promise<void>;
@@ -25,9 +28,7 @@ export async function lockLoad(table: Table, loadId: string, assertGoesOn: () =>
     assertGoesOn();
     return acquireLock(dir, 'a load of the same file');
   };
-  // The holder before may remove the folder while it is being opened.
-  const retryable = (error: unknown): boolean => isAppError(error, 'locked') || isSystemError(error, 'ENOENT');
-  const lock = await retry(attempt, { forMs: lockWaitMs, everyMs: retryEveryMs, retryable });
+  const lock = await retry(attempt, { forMs: lockWaitMs, everyMs: retryEveryMs, retryable: isHeld });
   return {
     async release() {
       try {

@@ -10,9 +10,8 @@ import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';
 import { listLoads } from '../../../src/operate/load/list-loads.ts';
 import type { LoadOutcome } from '../../../src/operate/load/load.ts';
-import type { CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { openLoadArea, type LoadArea } from '../../helpers/loads.ts';
+import { at, openLoadArea, type LoadArea } from '../../helpers/loads.ts';
 
 let folder: string;
 let area: LoadArea;
@@ -85,16 +84,6 @@ async function listUnnamed(): Promise<string[]> {
   return readdirSync(area.tableDir, { recursive: true, encoding: 'utf8' }).filter(
     (name) => /^_(load|unload|young)\/.*\./.test(name) && !named.has(name),
   );
-}
-
-/** Does something once, when a load gets to a step. */
-function at(wanted: string, act: () => unknown): { readonly crashPoint: CrashPoint } {
-  let left = 1;
-  return {
-    async crashPoint(step) {
-      if (step === wanted && (left -= 1) === 0) await act();
-    },
-  };
 }
 
 describe('the formats of a loaded file', () => {
@@ -359,57 +348,5 @@ describe('undoing a load', () => {
       [4, 'loaded'],
       [0, 'loaded'],
     ]);
-  });
-});
-
-const loadIdOf = (outcome: LoadOutcome): string => ('load' in outcome ? outcome.load : '');
-
-describe('undoing a load while another is on its way', () => {
-  it('A load that has left out rows of a load that is undone before its commit fails, and brings them when it is repeated', async () => {
-    const first = loadIdOf(await area.load(area.write('p.csv', csv)));
-    const wide = area.write('wide.csv', `${csv}1700000009,1,new,3,EUR,0,,\n`);
-    const undo = at('load-staged', () => area.undo(first));
-    await expect(area.load(wide, {}, undo)).rejects.toMatchObject({
-      code: 'commit_conflict',
-      hint: 'Repeat the command.',
-    });
-    expect(await area.rows('event_id')).toEqual([]);
-    expect(await area.load(wide)).toMatchObject({ stored: 4, repeats: 0 });
-  });
-
-  it('A load none of whose rows were left out goes on where another load is undone', async () => {
-    const first = loadIdOf(await area.load(area.write('p.csv', csv)));
-    const other = area.write('other.csv', `${header}\n1700000009,1,new,3,EUR,0,,\n`);
-    const undo = at('load-staged', () => area.undo(first));
-    expect(await area.load(other, {}, undo)).toMatchObject({ stored: 1, repeats: 0 });
-    expect(await area.rows('event_id')).toEqual([{ event_id: 'new' }]);
-  });
-
-  /** A load of the three lines under review, since another that had brought them was undone. */
-  async function loadUnderReview(more: string): Promise<{ readonly id: string; readonly file: string }> {
-    const first = loadIdOf(await area.load(area.write('p.csv', csv)));
-    const file = area.write('review.csv', `${csv}${more}`);
-    const id = loadIdOf(await area.load(file));
-    await area.undo(first);
-    return { id, file };
-  }
-
-  it('The undoing of a load that is made again meanwhile changes nothing', async () => {
-    const { id, file } = await loadUnderReview('1700000009,1,new,3,EUR,0,,\n');
-    const again = at('undo-written', () => area.load(file));
-    await expect(area.undo(id, again)).rejects.toMatchObject({
-      code: 'commit_conflict',
-      message: expect.stringMatching('made again') as unknown,
-    });
-    expect(await area.load(file)).toMatchObject({ loadedBefore: true });
-    expect(await area.undo(id)).toMatchObject({ rows: 4 });
-    expect(await area.rows('event_id')).toEqual([]);
-  });
-
-  it('A load that is undone while it is made again fails at once', async () => {
-    const { id, file } = await loadUnderReview('\n');
-    const undo = at('load-staged', () => area.undo(id));
-    await expect(area.load(file, {}, undo)).rejects.toMatchObject({ hint: 'Repeat the command.' });
-    expect(await area.load(file)).toMatchObject({ stored: 3, repeats: 0 });
   });
 });

@@ -14,13 +14,13 @@ test('Of many loads that begin at once each has a folder of its own, which the o
   const options = { clock: createClock(0), retentionMs: 3_600_000, crashPoint: noCrashPoint };
   await ensureLake(lakeDir, options);
   const table = await openDatasetTable(lakeDir, payments, options);
-  let isOpening = true;
+  const opened = new AbortController();
   const sweep = async (): Promise<void> => {
-    while (isOpening) await sweepLoadFolders(table);
+    while (!opened.signal.aborted) await sweepLoadFolders(table);
   };
   const sweeps = [sweep(), sweep()];
   const folders = await Promise.all(Array.from({ length: 8 }, () => openLoadFolder(table, 'a load')));
-  isOpening = false;
+  opened.abort();
   await Promise.all(sweeps);
   expect(new Set(folders.map(({ dir }) => dir)).size).toBe(8);
   for (const { dir, workDir } of folders) {
