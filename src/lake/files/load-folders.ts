@@ -6,6 +6,7 @@ import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { findFolderId } from '../../runtime/files/folder-id.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { acquireLock, isLocked, type Lock } from '../../runtime/files/lock.ts';
+import { makeFolder } from '../../runtime/files/make-folder.ts';
 import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
 import { decodePath } from '../log/actions.ts';
 import type { Table } from '../log/table.ts';
@@ -84,7 +85,8 @@ interface Opened {
 async function tryOpen(root: string, holder: string): Promise<Opened | undefined> {
   const dir = path.join(root, randomUUID());
   const workDir = path.join(dir, 'work');
-  await ensureFolder(dir, tableFolderMode);
+  // Nothing is synced before the lock: that would give a sweep its time.
+  await makeFolder(dir, tableFolderMode);
   let lock: Lock;
   try {
     await makeWorkFolder(workDir);
@@ -118,6 +120,7 @@ export async function openLoadFolder(
       hint: 'Stop what begins loads all the time, then repeat the command.',
     });
   const { dir, workDir, lock } = opened;
+  await ensureFolder(workDir);
   const rooms: string[] = [];
   return {
     dir,

@@ -18,10 +18,12 @@ test('Of many loads that begin at once each has a folder of its own, which the o
   const sweep = async (): Promise<void> => {
     while (!opened.signal.aborted) await sweepLoadFolders(table);
   };
-  const sweeps = [sweep(), sweep()];
-  const folders = await Promise.all(Array.from({ length: 8 }, () => openLoadFolder(table, 'a load')));
+  const sweeping = sweep();
+  const opening = Array.from({ length: 8 }, () => openLoadFolder(table, 'a load'));
+  await Promise.allSettled(opening);
   opened.abort();
-  await Promise.all(sweeps);
+  await sweeping;
+  const folders = await Promise.all(opening);
   expect(new Set(folders.map(({ dir }) => dir)).size).toBe(8);
   for (const { dir, workDir } of folders) {
     expect(statSync(workDir).isDirectory()).toBe(true);
