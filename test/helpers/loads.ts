@@ -12,9 +12,9 @@ import {
   type LoadOptions,
   type LoadOutcome,
 } from '../../src/operate/load/load.ts';
-import { undoLoad, type UndoneLoad } from '../../src/operate/load/undo-load.ts';
+import { undoLoad, type UndoDependencies, type UndoneLoad } from '../../src/operate/load/undo-load.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+import { noCrashPoint, type CrashPoint } from '../../src/runtime/crash-point.ts';
 
 const limits = { memoryMb: 512, threads: 1 } as const;
 const retentionMs = 3_600_000;
@@ -39,7 +39,7 @@ export interface LoadArea {
   /** Writes a file and returns its path. */
   write(name: string, content: string | Uint8Array): string;
   load(from: LoadInput['from'], options?: LoadOptions, more?: Partial<LoadDependencies>): Promise<LoadOutcome>;
-  undo(loadId: string): Promise<UndoneLoad>;
+  undo(loadId: string, more?: Partial<UndoDependencies>): Promise<UndoneLoad>;
   /** Columns of the rows that the log names, in the order of time and identity. */
   rows(columns: string): Promise<SqlRow[]>;
 }
@@ -75,13 +75,24 @@ export async function openLoadArea(folder: string, name: string): Promise<LoadAr
       const input = { name: typeof from === 'string' ? path.basename(from) : '-', from };
       return loadFile({ ...common, table, ...more }, input, loadOptions);
     },
-    undo: async (loadId) => undoLoad({ ...common, table: await openDatasetTable(lakeDir, dataset, options) }, loadId),
+    undo: async (loadId, more = {}) =>
+      undoLoad({ ...common, table: await openDatasetTable(lakeDir, dataset, options), ...more }, loadId),
     async rows(columns) {
       const { files, emptyFile } = await readSnapshot(tableDir);
       const all = sqlList([emptyFile, ...files.map((file) => file.absolutePath)]);
       return duckdb.rows(
         `SELECT ${columns} FROM read_parquet(${all}, union_by_name = true, hive_partitioning = false) ORDER BY event_time, event_id`,
       );
+    },
+  };
+}
+
+/** Does something once, when a load gets to a step. */
+export function at(wanted: string, act: () => unknown): { readonly crashPoint: CrashPoint } {
+  let left = 1;
+  return {
+    async crashPoint(step) {
+      if (step === wanted && (left -= 1) === 0) await act();
     },
   };
 }

@@ -1,6 +1,6 @@
 import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { ensureFolder, moveFile, removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLoadState } from '../log/load-state.ts';
 import { readFailedFile, type FailedEvent } from './failed-events.ts';
@@ -11,7 +11,7 @@ import { readFailedFile, type FailedEvent } from './failed-events.ts';
  * load, in this generation, is in the table.
  */
 
-const fileName = /^load-([0-9a-f]{32})-(\d+)\.ndjson$/;
+const fileName = /^load-([0-9a-f]{32})-(\d+)\.ndjson(\.tmp)?$/;
 
 /** The folder of a table's failed rows. */
 export function failedRowsFolder(failedDir: string, tableDir: string): string {
@@ -21,21 +21,27 @@ export function failedRowsFolder(failedDir: string, tableDir: string): string {
 const fileOf = (folder: string, loadId: string, generation: number): string =>
   path.join(folder, `load-${loadId}-${generation}.ndjson`);
 
-/** Writes the failed rows of a load whose commit is to come, durably. */
+/**
+ * Writes the failed rows of a load whose commit is to come, durably and whole. The caller keeps other loads of the id
+ * away (load-lock.ts).
+ */
 export async function writeFailedRows(
   folder: string,
   { loadId, generation }: { readonly loadId: string; readonly generation: number },
   events: readonly FailedEvent[],
 ): Promise<void> {
   await ensureFolder(folder);
-  // One that a killed load has left is written anew.
-  const handle = await open(fileOf(folder, loadId, generation), 'w', 0o600);
+  const file = fileOf(folder, loadId, generation);
+  // What a killed load has left is written anew.
+  const temporary = `${file}.tmp`;
+  const handle = await open(temporary, 'w', 0o600);
   try {
     for (const event of events) await handle.appendFile(`${JSON.stringify(event)}\n`);
     await handle.sync();
   } finally {
     await handle.close();
   }
+  await moveFile(temporary, file);
   await syncFolder(folder);
 }
 
@@ -51,10 +57,11 @@ export async function listFailedRows(
   const files: string[] = [];
   const stale: string[] = [];
   for (const name of names.toSorted()) {
-    const [, loadId = '', generation] = fileName.exec(name) ?? [];
+    const [, loadId = '', generation, temporary] = fileName.exec(name) ?? [];
     if (generation === undefined) continue;
     const state = findLoadState(txns, loadId);
-    const isLive = state?.generation === Number(generation) && state.status !== 'undone';
+    const isCounted = state?.generation === Number(generation) && state.status !== 'undone';
+    const isLive = isCounted && temporary === undefined;
     (isLive ? files : stale).push(path.join(folder, name));
   }
   return { files, stale };

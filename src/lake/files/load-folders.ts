@@ -2,10 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { readdir, rm, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolder, removeFile, syncFolders } from '../../runtime/files/durable-file.ts';
-import { isAppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { findFolderId } from '../../runtime/files/folder-id.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { acquireLock, isLocked, type Lock } from '../../runtime/files/lock.ts';
+import { makeFolder } from '../../runtime/files/make-folder.ts';
+import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
 import { decodePath } from '../log/actions.ts';
 import type { Table } from '../log/table.ts';
 import { loadFolder } from '../log/young-folder.ts';
@@ -67,18 +70,57 @@ async function removeEmptyFolders(folder: string): Promise<void> {
   });
 }
 
-/** Opens a folder for a load, or for the undoing of one, and locks it. */
+/** How often another folder is tried in the place of one that a sweep has met before it was locked. */
+const maxOpenings = 100;
+
+interface Opened {
+  readonly dir: string;
+  readonly workDir: string;
+  readonly lock: Lock;
+}
+
+/**
+ * Makes a folder with one for the work, and locks it. The sweep of another load may come in between: it has the lock
+ * then, or has removed both, and the locking has made the outer one anew, for the owner alone. Undefined: it was so.
+ */
+async function tryOpen(root: string, holder: string): Promise<Opened | undefined> {
+  const dir = path.join(root, randomUUID());
+  const workDir = path.join(dir, 'work');
+  // Nothing is synced before the lock: that would give a sweep its time.
+  await makeFolder(dir, tableFolderMode);
+  let lock: Lock;
+  try {
+    await makeWorkFolder(workDir);
+    lock = acquireLock(dir, holder);
+  } catch (error) {
+    if (isAppError(error, 'locked') || isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+  if (findFolderId(workDir) !== undefined) return { dir, workDir, lock };
+  await removeTree(dir);
+  lock.release();
+  return undefined;
+}
+
+/**
+ * Opens a folder for a load, or for the undoing of one, and locks it. Errors: `locked` where sweeps are first each
+ * time, the system's.
+ */
 export async function openLoadFolder(
   table: Table,
   holder: string,
   parent: typeof loadFolder | typeof unloadFolder = loadFolder,
 ): Promise<LoadFolder> {
   const root = path.join(table.dir, parent);
-  const dir = path.join(root, randomUUID());
   await ensureFolder(root, tableFolderMode);
-  await ensureFolder(dir, tableFolderMode);
-  const lock = acquireLock(dir, holder);
-  const workDir = path.join(dir, 'work');
+  let opened: Opened | undefined;
+  for (let opening = 0; opened === undefined && opening < maxOpenings; opening += 1)
+    opened = await tryOpen(root, holder);
+  if (opened === undefined)
+    throw new AppError('locked', `the folders of loads in ${root} are swept again and again`, {
+      hint: 'Stop what begins loads all the time, then repeat the command.',
+    });
+  const { dir, workDir, lock } = opened;
   await ensureFolder(workDir);
   const rooms: string[] = [];
   return {
@@ -133,7 +175,8 @@ export async function sweepLoadFolders(table: Table): Promise<number> {
     try {
       lock = acquireLock(folder, 'a sweep');
     } catch (error) {
-      if (isAppError(error, 'locked')) continue;
+      // Its owner has it, or has just removed it.
+      if (isAppError(error, 'locked') || isSystemError(error, 'ENOENT')) continue;
       throw error;
     }
     try {

@@ -33,6 +33,11 @@ function parseState(version: number): LoadState | undefined {
   return status === undefined ? undefined : { generation: Math.floor(version / statusCount), status };
 }
 
+/** Says whether nothing was done to a load between two states of it. */
+export function isSameLoadState(one: LoadState | undefined, other: LoadState | undefined): boolean {
+  return one?.generation === other?.generation && one?.status === other?.status;
+}
+
 /** Every load that the log knows, by id. */
 export function listLoadStates(txns: ReadonlyMap<string, number>): ReadonlyMap<string, LoadState> {
   return new Map(

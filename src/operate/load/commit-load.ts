@@ -4,7 +4,13 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { toAdd, type WrittenPart } from '../../lake/files/data-file.ts';
 import type { LoadFolder } from '../../lake/files/load-folders.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
-import { findLoadState, toLoadTxn, type LoadState } from '../../lake/log/load-state.ts';
+import {
+  findLoadState,
+  isSameLoadState,
+  listLoadStates,
+  toLoadTxn,
+  type LoadState,
+} from '../../lake/log/load-state.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
@@ -12,8 +18,16 @@ import { countRows, restamp, takeOutRepeats } from './repeats.ts';
 
 /** Each attempt after the first follows a commit that another has made meanwhile. */
 const maxAttempts = 100;
-/** A second `available_at` is taken so far ahead, since giving it to all rows takes time, milliseconds. */
-const stampAheadMs = 60_000;
+/** A second `available_at` is taken at least so far ahead, since giving it to all rows takes time, milliseconds. */
+const minStampAheadMs = 60_000;
+
+/**
+ * How far ahead the `available_at` of rows is taken that get another, milliseconds: they have to be written with it
+ * before the table's own gets there. `tookMs`: how long that took the last time; 0 before the first.
+ */
+export function stampAheadMs(tookMs: number): number {
+  return Math.max(minStampAheadMs, Math.ceil(2 * tookMs));
+}
 
 export interface CommitDependencies {
   readonly table: Table;
@@ -49,18 +63,43 @@ export function nextLoadState(before: LoadState | undefined): LoadState {
   return { generation: (before?.generation ?? 0) + 1, status: 'loaded' };
 }
 
+type LoadStates = ReadonlyMap<string, LoadState>;
+
+/** The loads that have rows in the table, or may have some: rows of another may be repeats of theirs. */
+function listLive(txns: ReadonlyMap<string, number>): LoadStates {
+  return new Map([...listLoadStates(txns)].filter(([, { status }]) => status !== 'undone'));
+}
+
+/**
+ * Throws where one of `loads` was undone since: its rows are gone, and those that were taken for repeats of them would
+ * be nowhere. One of a later generation may have been undone in between.
+ */
+function assertNoneUndone(loads: LoadStates, txns: ReadonlyMap<string, number>): void {
+  for (const [id, { generation }] of loads) {
+    const now = findLoadState(txns, id);
+    if (now?.generation === generation && now.status !== 'undone') continue;
+    throw new AppError(
+      'commit_conflict',
+      `the load ${id} was undone meanwhile, and rows that it had were left out: nothing was loaded`,
+      { hint: 'Repeat the command.' },
+    );
+  }
+}
+
 interface Attempt {
   readonly files: readonly WrittenPart[];
   readonly availableAtMs: number;
   /** Files of the table whose rows were looked at. */
   readonly seen: ReadonlySet<string>;
+  /** The loads that rows may have been taken for repeats of. */
+  readonly judgedBy: LoadStates;
 }
 
 /** Makes the commit; throws `commit_conflict` where the table has changed in a way that matters. */
 async function tryCommit(
   { table, clock }: CommitDependencies,
   load: StagedLoad,
-  { files, availableAtMs, seen }: Attempt,
+  { files, availableAtMs, seen, judgedBy }: Attempt,
   rows: number,
 ): Promise<CommittedLoad> {
   const stored = countRows(files);
@@ -69,9 +108,9 @@ async function tryCommit(
   const nowMs = clock.nowMs();
   const adds = files.map((one): Action => ({ add: toAdd(load.folder.toRelative(one.file), one, nowMs, true) }));
   await table.commit((state, lake) => {
-    const now = findLoadState(state.txns, load.loadId);
-    if (now?.generation !== load.before?.generation || now?.status !== load.before?.status)
+    if (!isSameLoadState(findLoadState(state.txns, load.loadId), load.before))
       throw new AppError('commit_conflict', 'the same file was loaded, or its load undone, meanwhile');
+    if (stored < rows) assertNoneUndone(judgedBy, state.txns);
     if ([...state.files.keys()].some((file) => !seen.has(file)))
       throw new AppError('commit_conflict', 'rows were added to the table meanwhile');
     if (stored > 0 && lake.availableAtMs >= availableAtMs)
@@ -94,10 +133,20 @@ async function tryCommit(
   return { stored, repeats };
 }
 
+/** Says whether another has made the same load. Throws where what it was before was undone: it has to begin anew. */
+function isMadeMeanwhile(table: Table, { loadId, before }: StagedLoad): boolean {
+  const now = findLoadState(table.state().txns, loadId);
+  if (isSameLoadState(now, before)) return false;
+  if (now?.status === 'loaded') return true;
+  throw new AppError('commit_conflict', `the load ${loadId} was undone meanwhile: nothing was loaded`, {
+    hint: 'Repeat the command.',
+  });
+}
+
 /**
  * Takes the repeats out of a staged load and commits it, by one commit. What others commit meanwhile is looked through
  * before another attempt. Undefined: the same load was made by another meanwhile. Errors: `file_damaged`,
- * `commit_conflict` after many attempts, `disk`, `memory`, `sql`.
+ * `commit_conflict` where a load was undone that rows were repeats of, or after many attempts, `disk`, `memory`, `sql`.
  */
 export async function commitLoad(
   dependencies: CommitDependencies,
@@ -110,23 +159,29 @@ export async function commitLoad(
   let rooms = 0;
   const makeRoom = (): Promise<string> => load.folder.makeRoom(`again-${(rooms += 1)}`);
   let { files, availableAtMs } = load;
+  let judgedBy: LoadStates = new Map();
+  let tookMs = 0;
   for (let attempt = 1; ; attempt += 1) {
     await table.refresh();
-    const now = findLoadState(table.state().txns, load.loadId);
-    if (now?.generation !== load.before?.generation) return undefined;
+    if (isMadeMeanwhile(table, load)) return undefined;
+    if (countRows(files) === rows) judgedBy = new Map();
+    else assertNoneUndone(judgedBy, table.state().txns);
+    judgedBy = new Map([...judgedBy, ...listLive(table.state().txns)]);
     const live = table.snapshot().files;
     const news = live.filter((file) => !seen.has(encodeURI(file.path)));
     files = await takeOutRepeats(duckdb, files, news, { own: attempt === 1, makeRoom });
     for (const encoded of table.state().files.keys()) seen.add(encoded);
     if (files.length > 0 && table.lake().availableAtMs >= availableAtMs) {
-      availableAtMs = nextAvailableAtMs(clock, table.lake()) + stampAheadMs;
+      availableAtMs = nextAvailableAtMs(clock, table.lake()) + stampAheadMs(tookMs);
+      const begunAtMs = performance.now();
       files = await restamp(duckdb, files, availableAtMs, makeRoom);
+      tookMs = performance.now() - begunAtMs;
     }
     await load.folder.sync();
     assertGoesOn();
     await crashPoint('load-staged');
     try {
-      const committed = await tryCommit(dependencies, load, { files, availableAtMs, seen }, rows);
+      const committed = await tryCommit(dependencies, load, { files, availableAtMs, seen, judgedBy }, rows);
       await crashPoint('load-committed');
       return committed;
     } catch (error) {

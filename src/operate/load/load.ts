@@ -8,8 +8,9 @@
  * Invariant: a file is loaded whole or not at all; the same file, or rows that the table has, add nothing. Memory is
  * that of the engine, which spills; the file may be of any size.
  * Crash: what was written lies in a folder of its own that no commit names, and goes with the next load or the next
- * start of the service (lake/files/load-folders.ts). No other's work is touched, and no lock of theirs is held,
- * but for the commit of a load that was made before and has failed rows.
+ * start of the service (lake/files/load-folders.ts). No other's work is touched, and no lock of theirs is held, but for
+ * the commit of a load that was made before and has failed rows; loads of one id commit one after the other
+ * (lake/files/load-lock.ts).
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -32,6 +33,7 @@ import {
 import type { Enricher } from '../../lake/files/enricher.ts';
 import type { FailedEvent } from '../../lake/files/failed-events.ts';
 import { openLoadFolder, sweepLoadFolders, type LoadFolder } from '../../lake/files/load-folders.ts';
+import { lockLoad } from '../../lake/files/load-lock.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import { lakePaths, tablePaths } from '../../lake/lake.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
@@ -279,15 +281,26 @@ async function listEarlier({ table, lakeDir }: LoadDependencies, loadId: string)
   return (await listFailedRows(folder, table.state().txns)).files.filter((file) => file.includes(loadId));
 }
 
-/**
- * Commits a staged load. Failed rows of an earlier generation give up their place: an erasure, which rewrites such
- * files and counts what it took, is kept away meanwhile.
- */
+/** Commits a load, beside no other of its id: one that has come first has brought the rows. */
 async function commitStaged(
   dependencies: LoadDependencies,
   workplace: Workplace,
   staged: Staged,
 ): Promise<LoadOutcome> {
+  const { table, signal } = dependencies;
+  const lock = await lockLoad(table, staged.loadId, () => assertGoesOn(signal));
+  try {
+    return await commitAlone(dependencies, workplace, staged);
+  } finally {
+    await lock.release();
+  }
+}
+
+/**
+ * Commits a staged load. Failed rows of an earlier generation give up their place: an erasure, which rewrites such
+ * files and counts what it took, is kept away meanwhile.
+ */
+async function commitAlone(dependencies: LoadDependencies, workplace: Workplace, staged: Staged): Promise<LoadOutcome> {
   if ((await listEarlier(dependencies, staged.loadId)).length === 0) return commitRows(dependencies, workplace, staged);
   const { table, lakeDir, dataset, crashPoint } = dependencies;
   const paths = tablePaths(lakeDir, dataset);
@@ -310,6 +323,7 @@ async function commitRows(
   const failedFolder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
   const failedBefore = await countFailedRows(await listEarlier(dependencies, loadId));
   const before = findLoadState(table.state().txns, loadId);
+  if (before?.status === 'loaded') return { file: name, load: loadId, stored: 0, loadedBefore: true };
   const { generation } = nextLoadState(before);
   if (bad.count > 0) {
     const failedAt = new Date(clock.nowMs()).toISOString();

@@ -12,7 +12,8 @@ import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Action } from '../../lake/log/actions.ts';
-import { findLoadState, listLoadStates, toLoadTxn } from '../../lake/log/load-state.ts';
+import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
+import { findLoadState, isSameLoadState, listLoadStates, toLoadTxn } from '../../lake/log/load-state.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
@@ -22,7 +23,8 @@ import { sqlList, sqlText } from '../../lake/sql/literals.ts';
  * Undoing a load: its rows leave the table by one commit, and with them its failed rows. Files that have rows of others
  * too are written again without those of the load; sealed ones give up their place in time, as after an erasure
  * (lake/files/swap.ts). The load may then be made again. Another load may have left out rows that this one had brought:
- * loading its file again looks through them anew.
+ * loading its file again looks through them anew. A load that is on its way fails where it has left out rows, and a
+ * flush judges its batch again.
  * Crash: all or nothing, as a load.
  */
 
@@ -130,7 +132,11 @@ async function takeOut(dependencies: UndoDependencies, loadId: string, { young, 
   await young.sync();
   await sealed.sync();
   await crashPoint('undo-written');
-  await table.commit(({ files, txns }) => {
+  await table.commit(({ files, txns }, lake) => {
+    if (!isSameLoadState(findLoadState(txns, loadId), state))
+      throw new AppError('commit_conflict', `the load ${loadId} was made again meanwhile: nothing was changed`, {
+        hint: "See 'tributary load list', then repeat the command.",
+      });
     if (actions.some(({ remove }) => remove !== undefined && !files.has(remove.path)))
       throw new AppError('commit_conflict', 'the files of the load were changed meanwhile', {
         hint: 'Repeat the command.',
@@ -144,6 +150,9 @@ async function takeOut(dependencies: UndoDependencies, loadId: string, { young, 
         ...others.map(([id, other]): Action => ({ txn: toLoadTxn(id, { ...other, status: 'review' }, nowMs) })),
         ...actions,
       ],
+      // It brings no rows. But a flush that is on its way may hold one for a repeat of a row that goes: this tells it to
+      // judge again, as after a load.
+      availableAtMs: nextAvailableAtMs(clock, lake),
       totals: { stored: -rows, failed: -failedRows, erased: rows + failedRows },
       metrics: { load: loadId, rows, failed: failedRows },
     };

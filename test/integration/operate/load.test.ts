@@ -10,8 +10,9 @@ import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';
 import { isLocked } from '../../../src/runtime/files/lock.ts';
 import { listLoads } from '../../../src/operate/load/list-loads.ts';
+import type { LoadOutcome } from '../../../src/operate/load/load.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { openLoadArea, type LoadArea } from '../../helpers/loads.ts';
+import { at, openLoadArea, type LoadArea } from '../../helpers/loads.ts';
 
 let folder: string;
 let area: LoadArea;
@@ -239,6 +240,40 @@ describe('bad rows', () => {
       repeats: 0,
       erased: 6,
     });
+  });
+
+  it('Loads of one file at once leave the bad rows of the one that is committed, whole', async () => {
+    const bad = area.write('bad.csv', badCsv);
+    const failedFolder = path.join(area.lakeDir, 'failed', 'payments');
+    const later: Promise<LoadOutcome>[] = [];
+    const outcome = await area.load(
+      bad,
+      { maxBad: 5 },
+      {
+        async crashPoint(step) {
+          if (step !== 'load-staged') return;
+          const stop = new AbortController();
+          const stopped = area.load(
+            bad,
+            { maxBad: 5 },
+            { ...at('load-written', () => stop.abort()), signal: stop.signal },
+          );
+          await expect(stopped).rejects.toMatchObject({ code: 'stopping' });
+          expect(readdirSync(failedFolder)).toHaveLength(1);
+          await new Promise<void>((resolve) => {
+            later.push(area.load(bad, { maxBad: 5 }, at('load-written', resolve)));
+          });
+        },
+      },
+    );
+    expect(outcome).toMatchObject({ stored: 1, failed: 5 });
+    expect(await Promise.all(later)).toMatchObject([{ stored: 0, loadedBefore: true }]);
+    const { txns, lake } = await readSnapshot(area.tableDir);
+    expect(lake?.totals).toEqual({ streamed: 6, stored: 1, failed: 5, repeats: 0, erased: 0 });
+    const { files, stale } = await listFailedRows(failedFolder, txns);
+    expect((await Promise.all(files.map(readFailedFile))).flat()).toHaveLength(5);
+    expect(stale).toEqual([]);
+    expect(await listUnnamed()).toEqual([]);
   });
 
   it('Lines of JSON that are no objects, and texts that are none, are bad rows', async () => {

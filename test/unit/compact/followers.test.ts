@@ -12,6 +12,7 @@ import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { eventLine, readRows, readTotals, startTestCompact, type TestCompactOptions } from '../../helpers/lake.ts';
+import { openLoadArea } from '../../helpers/loads.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { payments, readPayments, readPaymentTotals, revenueLine } from '../../helpers/revenue.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -247,6 +248,27 @@ test('Of several tables ahead of the events a batch reaches to the one that is l
   const ahead = [100, 50, 0, 70].map((position) => followerAt(position));
   expect(findAhead(ahead, { appId: 'one', position: 10 } as Epoch)?.position).toBe(50);
   expect(findAhead(ahead, { appId: 'one', position: 100 } as Epoch)).toBeUndefined();
+});
+
+test('A transaction that was taken for a repeat of a loaded row is stored where that load is undone meanwhile', async () => {
+  const { folder, publish, start } = openPlace();
+  const area = await openLoadArea(folder, 'payments');
+  const line = revenueLine('a');
+  const row = { tsEvent: 1_700_000_000, idApp: 1, eventId: line['event_id'], idTransaction: 'a', total: '1' };
+  const loaded = await area.load(area.write('a.ndjson', `${JSON.stringify(row)}\n`));
+  let undone: unknown;
+  const crashPoint: CrashPoint = async (step) => {
+    if (step !== 'flush-follower-written' || undone !== undefined) return;
+    expect(await ids(folder)).toEqual(['a@1']);
+    undone = await area.undo('load' in loaded ? loaded.load : '');
+  };
+  publish([line]);
+  const compact = await start({ crashPoint });
+  await waitFor('the transaction is taken in', async () => (await readPaymentTotals(folder))?.streamed === 2, soonMs);
+  await compact.stop();
+  expect(undone).toMatchObject({ rows: 1 });
+  expect(await ids(folder)).toEqual(['a@1']);
+  expect(await readPaymentTotals(folder)).toEqual({ streamed: 2, stored: 1, failed: 0, repeats: 0, erased: 1 });
 });
 
 test('A compactor that has lost the lake commits nothing to payments', async () => {

@@ -1,0 +1,64 @@
+import { beforeEach, expect, test } from 'vitest';
+import type { LoadOutcome } from '../../../src/operate/load/load.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { at, openLoadArea, type LoadArea } from '../../helpers/loads.ts';
+
+let area: LoadArea;
+
+beforeEach(async () => {
+  area = await openLoadArea(testFolder(), 'payments');
+});
+
+const header = 'tsEvent,idApp,eventId,total,currency,isTest,params.name,params.value';
+const lines = ['1700000000,1,a,1.5,EUR,0,,', '1700000001,2,b,12,USD,,,', '1700000002,1,,0.0001,RUB,1,,'];
+const csv = `${[header, ...lines].join('\n')}\n`;
+
+const loadIdOf = (outcome: LoadOutcome): string => ('load' in outcome ? outcome.load : '');
+
+/** A load of the three lines under review, since another that had brought them was undone. */
+async function loadUnderReview(more: string): Promise<{ readonly id: string; readonly file: string }> {
+  const first = loadIdOf(await area.load(area.write('p.csv', csv)));
+  const file = area.write('review.csv', `${csv}${more}`);
+  const id = loadIdOf(await area.load(file));
+  await area.undo(first);
+  return { id, file };
+}
+
+test('A load that has left out rows of a load that is undone before its commit fails, and brings them when it is repeated', async () => {
+  const first = loadIdOf(await area.load(area.write('p.csv', csv)));
+  const wide = area.write('wide.csv', `${csv}1700000009,1,new,3,EUR,0,,\n`);
+  const undo = at('load-staged', () => area.undo(first));
+  await expect(area.load(wide, {}, undo)).rejects.toMatchObject({
+    code: 'commit_conflict',
+    hint: 'Repeat the command.',
+  });
+  expect(await area.rows('event_id')).toEqual([]);
+  expect(await area.load(wide)).toMatchObject({ stored: 4, repeats: 0 });
+});
+
+test('A load none of whose rows were left out goes on where another load is undone', async () => {
+  const first = loadIdOf(await area.load(area.write('p.csv', csv)));
+  const other = area.write('other.csv', `${header}\n1700000009,1,new,3,EUR,0,,\n`);
+  const undo = at('load-staged', () => area.undo(first));
+  expect(await area.load(other, {}, undo)).toMatchObject({ stored: 1, repeats: 0 });
+  expect(await area.rows('event_id')).toEqual([{ event_id: 'new' }]);
+});
+
+test('The undoing of a load that is made again meanwhile changes nothing', async () => {
+  const { id, file } = await loadUnderReview('1700000009,1,new,3,EUR,0,,\n');
+  const again = at('undo-written', () => area.load(file));
+  await expect(area.undo(id, again)).rejects.toMatchObject({
+    code: 'commit_conflict',
+    message: expect.stringMatching('made again') as unknown,
+  });
+  expect(await area.load(file)).toMatchObject({ loadedBefore: true });
+  expect(await area.undo(id)).toMatchObject({ rows: 4 });
+  expect(await area.rows('event_id')).toEqual([]);
+});
+
+test('A load that is undone while it is made again fails at once', async () => {
+  const { id, file } = await loadUnderReview('\n');
+  const undo = at('load-staged', () => area.undo(id));
+  await expect(area.load(file, {}, undo)).rejects.toMatchObject({ hint: 'Repeat the command.' });
+  expect(await area.load(file)).toMatchObject({ stored: 3, repeats: 0 });
+});
