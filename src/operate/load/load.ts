@@ -185,7 +185,9 @@ async function stageFile(
   { map = {}, format }: LoadOptions,
   rest: Omit<StageOptions, 'fields'>,
 ): Promise<StagedRows | RefusedFile> {
-  const recognized = await recognizeFile(file, format);
+  const recognized = await recognizeFile(file, format, rest.signal);
+  assertGoesOn(rest.signal);
+  if ('reason' in recognized) return recognized;
   const plan = (names: readonly string[]) => planFields(rest.dataset, names, map, rest.idApp !== undefined);
   const uniform = await openUniform(duckdb, recognized);
   const uniformPlan = uniform === undefined ? undefined : plan(uniform.names);
