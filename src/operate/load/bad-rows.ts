@@ -64,7 +64,7 @@ async function readSize(duckdb: Duckdb, from: string): Promise<Size> {
 }
 
 /** The lines that the last scan has not taken, of any number: a relation of `place`, the offset, and `text`. */
-const rejectedSql = `(SELECT line_byte_position - 1 AS place, coalesce(any_value(csv_line), '') AS text
+const rejectedSql = `(SELECT line_byte_position - 1 AS place, ltrim(coalesce(any_value(csv_line), ''), chr(13) || chr(10)) AS text
   FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) GROUP BY line_byte_position)`;
 
 /** All rejected lines with their texts, or the first without. */

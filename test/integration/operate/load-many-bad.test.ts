@@ -63,3 +63,34 @@ describe('bad rows of any number', () => {
     expect(await area.load(file, { maxBad: 2, maxKeptBytes: bytes })).toMatchObject({ stored: 1, failed: 2 });
   });
 });
+
+describe('the lines of bad rows', () => {
+  it.each([
+    ['LF', '\n'],
+    ['CRLF', '\r\n'],
+  ])(
+    'Bad rows are named by their lines behind inches, blank lines and bad lines, where lines end by %s',
+    async (_, end) => {
+      const area = await openLoadArea(testFolder(), 'payments');
+      const lines = [`${header},productId`, '1,1,1,5" phone', '1,1,x,y', '', '1,2', '1,1,2,7"', '1,2', '1,1,z,a "b" c'];
+      expect(await area.load(area.write('inches.csv', lines.join(end)))).toMatchObject({
+        badRows: 4,
+        bad: [
+          { line: 3, reason: 'bad_type' },
+          { line: 5, reason: 'bad_line' },
+          { line: 7, reason: 'bad_line' },
+          { line: 8, reason: 'bad_type' },
+        ],
+      });
+    },
+  );
+
+  it('A bad line whose text is that of an error of the system is a bad line', async () => {
+    const area = await openLoadArea(testFolder(), 'payments');
+    const file = area.write(
+      'quoted.csv',
+      [header, '1,1,1.5', '1,1,2,No space left on device', '1,1,"a"bad_alloc'].join('\n'),
+    );
+    expect(await area.load(file)).toMatchObject({ refused: { reason: 'bad_rows' }, badRows: 2 });
+  });
+});
