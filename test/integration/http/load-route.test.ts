@@ -74,6 +74,18 @@ describe('the route of loads', () => {
     expect([response.status, await response.json()]).toMatchObject([400, { code: 'usage' }]);
   });
 
+  it('A body that comes faster than the command takes it leaves no listener behind each piece that had to wait', async () => {
+    const { url, headers } = await open(dataDir);
+    const warnings: Error[] = [];
+    const note = (warning: Error): void => void warnings.push(warning);
+    process.on('warning', note);
+    onTestFinished(() => void process.off('warning', note));
+    const body = `${file}${'\n'.repeat(32 * 1024 * 1024)}`;
+    const response = await fetch(url, { method: 'POST', headers, body });
+    expect([response.status, await response.json()]).toMatchObject([200, { rows: 2, stored: 2 }]);
+    expect(warnings).toEqual([]);
+  });
+
   it('A client that falls silent in its body is given up, and others may load', async () => {
     const { url, headers } = await open(dataDir, 300);
     const silent: ClientRequest = request(url, { method: 'POST', headers: { ...headers, 'content-length': '1000' } });
