@@ -16,6 +16,7 @@ import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/text-file.ts';
+import { readTold, wholeDescriptor } from '../runtime/files/told-input.ts';
 import { parseId, resolveConfig, type CommandContext } from './command.ts';
 
 /** The datasets whose rows can be loaded, by name. */
@@ -29,6 +30,8 @@ export interface LoadWords {
   readonly app?: string | undefined;
   readonly 'max-bad'?: string | undefined;
   readonly format?: string | undefined;
+  /** The service passes standard input on, and says by a further descriptor that it was whole. */
+  readonly 'by-http'?: boolean | undefined;
 }
 
 const mostBad = 100_000;
@@ -91,6 +94,11 @@ function showProgress(file: string, context: CommandContext): Pick<LoadDependenc
   };
 }
 
+function openInput({ 'by-http': isPassedOn }: LoadWords, { input }: CommandContext): AsyncIterable<Uint8Array> {
+  if (input === undefined) throw new AppError('usage', 'there is no standard input');
+  return isPassedOn === true ? readTold(input(), wholeDescriptor) : input();
+}
+
 interface Opened {
   readonly config: Config;
   readonly lakeDir: string;
@@ -123,8 +131,7 @@ export async function runLoadDataset(dataset: Dataset, words: LoadWords, context
   const enricher = config.enriches ? await openEnrichment(config) : undefined;
   let exitCode = 0;
   for (const file of words.files) {
-    const from = file === '-' ? context.input?.() : file;
-    if (from === undefined) throw new AppError('usage', 'there is no standard input');
+    const from = file === '-' ? openInput(words, context) : file;
     const name = file === '-' ? file : path.basename(file);
     const outcome = await loadFile(
       { ...common, dataset, apps, table, enricher, ...showProgress(name, context) },

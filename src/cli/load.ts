@@ -1,8 +1,11 @@
 import { parseArgs } from 'node:util';
-import { AppError, describeError } from '../runtime/errors.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Command, CommandContext } from './command.ts';
 import { loadable, runLoadDataset, runLoadList, runLoadUndo, type LoadWords } from './load-dataset.ts';
 import { loadTitlesUsage, runLoadTitles } from './load-titles.ts';
+
+/** Of the service alone (health/load-routes.ts): the input is passed on, and an error is answered with its code. */
+const byHttp = 'by-http';
 
 /** What stands behind a name on the command line. */
 type Load = (words: LoadWords, context: CommandContext) => Promise<number>;
@@ -47,7 +50,14 @@ function parseLoad(args: readonly string[]): { readonly name: string; readonly w
     const option = { type: 'string' } as const;
     const { values, positionals } = parseArgs({
       args: [...args],
-      options: { data: option, map: option, app: option, 'max-bad': option, format: option },
+      options: {
+        data: option,
+        map: option,
+        app: option,
+        'max-bad': option,
+        format: option,
+        [byHttp]: { type: 'boolean' },
+      },
       allowPositionals: true,
       strict: true,
     });
@@ -60,6 +70,16 @@ function parseLoad(args: readonly string[]): { readonly name: string; readonly w
   } catch (error) {
     throw new AppError('usage', describeError(error), { hint: `Usage: ${usage}` });
   }
+}
+
+async function runLoad(args: readonly string[], context: CommandContext): Promise<number> {
+  const { name, words } = parseLoad(args);
+  const load = Object.hasOwn(loads, name) ? loads[name] : undefined;
+  if (load === undefined)
+    throw new AppError('usage', `'load' takes ${Object.keys(loads).join(', ')}, not '${name}'`, {
+      hint: `Usage: ${usage}`,
+    });
+  return load(words, context);
 }
 
 /** `tributary load NAME ...`: takes an operator's own data in. */
@@ -79,12 +99,12 @@ export const loadCommand: Command = {
     'undo ID   takes the rows of a load out again',
   ],
   async run(args, context) {
-    const { name, words } = parseLoad(args);
-    const load = Object.hasOwn(loads, name) ? loads[name] : undefined;
-    if (load === undefined)
-      throw new AppError('usage', `'load' takes ${Object.keys(loads).join(', ')}, not '${name}'`, {
-        hint: `Usage: ${usage}`,
-      });
-    return load(words, context);
+    try {
+      return await runLoad(args, context);
+    } catch (error) {
+      if (!args.includes(`--${byHttp}`)) throw error;
+      context.answer({ error: describeError(error), ...(isAppError(error) ? { code: error.code } : {}) });
+      return 1;
+    }
   },
 };

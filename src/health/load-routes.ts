@@ -4,10 +4,13 @@ import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
+import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
+import { finished } from 'node:stream/promises';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { isOperatorToken } from '../access/operator-token.ts';
 import { datasets } from '../datasets/dataset.ts';
+import { wholeDescriptor } from '../runtime/files/told-input.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';
 
 /**
@@ -15,8 +18,10 @@ import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work
  * `tributary load DATASET -` does it, by that command in a process of its own, to which it is passed on as it comes.
  *
  * Query: `app`, `maxBad`, `map` (JSON), `format`. Needs the operator's token: `Authorization: Bearer TOKEN`. Answers: 200
- * and 400 with the command's own answer, 401, 404 for another name, 409 while a file is loaded, 500.
- * Crash: a body that breaks off is never taken for a whole one: the command is killed before its input ends.
+ * and 400 with the command's own answer, 401, 404 for another name, 409 while a file is loaded, 500 with Retry-After for
+ * what is no fault of the file or the query.
+ * Crash: a body that breaks off is never taken for a whole one: the command loads nothing until it is told, by a pipe of
+ * its own, that its input was whole, which nobody does where this process has died.
  */
 
 /** The formats that a Content-Type names; others are recognized by the bytes. */
@@ -26,12 +31,21 @@ const formats: Readonly<Record<string, string>> = {
   'application/vnd.apache.parquet': 'parquet',
 };
 
+/**
+ * A client that sends nothing for so long is gone, without a word where its machine or the network failed: it must not
+ * keep others from loading. Many times what a client that writes its file takes for a piece of it.
+ */
+const defaultIdleMs = 60_000;
+const retryAfterSeconds = 5;
+
 /** What the route works on. */
 export interface LoadRouteOptions {
   /** The program's entry file. */
   readonly entry: string;
   readonly dataDir: string;
   readonly keysDir: string;
+  /** A body of which nothing comes for so long has broken off. */
+  readonly idleMs?: number;
 }
 
 interface LoadQuery {
@@ -49,21 +63,45 @@ function toWords({ app, maxBad, format }: LoadQuery, contentType: string, mapFil
   );
 }
 
-/** Passes the body on. A body that breaks off kills the command: its input must not look whole. */
-async function passOn(request: FastifyRequest, child: ChildProcess): Promise<void> {
+/** Waits until a stream takes more, or never will. */
+function waitForRoom(stream: Writable): Promise<void> {
+  return new Promise((resolve) => {
+    const settle = (): void => {
+      stream.off('drain', settle).off('close', settle);
+      resolve();
+    };
+    stream.on('drain', settle).on('close', settle);
+  });
+}
+
+/**
+ * Passes the body on. The command hears that it was whole when its last byte has been handed over; one that broke off
+ * kills it. A command that refuses early reads no further: the rest of the body is dropped, and it says why.
+ */
+async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: number): Promise<void> {
   const { stdin } = child;
+  const whole = child.stdio[wholeDescriptor] as Writable;
   if (stdin === null) return;
-  // A command that refuses early reads no further.
   stdin.on('error', () => undefined);
+  whole.on('error', () => undefined);
+  // The server ends a connection that is idle for so long. It is the client's time only while a piece is waited for.
+  raw.socket.setTimeout(idleMs);
   try {
-    for await (const piece of request.raw) {
-      if (stdin.writable && !stdin.write(piece)) await Promise.race([once(stdin, 'drain'), once(child, 'exit')]);
+    for await (const piece of raw) {
+      if (!stdin.writable || stdin.write(piece)) continue;
+      raw.socket.setTimeout(0);
+      await waitForRoom(stdin);
+      raw.socket.setTimeout(idleMs);
     }
   } catch {
-    child.kill('SIGKILL');
+    // The body broke off.
+  } finally {
+    raw.socket.setTimeout(0);
   }
-  if (request.raw.complete) stdin.end();
-  else child.kill('SIGKILL');
+  if (!raw.complete) return void child.kill('SIGKILL');
+  stdin.end();
+  await finished(stdin, { readable: false }).catch(() => undefined);
+  whole.end('.');
 }
 
 /** The last line of the command's answer; undefined where it gave none. */
@@ -77,10 +115,20 @@ interface LoadAnswer {
   readonly body: unknown;
 }
 
+/** What is wrong with the file or the query is the client's; anything else may be tried again. */
+function toStatus(exitCode: number | null, body: unknown): number {
+  if (exitCode === 0) return 200;
+  const { refused, code } = body as { readonly refused?: unknown; readonly code?: unknown };
+  return refused !== undefined || code === 'usage' ? 400 : 500;
+}
+
 type LoadRequest = FastifyRequest<{ Params: { dataset: string }; Querystring: LoadQuery }>;
 
 /** Runs the command on the body; the answer is given when nothing of it is left. */
-async function runLoad({ entry, dataDir }: LoadRouteOptions, request: LoadRequest): Promise<LoadAnswer> {
+async function runLoad(
+  { entry, dataDir, idleMs = defaultIdleMs }: LoadRouteOptions,
+  request: LoadRequest,
+): Promise<LoadAnswer> {
   const { dataset } = request.params;
   const { map } = request.query;
   const folder = path.join(tmpdir(), `tributary-load-${randomUUID()}`);
@@ -89,15 +137,16 @@ async function runLoad({ entry, dataDir }: LoadRouteOptions, request: LoadReques
     const mapFile = map === undefined ? undefined : path.join(folder, 'map.json');
     if (mapFile !== undefined) await writeWorkFile(mapFile, map ?? '');
     const words = toWords(request.query, request.headers['content-type'] ?? '', mapFile);
-    const child = spawn(process.execPath, [entry, 'load', dataset, '-', '--data', path.resolve(dataDir), ...words], {
-      stdio: ['pipe', 'pipe', 'pipe'],
-    });
+    const command = [entry, 'load', dataset, '-', '--by-http', '--data', path.resolve(dataDir), ...words];
+    const child = spawn(process.execPath, command, { stdio: ['pipe', 'pipe', 'pipe', 'pipe'] });
     const ended = once(child, 'exit') as Promise<[number | null]>;
+    // A process that could not begin says so while the body is read.
+    ended.catch(() => undefined);
     const [output, errors] = [text(child.stdout), text(child.stderr)];
-    await passOn(request, child);
+    await passOn(request, child, idleMs);
     const [code] = await ended;
-    const body = parseAnswer(await output) ?? { error: (await errors).trim() };
-    return { status: code === 0 ? 200 : code === 1 ? 400 : 500, body };
+    const body = parseAnswer(await output) ?? { error: (await errors).trim() || 'The load ended without an answer.' };
+    return { status: toStatus(code, body), body };
   } finally {
     await removeTree(folder);
   }
@@ -128,6 +177,7 @@ export function addLoadRoute(options: LoadRouteOptions): (server: FastifyInstanc
           const { status, body } = await runLoad(options, request).finally(() => {
             isLoading = false;
           });
+          if (status === 500) void reply.header('retry-after', retryAfterSeconds);
           return reply.code(status).send(body);
         },
       );

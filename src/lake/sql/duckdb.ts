@@ -72,12 +72,23 @@ const hints: Readonly<Partial<Record<ErrorCode, string>>> = {
 };
 
 /**
- * The code of an engine's error, by its message. What does not fit on the disk that it spills to is called "out of
- * memory" too.
+ * What an error of the system, or of the engine's own memory, begins with; any other may quote a value, or a line of a
+ * file, that somebody wrote.
+ */
+const ownTrouble = /^(?:IO|Out of Memory|FATAL|INTERNAL|TransactionContext) Error: |^(?:std::)?bad_alloc/;
+
+/** Where an error begins to quote a line of a file, or the statement. */
+const quoted = /\nOriginal Line:|\n\nLINE \d/;
+
+/**
+ * The code of an engine's error, by its message: its class, and what it says before it quotes anything. What does not
+ * fit on the disk that it spills to is called "out of memory" too.
  */
 export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {
-  if (/No space left on device|Disk quota exceeded|out of disk|max_temp_directory_size/i.test(message)) return 'disk';
-  return /Out of Memory Error|bad_alloc/i.test(message) ? 'memory' : 'sql';
+  if (!ownTrouble.test(message)) return 'sql';
+  const [text = ''] = message.split(quoted);
+  if (/No space left on device|Disk quota exceeded|out of disk|max_temp_directory_size/i.test(text)) return 'disk';
+  return /Out of Memory Error|bad_alloc/i.test(text) ? 'memory' : 'sql';
 }
 
 function wrapError(error: unknown): AppError {

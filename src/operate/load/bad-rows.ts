@@ -8,6 +8,15 @@ import type { Source } from './source.ts';
 /** So many bad rows are named. */
 export const namedRows = 20;
 
+/** What may be bad. */
+export interface BadBounds {
+  readonly maxBad: number;
+  /** So many bytes of bad rows are kept at most: they are in memory all at once. */
+  readonly maxKeptBytes: number;
+}
+
+export const defaultKeptBytes = 64 * 1024 * 1024;
+
 /** A bad row as it is kept: with the text that it was. */
 export interface KeptBadRow extends BadRow {
   /** The row: a line of JSON as it was, else its fields as JSON. */
@@ -19,11 +28,18 @@ export interface BadRows {
   readonly count: number;
   /** The first of them, by their lines. */
   readonly first: readonly BadRow[];
-  /** All of them, where not more are bad than may be. */
+  /** All of them, where not more are bad than may be, and they are not too large. */
   readonly failed: readonly KeptBadRow[];
+  /** They are more than may be kept, by their bytes. */
+  readonly isTooLarge?: true;
 }
 
 export const noBad: BadRows = { count: 0, first: [], failed: [] };
+
+/** Says whether a file is refused for its bad rows. */
+export function isRefused({ count, isTooLarge }: BadRows, { maxBad }: BadBounds): boolean {
+  return count > maxBad || isTooLarge === true;
+}
 
 interface Found {
   readonly place: number;
@@ -36,13 +52,27 @@ interface Rejected {
   readonly text: string;
 }
 
-/** The lines that the last scan has not taken. */
-async function readRejected(duckdb: Duckdb): Promise<readonly Rejected[]> {
+/** How many bad rows there are, and their bytes. */
+interface Size {
+  readonly count: number;
+  readonly bytes: number;
+}
+
+async function readSize(duckdb: Duckdb, from: string): Promise<Size> {
+  const [row] = await duckdb.rows(`SELECT count(*) AS n, coalesce(sum(bytes), 0)::BIGINT AS bytes FROM ${from}`);
+  return { count: Number(row?.['n']), bytes: Number(row?.['bytes']) };
+}
+
+/** The lines that the last scan has not taken, of any number: a relation of `place`, the offset, and `text`. */
+const rejectedSql = `(SELECT line_byte_position - 1 AS place, ltrim(coalesce(any_value(csv_line), ''), chr(13) || chr(10)) AS text
+  FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) GROUP BY line_byte_position)`;
+
+/** All rejected lines with their texts, or the first without. */
+async function readRejected(duckdb: Duckdb, isKept: boolean): Promise<readonly Rejected[]> {
   const rows = await duckdb.rows(
-    `SELECT DISTINCT ON (line_byte_position) line_byte_position - 1 AS at, coalesce(csv_line, '') AS text
-     FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) ORDER BY line_byte_position`,
+    `SELECT place, ${isKept ? 'text' : "''"} AS text FROM ${rejectedSql} ORDER BY place ${isKept ? '' : `LIMIT ${namedRows}`}`,
   );
-  return rows.map((row) => ({ offset: Number(row['at']), text: String(row['text']) }));
+  return rows.map((row) => ({ offset: Number(row['place']), text: String(row['text']) }));
 }
 
 /** Turns places into lines, by reading the file; in Parquet a row's place is its number. */
@@ -68,19 +98,26 @@ const byLine = (a: BadRow, b: BadRow): number => a.line - b.line;
  * Counts the bad rows of a source, and places the first of them, or all where not more than `maxBad` are bad. Reads the
  * file once where none is bad, else up to three times.
  */
-export async function findBadRows(duckdb: Duckdb, source: Source, sql: RowsSql, maxBad: number): Promise<BadRows> {
+export async function findBadRows(
+  duckdb: Duckdb,
+  source: Source,
+  sql: RowsSql,
+  { maxBad, maxKeptBytes }: BadBounds,
+): Promise<BadRows> {
   await duckdb.run('DROP TABLE IF EXISTS reject_errors');
   await duckdb.run('DROP TABLE IF EXISTS reject_scans');
   await duckdb.run(
-    `CREATE OR REPLACE TEMP TABLE load_bad AS SELECT place, fault FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL`,
+    `CREATE OR REPLACE TEMP TABLE load_bad AS SELECT place, fault, strlen(CAST(raw AS VARCHAR)) AS bytes FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL`,
   );
-  const rejected = source.format === 'parquet' ? [] : await readRejected(duckdb);
-  const [counted] = await duckdb.rows('SELECT count(*) AS n FROM load_bad');
-  const count = Number(counted?.['n']) + rejected.length;
+  const hasRejected = source.format !== 'parquet';
+  const sizes = [await readSize(duckdb, 'load_bad')];
+  if (hasRejected) sizes.push(await readSize(duckdb, `(SELECT strlen(text) AS bytes FROM ${rejectedSql})`));
+  const count = sizes.reduce((sum, size) => sum + size.count, 0);
   if (count === 0) return noBad;
-  const isKept = count <= maxBad;
+  const isTooLarge = count <= maxBad && sizes.reduce((sum, { bytes }) => sum + bytes, 0) > maxKeptBytes;
+  const isKept = count <= maxBad && !isTooLarge;
   const found = isKept ? await readKept(duckdb, sql) : await readFirst(duckdb);
-  const refused = isKept ? rejected : rejected.slice(0, namedRows);
+  const refused = hasRejected ? await readRejected(duckdb, isKept) : [];
   const lines = await toLines(source, {
     rows: found.map(({ place }) => place),
     rejected: refused.map((one) => one.offset),
@@ -97,7 +134,7 @@ export async function findBadRows(duckdb: Duckdb, source: Source, sql: RowsSql, 
     })),
   ].toSorted(byLine);
   const first = rows.slice(0, namedRows).map(withoutText);
-  return { count, first, failed: isKept ? rows : [] };
+  return { count, first, failed: isKept ? rows : [], ...(isTooLarge ? { isTooLarge } : {}) };
 }
 
 const toFound = (row: Readonly<Record<string, unknown>>): Found => ({

@@ -4,6 +4,8 @@
  */
 
 const quote = 0x22;
+const comma = 0x2c;
+const space = 0x20;
 const lineFeed = 0x0a;
 const carriageReturn = 0x0d;
 const maxHeaderBytes = 1024 * 1024;
@@ -16,23 +18,35 @@ interface RecordPlace {
   readonly isBlank: boolean;
 }
 
+/** Where in a cell a byte is: `closed` is behind a quotation, which a further quote goes on with. */
+type CellState = 'start' | 'plain' | 'quoted' | 'closed';
+
+/** The state behind a byte. As to the engine, a quote within a plain cell is a sign as others are. */
+function stateBehind(state: CellState, byte: number): CellState {
+  if (state === 'quoted') return byte === quote ? 'closed' : 'quoted';
+  if (byte === comma || byte === lineFeed) return 'start';
+  if (byte === space && state !== 'plain') return state;
+  return byte === quote && state !== 'plain' ? 'quoted' : 'plain';
+}
+
 /** Walks over the places of all records, the header among them; without quotes each line is one. */
 export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, hasQuotes: boolean): AsyncGenerator<RecordPlace> {
   let [line, recordLine, offset, recordOffset] = [1, 1, 0, 0];
-  let [isQuoted, isBlank, any] = [false, true, false];
+  let [isBlank, any] = [true, false];
+  let state: CellState = 'start';
   for await (const chunk of chunks) {
     for (const byte of chunk) {
       any = true;
       offset += 1;
+      if (hasQuotes) state = stateBehind(state, byte);
       if (byte === lineFeed) {
         line += 1;
-        if (!isQuoted) {
+        if (state !== 'quoted') {
           yield { line: recordLine, offset: recordOffset, isBlank };
           [recordLine, recordOffset, isBlank, any] = [line, offset, true, false];
         }
         continue;
       }
-      if (byte === quote && hasQuotes) isQuoted = !isQuoted;
       if (byte !== carriageReturn) isBlank = false;
     }
   }
@@ -91,7 +105,10 @@ function toNames(bytes: Uint8Array): readonly string[] | undefined {
 export interface RowPlaces {
   /** Numbers of rows among those that the engine has taken, from 1, ascending. */
   readonly rows: readonly number[];
-  /** Offsets of the records that it has not, ascending. */
+  /**
+   * Offsets of the records that it has not, ascending; where lines end by CRLF, or blank ones come before, the engine
+   * gives one that is a little before the record.
+   */
   readonly rejected: readonly number[];
 }
 
@@ -106,22 +123,24 @@ export async function findLines(
 ): Promise<{ readonly rows: ReadonlyMap<number, number>; readonly rejected: ReadonlyMap<number, number> }> {
   const found = { rows: new Map<number, number>(), rejected: new Map<number, number>() };
   const wanted = new Set(rows);
-  const refused = new Set(rejected);
   let isHeader = header;
   let row = 0;
+  let next = 0;
   for await (const { line, offset, isBlank } of records) {
-    if (refused.has(offset)) {
-      found.rejected.set(offset, line);
-      continue;
-    }
     if (isBlank && skipsBlank) continue;
     if (isHeader) {
       isHeader = false;
       continue;
     }
-    row += 1;
-    if (wanted.has(row)) found.rows.set(row, line);
-    if (found.rows.size === wanted.size && found.rejected.size === refused.size) break;
+    const refused = rejected[next];
+    if (refused !== undefined && refused <= offset) {
+      found.rejected.set(refused, line);
+      next += 1;
+    } else {
+      row += 1;
+      if (wanted.has(row)) found.rows.set(row, line);
+    }
+    if (found.rows.size === wanted.size && next === rejected.length) break;
   }
   return found;
 }

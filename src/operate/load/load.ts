@@ -41,7 +41,7 @@ import { findLoadState } from '../../lake/log/load-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
 import type { BadRow } from './bad-row.ts';
-import type { BadRows, KeptBadRow } from './bad-rows.ts';
+import { defaultKeptBytes, isRefused, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
 import { commitLoad, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
 import { findFaultOfMap, planFields, type FieldMap, type RefusedFile } from './file-fields.ts';
@@ -98,6 +98,8 @@ export interface LoadOptions {
   readonly idApp?: number;
   /** So many rows may be bad, and are kept as failed ones; 0 by default. */
   readonly maxBad?: number;
+  /** So many bytes of bad rows are kept at most; 64 MiB by default. */
+  readonly maxKeptBytes?: number;
   readonly format?: SourceFormat;
 }
 
@@ -195,7 +197,9 @@ async function stageFile(
   { map = {}, format }: LoadOptions,
   rest: Omit<StageOptions, 'fields'>,
 ): Promise<StagedRows | RefusedFile> {
-  const recognized = await recognizeFile(file, format);
+  const recognized = await recognizeFile(file, format, rest.signal);
+  assertGoesOn(rest.signal);
+  if ('reason' in recognized) return recognized;
   const plan = (names: readonly string[]) => planFields(rest.dataset, names, map, rest.idApp !== undefined);
   const uniform = await openUniform(duckdb, recognized);
   const uniformPlan = uniform === undefined ? undefined : plan(uniform.names);
@@ -234,7 +238,8 @@ async function loadTaken(
     const stamp = { loadId, receivedAtMs: nowMs, availableAtMs: nextAvailableAtMs(dependencies.clock, table.lake()) };
     let rooms = 0;
     const makeRoom = (): Promise<string> => workplace.folder.makeRoom(`rows-${(rooms += 1)}`);
-    const rest = { dataset, idApp: options.idApp, maxBad: options.maxBad ?? 0, stamp, signal, makeRoom };
+    const bounds = { maxBad: options.maxBad ?? 0, maxKeptBytes: options.maxKeptBytes ?? defaultKeptBytes };
+    const rest = { dataset, idApp: options.idApp, bounds, stamp, signal, makeRoom };
     const read = await stageFile(workplace.duckdb, file, options, rest);
     if ('reason' in read) return { file: name, refused: read };
     const { files: staged, bad } = read;
@@ -242,7 +247,7 @@ async function loadTaken(
       throw new AppError('file_damaged', `${name} was changed while it was loaded: nothing of it was`, {
         hint: 'Load it when it is complete.',
       });
-    if (bad.count > (options.maxBad ?? 0)) return refuseRows(name, bad, options.maxBad ?? 0);
+    if (isRefused(bad, bounds)) return refuseRows(name, bad, bounds);
     const { enricher } = dependencies;
     const files = await enrichStaged(workplace.duckdb, staged, { dataset, enricher, signal, makeRoom });
     await dependencies.crashPoint('load-written');
@@ -260,8 +265,12 @@ async function loadTaken(
   }
 }
 
-function refuseRows(file: string, bad: BadRows, maxBad: number): LoadOutcome {
-  const detail = `${bad.count} rows are bad and ${maxBad === 0 ? 'none' : `only ${maxBad}`} may be: nothing of the file was loaded. Mend them, or keep them as failed rows with --max-bad ${bad.count}.`;
+function refuseRows(file: string, bad: BadRows, { maxBad, maxKeptBytes }: BadBounds): LoadOutcome {
+  const nothing = 'nothing of the file was loaded';
+  const detail =
+    bad.isTooLarge === true
+      ? `${bad.count} rows are bad, of more than the ${maxKeptBytes} bytes together that are kept: ${nothing}. Mend them, or load the file in parts.`
+      : `${bad.count} rows are bad and ${maxBad === 0 ? 'none' : `only ${maxBad}`} may be: ${nothing}. Mend them, or keep them as failed rows with --max-bad ${bad.count}.`;
   return { file, refused: { reason: 'bad_rows', detail }, badRows: bad.count, bad: bad.first };
 }
 

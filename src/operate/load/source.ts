@@ -1,4 +1,4 @@
-import { readPlain, readStart } from '../../runtime/files/input-file.ts';
+import { isWholeGzip, readPlain, readStart } from '../../runtime/files/input-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList, sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { Check } from './bad-row.ts';
@@ -46,10 +46,23 @@ export type StrictSource = Pick<Source, 'names' | 'strict'>;
 /** The longest line, bytes. */
 export const maxLineBytes = 16 * 1024 * 1024;
 
-/** Recognizes a file by its first bytes, whatever it is called: `format`, when it is known. */
-export async function recognizeFile(file: string, format?: SourceFormat): Promise<SourceFile> {
+/**
+ * Recognizes a file by its first bytes, whatever it is called: `format`, when it is known. One that is compressed is
+ * unpacked once to its end: the engine takes the end of a file that was cut off for that of its text, and looks at no
+ * checksum.
+ */
+export async function recognizeFile(
+  file: string,
+  format: SourceFormat | undefined,
+  signal: AbortSignal,
+): Promise<SourceFile | RefusedFile> {
   const start = await readStart(file, 4);
   const gzip = start[0] === 0x1f && start[1] === 0x8b;
+  if (gzip && !(await isWholeGzip(file, signal)))
+    return {
+      reason: 'bad_format',
+      detail: 'the file is compressed by gzip and cannot be unpacked to its end: it is cut off or damaged.',
+    };
   if (start.toString('latin1') === 'PAR1') return { file, format: 'parquet', gzip: false };
   if (format !== undefined) return { file, format, gzip };
   for await (const chunk of readPlain(file, gzip)) {

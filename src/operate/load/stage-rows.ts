@@ -2,7 +2,7 @@ import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { findBadRows, noBad, type BadRows } from './bad-rows.ts';
+import { findBadRows, isRefused, noBad, type BadBounds, type BadRows } from './bad-rows.ts';
 import type { FileField } from './file-fields.ts';
 import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
 import type { Relation, Source, StrictSource } from './source.ts';
@@ -43,7 +43,8 @@ export interface StageOptions {
   readonly dataset: Dataset;
   readonly fields: readonly FileField[];
   readonly idApp: number | undefined;
-  readonly maxBad: number;
+  /** Which rows may be bad. */
+  readonly bounds: BadBounds;
   readonly stamp: LoadStamp;
   readonly signal: AbortSignal;
   /** Makes an empty folder for the files. */
@@ -72,8 +73,8 @@ async function writeStrictly(duckdb: Duckdb, source: StrictSource, options: Stag
 
 async function writeLeniently(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows> {
   const sql = buildSql(options, source.lenient(options.fields), false);
-  const bad = await findBadRows(duckdb, source, sql, options.maxBad);
-  if (bad.count > options.maxBad) return { files: [], bad };
+  const bad = await findBadRows(duckdb, source, sql, options.bounds);
+  if (isRefused(bad, options.bounds)) return { files: [], bad };
   const query = `SELECT ${sql.toColumns(options.stamp)} FROM (${sql.checkedSql}) AS checked WHERE fault IS NULL`;
   return { files: await writeDataFiles(duckdb, query, await options.makeRoom(), rowGroupsPerFile), bad };
 }

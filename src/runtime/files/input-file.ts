@@ -4,6 +4,7 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
+import { isSystemError } from '../errors.ts';
 
 /** Files that others wrote and that are read as they are. */
 
@@ -29,6 +30,23 @@ export async function* readPlain(file: string, gzip: boolean): AsyncGenerator<Bu
   } finally {
     plain.destroy();
     source.destroy();
+  }
+}
+
+/**
+ * Says whether a file compressed by gzip is whole: each of its members ends with the checksum of what it holds. Time:
+ * that of unpacking it; an aborted signal ends the look. Errors: those of the system.
+ */
+export async function isWholeGzip(file: string, signal: AbortSignal): Promise<boolean> {
+  const plain = readPlain(file, true);
+  try {
+    for (let next = await plain.next(); next.done !== true; next = await plain.next()) if (signal.aborted) break;
+    return true;
+  } catch (error) {
+    if (isSystemError(error, 'Z_BUF_ERROR', 'Z_DATA_ERROR')) return false;
+    throw error;
+  } finally {
+    await plain.return(undefined);
   }
 }
 

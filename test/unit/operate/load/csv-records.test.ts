@@ -28,4 +28,20 @@ describe('the records of a CSV file', () => {
     ]);
     expect([...lines.rejected.values()]).toEqual([6]);
   });
+
+  it('A quote within a plain cell opens nothing, one behind spaces or a quotation does', async () => {
+    const text = 'h,i\n5" phone,1\na,5"\n "b\nc",1\n"d" "\n",1\n"e"x\n"f""\ng",1\n';
+    const lines: number[] = [];
+    for await (const { line } of walkRecords(bytesOf(text), true)) lines.push(line);
+    expect(lines).toEqual([1, 2, 3, 4, 6, 8, 9]);
+  });
+
+  it('A rejected record is the first at or behind the offset that the engine gives', async () => {
+    const text = 'h,i\r\n1,2\r\nbad\r\n3,4\r\n\r\nbad\r\n5,6\r\n';
+    const rejected = [text.indexOf('\nbad'), text.lastIndexOf('\n\r\nbad')];
+    const places = { rows: [2, 3], rejected };
+    const lines = await findLines(walkRecords(bytesOf(text), true), places, { header: true, skipsBlank: true });
+    expect([...lines.rows.values()]).toEqual([4, 7]);
+    expect([...lines.rejected.values()]).toEqual([3, 6]);
+  });
 });
