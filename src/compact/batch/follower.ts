@@ -110,13 +110,23 @@ export function createFollowers(dependencies: FollowerDependencies): Follower[] 
   return importDatasets.filter((dataset) => dataset !== events).map((dataset) => createFollower(dataset, dependencies));
 }
 
+/** The least of the states that are ahead of one of the same stream. */
+export function findLeastAhead<T extends Pick<Epoch, 'appId' | 'position'>>(
+  states: readonly T[],
+  { appId, position }: Pick<Epoch, 'appId' | 'position'>,
+): T | undefined {
+  return states
+    .filter((own) => own.appId === appId && own.position > position)
+    .toSorted((a, b) => a.position - b.position)[0];
+}
+
 /**
  * The state of the follower that is least ahead of the leader, by a batch which that has not: a crash came between their
  * commits, or a backup has followers as they were later. Each follower takes a batch up to there. Undefined: none is.
  */
-export function findAhead(followers: readonly Follower[], { appId, position }: Epoch): Epoch | undefined {
-  return followers
-    .flatMap((follower) => follower.find()?.lake().epoch ?? [])
-    .filter((own) => own.appId === appId && own.position > position)
-    .toSorted((a, b) => a.position - b.position)[0];
+export function findAhead(followers: readonly Follower[], epoch: Epoch): Epoch | undefined {
+  return findLeastAhead(
+    followers.flatMap((follower) => follower.find()?.lake().epoch ?? []),
+    epoch,
+  );
 }

@@ -1,7 +1,7 @@
-import { open, readdir } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { ensureFolder, moveFile, removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
-import { isSystemError } from '../../runtime/errors.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
 import { findLoadState } from '../log/load-state.ts';
 import { readFailedFile, type FailedEvent } from './failed-events.ts';
 
@@ -50,10 +50,7 @@ export async function listFailedRows(
   folder: string,
   txns: ReadonlyMap<string, number>,
 ): Promise<{ readonly files: readonly string[]; readonly stale: readonly string[] }> {
-  const names = await readdir(folder).catch((error: unknown): string[] => {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  });
+  const names = await findNames(folder);
   const files: string[] = [];
   const stale: string[] = [];
   for (const name of names.toSorted()) {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { readdir, rm, rmdir } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeFile, syncFolders } from '../../runtime/files/durable-file.ts';
+import { ensureFolder, removeEmptyFolder, removeFile, syncFolders } from '../../runtime/files/durable-file.ts';
 import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { findFolderId } from '../../runtime/files/folder-id.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
@@ -65,9 +65,7 @@ async function clear(table: Table, folder: string): Promise<number> {
 async function removeEmptyFolders(folder: string): Promise<void> {
   for (const entry of await readdir(folder, { withFileTypes: true }))
     if (entry.isDirectory()) await removeEmptyFolders(path.join(folder, entry.name));
-  await rmdir(folder).catch((error: unknown) => {
-    if (!isSystemError(error, 'ENOENT', 'ENOTEMPTY', 'EEXIST')) throw error;
-  });
+  await removeEmptyFolder(folder);
 }
 
 /** How often another folder is tried in the place of one that a sweep has met before it was locked. */
@@ -142,7 +140,7 @@ export async function openLoadFolder(
 
 async function closeFolder(table: Table, dir: string, workDir: string, lock: Lock): Promise<void> {
   try {
-    await rm(workDir, { recursive: true, force: true });
+    await removeTree(workDir);
     await clear(table, dir);
   } finally {
     lock.release();

@@ -193,7 +193,7 @@ function toStrictCells(fields: readonly FileField[], toSql: (name: string) => st
 
 /**
  * Opens a file of JSON lines whose objects have all the same names, as far as the first show; undefined for any other
- * file. Read so, a line with other names is an error: to look for the names of all lines first would take a third of the
+ * file. Read so, a line with other names is an error: to look for the names of all lines first would take an eighth of the
  * time of a load.
  */
 export async function openUniform(duckdb: Duckdb, source: SourceFile): Promise<StrictSource | undefined> {

@@ -4,7 +4,7 @@ function refuse(): never {
 
 /**
  * Our routes have no schemas of the framework's: bodies are checked by the datasets' own, answers rendered by us. Said
- * so, Fastify does not load the compilers of them, which were an eighth of the CPU time in which a process starts.
+ * so, Fastify does not load the compilers of them: 15 ms of processor time at each start of a process that serves.
  */
 export const ownSchemas = {
   compilersFactory: { buildValidator: () => refuse, buildSerializer: () => refuse },

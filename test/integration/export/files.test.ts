@@ -10,6 +10,7 @@ import { hostileTexts, importedEvents, oracleApps, toFixtureEvent } from '../../
 import { expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
+import { specParameters } from '../../helpers/export-parameters.ts';
 
 const may = 'dateFrom=2025-05-01&dateTo=2025-05-11&timezone=UTC';
 const create = '/api/raw/v1/export/create.json';
@@ -223,30 +224,8 @@ describe('input in the shape of SQL', () => {
     '*',
     '%',
   ];
-  const names = [
-    'event',
-    'selectors',
-    'dateFrom',
-    'dateTo',
-    'tsFrom',
-    'tsTo',
-    'availabilityTsFrom',
-    'availabilityTsTo',
-    'timezone',
-    'idApp',
-    'idAccount',
-    'idAd',
-    'idCampaign',
-    'idCountry',
-    'idProject',
-    'idPartner',
-    'isVerified',
-    'idPurchaseType',
-    'eventNameInvert',
-    'rooted',
-    'idAdMediator',
-    'idSegment',
-  ];
+  // These two take any text.
+  const names = specParameters.filter((name) => name !== 'SDKKey' && name !== 'eventName');
 
   it.each(names)('Input in the shape of SQL is refused in %s', async (name) => {
     for (const shape of shapes) {

@@ -1,9 +1,8 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { findAhead, type Follower } from '../../../src/compact/batch/follower.ts';
+import { findLeastAhead } from '../../../src/compact/batch/follower.ts';
 import type { Compact } from '../../../src/compact/compact.ts';
 import { lakePaths, openDatasetTable, tablePaths } from '../../../src/lake/lake.ts';
-import type { Epoch } from '../../../src/lake/log/lake-state.ts';
 import { readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -241,13 +240,10 @@ test('A transaction is known when a rewrite has taken the place of its file, und
   expect(await ids(folder)).toEqual(['b@1']);
 });
 
-const followerAt = (position: number): Follower =>
-  ({ find: () => ({ lake: () => ({ epoch: { appId: 'one', position } }) }) }) as unknown as Follower;
-
 test('Of several tables ahead of the events a batch reaches to the one that is least ahead', () => {
-  const ahead = [100, 50, 0, 70].map((position) => followerAt(position));
-  expect(findAhead(ahead, { appId: 'one', position: 10 } as Epoch)?.position).toBe(50);
-  expect(findAhead(ahead, { appId: 'one', position: 100 } as Epoch)).toBeUndefined();
+  const states = [100, 50, 0, 70].map((position) => ({ appId: 'one', position }));
+  expect(findLeastAhead([...states, { appId: 'two', position: 20 }], { appId: 'one', position: 10 })).toBe(states[1]);
+  expect(findLeastAhead(states, { appId: 'one', position: 100 })).toBeUndefined();
 });
 
 test('A transaction that was taken for a repeat of a loaded row is stored where that load is undone meanwhile', async () => {
