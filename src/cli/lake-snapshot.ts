@@ -1,7 +1,6 @@
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
-import { events } from '../datasets/dataset.ts';
-import { lakePaths, listTables } from '../lake/lake.ts';
+import { lakePaths, listOtherTables } from '../lake/lake.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -24,6 +23,5 @@ export async function renderLakeSnapshot(config: Config, root: string | undefine
       });
   }
   const at = root === undefined ? own : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
-  const followers = (await listTables(own)).filter((dataset) => dataset !== events);
-  return snapshotSql({ root: at, followers, retentionMs: config.retentionMs });
+  return snapshotSql({ root: at, followers: await listOtherTables(own), retentionMs: config.retentionMs });
 }

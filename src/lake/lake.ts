@@ -212,6 +212,11 @@ export async function listTables(lakeDir: string): Promise<Dataset[]> {
   return tables;
 }
 
+/** As `listTables`, without that of the imported events. */
+export async function listOtherTables(lakeDir: string): Promise<Dataset[]> {
+  return (await listTables(lakeDir)).filter((dataset) => dataset !== events);
+}
+
 /** Says whether a compactor runs on the lake: it holds its lock. */
 export function isCompactorRunning(lakeDir: string): boolean {
   return isLocked(lakePaths(lakeDir).compactorLock);

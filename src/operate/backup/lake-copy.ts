@@ -4,7 +4,7 @@ import { listFailedFilesAt } from '../../lake/files/failed-events.ts';
 import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
 import { ensureLakeId, identityPath } from '../../lake/identity.ts';
 import { listStaged, recoverIntents } from '../../lake/files/staged-rewrite.ts';
-import { lakePaths, listTables, tablePaths } from '../../lake/lake.ts';
+import { lakePaths, listOtherTables, tablePaths } from '../../lake/lake.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import { listLog } from '../../lake/log/log-files.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
@@ -63,14 +63,10 @@ const cuts = 5;
 export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): Promise<void> {
   for (let round = 0; round < rounds; round += 1) {
     const startedMs = performance.now();
-    for (const dataset of [events, ...(await listFollowers(options.lakeDir))])
+    for (const dataset of [events, ...(await listOtherTables(options.lakeDir))])
       await copyLiveFiles(await readSnapshot(tablePaths(options.lakeDir, dataset).table), target, options);
     if (performance.now() - startedMs < shortRoundMs) return;
   }
-}
-
-async function listFollowers(lakeDir: string): Promise<Dataset[]> {
-  return (await listTables(lakeDir)).filter((dataset) => dataset !== events);
 }
 
 /** Copies the first of some files that is there: one may be given its final name meanwhile. */
@@ -177,8 +173,8 @@ async function copyFailedRows(
 }
 
 /**
- * Copies the other tables, with their failed rows, after the events: of each the newest version that reaches no further in the stream than the
- * bound. Errors: those of `copyLake`; `commit_conflict` where it cannot be told which version that is.
+ * Copies the other tables, with their failed rows, after the events: of each the newest version that reaches no further
+ * in the stream than the bound. Errors: those of `copyLake`; `commit_conflict` where it cannot be told which version that is.
  */
 export async function copyFollowers(
   target: BackupFolder,
@@ -186,7 +182,7 @@ export async function copyFollowers(
   options: LakeCopyOptions,
 ): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
-  for (const dataset of await listFollowers(options.lakeDir))
+  for (const dataset of await listOtherTables(options.lakeDir))
     files.push(
       ...(await cutTable(dataset, options, async (table) => {
         const state = bound === undefined ? table.state() : await loadWithin(table.dir, table.state(), bound);

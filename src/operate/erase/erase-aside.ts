@@ -18,7 +18,7 @@ import { emptyFilePath, type Snapshot } from '../../lake/log/snapshot.ts';
 import { orphanDataset } from '../../lake/orphans.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
 import { matchesFailedRow } from './erase-failed-row.ts';
-import { matchesFailed, matchSql, type ErasureTarget } from './erase-target.ts';
+import { matchesFailed, matchSql, targetParts, type ErasureTarget, type TargetPart } from './erase-target.ts';
 
 /**
  * Erasure beside the table: from the failed events, from the bad rows of loads, and from young files that were put aside because the log did not
@@ -39,8 +39,8 @@ async function listFailedOf(lakeDir: string, dataset: Dataset, { txns }: Pick<Sn
 }
 
 /** Says whether a failed event, or a bad row of a load, is to be erased. */
-function isHit(event: FailedEvent, target: ErasureTarget): boolean {
-  return event.load === undefined ? matchesFailed(event, target) : matchesFailedRow(event, event.load, target);
+function isHit(event: FailedEvent, parts: readonly TargetPart[]): boolean {
+  return event.load === undefined ? matchesFailed(event, parts) : matchesFailedRow(event, event.load, parts);
 }
 
 /** Counts the failed events of a table to erase. */
@@ -50,9 +50,10 @@ export async function countFailedHits(
   snapshot: Snapshot,
   target: ErasureTarget,
 ): Promise<number> {
+  const parts = targetParts(target);
   let hits = 0;
   for (const file of await listFailedOf(lakeDir, dataset, snapshot))
-    hits += (await readFailedFile(file)).filter((event) => isHit(event, target)).length;
+    hits += (await readFailedFile(file)).filter((event) => isHit(event, parts)).length;
   return hits;
 }
 
@@ -67,12 +68,13 @@ export async function eraseFailed(
   target: ErasureTarget,
 ): Promise<number> {
   const { staging } = tablePaths(lakeDir, dataset);
+  const parts = targetParts(target);
   const commitId = randomUUID();
   const changed: { name: string; file: string; left: readonly FailedEvent[] }[] = [];
   let erased = 0;
   for (const [index, file] of (await listFailedOf(lakeDir, dataset, table.state())).entries()) {
     const failed = await readFailedFile(file);
-    const left = failed.filter((event) => !isHit(event, target));
+    const left = failed.filter((event) => !isHit(event, parts));
     if (left.length < failed.length) changed.push({ name: `${index}.ndjson`, file, left });
     erased += failed.length - left.length;
   }

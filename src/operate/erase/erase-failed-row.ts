@@ -2,7 +2,7 @@ import { rowFields } from '../../datasets/dictionaries.ts';
 import { parseJsonInteger } from '../../datasets/json-number.ts';
 import type { FailedEvent } from '../../lake/files/failed-events.ts';
 import { ownFields } from '../load/file-fields.ts';
-import { isIn, parseExactly, targetParts, type ErasureTarget, type TargetPart } from './erase-target.ts';
+import { isIn, parseExactly, type TargetPart } from './erase-target.ts';
 
 /**
  * Which bad rows of loaded files are to be erased. What is kept of a row is its text: its fields by their names in the
@@ -42,13 +42,12 @@ function textsOf(value: unknown): string[] {
   return [text, trimmed, parseJsonInteger(trimmed) ?? trimmed];
 }
 
-function hasId(value: unknown, { ids }: TargetPart): boolean {
+function hasId(value: unknown, { ids, wanted }: TargetPart): boolean {
   if (value === null || value === undefined) return false;
   if (typeof value === 'object') {
     const bytes = Buffer.from(JSON.stringify(value));
     return ids.some((id) => isIn(bytes, id));
   }
-  const wanted = new Set(ids);
   return textsOf(value).some((text) => wanted.has(text));
 }
 
@@ -97,8 +96,7 @@ const isAppPart = ({ columns }: TargetPart): boolean => columns.some(({ name }) 
  * Says whether a bad row of a load is to be erased. One that cannot be read is, when an id of the person stands in it
  * anywhere; one that does not say of which app it is may be of any app that the person is erased from.
  */
-export function matchesFailedRow({ line }: FailedEvent, load: KeptLoad, target: ErasureTarget): boolean {
-  const parts = targetParts(target);
+export function matchesFailedRow({ line }: FailedEvent, load: KeptLoad, parts: readonly TargetPart[]): boolean {
   const people = parts.filter((part) => !isAppPart(part));
   const apps = parts.find(isAppPart);
   const cells = readCells(line, load.map ?? {});

@@ -34,6 +34,8 @@ export interface IdColumn {
 export interface TargetPart {
   readonly columns: readonly IdColumn[];
   readonly ids: readonly string[];
+  /** The ids, to be found among many. */
+  readonly wanted: ReadonlySet<string>;
 }
 
 const userColumns: Readonly<Record<UserKind, IdColumn>> = {
@@ -51,7 +53,7 @@ const appColumns: readonly IdColumn[] = [{ name: 'id_app', max: 2n ** 63n - 1n, 
 
 /** Checks a target and takes it apart. Errors: `usage`. */
 export function targetParts({ users, userKind, devices, apps }: ErasureTarget): readonly TargetPart[] {
-  const parts: TargetPart[] = [
+  const parts: Omit<TargetPart, 'wanted'>[] = [
     ...(users === undefined
       ? []
       : [{ columns: userKind === undefined ? Object.values(userColumns) : [userColumns[userKind]], ids: users }]),
@@ -68,7 +70,7 @@ export function targetParts({ users, userKind, devices, apps }: ErasureTarget): 
     if (ids.some((id) => id === '' || id.includes('\0')))
       throw new AppError('usage', 'an id to erase is empty or has a NUL in it');
   }
-  return parts;
+  return parts.map((part) => ({ ...part, wanted: new Set(part.ids) }));
 }
 
 /** The literals by which a column can have one of the ids; `007` is no number that a numeric column could show. */
@@ -132,7 +134,7 @@ export function isIn(bytes: Buffer, id: string): boolean {
  * is one with an id somewhere in the list or object that it has for the column: what cannot be read must not be what is
  * kept.
  */
-export function matchesFailed({ line, lineBase64 }: FailedEvent, target: ErasureTarget): boolean {
+export function matchesFailed({ line, lineBase64 }: FailedEvent, parts: readonly TargetPart[]): boolean {
   let value: unknown;
   try {
     // Where bytes are no text, the line is not what was sent.
@@ -145,9 +147,8 @@ export function matchesFailed({ line, lineBase64 }: FailedEvent, target: Erasure
     typeof value === 'object' && value !== null && !Array.isArray(value)
       ? (value as Readonly<Record<string, unknown>>)
       : undefined;
-  return targetParts(target).every(({ columns, ids }) => {
+  return parts.every(({ columns, ids, wanted }) => {
     if (record === undefined) return ids.some((id) => isIn(bytes, id));
-    const wanted = new Set(ids);
     return columns.some(({ name }) => {
       const found = record[name];
       if (typeof found === 'object' && found !== null)

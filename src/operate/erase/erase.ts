@@ -13,7 +13,7 @@ import { waitForLock, type Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
-import { listTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
+import { listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
 import { readSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
@@ -110,10 +110,6 @@ function withTables<A extends object, T>(
   return tables.size === 0 ? answer : { ...answer, tables: Object.fromEntries(tables) };
 }
 
-async function listFollowers(lakeDir: string): Promise<Dataset[]> {
-  return (await listTables(lakeDir)).filter((dataset) => dataset !== events);
-}
-
 /**
  * Looks what an erasure would take out, and changes nothing. Needs neither the broker nor the compactor. Errors:
  * `file_damaged` as `eraseEvents`.
@@ -134,7 +130,7 @@ export async function surveyErasure(
     return { rows: sumHits(hits), filesToRewrite: hits.length };
   };
   const all = [await look(events, table.snapshot())];
-  for (const dataset of await listFollowers(lakeDir)) {
+  for (const dataset of await listOtherTables(lakeDir)) {
     const found = await look(dataset, await readSnapshot(tablePaths(lakeDir, dataset).table));
     all.push(found);
     if (found.rows > 0) tables.set(dataset.table, found);
@@ -168,7 +164,7 @@ async function lockTables(
 ): Promise<FoundInTable[]> {
   const { lakeDir, duckdb, clock, crashPoint } = dependencies;
   const found: FoundInTable[] = [];
-  for (const dataset of [events, ...(await listFollowers(lakeDir))]) {
+  for (const dataset of [events, ...(await listOtherTables(lakeDir))]) {
     const paths = tablePaths(lakeDir, dataset);
     locks.push(await waitForLock(paths.maintenanceLock, 'an erasure', waitForLockMs));
     const table =

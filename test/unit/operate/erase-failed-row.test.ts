@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { matchesFailedRow } from '../../../src/operate/erase/erase-failed-row.ts';
-import type { ErasureTarget } from '../../../src/operate/erase/erase-target.ts';
+import { targetParts, type ErasureTarget } from '../../../src/operate/erase/erase-target.ts';
 import type { FailedEvent } from '../../../src/lake/files/failed-events.ts';
 
 type Given = Pick<NonNullable<FailedEvent['load']>, 'map' | 'idApp'>;
@@ -8,7 +8,7 @@ type Given = Pick<NonNullable<FailedEvent['load']>, 'map' | 'idApp'>;
 function isErased(row: object | string, target: ErasureTarget, given: Given = {}): boolean {
   const line = typeof row === 'string' ? row : JSON.stringify(row);
   const load = { id: 'x', dataset: 'payments', line: 1, reason: 'bad_type', ...given };
-  return matchesFailedRow({ reason: 'bad_value', failedAt: '', line, load }, load, target);
+  return matchesFailedRow({ reason: 'bad_value', failedAt: '', line, load }, load, targetParts(target));
 }
 
 const ann: ErasureTarget = { users: ['ann'] };
