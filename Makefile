@@ -8,8 +8,8 @@ SHELL := /bin/sh
 # make's stamps: npm's own record of what it installed, and the program's entry file.
 PACKAGES := node_modules/.package-lock.json
 PROGRAM := dist/main.js
-# Puts the packages that the program imports into a few files below dist/packages.
-BUNDLER := .build/bundle-packages.mjs
+# Bundles the program and the packages that it imports into a few files.
+BUNDLER := .build/bundle.mjs
 # Folders too: one's time changes when a file in it goes.
 SOURCES := $(shell find src)
 
@@ -114,9 +114,8 @@ $(PACKAGES): package-lock.json package.json | tools
 	@touch $@
 
 # Built aside and swapped in, so that a removed source leaves nothing behind and a failed build leaves the old one.
-$(PROGRAM): $(SOURCES) tsconfig.json $(BUNDLER) $(PACKAGES)
+$(PROGRAM): $(SOURCES) $(BUNDLER) $(PACKAGES)
 	@rm -rf dist.next
-	node node_modules/typescript/bin/tsc -p tsconfig.json --outDir dist.next
 	node $(BUNDLER) dist.next
 	@rm -rf dist && mv dist.next dist && touch $@
 

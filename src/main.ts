@@ -111,13 +111,14 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
 // What the service and its engines write is for their owner alone.
 process.umask(0o077);
 watchOutput();
-try {
-  process.exitCode = await main(process.argv.slice(2));
-} catch (error) {
-  process.stderr.write(`tributary: ${describeError(error)}\n`);
-  process.exitCode = 1;
-}
-// What was to do is done; a role's channel to its supervisor, or a connection that a stalled broker never answered,
-// would keep
-// the process. What was written to a pipe is passed on first.
-process.stdout.write('', () => process.exit());
+main(process.argv.slice(2))
+  .then((code) => {
+    process.exitCode = code;
+  })
+  .catch((error: unknown) => {
+    process.stderr.write(`tributary: ${describeError(error)}\n`);
+    process.exitCode = 1;
+  })
+  // What was to do is done; a role's channel to its supervisor, or a connection that a stalled broker never answered,
+  // would keep the process. What was written to a pipe is passed on first.
+  .finally(() => process.stdout.write('', () => process.exit()));

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { formatCount } from '../../src/demo/text-table.ts';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
+import { bundleChild } from '../helpers/bundled.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { startTestService } from '../helpers/service.ts';
@@ -26,7 +27,7 @@ interface Target {
 }
 
 function startBaseline(mode: string, dataDir: string): ChildProcess {
-  return fork(path.join(import.meta.dirname, 'baseline-server.mjs'), [mode, dataDir]);
+  return fork(bundleChild(path.join(dataDir, `baseline-${mode}`), 'baseline-server'), [mode, dataDir]);
 }
 
 async function addressOf(child: ChildProcess): Promise<string> {

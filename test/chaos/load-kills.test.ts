@@ -8,7 +8,7 @@ import { tablePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
-import { compileSources } from '../helpers/compiled.ts';
+import { bundleProgram } from '../helpers/bundled.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { getDataset } from '../helpers/loads.ts';
 import { addTestApp } from '../helpers/service-access.ts';
@@ -32,7 +32,7 @@ describe('a load that is killed', () => {
     async () => {
       const random = createRandom(seed);
       const folder = testFolder();
-      const program = path.join(compileSources(folder), 'main.js');
+      const program = path.join(bundleProgram(folder), 'main.js');
       const dataDir = path.join(folder, 'data');
       const file = path.join(folder, 'rows.csv');
       writeRows(file);

@@ -9,7 +9,7 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
-import { compileSources } from './compiled.ts';
+import { bundleChild } from './bundled.ts';
 import { temporaryFolder } from './folder.ts';
 import { eventLine, readRows, readTotals } from './lake.ts';
 import { startTestNats } from './nats.ts';
@@ -52,13 +52,13 @@ const exitMs = 300_000;
 /** What the compactor writes every three seconds, and removes: it may be killed in between. */
 const probeFile = '.write-probe.tmp';
 
-/** Prepares a test file that kills compactors: compiles the sources once, and kills what is left at the end. */
+/** Prepares a test file that kills compactors: bundles their program once, and kills what is left at the end. */
 export function prepareCompactProcesses() {
-  const compiled = temporaryFolder();
+  const root = temporaryFolder();
   const children = new Set<ChildProcess>();
-  let dist: string;
+  let program: string;
   beforeAll(() => {
-    dist = compileSources(compiled);
+    program = bundleChild(root, 'compact-child');
   }, 180_000);
   afterAll(() => {
     for (const child of children) child.kill('SIGKILL');
@@ -71,7 +71,7 @@ export function prepareCompactProcesses() {
       onTestFinished(() => nats.stop());
       const { url, address } = nats.current();
       return {
-        folder: path.join(compiled, name),
+        folder: path.join(root, name),
         url: url.replace('nats://', `nats://${address.user}:${address.password}@`),
         publisher: openPublisher(await nats.connect()),
       };
@@ -79,8 +79,7 @@ export function prepareCompactProcesses() {
 
     /** Starts a compactor, an erasure or a replay. */
     start({ folder, url }: Place, settings: ProcessSettings = {}): CompactProcess {
-      const script = path.join(import.meta.dirname, 'compact-child.mjs');
-      const child = spawn(process.execPath, [script, dist, JSON.stringify({ folder, url, ...settings })], {
+      const child = spawn(process.execPath, [program, JSON.stringify({ folder, url, ...settings })], {
         stdio: ['ignore', 'pipe', 'inherit'],
       });
       children.add(child);

@@ -10,6 +10,7 @@ import { startExport, type ExportDependencies, type ExportOptions, type ExportSt
 import { createClock } from '../../src/runtime/clock.ts';
 import { createLogger, type Logger } from '../../src/runtime/logger.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
+import { bundleChild } from './bundled.ts';
 import { waitFor, within } from './wait.ts';
 
 /** The data object of an answer; which members are there depends on the method and the state. */
@@ -157,8 +158,6 @@ export interface Client {
   export(user: Credentials, query: string): Promise<string[]>;
 }
 
-const processEntry = path.join(import.meta.dirname, 'export-process.mjs');
-
 /** Path and query of a link. */
 export function targetOf(link: string): string {
   return link.replace(/^https?:\/\/[^/]+/, '');
@@ -211,6 +210,7 @@ export function createExportArea(dataDir: string): ExportArea {
   const tableDir = path.join(dataDir, 'lake', 'events');
   const reportsDir = path.join(dataDir, 'reports');
   let analysts = 0;
+  let entry: string | undefined;
   const defaults: ExportOptions = {
     host: '127.0.0.1',
     port: 0,
@@ -259,7 +259,8 @@ export function createExportArea(dataDir: string): ExportArea {
       return { ...createClient(stage.port), stage, stop };
     },
     async startProcess(options = {}) {
-      const child = fork(processEntry, [JSON.stringify({ dataDir, options: { ...defaults, ...options } })], {
+      entry ??= bundleChild(path.join(dataDir, 'process'), 'export-process');
+      const child = fork(entry, [JSON.stringify({ dataDir, options: { ...defaults, ...options } })], {
         stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       });
       const exited = once(child, 'exit');

@@ -1,12 +1,12 @@
 import { cpSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
-import { compileSources } from './compiled.ts';
+import { bundleProgram } from './bundled.ts';
 
 /** Builds the program in a package of its own, whose pipelines and schemas can be changed; `home` is not there yet. */
 export function buildPackageCopy(home: string): void {
   mkdirSync(home);
-  const dist = compileSources(home);
+  const dist = bundleProgram(home);
   if (path.dirname(dist) !== home) cpSync(dist, path.join(home, 'dist'), { recursive: true });
   for (const name of ['node_modules', 'package.json', 'pipelines', 'schemas']) {
     const copy = path.join(home, name);

@@ -8,18 +8,14 @@
  * Crash: what an engine spills lies in the folder that its caller gave it and empties at start; snapshot.sql is written
  * whole.
  */
-import { createRequire } from 'node:module';
 import path from 'node:path';
-import type * as DuckdbApi from '@duckdb/node-api';
+import * as duckdbApi from '@duckdb/node-api';
 import type { DuckDBConnection, DuckDBInstance, DuckDBValue } from '@duckdb/node-api';
 import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, type ErrorCode } from '../../runtime/errors.ts';
 
-/**
- * The engine's library. Required, not imported: before Node imports a CommonJS package it parses each of its files for
- * the names that it exports, which doubles the time that this one takes to load, in every process that reads the lake.
- */
-export const duckdbApi = createRequire(import.meta.url)('@duckdb/node-api') as typeof DuckdbApi;
+/** The engine's library. */
+export { duckdbApi };
 
 /**
  * Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is made when it is needed; without

@@ -1,9 +1,18 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 
-/** The folder that holds package.json, schemas and pipelines: three levels up from here, in `src` as in `dist`. */
-export const packageRoot = path.resolve(import.meta.dirname, '..', '..', '..');
+/** The nearest folder above `folder` that holds pipelines: the bundles of `dist` are not as deep as the sources. */
+function findPackageRoot(folder: string): string {
+  if (existsSync(path.join(folder, 'pipelines'))) return folder;
+  const above = path.dirname(folder);
+  if (above === folder)
+    throw new Error('the package is not whole, its folder `pipelines` is missing: install it again');
+  return findPackageRoot(above);
+}
+
+/** The folder that holds package.json, schemas and pipelines. */
+export const packageRoot = findPackageRoot(import.meta.dirname);
 
 /**
  * Reads a JSON file of the package, by its path below the package's root. Throws an error that names it. Not for user

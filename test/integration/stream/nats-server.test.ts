@@ -8,7 +8,7 @@ import { acquireLock, waitForLock } from '../../../src/runtime/files/lock.ts';
 import { openConnection } from '../../../src/stream/connection.ts';
 import { openBrokerMonitor } from '../../../src/stream/broker-monitor.ts';
 import { startNatsServer, type NatsServer, type NatsServerOptions } from '../../../src/stream/nats-server.ts';
-import { compileSources } from '../../helpers/compiled.ts';
+import { bundleChild } from '../../helpers/bundled.ts';
 import { natsBinary, silentLogger } from '../../helpers/nats.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { isAlive, signalProcess } from '../../helpers/processes.ts';
@@ -149,8 +149,8 @@ describe('the embedded nats-server', () => {
 
   it('The embedded nats-server dies with its parent, and releases the lock of its folder, when the parent is killed with SIGKILL', async () => {
     const folder = testFolder();
-    const script = path.join(import.meta.dirname, '../../helpers/nats-parent.mjs');
-    const parent = spawn(process.execPath, [script, compileSources(testFolder()), folder, await natsBinary()], {
+    const program = bundleChild(testFolder(), 'nats-parent');
+    const parent = spawn(process.execPath, [program, folder, await natsBinary()], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     onTestFinished(() => void parent.kill('SIGKILL'));

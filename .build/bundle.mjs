@@ -1,0 +1,60 @@
+// Bundles programs with all that they import, packages too, into a few files of CommonJS: `node .build/bundle.mjs DIST`
+// makes the program that `make build` leaves in DIST; with files behind it, these are the entries. Opening, linking and compiling hundreds of small modules took
+// half of the CPU time in which a process of the program starts.
+//
+// Each entry has its own file; what several share, and what is imported when it is needed, are chunks. So a command
+// loads its own code only. Tests bundle the processes that they start in the same way (test/helpers/bundled.ts).
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { rolldown } from 'rolldown';
+
+const root = path.resolve(import.meta.dirname, '..');
+/** Holds the native engine, in a package for each platform, and is therefore loaded from node_modules. */
+const native = '@duckdb/node-bindings';
+const nativeOf = '@duckdb/node-api';
+
+/** The processes of the program: the command line and the roles, the worker of an export, the thread that reads access. */
+const program = {
+  main: 'src/main.ts',
+  'export/worker/worker': 'src/export/worker/worker.ts',
+  'access/read-thread': 'src/access/read-thread.ts',
+};
+
+/** Gives the native engine its place as npm has installed it. */
+const nativeEngine = {
+  name: 'native-engine',
+  resolveId: (id) => (id === native ? { id: `\0${native}.cjs` } : undefined),
+  load: (id) =>
+    id === `\0${native}.cjs`
+      ? `const { createRequire } = require('node:module');
+         const packages = createRequire(__filename);
+         module.exports = createRequire(packages.resolve('${nativeOf}'))('${native}');`
+      : undefined,
+};
+
+/** Bundles `input`, entries by the names of their files, into the folder `out`. Throws for whatever rolldown reports. */
+async function bundle(input, out) {
+  const build = await rolldown({
+    cwd: root,
+    platform: 'node',
+    input,
+    plugins: [nativeEngine],
+    onLog: (level, { message }) => {
+      if (level === 'warn') throw new Error(message);
+    },
+  });
+  await build.write({
+    dir: out,
+    format: 'cjs',
+    entryFileNames: '[name].js',
+    chunkFileNames: 'chunks/[name].js',
+    sourcemap: true,
+  });
+  await build.close();
+  mkdirSync(out, { recursive: true });
+  writeFileSync(path.join(out, 'package.json'), '{ "type": "commonjs" }\n');
+}
+
+const [out = 'dist', ...files] = process.argv.slice(2);
+const given = Object.fromEntries(files.map((file) => [path.parse(file).name, file]));
+await bundle(files.length === 0 ? program : given, path.resolve(out));

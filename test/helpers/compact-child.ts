@@ -1,0 +1,78 @@
+import path from 'node:path';
+import process from 'node:process';
+import { startCompact } from '../../src/compact/compact.ts';
+import { openTable } from '../../src/lake/log/table.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
+import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { replayFailed } from '../../src/operate/replay.ts';
+import { createClock } from '../../src/runtime/clock.ts';
+import { createCrashPoint } from '../../src/runtime/crash-point.ts';
+import { isAppError } from '../../src/runtime/errors.ts';
+import { createLogger } from '../../src/runtime/logger.ts';
+import { createMetrics } from '../../src/runtime/metrics.ts';
+import { openConnection } from '../../src/stream/connection.ts';
+import { openPublisher } from '../../src/stream/publisher.ts';
+import { openReader } from '../../src/stream/reader.ts';
+import type { ProcessSettings } from './compact-process.ts';
+
+/**
+ * A process that runs the compactor, one erasure, or one replay, on `folder`/lake until it is killed, stopped by
+ * SIGTERM, or done: for tests that kill it at a named step. Its argument is a JSON of its settings, the lake's folder
+ * and the broker's address. Prints `ready`; exits 3 when it is fenced.
+ */
+const settings = JSON.parse(process.argv[2] ?? '') as ProcessSettings & {
+  readonly folder: string;
+  readonly url: string;
+};
+const logger = createLogger(process.env['TEST_LOG'] ?? 'silent');
+const clock = createClock(0);
+const crashPoint = createCrashPoint(settings.crashAt);
+const lakeDir = path.join(settings.folder, 'lake');
+const retentionMs = 6000;
+const duckdbMemoryMb = 256;
+
+async function openLake() {
+  const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint });
+  const duckdb = await openDuckdb({ memoryMb: duckdbMemoryMb, threads: 1 });
+  return { table, lakeDir, duckdb, clock, crashPoint };
+}
+
+async function compact(connection: Awaited<ReturnType<typeof openConnection>>): Promise<void> {
+  const stage = await startCompact(
+    { reader: await openReader(connection), clock, metrics: createMetrics(), logger, crashPoint },
+    {
+      lakeDir,
+      spoolDir: path.join(settings.folder, settings.spool ?? 'spool'),
+      flushAgeMs: 40,
+      flushMaxBytes: 1 << 26,
+      flushMaxRows: 250_000,
+      sealAgeMs: 300,
+      sealMaxBytes: 1 << 27,
+      retentionMs,
+      duckdbMemoryMb,
+      checkpointEvery: 10,
+      ...settings.options,
+    },
+  );
+  process.stdout.write('ready\n');
+  process.once('SIGTERM', () => void stage.stop());
+  await stage.failed.catch((error: unknown) => {
+    if (isAppError(error, 'fenced')) process.exitCode = 3;
+    else if (!isAppError(error, 'stopping')) throw error;
+  });
+  await stage.stop();
+}
+
+async function run(): Promise<void> {
+  const connection = await openConnection({ url: settings.url, name: 'child', logger });
+  if (settings.replay === true) await replayFailed(await openLake());
+  else if (settings.erase === undefined) await compact(connection);
+  else {
+    const signal = new AbortController().signal;
+    const dependencies = { ...(await openLake()), publisher: openPublisher(connection), signal };
+    await eraseEvents(dependencies, { users: [settings.erase] }, { retentionMs });
+  }
+  process.exit();
+}
+
+void run();
