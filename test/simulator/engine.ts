@@ -140,7 +140,13 @@ export async function openSimulatedDuckdb(options: DuckdbOptions): Promise<Duckd
       statement(sql, async () =>
         (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS(),
       ),
-    columns: (sql: string) => statement(sql, async () => (await connection.runAndReadAll(sql)).getColumnsJS()),
+    columns: (names: readonly string[], from: string) => {
+      const sql = `SELECT ${names.map((name) => `list(${name})`).join(', ')} FROM ${from}`;
+      return statement(sql, async () => {
+        const [row = []] = (await connection.runAndReadAll(sql)).getRowsJS();
+        return row.map((list) => (list ?? []) as unknown[]);
+      });
+    },
     appendIntegers: (table: string, columns: readonly (readonly number[])[]) =>
       statement(`append to ${table}`, () => appendRows(connection, table, columns)),
     progress: () => undefined,

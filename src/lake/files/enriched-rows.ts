@@ -18,6 +18,11 @@ import type { Enricher } from './enricher.ts';
 const pageRows = 8192;
 /** Different answers that are remembered, to hand each to the engine once: 10 MB. */
 const maxAnswers = 20_000;
+/**
+ * Different texts of a column that are an enumeration to the engine, which carries and writes their numbers in place of
+ * them; with more, the list would be larger than what it spares.
+ */
+const maxEnumerated = 4096;
 /** Works so long at a stretch, milliseconds. */
 const stretchMs = 20;
 /** User-Agents of one look-up are parsed for so long, milliseconds: of usual ones, 200,000 different ones. */
@@ -79,12 +84,15 @@ interface Numbering {
   waiting(): number;
   /** Hands out the answers since the last time, members of a JSON array with their numbers as `v`. */
   take(): string[];
+  /** All texts that answers had in a column so far; undefined where they are too many to be an enumeration. */
+  listTexts(column: string): readonly string[] | undefined;
 }
 
 function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
   // Most texts have the answer of another: it is the same object.
   const byAnswer = new Map<Answer, number | undefined>();
   const byText = new Map<string, number>();
+  const texts = new Map(columns.map(({ column }) => [column, new Set<string>()]));
   let answers: string[] = [];
   let next = 0;
   const numberText = (text: string): number => {
@@ -95,6 +103,13 @@ function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
     answers.push(`{"v":${number},${text}`);
     byText.set(text, number);
     return number;
+  };
+  const keepTexts = (answer: Answer): void => {
+    for (const { column, field } of columns) {
+      const value = answer[field];
+      const known = texts.get(column);
+      if (typeof value === 'string' && known !== undefined && known.size <= maxEnumerated) known.add(value);
+    }
   };
   return {
     numberOf(answer) {
@@ -107,6 +122,7 @@ function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
       }
       const text = renderAnswer(columns, answer);
       const number = text === undefined ? undefined : numberText(text);
+      if (number === next - 1) keepTexts(answer);
       byAnswer.set(answer, number);
       return number;
     },
@@ -115,6 +131,11 @@ function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
       const taken = answers;
       answers = [];
       return taken;
+    },
+    listTexts(column) {
+      const all = [...(texts.get(column) ?? [])];
+      // A statement ends at the character NUL.
+      return all.length > maxEnumerated || all.some((text) => text.includes('\0')) ? undefined : all;
     },
   };
 }
@@ -134,7 +155,7 @@ async function findPage(
     const answer = find(texts[index], others[index]);
     const number = answer === undefined ? undefined : numbering.numberOf(answer);
     if (number !== undefined) {
-      found[0].push(Number(row));
+      found[0].push(row as number);
       found[1].push(number);
     }
     if (performance.now() - workedSince < stretchMs) continue;
@@ -148,13 +169,22 @@ async function findPage(
 async function findAnswers(duckdb: Duckdb, { name, keys, columns, constants, find }: LookUp): Promise<boolean> {
   const numbering = createNumbering(columns);
   const types = Object.fromEntries([['v', 'INTEGER'], ...columns.map(({ column, type }) => [column, type] as const)]);
-  const answersSql = `SELECT ${['told.*', ...constants].join(', ')}
+  // Answers that all come at once have their texts as enumerations; later ones might have others.
+  const toEnumerated = ({ column, type }: EnrichedColumn): string[] => {
+    const texts = type === 'VARCHAR' ? (numbering.listTexts(column) ?? []) : [];
+    return texts.length === 0 ? [] : [`told.${column}::ENUM(${texts.map(sqlText).join(', ')}) AS ${column}`];
+  };
+  const selectAnswers = (enumerated: readonly string[]): string => {
+    const replaced = enumerated.length === 0 ? '' : ` REPLACE (${enumerated.join(', ')})`;
+    return `SELECT ${[`told.*${replaced}`, ...constants].join(', ')}
     FROM (SELECT unnest(from_json($1::JSON, ${sqlText(JSON.stringify([types]))}), recursive := true)) AS told`;
+  };
   await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${numbersTable(name)} (r INTEGER, v INTEGER)`);
   let isKnown = false;
   for (let from = 0; ; from += pageRows) {
     const page = await duckdb.columns(
-      `SELECT rowid::INTEGER, ${keys.join(', ')} FROM ${askedTable(name)} WHERE rowid >= ${from} AND rowid < ${from + pageRows}`,
+      ['rowid', ...keys],
+      `${askedTable(name)} WHERE rowid >= ${from} AND rowid < ${from + pageRows}`,
     );
     const found = await findPage(page, find, numbering);
     if (found[0].length > 0) await duckdb.appendIntegers(numbersTable(name), found);
@@ -163,10 +193,11 @@ async function findAnswers(duckdb: Duckdb, { name, keys, columns, constants, fin
     if (isLast || numbering.waiting() >= pageRows) {
       const answers = numbering.take();
       if (answers.length > 0) {
-        const into = isKnown ? 'INSERT INTO' : 'CREATE OR REPLACE TEMP TABLE';
-        await duckdb.run(`${into} ${answersTable(name)}${isKnown ? '' : ' AS'} ${answersSql}`, [
-          `[${answers.join(',')}]`,
-        ]);
+        const into = isKnown
+          ? `INSERT INTO ${answersTable(name)}`
+          : `CREATE OR REPLACE TEMP TABLE ${answersTable(name)} AS`;
+        const enumerated = isLast && !isKnown ? columns.flatMap(toEnumerated) : [];
+        await duckdb.run(`${into} ${selectAnswers(enumerated)}`, [`[${answers.join(',')}]`]);
         isKnown = true;
       }
     }

@@ -111,7 +111,10 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
     ...fieldParts,
   ];
   const identity = identitySql(parts);
-  const eventId = own.eventId === undefined ? identity : `coalesce(${own.eventId}, ${identity})`;
+  const eventId =
+    own.eventId === undefined
+      ? identity
+      : `CASE WHEN ${own.eventId} IS NOT NULL THEN ${own.eventId} ELSE ${identity} END`;
   const stored = [{ column: 'event_id', stored: eventId }, ...parts];
 
   const kept = through.map((name) => `${name}, `).join('');
