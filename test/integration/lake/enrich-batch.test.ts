@@ -23,29 +23,27 @@ describe('a batch that is written with what is known of it', () => {
   });
 
   /** Writes the batch, the first time with an error; says how often it was tried, and with what. */
-  async function writeWith(error: Error): Promise<{ readonly tries: boolean[]; readonly failed: unknown }> {
+  async function writeWith(fault: Error): Promise<{ readonly tries: boolean[]; readonly outcome: unknown }> {
     const tries: boolean[] = [];
-    const failed = await writeEnriched(duckdb, enricher, events, async (select) => {
+    const write = async (select: unknown): Promise<object> => {
       tries.push(select !== undefined);
-      if (tries.length === 1) throw error;
+      if (tries.length === 1) throw fault;
       return {};
-    }).then(
-      () => undefined,
-      (thrown: unknown) => thrown,
-    );
-    return { tries, failed };
+    };
+    const outcome: unknown = await writeEnriched(duckdb, enricher, events, write).catch((thrown: unknown) => thrown);
+    return { tries, outcome };
   }
 
   it('An error of the disk fails the write, and is not blamed on the enrichment', async () => {
     const error = Object.assign(new Error('EIO: i/o error, fsync'), { code: 'EIO' });
-    expect(await writeWith(error)).toEqual({ tries: [true], failed: error });
+    expect(await writeWith(error)).toEqual({ tries: [true], outcome: error });
     expect(enricher.problems()).toEqual([]);
   });
 
   it('An error of the engine has the rows written without what is known of them, and is a problem', async () => {
     expect(await writeWith(new AppError('memory', 'out of memory'))).toEqual({
       tries: [true, false],
-      failed: undefined,
+      outcome: {},
     });
     expect(enricher.problems()).toMatchObject([{ code: 'enrichment_failing' }]);
   });
