@@ -20,10 +20,10 @@ const units = 'unit/**/*.test.ts';
 
 /**
  * Test files share a few processes: what they import is loaded once for each process, not once for each file. Those
- * that put something in the place of a module, or change what a process has one of, have a process of their own; in the
- * long form, whose files run for an hour, all of chaos has.
+ * that put something in the place of a module have a process of their own; what else a test changes of its process it
+ * sets back. In the long form, whose files run for an hour, all of chaos has one.
  */
-const needsOwnProcess = /\bvi\.(?:mock|doMock|spyOn|stub)|\bprocess\.(?:umask|on|chdir)\(/;
+const needsOwnProcess = /\bvi\.(?:mock|doMock)\(/;
 
 function findIsolated(): string[] {
   return readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' })

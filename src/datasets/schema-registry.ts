@@ -67,7 +67,16 @@ const annotations = [
 ];
 
 function createAjv(): Ajv2020 {
-  const ajv = new Ajv2020({ strict: true, strictTypes: false, allErrors: false, verbose: true });
+  // Strict, it refuses keywords that it does not know and values that they cannot have; to hold the schemas against the
+  // schema of schemas as well would take a tenth of the time that a process needs to start.
+  const ajv = new Ajv2020({
+    strict: true,
+    strictTypes: false,
+    allErrors: false,
+    verbose: true,
+    meta: false,
+    validateSchema: false,
+  });
   for (const annotation of annotations) ajv.addKeyword(annotation);
   ajv.addKeyword(decimalRange);
   ajv.addSchema(fieldsSchema);

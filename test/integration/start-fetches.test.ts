@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { parseConfig } from '../../src/config.ts';
-import type * as ServiceModule from '../../src/service.ts';
+import { startService, type Service } from '../../src/service.ts';
 import { aptStanza, hasApt, makeDebianArchive, makeEtc } from '../helpers/debian-archive.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { natsBinary } from '../helpers/nats.ts';
@@ -21,11 +21,6 @@ import { within } from '../helpers/wait.ts';
 
 const dist = path.resolve(import.meta.dirname, '../../dist');
 const entry = path.join(dist, 'main.js');
-
-/** The program as it is built: its processes are run from there. */
-async function builtService(): Promise<typeof ServiceModule> {
-  return (await import(path.join(dist, 'service.js'))) as typeof ServiceModule;
-}
 
 /** Settings of a service in `folder`, whose PATH leads to no nats-server. */
 const settingsIn = (folder: string) => ({
@@ -43,8 +38,8 @@ async function startBroker(
   etc: string,
   log: string[],
   signal = new AbortController().signal,
-): Promise<ServiceModule.Service> {
-  const { startService } = await builtService();
+): Promise<Service> {
+  // No role is started: nothing runs from the sources.
   const environment = settingsIn(folder);
   const logger = pino(
     { base: null, timestamp: false },

@@ -9,20 +9,14 @@
  */
 import { setImmediate } from 'node:timers/promises';
 import { geoDateColumn } from '../../datasets/own-columns.ts';
-import type { AgentField, EnrichedColumn, EnrichedGroup, PlaceField } from '../../datasets/enriched-columns.ts';
+import type { EnrichedColumn, EnrichedGroup } from '../../datasets/enriched-columns.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
+import { createNumbering, type Answer, type Numbering } from './answer-numbering.ts';
 import type { Enricher } from './enricher.ts';
 
 /** Distinct texts that are looked up at a time: 33 MB of the longest User-Agents. */
 const pageRows = 8192;
-/** Different answers that are remembered, to hand each to the engine once: 10 MB. */
-const maxAnswers = 20_000;
-/**
- * Different texts of a column that are an enumeration to the engine, which carries and writes their numbers in place of
- * them; with more, the list would be larger than what it spares.
- */
-const maxEnumerated = 4096;
 /** Works so long at a stretch, milliseconds. */
 const stretchMs = 20;
 /** User-Agents of one look-up are parsed for so long, milliseconds: of usual ones, 200,000 different ones. */
@@ -37,9 +31,6 @@ export interface EnrichedSelect {
   readonly isFilled: string;
 }
 
-/** What is told of a text, by the names of fields. */
-type Answer = Readonly<Partial<Record<PlaceField | AgentField, string | number>>>;
-
 /** One sort of text that is looked up. */
 interface LookUp {
   readonly name: 'places' | 'agents';
@@ -52,9 +43,12 @@ interface LookUp {
   readonly find: (text: unknown, other: unknown) => Answer | undefined;
 }
 
+/** In place of a number: nothing is known of a text. */
+const unknown = -1;
+
 /** The distinct texts. */
 const askedTable = (name: LookUp['name']): string => `enrich_${name}_asked`;
-/** The rows of the texts of which something is known, `r`, each with the number of its answer, `v`. */
+/** The number of the answer of each distinct text, `v`, in their order. */
 const numbersTable = (name: LookUp['name']): string => `enrich_${name}_numbers`;
 /** The answers by their numbers, `v`. */
 const answersTable = (name: LookUp['name']): string => `enrich_${name}_answers`;
@@ -68,101 +62,25 @@ export async function forgetLookUps(duckdb: Duckdb): Promise<void> {
   await duckdb.run(names.map((table) => `DROP TABLE IF EXISTS ${table};`).join(' '));
 }
 
-/** What is told of a text, as the members of a JSON object; undefined for nothing. */
-function renderAnswer(columns: readonly EnrichedColumn[], answer: Answer): string | undefined {
-  const members = columns.flatMap(({ column, field }) =>
-    answer[field] === undefined ? [] : [[column, answer[field]] as const],
-  );
-  return members.length === 0 ? undefined : JSON.stringify(Object.fromEntries(members)).slice(1);
-}
-
-/** Numbers different answers. */
-interface Numbering {
-  /** The number of an answer; undefined where it tells nothing. */
-  numberOf(answer: Answer): number | undefined;
-  /** How many answers are to be handed out. */
-  waiting(): number;
-  /** Hands out the answers since the last time, members of a JSON array with their numbers as `v`. */
-  take(): string[];
-  /** All texts that answers had in a column so far; undefined where they are too many to be an enumeration. */
-  listTexts(column: string): readonly string[] | undefined;
-}
-
-function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
-  // Most texts have the answer of another: it is the same object.
-  const byAnswer = new Map<Answer, number | undefined>();
-  const byText = new Map<string, number>();
-  const texts = new Map(columns.map(({ column }) => [column, new Set<string>()]));
-  let answers: string[] = [];
-  let next = 0;
-  const numberText = (text: string): number => {
-    const known = byText.get(text);
-    if (known !== undefined) return known;
-    const number = next;
-    next += 1;
-    answers.push(`{"v":${number},${text}`);
-    byText.set(text, number);
-    return number;
-  };
-  const keepTexts = (answer: Answer): void => {
-    for (const { column, field } of columns) {
-      const value = answer[field];
-      const known = texts.get(column);
-      if (typeof value === 'string' && known !== undefined && known.size <= maxEnumerated) known.add(value);
-    }
-  };
-  return {
-    numberOf(answer) {
-      const known = byAnswer.get(answer);
-      if (known !== undefined || byAnswer.has(answer)) return known;
-      // One that comes again then has a number more.
-      if (byAnswer.size >= maxAnswers) {
-        byAnswer.clear();
-        byText.clear();
-      }
-      const text = renderAnswer(columns, answer);
-      const number = text === undefined ? undefined : numberText(text);
-      if (number === next - 1) keepTexts(answer);
-      byAnswer.set(answer, number);
-      return number;
-    },
-    waiting: () => answers.length,
-    take() {
-      const taken = answers;
-      answers = [];
-      return taken;
-    },
-    listTexts(column) {
-      const all = [...(texts.get(column) ?? [])];
-      // A statement ends at the character NUL.
-      return all.length > maxEnumerated || all.some((text) => text.includes('\0')) ? undefined : all;
-    },
-  };
-}
-
-/** The rows of a page of which something is known, and beside each the number of its answer. */
-type FoundPage = readonly [rows: number[], numbers: number[]];
-
-/** Looks up a page of texts, whose rows come first; the event loop runs in between. */
+/**
+ * Looks up a page of texts, whose places from 0 come first; the event loop runs in between. Returns the numbers of their
+ * answers by their places.
+ */
 async function findPage(
-  [rows = [], texts = [], others = []]: readonly (readonly unknown[])[],
+  [places = [], texts = [], others = []]: readonly (readonly unknown[])[],
   find: LookUp['find'],
   numbering: Numbering,
-): Promise<FoundPage> {
-  const found: FoundPage = [[], []];
+): Promise<number[]> {
+  const numbers = places.map(() => unknown);
   let workedSince = performance.now();
-  for (const [index, row] of rows.entries()) {
+  for (const [index, place] of places.entries()) {
     const answer = find(texts[index], others[index]);
-    const number = answer === undefined ? undefined : numbering.numberOf(answer);
-    if (number !== undefined) {
-      found[0].push(row as number);
-      found[1].push(number);
-    }
+    numbers[place as number] = (answer === undefined ? undefined : numbering.numberOf(answer)) ?? unknown;
     if (performance.now() - workedSince < stretchMs) continue;
     await setImmediate();
     workedSince = performance.now();
   }
-  return found;
+  return numbers;
 }
 
 /** Finds the answers of what is asked, a page at a time; says whether there are any. */
@@ -179,15 +97,14 @@ async function findAnswers(duckdb: Duckdb, { name, keys, columns, constants, fin
     return `SELECT ${[`told.*${replaced}`, ...constants].join(', ')}
     FROM (SELECT unnest(from_json($1::JSON, ${sqlText(JSON.stringify([types]))}), recursive := true)) AS told`;
   };
-  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${numbersTable(name)} (r INTEGER, v INTEGER)`);
+  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${numbersTable(name)} (v INTEGER)`);
   let isKnown = false;
   for (let from = 0; ; from += pageRows) {
     const page = await duckdb.columns(
-      ['rowid', ...keys],
+      [`rowid - ${from}`, ...keys],
       `${askedTable(name)} WHERE rowid >= ${from} AND rowid < ${from + pageRows}`,
     );
-    const found = await findPage(page, find, numbering);
-    if (found[0].length > 0) await duckdb.appendIntegers(numbersTable(name), found);
+    await duckdb.appendIntegers(numbersTable(name), [await findPage(page, find, numbering)]);
     const isLast = (page[0]?.length ?? 0) < pageRows;
     // Each statement has a cost of its own, as high as that of a thousand answers.
     if (isLast || numbering.waiting() >= pageRows) {
@@ -216,7 +133,7 @@ async function lookUp(duckdb: Duckdb, source: string, says: string, one: LookUp)
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE ${foundTable(name)} AS
      SELECT ${keys.map((key) => `asked.${key} AS key_${key}`).join(', ')}, numbers.v
-     FROM ${askedTable(name)} AS asked JOIN ${numbersTable(name)} AS numbers ON numbers.r = asked.rowid`,
+     FROM ${askedTable(name)} AS asked POSITIONAL JOIN ${numbersTable(name)} AS numbers WHERE numbers.v <> ${unknown}`,
   );
   return true;
 }

@@ -14,8 +14,8 @@ import { valueSql, type CellKind } from './value-sql.ts';
 export interface FileCell extends FileField {
   readonly sql: string;
   readonly kind: CellKind;
-  /** More that makes the cell bad, on the column that has it. */
-  readonly toChecks?: (cell: string, name: string) => readonly Check[];
+  /** More that makes the cell bad, on the columns that have it and its value. */
+  readonly toChecks?: (cell: string, name: string, value: string) => readonly Check[];
 }
 
 /** A column that is stored: SQL out of the values, and a text that stands for it in the identity of the row. */
@@ -139,7 +139,7 @@ export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowPart
       if (sql !== undefined) casts.push(`${sql} AS ${cast}`);
     };
     const name = 'field' in use ? use.field.name : 'own' in use ? use.own : use.foreign;
-    checks.push(...(toChecks?.(cell, name) ?? []));
+    checks.push(...(toChecks?.(cell, name, value) ?? []));
     if ('foreign' in use) {
       checks.push({ reason: 'foreign_field', field: name, sql: `${cell} IS NOT NULL` });
     } else if ('own' in use) {

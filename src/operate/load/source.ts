@@ -104,7 +104,8 @@ async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
   const read = (more: string): string =>
     `read_csv(${sqlList([source.file])}, columns = {${columns}}, header = true, auto_detect = false, delim = ',', quote = '"', escape = '"', ${compression(source.gzip)}${more})`;
   const cells = (fields: readonly FileField[]): FileCell[] =>
-    toTextCells(fields, ({ name }) => orNone(`c${names.indexOf(name)}`));
+    // An empty cell has no value to the engine, with quotes or without.
+    toTextCells(fields, ({ name }) => `c${names.indexOf(name)}`);
   const raw = `to_json({${names.map((name, index) => `${sqlText(name)}: c${index}`).join(', ')}})`;
   return {
     ...source,
@@ -134,23 +135,26 @@ const isObject = `(CASE WHEN json_valid(line) THEN json_type(line) = 'OBJECT' EL
 
 /**
  * A text that JSON may have written without quotes; the strict way does not see those. Ranges for the first character,
- * which cost a third of what `starts_with` does.
+ * which cost a third of what `starts_with` does; most texts are past the first.
  */
 const mayBeUnquoted = (cell: string): string =>
-  `((${cell} >= '[' AND ${cell} < '\\') OR (${cell} >= '{' AND ${cell} < '|') OR ${cell} = 'true' OR ${cell} = 'false')`;
+  `(${cell} >= '[' AND (${cell} < '\\' OR (${cell} >= '{' AND ${cell} < '|') OR ${cell} = 'true' OR ${cell} = 'false'))`;
 
 const isText = ({ use }: FileField): boolean =>
   ('field' in use && use.field.schema['x-column-type'] === 'VARCHAR') ||
   ('own' in use && (use.own === 'eventId' || use.own === 'SDKKey'));
 
+/** A field whose column has numbers: an empty text is no value of it (value-sql.ts), and need not be taken out. */
+const isNumber = ({ use }: FileField): boolean => 'field' in use && use.field.schema['x-column-type'] !== 'VARCHAR';
+
 /**
  * Amounts of more digits than a double keeps: the engine reads numbers of JSON as such, and would round them in silence.
  * Texts are exact, whatever their length: the lenient way sees which it is. Undefined for other fields.
  */
-function findRounding({ use }: FileField): ((text: string) => string) | undefined {
+function findRounding({ use }: FileField): ((number: string) => string) | undefined {
   const scale = 'field' in use ? findScale(use.field.schema['x-column-type']) : undefined;
   if (scale === undefined || scale === 0) return undefined;
-  return (text) => `abs(TRY_CAST(${text} AS DOUBLE)) >= 1e${doubleDigits - scale}`;
+  return (number) => `abs(${number}) >= ${10 ** (doubleDigits - scale)}`;
 }
 
 /** Digits of a decimal number that a double keeps, whichever they are. */
@@ -183,12 +187,18 @@ async function listLineKeys(duckdb: Duckdb, source: SourceFile): Promise<readonl
 
 /** The cells of a row of JSON as texts, where `toSql` names the column; what text and number have in common is checked. */
 function toStrictCells(fields: readonly FileField[], toSql: (name: string) => string): FileCell[] {
-  return toTextCells(fields, ({ name }) => orNone(toSql(name))).map((cell) => {
-    const odd = isText(cell) ? mayBeUnquoted : findRounding(cell);
-    return odd === undefined
-      ? cell
-      : { ...cell, toChecks: (text, field): Check[] => [{ reason: 'bad_type', field, sql: odd(text) }] };
-  });
+  return toTextCells(fields, (field) => (isNumber(field) ? toSql(field.name) : orNone(toSql(field.name)))).map(
+    (cell) => {
+      const isRounded = findRounding(cell);
+      if (!isText(cell) && isRounded === undefined) return cell;
+      return {
+        ...cell,
+        toChecks: (text, field, value): Check[] => [
+          { reason: 'bad_type', field, sql: isRounded?.(value) ?? mayBeUnquoted(text) },
+        ],
+      };
+    },
+  );
 }
 
 /**
@@ -263,9 +273,10 @@ const notTextChecks = (text: string, field: string): Check[] => [
  * The text of a value of JSON: where a text is wanted, a list is none; else it stays JSON for whoever reads lists.
  * `rounding`: a number of which that is true is none.
  */
-function jsonTextSql(value: string, wantsText: boolean, rounding?: (text: string) => string): string {
+function jsonTextSql(value: string, wantsText: boolean, rounding?: (number: string) => string): string {
   const json = `CAST(${value} AS VARCHAR)`;
-  const rounded = rounding === undefined ? '' : `WHEN ${rounding(json)} THEN ${sqlText(notText)} `;
+  const rounded =
+    rounding === undefined ? '' : `WHEN ${rounding(`TRY_CAST(${json} AS DOUBLE)`)} THEN ${sqlText(notText)} `;
   const list = wantsText ? ` OR starts_with(${json}, '[')` : '';
   return `CASE WHEN ${value} IS NULL OR ${json} = 'null' THEN NULL
     WHEN starts_with(${json}, '"') THEN nullif(${value} ->> '$', '')

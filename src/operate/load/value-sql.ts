@@ -160,6 +160,8 @@ export function valueSql(name: string, schema: FieldSchema, cell: string, cast: 
     : decimal === null
       ? `CASE WHEN ${matches(cell, jsonNumberPattern)} AND isfinite(TRY_CAST(${cell} AS DOUBLE)) THEN TRY_CAST(${cell} AS DOUBLE) END`
       : decimalSql(cell, cast, type, Number(decimal[2]));
+  // A text that is empty is no value.
+  const isThere = (text: string): string => (kind === 'text' ? `${text} <> ''` : `${text} IS NOT NULL`);
   const isNumber = (text: string): string =>
     kind !== 'text' ? 'true' : `regexp_matches(${text}, ${sqlText(jsonNumberPattern)})`;
   return {
@@ -175,10 +177,10 @@ export function valueSql(name: string, schema: FieldSchema, cell: string, cast: 
       asChecks([
         {
           reason: 'bad_type',
-          sql: `(${text} IS NOT NULL AND ${value} IS NULL AND NOT ${isNumber(text)})`,
+          sql: `(${isThere(text)} AND ${value} IS NULL AND NOT ${isNumber(text)})`,
           isDetail: true,
         },
-        { reason: 'inexact', sql: `(${text} IS NOT NULL AND ${value} IS NULL)` },
+        { reason: 'inexact', sql: `(${isThere(text)} AND ${value} IS NULL)` },
         ...numberChecks(schema, value),
       ]),
   };
