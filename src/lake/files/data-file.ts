@@ -79,6 +79,12 @@ function toStats(numRecords: number, statistics: readonly ColumnStatistics[]): F
 const levels = { young: 1, sealed: 3 } as const;
 
 /**
+ * Different values of a column in a row group of a load's file, beyond which they are written without a dictionary. Made
+ * for a column of identities, a dictionary is given up when it is full: DuckDB's own bound is a fifth of the rows.
+ */
+const maxDictionary = 4096;
+
+/**
  * Bounds of the row groups: the engine holds each in memory, uncompressed, until it is written. `bytes` holds
  * for an engine that was opened with `boundRowGroups`; others refuse it.
  */
@@ -142,7 +148,7 @@ export async function writeDataFiles(
   rowGroupsPerFile: number,
 ): Promise<WrittenPart[]> {
   const rows = await duckdb.rows(
-    `COPY (${query}) TO ${sqlText(folder)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels.young}, RETURN_STATS true, ROW_GROUPS_PER_FILE ${rowGroupsPerFile})`,
+    `COPY (${query}) TO ${sqlText(folder)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels.young}, RETURN_STATS true, ROW_GROUPS_PER_FILE ${rowGroupsPerFile}, DICTIONARY_SIZE_LIMIT ${maxDictionary})`,
   );
   const written: WrittenPart[] = [];
   for (const row of rows) {

@@ -17,7 +17,7 @@ import path from 'node:path';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { getSize, hashFile } from '../../runtime/files/file-checks.ts';
+import { getSize, hashFileByParts } from '../../runtime/files/file-checks.ts';
 import { findStamp } from '../../runtime/files/file-stamp.ts';
 import { followGroupAccess } from '../../runtime/files/group-access.ts';
 import { waitForLock } from '../../runtime/files/lock.ts';
@@ -130,10 +130,10 @@ export type LoadOutcome =
     };
 
 /** The identity of a load: of a content, for a dataset, under a map and with an app. */
-function loadIdOf(sha256: string, { table }: Dataset, { map = {}, idApp }: LoadOptions): string {
+function loadIdOf(content: string, { table }: Dataset, { map = {}, idApp }: LoadOptions): string {
   const names = Object.entries(map).toSorted(([a], [b]) => (a < b ? -1 : 1));
   return createHash('sha256')
-    .update(JSON.stringify([sha256, table, names, idApp ?? null]))
+    .update(JSON.stringify([content, table, names, idApp ?? null]))
     .digest('hex')
     .slice(0, 32);
 }
@@ -227,7 +227,7 @@ async function loadTaken(
   const progress = watchProgress(dependencies.onProgress, await getSize(file), workplace.duckdb);
   try {
     progress.phase('hash');
-    const loadId = loadIdOf(await hashFile(file), dataset, options);
+    const loadId = loadIdOf(await hashFileByParts(file), dataset, options);
     assertGoesOn(signal);
     await table.refresh();
     const known = findLoadState(table.state().txns, loadId);
