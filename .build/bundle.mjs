@@ -3,7 +3,9 @@
 // half of the CPU time in which a process of the program starts.
 //
 // Each entry has its own file; what several share, and what is imported when it is needed, are chunks. So a command
-// loads its own code only. Tests bundle the processes that they start in the same way (test/helpers/bundled.ts).
+// loads its own code only. V8's compiled code of the chunks lies beside them (src/runtime/files/code-cache.ts): it is
+// of this machine's Node, and not packed. Tests bundle the processes that they start in the same way (test/helpers/bundled.ts).
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { rolldown } from 'rolldown';
@@ -18,6 +20,7 @@ const program = {
   main: 'src/main.ts',
   'export/worker/worker': 'src/export/worker/worker.ts',
   'access/read-thread': 'src/access/read-thread.ts',
+  'code-cache': 'src/runtime/files/code-cache.ts',
 };
 
 /** Gives the native engine its place as npm has installed it. */
@@ -58,4 +61,11 @@ async function bundle(input, out) {
 
 const [out = 'dist', ...files] = process.argv.slice(2);
 const given = Object.fromEntries(files.map((file) => [path.parse(file).name, file]));
-await bundle(files.length === 0 ? program : given, path.resolve(out));
+const folder = path.resolve(out);
+await bundle(files.length === 0 ? program : given, folder);
+if (files.length === 0) {
+  const [cacher, chunks] = [path.join(folder, 'code-cache.js'), path.join(folder, 'chunks')].map((each) =>
+    JSON.stringify(each),
+  );
+  execFileSync(process.execPath, ['-e', `require(${cacher}).makeCodeCache(${chunks})`]);
+}

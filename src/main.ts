@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import type { Command, CommandContext } from './cli/command.ts';
 import { asksForHelp, renderCommands, renderHelp } from './cli/help.ts';
 import { AppError, describeError } from './runtime/errors.ts';
+import { useCodeCache } from './runtime/files/code-cache.ts';
 
 /**
  * Every verb, in the order of the help. Each is loaded when it is called: a small command starts fast and stays small.
@@ -108,6 +109,7 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
   return (await command.run(args, context)) ?? 0;
 }
 
+useCodeCache();
 // What the service and its engines write is for their owner alone.
 process.umask(0o077);
 watchOutput();

@@ -89,6 +89,7 @@ describe('the packed program', () => {
       'LICENSE',
       'CHANGELOG.md',
       'dist/main.js',
+      'dist/code-cache.js',
       'dist/package.json',
       'dist/export/worker/worker.js',
       'dist/access/read-thread.js',
