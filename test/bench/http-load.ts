@@ -18,6 +18,8 @@ export interface LoadPlan {
   readonly connections: number;
   readonly warmUpMs: number;
   readonly measureMs: number;
+  /** Called when the warm-up is over. */
+  readonly onMeasure?: () => void;
 }
 
 function percentile(sorted: readonly number[], share: number): number {
@@ -90,6 +92,7 @@ export async function runHttpLoad(plan: LoadPlan): Promise<LoadResult> {
     statuses[status] = (statuses[status] ?? 0) + 1;
     latencies.push(ms);
   };
+  setTimeout(() => plan.onMeasure?.(), plan.warmUpMs);
   const signal = AbortSignal.timeout(plan.warmUpMs + plan.measureMs);
   await Promise.all(Array.from({ length: plan.connections }, () => runConnection(plan, nextRequest, record, signal)));
   const seconds = (performance.now() - countFrom) / 1000;
