@@ -40,7 +40,10 @@ export interface User {
 /** One consistent reading of the access file, in memory. Lookups cost microseconds and do no I/O. */
 export interface AccessView {
   findApp(idApp: number): App | undefined;
-  /** The app, when it exists and the token is one of its live ones (constant-time compare); undefined otherwise. */
+  /**
+   * The app, when it exists and the token is one of its live ones; undefined otherwise. A wrong token is compared by its
+   * hash, in constant time.
+   */
   findAppByToken(idApp: number, token: string): App | undefined;
   findUser(idUser: string): User | undefined;
   /** The apps of an account, by id. */

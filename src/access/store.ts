@@ -31,6 +31,9 @@ function openUser(
   return undefined;
 }
 
+/** Tokens of apps that are remembered once they were found right, so that not each request hashes its own. */
+const maxRightTokens = 1000;
+
 function createView({ apps: packedApps, users: packedUsers, keys }: AccessReading): AccessView {
   // What a reading has checked and packed.
   const apps = openRecords(packedApps, (json) => {
@@ -39,12 +42,19 @@ function createView({ apps: packedApps, users: packedUsers, keys }: AccessReadin
     return { app, tokenHashes: tokens.map((token) => Buffer.from(token.sha256, 'hex')) };
   });
   const users = openRecords(packedUsers, (json) => ({ user: openUser(JSON.parse(json) as UserRecord, keys) }));
+  // As old as this view, which each change of a token ends.
+  const rightTokens = new Map<string, App>();
   return {
     findApp: (idApp) => apps.find(idApp)?.app,
     findAppByToken(idApp, token) {
+      const known = rightTokens.get(token);
+      if (known?.idApp === idApp) return known;
       const hash = hashToken(token);
       const found = apps.find(idApp);
-      return found?.tokenHashes.some((live) => sameHash(live, hash)) === true ? found.app : undefined;
+      if (found?.tokenHashes.some((live) => sameHash(live, hash)) !== true) return undefined;
+      if (rightTokens.size >= maxRightTokens) rightTokens.clear();
+      rightTokens.set(token, found.app);
+      return found.app;
     },
     findUser: (idUser) => (/^[1-9]\d{0,15}$/.test(idUser) ? users.find(Number(idUser))?.user : undefined),
     appsOfAccount: (idAccount) => apps.ofAccount(idAccount).map(({ app }) => app),

@@ -68,7 +68,10 @@ function readBody(request: IncomingMessage, limit: number): Promise<Buffer | Ref
       resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks)),
     );
     request.once('error', reject);
-    request.once('close', () => reject(new Error('the client went away')));
+    // Each request closes; an error, with its stack, is made for those alone whose client went away.
+    request.once('close', () => {
+      if (!request.readableEnded) reject(new Error('the client went away'));
+    });
   });
 }
 
