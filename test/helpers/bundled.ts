@@ -33,7 +33,7 @@ function linkPackage(folder: string, names: readonly string[]): void {
  */
 export function bundleProgram(folder: string): string {
   if (isBuilt()) return built;
-  linkPackage(folder, ['node_modules', 'schemas', 'pipelines']);
+  linkPackage(folder, ['node_modules', 'package.json', 'schemas', 'pipelines']);
   bundle(path.join(folder, 'dist'));
   return path.join(folder, 'dist');
 }
@@ -43,7 +43,7 @@ export function bundleProgram(folder: string): string {
  * ours that a test runs in a process of its own, which it can kill. Workers of exports run from `dist`.
  */
 export function bundleChild(folder: string, name: string): string {
-  linkPackage(folder, ['node_modules', 'schemas', 'pipelines', 'dist']);
+  linkPackage(folder, ['node_modules', 'package.json', 'schemas', 'pipelines', 'dist']);
   const out = path.join(folder, 'child');
   bundle(out, `test/helpers/${name}.ts`);
   return path.join(out, `${name}.js`);
