@@ -1,12 +1,13 @@
 // Bundles programs with all that they import, packages too, into a few files of CommonJS: `node .build/bundle.mjs DIST`
-// makes the program that `make build` leaves in DIST; with files behind it, these are the entries. Opening, linking and compiling hundreds of small modules took
-// half of the CPU time in which a process of the program starts.
+// makes the program that `make build` leaves in DIST; with files behind it, these are the entries. Opening, linking and
+// compiling hundreds of small modules took half of the CPU time in which a process of the program starts.
 //
 // Each entry has its own file; what several share, and what is imported when it is needed, are chunks. So a command
-// loads its own code only. V8's compiled code of the chunks lies beside them (src/runtime/files/code-cache.ts): it is
-// of this machine's Node, and not packed. Tests bundle the processes that they start in the same way (test/helpers/bundled.ts).
+// loads its own code only. V8's compiled code of the chunks lies beside them (src/runtime/files/code-cache.ts): it is of
+// this machine's Node, and not packed. Tests bundle the processes that they start in the same way
+// (test/helpers/bundled.ts).
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { rolldown } from 'rolldown';
 
@@ -35,7 +36,7 @@ const nativeEngine = {
       : undefined,
 };
 
-/** Bundles `input`, entries by the names of their files, into the folder `out`. Throws for whatever rolldown reports. */
+/** Bundles `input`, entries by the names of their files, into the folder `out`. A warning is an error, but for one. */
 async function bundle(input, out) {
   const build = await rolldown({
     cwd: root,
@@ -55,7 +56,6 @@ async function bundle(input, out) {
     sourcemap: true,
   });
   await build.close();
-  mkdirSync(out, { recursive: true });
   writeFileSync(path.join(out, 'package.json'), '{ "type": "commonjs" }\n');
 }
 

@@ -4,6 +4,7 @@ import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-folder.ts';
 import { writeFileDurably } from '../runtime/files/durable-file.ts';
 import { findTextFileSync } from '../runtime/files/text-file.ts';
+import { createMutex } from '../runtime/async/mutex.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { findRevision, keepRevision, revisionPath } from './revision.ts';
@@ -178,14 +179,21 @@ export async function keepAccessRevision(paths: AccessPaths): Promise<void> {
   if (access !== undefined) await keepRevision(paths.keys, access.revision ?? 0);
 }
 
+/** A change as a function of the file before it; it has no other effect. */
+type Change<T> = (access: AccessFile) => { access: AccessFile; answer: T };
+
+/** Those of this process take turns: each look for the lock stops the process, the one that has it among them. */
+const turns = createMutex();
+
 /**
- * Changes access.json under the lock of the keys: reads it, applies `change`, which has no other effect, and writes it
- * whole and durably. An error thrown by `change` leaves the file as it was.
+ * Changes access.json under the lock of the keys: reads it, applies `change`, and writes it whole and durably. An error
+ * thrown by `change` leaves the file as it was.
  */
-export async function changeAccessFile<T>(
-  paths: AccessPaths,
-  change: (access: AccessFile) => { access: AccessFile; answer: T },
-): Promise<T> {
+export function changeAccessFile<T>(paths: AccessPaths, change: Change<T>): Promise<T> {
+  return turns.run(() => changeLocked(paths, change));
+}
+
+async function changeLocked<T>(paths: AccessPaths, change: Change<T>): Promise<T> {
   // What fails on an empty file is to create nothing.
   if (findAccessFile(paths) === undefined && !hadAccessFile(paths)) change(empty);
   await ensureDataFolder(path.dirname(paths.access), [paths.keys]);

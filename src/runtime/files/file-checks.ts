@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { createHash, webcrypto } from 'node:crypto';
 import { constants, createReadStream } from 'node:fs';
 import { access, open, stat, type FileHandle } from 'node:fs/promises';
@@ -63,11 +64,10 @@ export async function hashFileByParts(file: string): Promise<string> {
   const handle = await open(file);
   try {
     const digests: Promise<ArrayBuffer>[] = [];
-    const free: Promise<Buffer>[] = Array.from({ length: partsAtOnce }, () =>
-      Promise.resolve(Buffer.allocUnsafe(partBytes)),
-    );
+    const free: Promise<Buffer>[] = [];
     for (let position = 0; ; position += partBytes) {
-      const buffer = (await free.shift()) ?? Buffer.allocUnsafe(partBytes);
+      const buffer = digests.length < partsAtOnce ? Buffer.allocUnsafe(partBytes) : await free.shift();
+      assert(buffer !== undefined, 'each part gives its buffer back');
       const part = await readPart(handle, buffer, position);
       const digest = webcrypto.subtle.digest('SHA-256', part);
       digests.push(digest);
