@@ -90,15 +90,15 @@ rules: $(PACKAGES)
 	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test .build
 
 layout: $(PACKAGES)
-	node node_modules/prettier/bin/prettier.cjs --check --log-level warn $(CODE)
+	node node_modules/oxfmt/bin/oxfmt --check $(CODE)
 
 format: $(PACKAGES) ## lays the code out as make lint wants it
-	node node_modules/prettier/bin/prettier.cjs --write --log-level warn $(CODE)
+	node node_modules/oxfmt/bin/oxfmt $(CODE)
 
 types: $(PACKAGES) ## tsc over sources and tests
 	node node_modules/typescript/bin/tsc -p test/tsconfig.json
 
-# Side by side: the formatter has one thread, and the others do not use all of theirs.
+# Side by side: none of them uses all cores all of its time.
 static: build
 	@$(MAKE) --no-print-directory --jobs=3 rules layout types
 

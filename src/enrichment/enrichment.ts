@@ -19,6 +19,8 @@ import { openWatchedDatabase } from './watched-database.ts';
 export interface Enrichment {
   /** When the database in use was made, ISO 8601 (YYYY-MM-DD); undefined while none can be read. */
   readonly databaseDate: string | undefined;
+  /** Another number for each database that was in use. */
+  readonly edition: number;
   /** The place of an IPv4 or IPv6 address; undefined for a bad one, a private one, and one that is not known. */
   findPlace(address: string): Place | undefined;
   /** What a User-Agent says; an empty object where it says nothing. */
@@ -110,10 +112,14 @@ export async function openEnrichment({ geoDatabase }: EnrichmentOptions = {}): P
   let lookUpFault: string | undefined;
   let agentFault: string | undefined;
   let failure: string | undefined;
+  let edition = 0;
   const database = () => (closed ? undefined : watched.current());
   return {
     get databaseDate() {
       return database()?.date;
+    },
+    get edition() {
+      return edition;
     },
     findPlace(address) {
       const parsed = parseAddress(address);
@@ -135,7 +141,9 @@ export async function openEnrichment({ geoDatabase }: EnrichmentOptions = {}): P
       }
     },
     async refresh() {
-      if (await watched.refresh()) lookUpFault = undefined;
+      if (!(await watched.refresh())) return;
+      lookUpFault = undefined;
+      edition += 1;
     },
     failed(error) {
       failure = describeError(error);

@@ -10,7 +10,8 @@ import { createWaitingRoom, type Append, type WaitingRoom } from './waiting-room
  * answer came in time, the events may be stored.
  */
 export type AppendOutcome =
-  { readonly state: 'stored' } | { readonly state: 'refused' | 'unknown'; readonly detail: string };
+  | { readonly state: 'stored' }
+  | { readonly state: 'refused' | 'unknown'; readonly detail: string };
 
 export interface GroupCommitOptions {
   /** Most bytes that wait for their group; beyond it an append is refused at once. */

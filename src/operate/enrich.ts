@@ -15,7 +15,7 @@ import { waitForLock } from '../runtime/files/lock.ts';
 import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { findEnrichedGroups, type EnrichedGroup } from '../datasets/enriched-columns.ts';
 import type { Enricher } from '../lake/files/enricher.ts';
-import { forgetLookUps, lookUpRows, type EnrichedSelect } from '../lake/files/enriched-rows.ts';
+import { createLookUps, type EnrichedSelect, type LookUps } from '../lake/files/enriched-rows.ts';
 import { rewriteFiles } from '../lake/files/rewrite.ts';
 import { recoverIntents } from '../lake/files/staged-rewrite.ts';
 import { assertFilesWhole } from '../lake/files/verify-files.ts';
@@ -56,33 +56,40 @@ function toQuery(select: EnrichedSelect): (source: string) => string {
   return (source) => `SELECT r.* REPLACE (${replaced}) FROM ${source} AS r ${select.joins} ORDER BY r.file_row_number`;
 }
 
+/** A table whose files are filled one after the other. */
+interface TableToEnrich {
+  readonly table: Table;
+  readonly groups: readonly EnrichedGroup[];
+  readonly lookUps: LookUps;
+}
+
 /** Fills one file; returns how many of its rows. */
 async function enrichFile(
-  { duckdb, enricher, clock, crashPoint, ...paths }: EnrichDependencies & { readonly stagingDir: string },
-  table: Table,
-  groups: readonly EnrichedGroup[],
+  { duckdb, clock, crashPoint, ...paths }: EnrichDependencies & { readonly stagingDir: string },
+  { table, groups, lookUps }: TableToEnrich,
   file: DataFile,
 ): Promise<number> {
   const { emptyFile } = table.snapshot();
   const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
   try {
-    const { select } = await lookUpRows(duckdb, enricher, { source, groups, has: () => true, agentBudgetMs });
+    const { select } = await lookUps.lookUp({ source, groups, has: () => true, agentBudgetMs });
     if (select === undefined) return 0;
-    const [counted] = await duckdb.rows(
-      `SELECT count(*) AS n FROM ${source} AS r ${select.joins} WHERE ${select.isFilled}`,
-    );
+    const count = `SELECT count(*) AS n FROM ${source} AS r ${select.joins} WHERE ${select.isFilled}`;
+    const [counted] = await lookUps.joined(() => duckdb.rows(count));
     const rows = Number(counted?.['n']);
     if (rows === 0) return 0;
     // What is written anew gets a hash of its own: damage would be believed from then on.
     await assertFilesWhole([file]);
-    await rewriteFiles(
-      { table, stagingDir: paths.stagingDir, duckdb, clock, crashPoint },
-      [{ file, rowsLeftOut: 0, toQuery: toQuery(select) }],
-      { cause: 'enrich', metrics: { rows } },
+    await lookUps.joined(() =>
+      rewriteFiles(
+        { table, stagingDir: paths.stagingDir, duckdb, clock, crashPoint },
+        [{ file, rowsLeftOut: 0, toQuery: toQuery(select) }],
+        { cause: 'enrich', metrics: { rows } },
+      ),
     );
     return rows;
   } finally {
-    await forgetLookUps(duckdb);
+    await lookUps.release();
   }
 }
 
@@ -90,6 +97,7 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
   const { lakeDir, clock, crashPoint, retentionMs, signal } = dependencies;
   const { staging: stagingDir, maintenanceLock } = tablePaths(lakeDir, dataset);
   const groups = findEnrichedGroups(dataset);
+  const lookUps = createLookUps(dependencies.duckdb, dependencies.enricher, dataset.table);
   const lock = await waitForLock(maintenanceLock, 'an enrichment', lockWaitMs);
   try {
     // A lake of an earlier version gets the columns.
@@ -100,13 +108,14 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
     let [rows, filesRewritten] = [0, 0];
     for (const file of files) {
       if (signal.aborted) throw new AppError('stopping', 'the enrichment was stopped; repeat it to finish');
-      const filled = await enrichFile({ ...dependencies, stagingDir }, table, groups, file);
+      const filled = await enrichFile({ ...dependencies, stagingDir }, { table, groups, lookUps }, file);
       rows += filled;
       filesRewritten += filled > 0 ? 1 : 0;
     }
     return { table: dataset.table, rows, filesRewritten, files: files.length };
   } finally {
     lock.release();
+    await lookUps.forget();
   }
 }
 

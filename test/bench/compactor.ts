@@ -8,6 +8,8 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { openTable, type Table } from '../../src/lake/log/table.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+import { bundleChild } from '../helpers/bundled.ts';
+import { testFolder } from '../helpers/folder.ts';
 import type { TestNats } from '../helpers/nats.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { Cost } from './duckdb-copy.ts';
@@ -46,18 +48,14 @@ export async function runCompactor({ folder, nats, options, enriches = false, is
     ...options,
   };
   const { url, address } = nats.current();
-  const script = path.resolve(import.meta.dirname, '../helpers/compact-child.mjs');
   const job = {
     folder,
     enriches,
     url: url.replace('nats://', `nats://${address.user}:${address.password}@`),
     options: settings,
   };
-  const child = spawn(
-    process.execPath,
-    [script, path.resolve(import.meta.dirname, '../../dist'), JSON.stringify(job)],
-    { stdio: ['ignore', 'pipe', 'inherit'] },
-  );
+  const program = bundleChild(testFolder(), 'compact-child');
+  const child = spawn(process.execPath, [program, JSON.stringify(job)], { stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(child, 'exit');
   try {
     const ended = exited.then(([code]) => Promise.reject(new Error(`the compactor ended with ${String(code)}`)));

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import process from 'node:process';
 import { startCompact } from '../../src/compact/compact.ts';
+import { openEnrichment } from '../../src/enrichment/enrichment.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { eraseEvents } from '../../src/operate/erase/erase.ts';
@@ -38,8 +39,10 @@ async function openLake() {
 }
 
 async function compact(connection: Awaited<ReturnType<typeof openConnection>>): Promise<void> {
+  const reader = await openReader(connection);
+  const enrichment = settings.enriches === true ? await openEnrichment() : undefined;
   const stage = await startCompact(
-    { reader: await openReader(connection), clock, metrics: createMetrics(), logger, crashPoint },
+    { reader, clock, metrics: createMetrics(), logger, crashPoint, enrichment },
     {
       lakeDir,
       spoolDir: path.join(settings.folder, settings.spool ?? 'spool'),

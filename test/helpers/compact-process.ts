@@ -32,6 +32,8 @@ export interface ProcessSettings {
   readonly erase?: string;
   /** Try the failed events again, instead of compacting. */
   readonly replay?: boolean;
+  /** The compactor tells places and devices of the events. */
+  readonly enriches?: boolean;
   readonly options?: Readonly<Record<string, unknown>>;
 }
 

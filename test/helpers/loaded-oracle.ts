@@ -67,7 +67,9 @@ const empty = ['countCustomEvent', 'countEvent', 'duration'];
 
 function plainCell(selector: string, row: LoadedRow): string {
   const value = (row[selector] ?? (selector === 'advertisingId' ? row['gaid'] : undefined)) as
-    string | number | undefined;
+    | string
+    | number
+    | undefined;
   if (value === undefined) return '';
   if (doubles.includes(selector)) return Number.isInteger(value) ? `${String(value)}.0` : String(value);
   return String(value);

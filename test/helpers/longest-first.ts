@@ -11,6 +11,7 @@ const longest = {
   short: [
     'integration/export/every-event',
     'chaos/kills',
+    'integration/lake/python-readers',
     'chaos/simulator',
     'chaos/commit-crash',
     'chaos/folder-owners',
@@ -24,7 +25,6 @@ const longest = {
     'e2e/operating-page',
     'chaos/refusing',
     'integration/operate/load',
-    'integration/lake/python-readers',
     'chaos/erasure',
     'integration/export/segments',
     'chaos/backup',

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const firstPauseMs = 10;
-const longestPauseMs = 50;
+const longestPauseMs = 80;
+const growth = 1.3;
 
 /**
  * Waits until a condition holds, looking every few milliseconds, less often the longer it takes: the processor belongs
@@ -13,7 +14,7 @@ export async function waitFor(
   forMs = 20_000,
 ): Promise<void> {
   const deadline = performance.now() + forMs;
-  for (let pauseMs = firstPauseMs; !(await condition()); pauseMs = Math.min(pauseMs * 1.2, longestPauseMs)) {
+  for (let pauseMs = firstPauseMs; !(await condition()); pauseMs = Math.min(pauseMs * growth, longestPauseMs)) {
     if (performance.now() >= deadline) throw new Error(`timed out waiting until ${what}`);
     await sleep(pauseMs);
   }

@@ -90,16 +90,19 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
   });
   const connection = await instance.connect();
   try {
-    await connection.run("SET TimeZone = 'UTC'");
-    await connection.run('SET enable_progress_bar = true');
-    await connection.run('SET enable_progress_bar_print = false');
-    // Given at the creation, the bound is shown and not kept.
-    await connection.run(`SET max_temp_directory_size = '${Math.ceil(options.tempMaxBytes / 1024 ** 2)}MiB'`);
-    // Turning a set into a join would lose the order of the rows.
-    if (options.inline) await connection.run("SET disabled_optimizers = 'in_clause'");
-    await connection.run(`SET allowed_directories = ${sqlList(options.folders)}`);
-    await connection.run('SET enable_external_access = false');
-    await connection.run('SET lock_configuration = true');
+    const settings = [
+      "SET TimeZone = 'UTC'",
+      'SET enable_progress_bar = true',
+      'SET enable_progress_bar_print = false',
+      // Given at the creation, the bound is shown and not kept.
+      `SET max_temp_directory_size = '${Math.ceil(options.tempMaxBytes / 1024 ** 2)}MiB'`,
+      // Turning a set into a join would lose the order of the rows.
+      ...(options.inline ? ["SET disabled_optimizers = 'in_clause'"] : []),
+      `SET allowed_directories = ${sqlList(options.folders)}`,
+      'SET enable_external_access = false',
+      'SET lock_configuration = true',
+    ];
+    await connection.run(settings.join('; '));
     await defineApps(connection, options.apps);
   } catch (error) {
     connection.closeSync();

@@ -14,6 +14,7 @@ import assert from 'node:assert/strict';
 import { events as leader, importDatasets, type Dataset } from '../../datasets/dataset.ts';
 import type { AppError } from '../../runtime/errors.ts';
 import { writeDataFile, type WrittenFile } from '../files/data-file.ts';
+import type { EnrichedSelect } from '../files/enriched-rows.ts';
 import type { Enricher } from '../files/enricher.ts';
 import { rowGroupRows } from '../files/row-memory.ts';
 import type { DataFile } from '../log/snapshot.ts';
@@ -31,7 +32,7 @@ import {
   type Verdict,
 } from './deduplicate.ts';
 import type { KeyHash } from './key-set.ts';
-import { writeEnriched } from './enrich-batch.ts';
+import { createBatchEnrichment, type BatchEnrichment } from './enrich-batch.ts';
 import { addJudgedKeys, addKeysOfBatch, createKeyTable, type KeyTable } from './key-table.ts';
 import { lookUpOwnKeys, readFileKeys, readOwnKeys, type OwnKey } from './own-keys.ts';
 import type { BadLine } from './spool-lines.ts';
@@ -134,7 +135,7 @@ function createGenerations(outOfOrder: string): () => AssertCurrent {
 /** What all batches of an engine are taken in with. */
 interface Intake {
   readonly duckdb: Duckdb;
-  readonly enricher: Enricher | undefined;
+  readonly enrichment: BatchEnrichment | undefined;
 }
 
 /** Lines that belong to a dataset, and how many of them are repeats. */
@@ -147,13 +148,15 @@ function countLines({ kinds }: Verdict, dataset: Dataset): { readonly lines: num
 }
 
 function toJudgedPart(
-  { duckdb, enricher }: Intake,
+  { duckdb, enrichment }: Intake,
   { dataset, rows, repeats }: Pick<JudgedPart, 'dataset' | 'rows' | 'repeats'>,
   events: number,
   assertCurrent: AssertCurrent,
 ): JudgedPart {
   const assertRows = (counted: number): void =>
     assert.equal(counted, rows, `of ${events} events ${rows} are rows of ${dataset.table}, and ${repeats} are repeats`);
+  const write = (toFile: (select?: EnrichedSelect) => Promise<WrittenFile>): Promise<WrittenFile> =>
+    enrichment === undefined ? toFile() : enrichment.write(dataset, toFile);
   return {
     dataset,
     rows,
@@ -167,7 +170,7 @@ function toJudgedPart(
       const rowGroup = {
         rows: rowGroupRows(duckdb.memoryMb, { rows: events, lineBytes, entries: measured.entries, columns }),
       };
-      const written = await writeEnriched(duckdb, enricher, dataset, (select) =>
+      const written = await write((select) =>
         writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select), file, 'young', rowGroup),
       );
       assertRows(written.numRecords);
@@ -175,9 +178,7 @@ function toJudgedPart(
     },
     async writeRows(file, availableAtMs) {
       assertCurrent();
-      const written = await writeEnriched(duckdb, enricher, dataset, (select) =>
-        writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select), file),
-      );
+      const written = await write((select) => writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select), file));
       assertRows(written.numRecords);
       return written;
     },
@@ -270,6 +271,7 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
 export async function openBatchTables(duckdb: Duckdb, enricher?: Enricher): Promise<BatchTables> {
   await createDedupeTables(duckdb);
   const nextBatch = createGenerations('the tables have another batch by now');
+  const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
   return {
     keys: createKeyTable(duckdb),
     readKeys: (file, take) => readFileKeys(duckdb, file, take),
@@ -277,7 +279,7 @@ export async function openBatchTables(duckdb: Duckdb, enricher?: Enricher): Prom
       const assertLoaded = nextBatch();
       const converted = await convertSpool(duckdb, spool, events, eachLine);
       assertLoaded();
-      return toLoadedBatch({ duckdb, enricher }, converted, assertLoaded);
+      return toLoadedBatch({ duckdb, enrichment }, converted, assertLoaded);
     },
   };
 }

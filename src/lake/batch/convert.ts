@@ -7,7 +7,7 @@ import { importKinds } from '../../datasets/dataset.ts';
 import type { ColumnType } from '../../datasets/field-schema.ts';
 import { lineColumns, parseLine } from '../../datasets/event-line.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlList, sqlText } from '../sql/literals.ts';
+import { sqlList, sqlText, utcDateSql } from '../sql/literals.ts';
 import { splitLines, type BadLine } from './spool-lines.ts';
 
 /** A spool read into the temporary table `batch`: the columns of an event line, `date`, and `bad`. */
@@ -71,7 +71,7 @@ function badSql(): string {
 const batchSql = (file: string): string => `
 CREATE OR REPLACE TEMP TABLE batch AS
 SELECT ${lineColumns.map(({ name, type }) => `${castSql(name, type)} AS ${name}`).join(', ')},
-  CAST(${castSql('event_time', 'TIMESTAMPTZ')} AS DATE) AS date,
+  ${utcDateSql(castSql('event_time', 'TIMESTAMPTZ'))} AS date,
   ${badSql()} AS bad
 FROM read_json(${sqlList([file])}, format = 'newline_delimited', maximum_object_size = 2097152, hive_partitioning = false, columns = {${lineColumns
   .map(({ name, type }) => `${sqlText(name)}: ${sqlText(type === 'MAP(VARCHAR, VARCHAR)' ? type : 'VARCHAR')}`)

@@ -1,56 +1,92 @@
 import type { Dataset } from '../../datasets/dataset.ts';
-import { findEnrichedGroups } from '../../datasets/enriched-columns.ts';
+import { findEnrichedGroups, type EnrichedGroup } from '../../datasets/enriched-columns.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import {
   agentBudgetMs,
-  forgetLookUps,
-  lookUpRows,
+  createLookUps,
   type EnrichedRows,
   type EnrichedSelect,
+  type LookUps,
 } from '../files/enriched-rows.ts';
 import type { Enricher } from '../files/enricher.ts';
+import { rememberMs } from '../files/text-tables.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 
-/**
- * Writes the rows of `batch` with what their addresses and User-Agents say. Whatever goes wrong with that, the rows are
- * written without it, and the enricher is told. Errors: those of `write` without enrichment.
- */
-export async function writeEnriched<T extends object>(
-  duckdb: Duckdb,
-  enricher: Enricher | undefined,
-  dataset: Dataset,
-  write: (select: EnrichedSelect | undefined) => Promise<T>,
-): Promise<T> {
-  if (enricher === undefined) return write(undefined);
-  try {
-    const found = await lookUpBatch(duckdb, enricher, dataset);
-    const written = await write(found?.select).catch((error: unknown) => {
-      // The rows without it would meet the same disk: only the engine has more to do with it than without.
-      if (found?.select === undefined || !(isAppError(error, 'memory') || isAppError(error, 'sql'))) throw error;
-      enricher.failed(error);
-      return undefined;
-    });
-    if (written === undefined) return await write(undefined);
-    if (found?.isCutShort === true)
-      enricher.failed(new AppError('overloaded', `the User-Agents of a batch took more than ${agentBudgetMs} ms`));
-    else if (found !== undefined) enricher.passed();
-    return written;
-  } finally {
-    await forgetLookUps(duckdb);
-  }
+/** Tells what the rows of one batch after the other say. */
+export interface BatchEnrichment {
+  /**
+   * Writes the rows of `batch` that are a dataset's with what their addresses and User-Agents say. Whatever goes wrong
+   * with that, the rows are written without it, and the enricher is told. Errors: those of `write` without enrichment.
+   */
+  write<T extends object>(dataset: Dataset, write: (select: EnrichedSelect | undefined) => Promise<T>): Promise<T>;
 }
 
-/** Looks up what the rows of `batch` say; undefined, and the enricher is told, where that fails. Error: `disk`. */
-async function lookUpBatch(duckdb: Duckdb, enricher: Enricher, dataset: Dataset): Promise<EnrichedRows | undefined> {
-  const source = `(SELECT * FROM batch WHERE NOT bad AND kind IN (${dataset.kinds.map(sqlText).join(', ')}))`;
-  try {
-    await enricher.refresh();
-    // An imported event says nothing of a place or a device itself: only the service fills these columns.
-    return await lookUpRows(duckdb, enricher, { source, groups: findEnrichedGroups(dataset), has: () => false });
-  } catch (error) {
-    if (isAppError(error, 'disk')) throw error;
-    enricher.failed(error);
-    return undefined;
+/**
+ * Creates the enrichment of an engine's batches, which come one after the other. What texts say is remembered between
+ * them, and forgotten when none comes for long.
+ */
+export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): BatchEnrichment {
+  const byDataset = new Map<Dataset, LookUps>();
+  let idle: NodeJS.Timeout | undefined;
+  let forgetting = Promise.resolve();
+  const forget = async (lookUps: LookUps): Promise<void> => {
+    await lookUps.forget().catch((error: unknown) => enricher.failed(error));
+  };
+  const forgetAll = async (): Promise<void> => {
+    for (const lookUps of byDataset.values()) await forget(lookUps);
+  };
+
+  /** Looks up what the rows of `batch` say; undefined, and the enricher is told, where that fails. Error: `disk`. */
+  async function lookUp(lookUps: LookUps, dataset: Dataset, groups: readonly EnrichedGroup[]) {
+    const source = `(SELECT * FROM batch WHERE NOT bad AND kind IN (${dataset.kinds.map(sqlText).join(', ')}))`;
+    try {
+      await enricher.refresh();
+      // An imported event says nothing of a place or a device itself: only the service fills these columns.
+      return await lookUps.lookUp({ source, groups, has: () => false });
+    } catch (error) {
+      if (isAppError(error, 'disk')) throw error;
+      enricher.failed(error);
+      await forget(lookUps);
+      return undefined;
+    }
   }
+
+  async function writeWith<T extends object>(
+    { select, isCutShort }: EnrichedRows,
+    lookUps: LookUps,
+    write: (select: EnrichedSelect | undefined) => Promise<T>,
+  ): Promise<T> {
+    try {
+      const written = select === undefined ? await write(undefined) : await lookUps.joined(() => write(select));
+      if (isCutShort)
+        enricher.failed(new AppError('overloaded', `the User-Agents of a batch took more than ${agentBudgetMs} ms`));
+      else enricher.passed();
+      return written;
+    } catch (error) {
+      // The rows without it would meet the same disk: only the engine has more to do with it than without.
+      if (select === undefined || !(isAppError(error, 'memory') || isAppError(error, 'sql'))) throw error;
+      enricher.failed(error);
+      await forget(lookUps);
+      return write(undefined);
+    }
+  }
+
+  return {
+    async write(dataset, write) {
+      const groups = findEnrichedGroups(dataset);
+      if (groups.length === 0) return write(undefined);
+      const lookUps = byDataset.get(dataset) ?? createLookUps(duckdb, enricher, dataset.table);
+      byDataset.set(dataset, lookUps);
+      clearTimeout(idle);
+      await forgetting;
+      try {
+        const found = await lookUp(lookUps, dataset, groups);
+        return await (found === undefined ? write(undefined) : writeWith(found, lookUps, write));
+      } finally {
+        await lookUps.release().catch((error: unknown) => enricher.failed(error));
+        idle = setTimeout(() => void (forgetting = forgetAll()), rememberMs).unref();
+      }
+    },
+  };
 }

@@ -27,6 +27,8 @@ function renderAnswer(columns: readonly EnrichedColumn[], answer: Answer): strin
 export interface Numbering {
   /** The number of an answer; undefined where it tells nothing. */
   numberOf(answer: Answer): number | undefined;
+  /** How many numbers there are. */
+  count(): number;
   /** How many answers are to be handed out. */
   waiting(): number;
   /** Hands out the answers since the last time, members of a JSON array with their numbers as `v`. */
@@ -73,6 +75,7 @@ export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
       byAnswer.set(answer, number);
       return number;
     },
+    count: () => next,
     waiting: () => answers.length,
     take() {
       const taken = answers;

@@ -9,6 +9,7 @@
  * under the maintenance lock; pending failed events, settled by the log (failed-events.ts).
  */
 import path from 'node:path';
+import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
@@ -130,6 +131,9 @@ export async function writeDataFile(
   }
 }
 
+/** So many of several files are made durable and hashed at a time: the disk works on one, the processor on another. */
+const finishedAtOnce = 2;
+
 /** A file of several that one query was written to. */
 export interface WrittenPart extends WrittenFile {
   /** Its path. */
@@ -150,23 +154,21 @@ export async function writeDataFiles(
   const rows = await duckdb.rows(
     `COPY (${query}) TO ${sqlText(folder)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels.young}, RETURN_STATS true, ROW_GROUPS_PER_FILE ${rowGroupsPerFile}, DICTIONARY_SIZE_LIMIT ${maxDictionary})`,
   );
+  const isFilled = (row: (typeof rows)[number]): boolean => Number(row['count']) > 0;
+  for (const row of rows) if (!isFilled(row)) await removeFile(String(row['filename']));
   const written: WrittenPart[] = [];
-  for (const row of rows) {
+  await inParallel(rows.filter(isFilled).entries(), finishedAtOnce, async ([index, row]) => {
     const file = String(row['filename']);
     const numRecords = Number(row['count']);
-    if (numRecords === 0) {
-      await removeFile(file);
-      continue;
-    }
     await syncFile(file);
-    written.push({
+    written[index] = {
       file,
       sizeBytes: Number(row['file_size_bytes']),
       numRecords,
       stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]),
       sha256: await hashFile(file),
-    });
-  }
+    };
+  });
   await syncFolder(folder);
   return written;
 }

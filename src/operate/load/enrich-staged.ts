@@ -3,7 +3,7 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import { findEnrichedGroups } from '../../datasets/enriched-columns.ts';
 import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts';
 import type { Enricher } from '../../lake/files/enricher.ts';
-import { forgetLookUps, lookUpRows, type EnrichedSelect } from '../../lake/files/enriched-rows.ts';
+import { createLookUps, type EnrichedSelect, type LookUps } from '../../lake/files/enriched-rows.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
@@ -61,7 +61,7 @@ function toQuery(
 /** Writes one file again where there is something to fill; returns it as it was where there is not. */
 async function enrichPart(
   duckdb: Duckdb,
-  enricher: Enricher,
+  lookUps: LookUps,
   part: WrittenPart,
   { dataset, makeRoom }: EnrichStagedOptions,
 ): Promise<readonly WrittenPart[]> {
@@ -71,13 +71,15 @@ async function enrichPart(
   const file = `read_parquet(${sqlText(part.file)}, file_row_number = true, hive_partitioning = false)`;
   const source = `(SELECT *${empty} FROM ${file})`;
   const rows = { source, groups: findEnrichedGroups(dataset), has: staged.has, agentBudgetMs };
-  const { select } = await lookUpRows(duckdb, enricher, rows);
+  const { select } = await lookUps.lookUp(rows);
   if (select === undefined) return [part];
-  const [counted] = await duckdb.rows(
-    `SELECT count(*) AS n FROM ${source} AS r ${select.joins} WHERE ${select.isFilled}`,
-  );
-  if (Number(counted?.['n']) === 0) return [part];
-  return writeDataFiles(duckdb, toQuery(source, select, dataset, staged), await makeRoom(), rowGroupsPerFile);
+  return lookUps.joined(async () => {
+    const [counted] = await duckdb.rows(
+      `SELECT count(*) AS n FROM ${source} AS r ${select.joins} WHERE ${select.isFilled}`,
+    );
+    if (Number(counted?.['n']) === 0) return [part];
+    return writeDataFiles(duckdb, toQuery(source, select, dataset, staged), await makeRoom(), rowGroupsPerFile);
+  });
 }
 
 /**
@@ -92,22 +94,23 @@ export async function enrichStaged(
   const { enricher, signal } = options;
   if (enricher === undefined || staged.length === 0) return staged;
   const interrupt = (): void => duckdb.interrupt();
+  const lookUps = createLookUps(duckdb, enricher, 'staged');
   signal.addEventListener('abort', interrupt);
   try {
     await enricher.refresh();
     const parts: WrittenPart[] = [];
     for (const part of staged) {
       assertGoesOn(signal);
-      parts.push(...(await enrichPart(duckdb, enricher, part, options)));
+      parts.push(...(await enrichPart(duckdb, lookUps, part, options)));
     }
-    await forgetLookUps(duckdb);
+    await lookUps.forget();
     for (const { file } of staged) if (!parts.some((part) => part.file === file)) await removeFile(file);
     enricher.passed();
     return parts;
   } catch (error) {
     assertGoesOn(signal, error);
     enricher.failed(error);
-    await forgetLookUps(duckdb).catch((fault: unknown) => enricher.failed(fault));
+    await lookUps.forget().catch((fault: unknown) => enricher.failed(fault));
     return staged;
   } finally {
     signal.removeEventListener('abort', interrupt);

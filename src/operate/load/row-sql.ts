@@ -1,5 +1,5 @@
 import type { Dataset } from '../../datasets/dataset.ts';
-import { sqlName, sqlText } from '../../lake/sql/literals.ts';
+import { sqlName, sqlText, utcDateSql } from '../../lake/sql/literals.ts';
 import type { Check } from './bad-row.ts';
 import type { OwnField } from './file-fields.ts';
 import { planParts, type FileCell, type Part } from './row-parts.ts';
@@ -138,7 +138,7 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
       const made: Readonly<Record<string, string>> = {
         // No condition of the query: the engine would bring it down to the file, with all that it is made of once more.
         ...(isStrict ? { event_id: `CASE WHEN fault IS NULL THEN s_event_id ELSE error('a bad row') END` } : {}),
-        date: 'CAST(s_event_time AS DATE)',
+        date: utcDateSql('s_event_time'),
         received_at: `make_timestamptz(${receivedAtMs} * 1000)`,
         available_at: `make_timestamptz(${availableAtMs} * 1000)`,
         load_id: sqlText(loadId),

@@ -116,7 +116,8 @@ describe('the API reference', () => {
   it.each(['/healthz', '/readyz', '/openapi.json'])('The API reference describes the answer of %s', async (target) => {
     const answer = await send(port, target);
     const operation = reference.paths[target]?.['get'] as
-      { responses: Readonly<Record<string, { content: Readonly<Record<string, unknown>> }>> } | undefined;
+      | { responses: Readonly<Record<string, { content: Readonly<Record<string, unknown>> }>> }
+      | undefined;
     expect(Object.keys(operation?.responses ?? {})).toContain(String(answer.status));
     expect(Object.keys(operation?.responses[String(answer.status)]?.content ?? {})).toContain(
       String(answer.headers['content-type']).split(';')[0],

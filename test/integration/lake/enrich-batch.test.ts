@@ -1,12 +1,13 @@
 import path from 'node:path';
-import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
 import { openEnrichment, type Enrichment } from '../../../src/enrichment/enrichment.ts';
-import { writeEnriched } from '../../../src/lake/batch/enrich-batch.ts';
+import { createBatchEnrichment } from '../../../src/lake/batch/enrich-batch.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { writeMmdbFile } from '../../helpers/mmdb-file.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 describe('a batch that is written with what is known of it', () => {
   let duckdb: Duckdb;
@@ -22,6 +23,25 @@ describe('a batch that is written with what is known of it', () => {
     );
   });
 
+  it('What was looked up is remembered between batches, and forgotten when none has come for ten minutes', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const listTables = async (): Promise<unknown[]> => {
+      const rows = await duckdb.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'enrich%'");
+      return rows.map((row) => row['table_name']).toSorted();
+    };
+    await createBatchEnrichment(duckdb, enricher).write(events, () => Promise.resolve({}));
+    const remembered = ['agents', 'places'].flatMap((name) => [
+      `enrich_events_${name}_answers`,
+      `enrich_events_${name}_known`,
+    ]);
+    expect(await listTables()).toEqual([...remembered, 'enrich_events_places_told']);
+    vi.advanceTimersByTime(599_000);
+    expect(await listTables()).toHaveLength(5);
+    vi.advanceTimersByTime(1000);
+    await waitFor('the tables are gone', async () => (await listTables()).length === 0);
+  });
+
   /** Writes the batch, the first time with an error; says how often it was tried, and with what. */
   async function writeWith(fault: Error): Promise<{ readonly tries: boolean[]; readonly outcome: unknown }> {
     const tries: boolean[] = [];
@@ -30,7 +50,9 @@ describe('a batch that is written with what is known of it', () => {
       if (tries.length === 1) throw fault;
       return {};
     };
-    const outcome: unknown = await writeEnriched(duckdb, enricher, events, write).catch((thrown: unknown) => thrown);
+    const outcome: unknown = await createBatchEnrichment(duckdb, enricher)
+      .write(events, write)
+      .catch((thrown: unknown) => thrown);
     return { tries, outcome };
   }
 

@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { datasets, events } from '../../../src/datasets/dataset.ts';
 import { findEnrichedGroups } from '../../../src/datasets/enriched-columns.ts';
 import { openEnrichment, type Enrichment } from '../../../src/enrichment/enrichment.ts';
-import { forgetLookUps, lookUpRows, type RowsToEnrich } from '../../../src/lake/files/enriched-rows.ts';
+import { createLookUps, type LookUps, type RowsToEnrich } from '../../../src/lake/files/enriched-rows.ts';
 import { openDuckdb, type Duckdb, type SqlRow } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { writeMmdbFile } from '../../helpers/mmdb-file.ts';
@@ -49,11 +49,17 @@ async function give(duckdb: Duckdb, rows: readonly Readonly<Record<string, unkno
   return { source: 'given', groups: findEnrichedGroups(installs), has: () => true };
 }
 
-async function enrich(duckdb: Duckdb, enrichment: Enrichment, rows: RowsToEnrich): Promise<SqlRow[]> {
-  const { select } = await lookUpRows(duckdb, enrichment, rows);
+async function enrich(
+  duckdb: Duckdb,
+  enrichment: Enrichment,
+  rows: RowsToEnrich,
+  lookUps: LookUps = createLookUps(duckdb, enrichment, 'given'),
+): Promise<SqlRow[]> {
+  const { select } = await lookUps.lookUp(rows);
   const values = [...(select?.values ?? [])].map(([column, value]) => `${value} AS ${column}`);
   const replaced = values.length === 0 ? '' : ` REPLACE (${values.join(', ')})`;
-  const found = await duckdb.rows(`SELECT r.*${replaced} FROM given AS r ${select?.joins ?? ''} ORDER BY r.event_id`);
+  const query = `SELECT r.*${replaced} FROM given AS r ${select?.joins ?? ''} ORDER BY r.event_id`;
+  const found = await lookUps.joined(() => duckdb.rows(query));
   return found.map((row) => Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)));
 }
 
@@ -119,7 +125,8 @@ test('Six thousand different texts are looked up, whatever characters they hold'
 test('User-Agents for which there is no time stay unknown, and places are told all the same', async () => {
   const { duckdb, enrichment } = await open();
   const given = await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]);
-  const { select, isCutShort } = await lookUpRows(duckdb, enrichment, { ...given, agentBudgetMs: -1 });
+  const lookUps = createLookUps(duckdb, enrichment, 'given');
+  const { select, isCutShort } = await lookUps.lookUp({ ...given, agentBudgetMs: -1 });
   expect(isCutShort).toBe(true);
   expect([...(select?.values.keys() ?? [])].toSorted()).toEqual(
     [
@@ -129,14 +136,97 @@ test('User-Agents for which there is no time stay unknown, and places are told a
       'geo_date',
     ].toSorted(),
   );
+  expect(await enrich(duckdb, enrichment, given, lookUps), 'they are asked for again').toEqual([
+    { event_id: 'a', ipv4: '81.2.3.4', user_agent: android, ...germany, ...said },
+  ]);
+});
+
+test('What texts say is remembered for the next rows, until the database is another or all is forgotten', async () => {
+  const { duckdb, enrichment } = await open();
+  const asked: string[] = [];
+  let edition = 0;
+  const counting: Enrichment = {
+    ...enrichment,
+    databaseDate: enrichment.databaseDate,
+    get edition() {
+      return edition;
+    },
+    findPlace(address) {
+      asked.push(address);
+      return enrichment.findPlace(address);
+    },
+    parseAgent(userAgent) {
+      asked.push(userAgent);
+      return enrichment.parseAgent(userAgent);
+    },
+  };
+  const lookUps = createLookUps(duckdb, counting, 'given');
+  const rows = [
+    { event_id: 'a', ipv4: '81.2.3.4', user_agent: android },
+    { event_id: 'b', ipv4: '9.9.9.9' },
+  ];
+  const expected = [{ ...rows[0], ...germany, ...said }, rows[1]];
+  expect(await enrich(duckdb, counting, await give(duckdb, rows), lookUps)).toEqual(expected);
+  await lookUps.release();
+  expect(asked.splice(0).toSorted()).toEqual(['81.2.3.4', '9.9.9.9', android].toSorted());
+
+  const more = [...rows, { event_id: 'c', ipv4: '82.1.1.1', user_agent: 'nonsense' }];
+  expect(await enrich(duckdb, counting, await give(duckdb, more), lookUps)).toEqual([
+    ...expected,
+    { ...more[2], ...france },
+  ]);
+  await lookUps.release();
+  expect(asked.splice(0).toSorted()).toEqual(['82.1.1.1', 'nonsense']);
+
+  edition = 1;
+  expect(await enrich(duckdb, counting, await give(duckdb, rows), lookUps)).toEqual(expected);
+  expect(asked.splice(0), 'places are asked for again').toHaveLength(2);
+  await lookUps.forget();
+  expect(await enrich(duckdb, counting, await give(duckdb, rows), lookUps)).toEqual(expected);
+  expect(asked).toHaveLength(3);
+});
+
+test('More texts than the engine has room for are forgotten with the rows that had them', async () => {
+  const { enrichment } = await open();
+  // A sixteenth of 8 MiB has room for 4,096 addresses.
+  const duckdb = await openDuckdb({ memoryMb: 8, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const lookUps = createLookUps(duckdb, enrichment, 'given');
+  const countTables = async (rows: number): Promise<number> => {
+    const source = `(SELECT '81.2.' || (i // 256) || '.' || (i % 256) AS ipv4, NULL::VARCHAR AS ipv6, NULL::VARCHAR AS user_agent FROM range(${rows}) AS numbers(i))`;
+    await lookUps.lookUp({ source, groups: findEnrichedGroups(installs), has: () => false });
+    await lookUps.release();
+    const tables = await duckdb.rows(
+      "SELECT count(*) AS n FROM duckdb_tables() WHERE table_name = 'enrich_given_places_known'",
+    );
+    return Number(tables[0]?.['n']);
+  };
+  expect(await countTables(4000)).toBe(1);
+  expect(await countTables(5000)).toBe(0);
+});
+
+test('The engine makes its hash tables of what was found, also where the rows are fewer', async () => {
+  const { duckdb, enrichment } = await open();
+  const lookUps = createLookUps(duckdb, enrichment, 'given');
+  const rows = Array.from({ length: 3000 }, (_, index) => ({
+    event_id: String(index),
+    ipv4: `81.2.${index >> 8}.${index & 255}`,
+  }));
+  const { select } = await lookUps.lookUp(await give(duckdb, rows));
+  const query = `EXPLAIN SELECT r.event_id, places.id_country FROM (FROM given WHERE event_id < '2') AS r ${select?.joins ?? ''}`;
+  const explain = async (): Promise<string> => JSON.stringify(await duckdb.rows(query));
+  expect(await explain(), 'left to itself').toContain('RIGHT');
+  expect(await lookUps.joined(explain)).not.toContain('RIGHT');
+  expect(await explain(), 'what others run is as it was').toContain('RIGHT');
 });
 
 test('Nothing is selected where nothing is known, and nothing that was looked up stays in the engine', async () => {
   const { duckdb, enrichment } = await open();
   const given = await give(duckdb, [{ event_id: 'a', ipv4: '9.9.9.9' }, { event_id: 'b' }]);
-  expect(await lookUpRows(duckdb, enrichment, given)).toEqual({ select: undefined, isCutShort: false });
-  await lookUpRows(duckdb, enrichment, await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]));
-  await forgetLookUps(duckdb);
+  const lookUps = createLookUps(duckdb, enrichment, 'given');
+  expect(await lookUps.lookUp(given)).toEqual({ select: undefined, isCutShort: false });
+  await lookUps.lookUp(await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]));
+  await lookUps.forget();
   expect(await duckdb.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'enrich%'")).toEqual([]);
 });
 
