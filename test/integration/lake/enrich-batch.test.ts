@@ -26,9 +26,9 @@ describe('a batch that is written with what is known of it', () => {
   it('What was looked up is remembered between batches, and forgotten when none has come for ten minutes', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
-    const listTables = async (): Promise<unknown[]> => {
+    const listTables = async (): Promise<string[]> => {
       const rows = await duckdb.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'enrich%'");
-      return rows.map((row) => row['table_name']).toSorted();
+      return rows.map((row) => String(row['table_name'])).toSorted();
     };
     await createBatchEnrichment(duckdb, enricher).write(events, () => Promise.resolve({}));
     const remembered = ['agents', 'places'].flatMap((name) => [
