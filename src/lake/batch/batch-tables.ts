@@ -25,9 +25,7 @@ import {
   forgetLookUps,
   judgeBatch,
   lookUpEvents,
-  measureRows,
   readKeyedHours,
-  rowsSql,
   type DedupeRule,
   type Verdict,
 } from './deduplicate.ts';
@@ -36,6 +34,7 @@ import { createBatchEnrichment, type BatchEnrichment } from './enrich-batch.ts';
 import { addJudgedKeys, addKeysOfBatch, createKeyTable, type KeyTable } from './key-table.ts';
 import { lookUpOwnKeys, readFileKeys, readOwnKeys, type OwnKey } from './own-keys.ts';
 import type { BadLine } from './spool-lines.ts';
+import { measureRows, rowsSql } from './written-rows.ts';
 
 /** The temporary tables of one engine, in which batches are taken in one after the other. */
 export interface BatchTables {
@@ -171,7 +170,7 @@ function toJudgedPart(
         rows: rowGroupRows(duckdb.memoryMb, { rows: events, lineBytes, entries: measured.entries, columns }),
       };
       const written = await write((select) =>
-        writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select), file, 'young', rowGroup),
+        writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select, measured.filled), file, 'young', rowGroup),
       );
       assertRows(written.numRecords);
       return written;

@@ -1,11 +1,9 @@
-import { importDatasets, type Dataset } from '../../datasets/dataset.ts';
+import { importDatasets } from '../../datasets/dataset.ts';
 import { isKeyedSql } from '../../datasets/event-id.ts';
 import type { EventKind } from '../../datasets/event-kinds.ts';
-import { lineColumns } from '../../datasets/event-line.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlList, sqlText } from '../sql/literals.ts';
+import { sqlList } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
-import type { EnrichedSelect } from '../files/enriched-rows.ts';
 import { assertFilesWhole } from '../files/verify-files.ts';
 import { keyColumnsSql } from './key-table.ts';
 import { dropStoredRows } from './own-keys.ts';
@@ -187,61 +185,4 @@ export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<nu
     `SELECT DISTINCT (epoch_ms(received_at) // ${hourMs}) * ${hourMs} AS hour FROM batch WHERE ${isKeyedSql('event_id')} AND received_at IS NOT NULL ORDER BY hour`,
   );
   return rows.map((row) => Number(row['hour']));
-}
-
-/** The rows of `batch` that are to be written to the table of a dataset. */
-const writtenSql = ({ kinds }: Dataset): string =>
-  `FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')}) AND rowid NOT IN (SELECT r FROM dropped)`;
-
-const known = new Set([...lineColumns.map(({ name }) => name), 'date', 'available_at']);
-
-/** What the rows of each kind have in a column by its pipeline's word; undefined where none says anything. */
-function constantSql({ fields, kindSpecs }: Dataset, column: string): string | undefined {
-  const cases = [...kindSpecs].flatMap(([kind, { values }]) =>
-    Object.entries(values)
-      .filter(([name]) => fields.some((field) => field.name === name && field.schema['x-column'] === column))
-      .map(([, value]) => `WHEN ${sqlText(kind)} THEN ${typeof value === 'number' ? value : sqlText(value)}`),
-  );
-  return cases.length === 0 ? undefined : `CASE r.kind ${cases.join(' ')} END`;
-}
-
-/** What the pipeline's word gives the columns of a dataset's rows, by the column. */
-const constants = new Map(
-  importDatasets.map((dataset) => [
-    dataset,
-    new Map(dataset.columns.map(({ name }) => [name, constantSql(dataset, name)] as const)),
-  ]),
-);
-
-/** The columns of a row `r`: those of its line, those that the service adds, and what is known of the others. */
-function columnList(dataset: Dataset, select: EnrichedSelect | undefined): string {
-  return dataset.columns
-    .map(({ name, type }) => {
-      if (known.has(name)) return `r.${name}`;
-      const own = constants.get(dataset)?.get(name);
-      const found = select?.values.get(name);
-      // A text that was found may be an enumeration, which a file has as texts too, and is written faster.
-      if (own === undefined && found !== undefined && type === 'VARCHAR') return `${found} AS ${name}`;
-      return `CAST(${own ?? found ?? 'NULL'} AS ${type}) AS ${name}`;
-    })
-    .join(', ');
-}
-
-/** Counts the rows that are to be written to a dataset's table, and the entries of their maps. */
-export async function measureRows(
-  duckdb: Duckdb,
-  dataset: Dataset,
-): Promise<{ readonly rows: number; readonly entries: number }> {
-  const [row] = await duckdb.rows(
-    `SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries ${writtenSql(dataset)}`,
-  );
-  return { rows: Number(row?.['n']), entries: Number(row?.['entries'] ?? 0) };
-}
-
-/**
- * The query for the rows that are to be written to a dataset's table, with what is known of their addresses and
- * User-Agents.
- */
-export function rowsSql(dataset: Dataset, availableAtMs: number, select?: EnrichedSelect): string {
-  return `SELECT ${columnList(dataset, select)} FROM (SELECT *, make_timestamptz(${availableAtMs * 1000}) AS available_at ${writtenSql(dataset)}) AS r ${select?.joins ?? ''}`;
 }
