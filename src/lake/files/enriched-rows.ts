@@ -129,13 +129,14 @@ export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): L
         const [sort, tables] = from === 'address' ? [places, placeTables] : [agents, agentTables];
         const texts = from === 'address' ? readPlaces(enricher, own) : readAgents(enricher, own, budgetMs, onOver);
         const says = own.map((group) => `(${saysNothing(group, has)})`).join(' OR ');
-        if (!(await tables.lookUp(source, says, texts))) continue;
+        const known = await tables.lookUp(source, says, texts);
+        if (known.size === 0) continue;
         joins.push(tables.joinSql);
-        const dated = texts.constants.length === 0 ? [] : [geoDateColumn.name];
         for (const group of own) {
           const isFilled = isFilledSql(sort, group, has);
           const isSaid = group.saidBy.some(has);
-          for (const column of [...group.columns.map((one) => one.column), ...dated]) {
+          for (const column of [...group.columns.map((one) => one.column), geoDateColumn.name]) {
+            if (!known.has(column)) continue;
             const kept = has(column) ? ` ELSE r.${column}` : '';
             // Rows that say nothing at all have what is known as it is.
             const found = `${sort.name}.${column}`;

@@ -50,8 +50,11 @@ export interface TextSource {
 }
 
 export interface TextTables {
-  /** Looks up the texts of rows `r` for which a condition holds; says whether anything is known of any. Errors: the engine's. */
-  lookUp(source: string, condition: string, from: TextSource): Promise<boolean>;
+  /**
+   * Looks up the texts of rows `r` for which a condition holds. Returns the columns in which any answer that is remembered
+   * has a value: none where nothing is known of any of the texts. Errors: the engine's.
+   */
+  lookUp(source: string, condition: string, from: TextSource): Promise<ReadonlySet<string>>;
   /** Joins rows `r` with the answers to their texts, a relation under the name of the sort. */
   readonly joinSql: string;
   /** Removes what is of the rows that were looked up last, and everything when it is too much to be remembered. */
@@ -72,6 +75,8 @@ interface Memory {
   readonly sinceMs: number;
   readonly numbering: Numbering;
   texts: number;
+  /** The columns in which any answer has a value. */
+  filled: ReadonlySet<string>;
 }
 
 /** The names of a sort's tables. */
@@ -125,8 +130,16 @@ async function addAnswers(duckdb: Duckdb, answers: string, from: TextSource, num
   );
 }
 
-/** Makes of the answers what rows are joined with: with what all of them have, and texts as enumerations, where they are few. */
-async function tell(duckdb: Duckdb, { answers, told }: Names, from: TextSource, numbering: Numbering): Promise<void> {
+/**
+ * Makes of the answers what rows are joined with: with what all of them have, and texts as enumerations, where they are
+ * few. Returns the columns in which any has a value: to write one without takes as long as one with.
+ */
+async function tell(
+  duckdb: Duckdb,
+  { answers, told }: Names,
+  from: TextSource,
+  numbering: Numbering,
+): Promise<ReadonlySet<string>> {
   const enumerated = from.columns.flatMap(({ column, type }) => {
     const texts = type === 'VARCHAR' ? (numbering.listTexts(column) ?? []) : [];
     return texts.length === 0 ? [] : [`answers.${column}::ENUM(${texts.map(sqlText).join(', ')}) AS ${column}`];
@@ -134,27 +147,24 @@ async function tell(duckdb: Duckdb, { answers, told }: Names, from: TextSource, 
   const replaced = enumerated.length === 0 ? '' : ` REPLACE (${enumerated.join(', ')})`;
   const columns = [`answers.*${replaced}`, ...from.constants].join(', ');
   await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${told} AS SELECT ${columns} FROM ${answers} AS answers`);
+  const [counts = {}] = await duckdb.rows(`SELECT count(COLUMNS(* EXCLUDE (v))) FROM ${told}`);
+  return new Set(Object.keys(counts).filter((column) => Number(counts[column]) > 0));
 }
 
-/** Looks up the texts of `asked` that have no number, a page at a time; returns how many are known from now on. */
-async function learn(
-  duckdb: Duckdb,
-  { keys }: TextSort,
-  names: Names,
-  from: TextSource,
-  { numbering }: Memory,
-): Promise<number> {
+/** Looks up the texts of `asked` that have no number, a page at a time, and remembers what is found. */
+async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: TextSource, into: Memory): Promise<void> {
+  const { numbering } = into;
   const { asked, fresh, numbers, known, answers } = names;
   await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${fresh} AS SELECT * EXCLUDE (v) FROM ${asked} WHERE v IS NULL;
     CREATE OR REPLACE TEMP TABLE ${numbers} (v INTEGER)`);
-  let [learnt, isTold] = [0, true];
+  let isTold = true;
   for (let at = 0; ; at += pageRows) {
     const page = await duckdb.columns(
       [`rowid - ${at}`, ...keys],
       `${fresh} WHERE rowid >= ${at} AND rowid < ${at + pageRows}`,
     );
     const found = await findPage(page, from.find, numbering);
-    learnt += found.filter((number) => number !== skipped).length;
+    into.texts += found.filter((number) => number !== skipped).length;
     await duckdb.appendIntegers(numbers, [found]);
     const isLast = found.length < pageRows;
     // Each statement has a cost of its own, as high as that of a thousand answers.
@@ -164,12 +174,11 @@ async function learn(
     }
     if (isLast) break;
   }
-  if (!isTold) await tell(duckdb, names, from, numbering);
+  if (!isTold) into.filled = await tell(duckdb, names, from, numbering);
   const numbered = `SELECT fresh.*, numbers.v FROM ${fresh} AS fresh POSITIONAL JOIN ${numbers} AS numbers`;
   await duckdb.run(`INSERT INTO ${known} ${numbered} WHERE numbers.v <> ${skipped};
     CREATE OR REPLACE TEMP TABLE ${asked} AS SELECT * FROM ${asked} WHERE v >= 0 UNION ALL ${numbered} WHERE numbers.v >= 0`);
   await drop(duckdb, fresh, numbers);
-  return learnt;
 }
 
 /** Creates the tables of a sort of text; `of` keeps them apart from those of other rows in the engine. */
@@ -193,7 +202,7 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
     const typed = columns.map(({ column, type }) => `, ${column} ${type}`).join('');
     await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${known} (${keys.map((each) => `${each} VARCHAR`).join(', ')}, v INTEGER);
       CREATE OR REPLACE TEMP TABLE ${answers} (v INTEGER${typed})`);
-    return { key, sinceMs: nowMs, numbering: createNumbering(columns), texts: 0 };
+    return { key, sinceMs: nowMs, numbering: createNumbering(columns), texts: 0, filled: new Set() };
   }
 
   /** Lists the distinct texts, with the numbers of those that are known. */
@@ -222,9 +231,9 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
       // Until it is done: of what fails on its way, the tables and the numbers may not agree.
       memory = undefined;
       await ask(source, condition, into.texts === 0);
-      if ((await countAsked('v IS NULL')) > 0) into.texts += await learn(duckdb, sort, names, from, into);
+      if ((await countAsked('v IS NULL')) > 0) await learn(duckdb, sort, names, from, into);
       memory = into;
-      return (await countAsked('v >= 0')) > 0;
+      return (await countAsked('v >= 0')) > 0 ? into.filled : new Set();
     },
     joinSql: `LEFT JOIN ${asked} AS ${name}_asked ON ${matches(`${name}_asked`, 'r')} LEFT JOIN ${told} AS ${name} ON ${name}.v = ${name}_asked.v`,
     async release() {
