@@ -1,22 +1,41 @@
-import type { Reporter, TestCase } from 'vitest/node';
+import type { Reporter, TestCase, TestModule } from 'vitest/node';
+
+const END_LENGTH = 600;
 
 /**
  * A reporter that says at the end which tests were skipped, and why: what they lack on this machine, or the longer run
- * they belong to. A failure it tells at once: the end of a long run may be hours away.
+ * they belong to. A failure it tells at once, since the end of a long run may be hours away, and in short once more
+ * behind everything else, where who keeps only the end of the output finds it.
  */
 export function createTestNotes(): Reporter {
-  const notes: string[] = [];
+  const skipped: string[] = [];
+  const failed: string[] = [];
+  const fail = (name: string, errors: readonly Failure[]): void => {
+    for (const { message, diff, stack } of errors) {
+      process.stdout.write(`failed: ${name}: ${message}\n${diff ?? ''}\n${stack ?? ''}\n`);
+      const place = stack?.split('\n').find((line) => line.includes('.ts:')) ?? '';
+      failed.push(`failed: ${name}: ${`${message} ${place.trim()} ${diff ?? ''}`.slice(0, END_LENGTH)}\n`);
+    }
+  };
   return {
     onTestCaseResult(test: TestCase) {
       const result = test.result();
       const name = `${test.module.relativeModuleId} > ${test.fullName}`;
-      if (result.state === 'skipped' && result.note !== undefined) notes.push(`skipped: ${name}: ${result.note}\n`);
-      if (result.state !== 'failed') return;
-      for (const { message, diff, stack } of result.errors)
-        process.stdout.write(`failed: ${name}: ${message}\n${diff ?? ''}\n${stack ?? ''}\n`);
+      if (result.state === 'skipped' && result.note !== undefined) skipped.push(`skipped: ${name}: ${result.note}\n`);
+      if (result.state === 'failed') fail(name, result.errors);
     },
-    onTestRunEnd() {
-      process.stdout.write(notes.toSorted().join(''));
+    onTestModuleEnd(module: TestModule) {
+      fail(module.relativeModuleId, module.errors());
+    },
+    onTestRunEnd(_modules, unhandled) {
+      fail('outside of all tests', unhandled);
+      process.stdout.write([...skipped.toSorted(), ...failed].join(''));
     },
   };
+}
+
+interface Failure {
+  readonly message: string;
+  readonly diff?: string | undefined;
+  readonly stack?: string | undefined;
 }
