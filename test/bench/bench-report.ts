@@ -26,3 +26,9 @@ export function median(figures: readonly number[]): number {
 export function sumOf(figures: readonly number[]): number {
   return figures.reduce((total, figure) => total + figure, 0);
 }
+
+/** The middle of some ratios with the least and the greatest: `0.49 [0.47 to 0.52]`. */
+export function formatSpread(ratios: readonly number[]): string {
+  const [least, most] = [Math.min(...ratios), Math.max(...ratios)];
+  return `${median(ratios).toFixed(2)} [${least.toFixed(2)} to ${most.toFixed(2)}]`;
+}

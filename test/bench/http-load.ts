@@ -2,11 +2,15 @@ import { connect, type Socket } from 'node:net';
 
 /** What one run of a load brought. Latencies in milliseconds. */
 export interface LoadResult {
+  /** Requests that were answered. */
+  readonly requests: number;
   readonly requestsPerSecond: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
-  /** Answers by HTTP status. */
+  /** Answers by HTTP status; a load that does not tell them apart counts those that are no success as `failed`. */
   readonly statuses: Readonly<Record<string, number>>;
+  /** Processor seconds that sending took. */
+  readonly loadSeconds: number;
 }
 
 export interface LoadPlan {
@@ -69,7 +73,8 @@ function runConnection(
   });
 }
 
-function renderRequest({ address, headers }: LoadPlan, body: string): Buffer {
+/** Renders a whole request, head and body. */
+export function renderRequest({ address, headers }: LoadPlan, body: string): Buffer {
   const fields = { host: address.host, 'content-length': String(Buffer.byteLength(body)), ...headers };
   const head = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
   return Buffer.from(`POST ${address.pathname}${address.search} HTTP/1.1\r\n${head.join('')}\r\n${body}`);
@@ -92,15 +97,22 @@ export async function runHttpLoad(plan: LoadPlan): Promise<LoadResult> {
     statuses[status] = (statuses[status] ?? 0) + 1;
     latencies.push(ms);
   };
-  setTimeout(() => plan.onMeasure?.(), plan.warmUpMs);
+  let usage = process.cpuUsage();
+  setTimeout(() => {
+    usage = process.cpuUsage();
+    plan.onMeasure?.();
+  }, plan.warmUpMs);
   const signal = AbortSignal.timeout(plan.warmUpMs + plan.measureMs);
   await Promise.all(Array.from({ length: plan.connections }, () => runConnection(plan, nextRequest, record, signal)));
   const seconds = (performance.now() - countFrom) / 1000;
   latencies.sort((a, b) => a - b);
+  const { user, system } = process.cpuUsage(usage);
   return {
+    requests: latencies.length,
     requestsPerSecond: latencies.length / seconds,
     p50Ms: percentile(latencies, 0.5),
     p99Ms: percentile(latencies, 0.99),
     statuses,
+    loadSeconds: (user + system) / 1e6,
   };
 }

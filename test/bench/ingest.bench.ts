@@ -3,124 +3,145 @@ import { once } from 'node:events';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { formatCount } from '../../src/demo/text-table.ts';
-import { generateGameSessions } from '../../src/demo/game-sessions.ts';
 import { bundleChild } from '../helpers/bundled.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { addTestApp } from '../helpers/service-access.ts';
-import { startTestService } from '../helpers/service.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
-import { median, reportBench } from './bench-report.ts';
-import { runHttpLoad, type LoadResult } from './http-load.ts';
+import { formatSpread, median, reportBench, sumOf } from './bench-report.ts';
+import type { LoadResult } from './http-load.ts';
+import { makeBodies, type Bodies } from './ingest-bodies.ts';
+import { costsBetween, readCosts, readProcessSeconds, type Worker } from './process-cost.ts';
+import { loadName, runLoad } from './wrk.ts';
 
 /*
  * What an import costs: one worker of the real service (validated, grouped, fsynced in JetStream) beside the same worker
- * with a stream that confirms at once, and beside bare Fastify that answers the same bodies. One run, the same load
- * generator, the servers in turn, so that only the ratios count.
+ * with a stream that confirms at once, beside bare Fastify that answers the same bodies, and beside two workers. One run,
+ * the same load, the servers in turn, so that only the ratios count. CPU is that of the processes that answer: of the
+ * workers, and of everything that a service runs.
  */
-const rounds = 3;
-const connections = 64;
-const maxBodyBytes = 10_240;
+const rounds = 5;
+const warmUpMs = 1000;
+const measureMs = 4000;
 
 interface Target {
   readonly name: string;
   readonly address: string;
+  readonly connections: number;
+  /** Processor seconds so far of what answers requests, and of everything that runs for it. */
+  readonly costs: () => { readonly worker: number; readonly tree: number };
 }
 
-function startBaseline(mode: string, dataDir: string): ChildProcess {
-  return fork(bundleChild(path.join(dataDir, `baseline-${mode}`), 'baseline-server'), [mode, dataDir]);
+interface Run extends LoadResult {
+  /** Processor microseconds a request. */
+  readonly workerUs: number;
+  readonly treeUs: number;
 }
 
-async function addressOf(child: ChildProcess): Promise<string> {
-  const [message] = (await once(child, 'message')) as [{ port: number }];
-  return `http://127.0.0.1:${message.port}`;
+const baseCosts = (pid: number) => (): { worker: number; tree: number } => {
+  const seconds = readProcessSeconds(pid);
+  return { worker: seconds, tree: seconds };
+};
+
+const serviceCosts = (service: TestService) => (): { worker: number; tree: number } => {
+  const all: ReadonlyMap<Worker, number> = costsBetween(new Map(), readCosts(service));
+  const parts = [...all].filter(([worker]) => worker !== 'load').map(([, seconds]) => seconds);
+  return { worker: all.get('ingest') ?? 0, tree: sumOf(parts) };
+};
+
+async function startBaseline(mode: string, name: string, dataDir: string): Promise<{ child: ChildProcess } & Target> {
+  const child = fork(bundleChild(path.join(dataDir, `baseline-${mode}`), 'baseline-server'), [mode, dataDir]);
+  const [{ port }] = (await once(child, 'message')) as [{ port: number }];
+  return { child, name, address: `http://127.0.0.1:${port}`, connections: 64, costs: baseCosts(child.pid ?? 0) };
 }
 
-/** A single event, and the largest batch of up to 20 that fits into a body. */
-function makeBodies(): { name: string; method: string; body: string; events: number }[] {
-  const made = [...generateGameSessions({ seed: 1, events: 20, until: 1_700_000_000, days: 1 })];
-  const params = {
-    ...made[0]?.customEventParams,
-    route: 'north-gate/market/old-bridge/harbour',
-    build: '1.42.0-release+20240501',
+async function startService(workers: number, folder: string): Promise<{ service: TestService; token: string }> {
+  const dataDir = path.join(folder, `workers-${workers}`);
+  const token = await addTestApp(dataDir);
+  // Nobody reads the stream: it holds everything that is sent.
+  const settings = { TRIBUTARY_INGEST_WORKERS: String(workers), TRIBUTARY_STREAM_MAX_BYTES: String(24 * 1024 ** 3) };
+  const service = await startTestService({ dataDir, settings, words: ['--role', 'ingest'] });
+  await waitFor('the app is known', async () => {
+    const call = { method: 'POST', headers: { authorization: token }, body: 'true' };
+    return (await fetch(`${service.s2s}/v1/test-app-access/?idApp=1`, call)).ok;
+  });
+  return { service, token };
+}
+
+async function runOnce(target: Target, { method, bodies }: Bodies, token: string): Promise<Run> {
+  const address = new URL(`${target.address}/v1/${method}/?idApp=1`);
+  const headers = { authorization: token, 'content-type': 'application/json' };
+  let before = target.costs();
+  const onMeasure = (): void => void (before = target.costs());
+  const { connections } = target;
+  const run = await runLoad({ address, headers, body: bodies, connections, warmUpMs, measureMs, onMeasure });
+  const after = target.costs();
+  return {
+    ...run,
+    workerUs: ((after.worker - before.worker) / run.requests) * 1e6,
+    treeUs: ((after.tree - before.tree) / run.requests) * 1e6,
   };
-  const events = made.map((event) => ({ ...event, customEventParams: params }));
-  while (JSON.stringify(events).length > maxBodyBytes) events.pop();
+}
+
+function renderRow({ name, events }: Bodies, server: string, runs: readonly Run[], bare: readonly Run[]): string[] {
+  const middle = (pick: (run: Run) => number): number => median(runs.map(pick));
+  // Each against the one that ran beside it: a machine that slows down slows both.
+  const ratios = runs.map((run, index) => run.requestsPerSecond / (bare[index]?.requestsPerSecond ?? Number.NaN));
+  const rate = middle((run) => run.requestsPerSecond);
   return [
-    { name: 'single events', method: 'customEvent', body: JSON.stringify(events[0]), events: 1 },
-    {
-      name: `batches of ${events.length}`,
-      method: 'customEventBatch',
-      body: JSON.stringify(events),
-      events: events.length,
-    },
+    name,
+    server,
+    formatCount(Math.round(rate)),
+    formatCount(Math.round(rate * events)),
+    middle((run) => run.p50Ms).toFixed(1),
+    middle((run) => run.p99Ms).toFixed(1),
+    formatSpread(ratios),
+    middle((run) => run.workerUs).toFixed(1),
+    (middle((run) => run.workerUs) / median(bare.map((run) => run.workerUs))).toFixed(2),
+    (middle((run) => run.treeUs) / events).toFixed(1),
   ];
 }
 
 describe('benchmark: ingest', () => {
   it('Import accepts events, measured beside its baselines', async () => {
-    const dataDir = path.join(temporaryFolder(), 'data');
-    const token = await addTestApp(dataDir);
-    const service = await startTestService({
-      dataDir,
-      settings: { TRIBUTARY_INGEST_WORKERS: '1' },
-      words: ['--role', 'ingest'],
-    });
-    const baselines = ['bare', 'no-publish'].map((mode) => startBaseline(mode, dataDir));
-    const [bare = '', withoutPublish = ''] = await Promise.all(baselines.map(addressOf));
-    const targets: Target[] = [
-      { name: 'bare Fastify', address: bare },
-      { name: 'tributary without the publish', address: withoutPublish },
-      { name: 'tributary', address: service.s2s },
+    const folder = temporaryFolder();
+    const [one, two] = [await startService(1, folder), await startService(2, folder)];
+    const baselines = [
+      await startBaseline('bare', 'bare Fastify', one.service.dataDir),
+      await startBaseline('no-publish', 'tributary without the publish', one.service.dataDir),
     ];
-    await waitFor(
-      'the app is known',
-      async () =>
-        (
-          await fetch(`${service.s2s}/v1/test-app-access/?idApp=1`, {
-            method: 'POST',
-            headers: { authorization: token },
-            body: 'true',
-          })
-        ).ok,
-    );
-
-    const figures: { bodies: string; bodyBytes: number; events: number; server: string; runs: LoadResult[] }[] = [];
-    for (const { name, method, body, events } of makeBodies()) {
-      const results = targets.map((target) => ({
-        bodies: name,
-        bodyBytes: body.length,
-        events,
-        server: target.name,
-        runs: [] as LoadResult[],
-      }));
-      for (let round = 0; round < rounds; round += 1) {
-        for (const [index, target] of targets.entries()) {
-          const address = new URL(`${target.address}/v1/${method}/?idApp=1`);
-          const headers = { authorization: token, 'content-type': 'application/json' };
-          const run = await runHttpLoad({ address, headers, body, connections, warmUpMs: 1000, measureMs: 4000 });
-          expect(Object.keys(run.statuses), target.name).toEqual(['200']);
-          results[index]?.runs.push(run);
-        }
+    const ofOne = { address: one.service.s2s, costs: serviceCosts(one.service) };
+    const targets: (Target & { readonly token?: string })[] = [
+      ...baselines,
+      { ...ofOne, name: 'tributary', connections: 64 },
+      { ...ofOne, name: 'tributary, 256 connections', connections: 256 },
+      {
+        name: 'tributary, two workers',
+        address: two.service.s2s,
+        costs: serviceCosts(two.service),
+        connections: 64,
+        token: two.token,
+      },
+    ];
+    const figures: { bodies: Omit<Bodies, 'bodies'>; server: string; runs: Run[] }[] = [];
+    const rows: string[][] = [];
+    for (const sent of makeBodies()) {
+      const runs: Run[][] = targets.map(() => []);
+      for (let round = 0; round < rounds; round += 1)
+        for (const [index, target] of targets.entries())
+          runs[index]?.push(await runOnce(target, sent, target.token ?? one.token));
+      const { bodies: _, ...bodies } = sent;
+      for (const [index, { name }] of targets.entries()) {
+        figures.push({ bodies, server: name, runs: runs[index] ?? [] });
+        rows.push(renderRow(sent, name, runs[index] ?? [], runs[0] ?? []));
       }
-      figures.push(...results);
     }
-    for (const child of baselines) child.disconnect();
-    await service.stop();
-
-    const rows = figures.map(({ bodies, bodyBytes, events, server, runs }, index) => {
-      const middle = (pick: (run: LoadResult) => number): number => median(runs.map(pick));
-      const requests = middle((run) => run.requestsPerSecond);
-      const baseline = figures[index - (index % targets.length)]?.runs.map((run) => run.requestsPerSecond) ?? [];
-      const cells = [requests, requests * events].map((figure) => formatCount(Math.round(figure)));
-      return [
-        `${bodies} (${formatCount(bodyBytes)} bytes)`,
-        server,
-        ...cells,
-        middle((run) => run.p50Ms).toFixed(1),
-        middle((run) => run.p99Ms).toFixed(1),
-        (requests / median(baseline)).toFixed(2),
-      ];
-    });
-    reportBench('ingest', ['bodies', 'server', 'requests/s', 'events/s', 'p50 ms', 'p99 ms', 'of bare'], rows, figures);
-  }, 300_000);
+    const statuses = figures.flatMap(({ runs }) => runs.flatMap((run) => Object.keys(run.statuses)));
+    expect(new Set(statuses), 'the answers').toEqual(new Set(['200']));
+    for (const { child } of baselines) child.disconnect();
+    for (const { service } of [one, two]) await service.stop();
+    const head = ['bodies', 'server', 'requests/s', 'events/s', 'p50 ms', 'p99 ms', 'of bare'];
+    head.push('worker us a request', 'of bare', 'all us an event');
+    reportBench('ingest', head, rows, { load: loadName, figures });
+  }, 900_000);
 });

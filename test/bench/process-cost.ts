@@ -9,7 +9,7 @@ export type Worker = ProcessRole | 'load';
 const ticks = 100;
 
 /** Processor seconds that a process has used, in its own code and the kernel's. Needs /proc. */
-function readSeconds(pid: number): number {
+export function readProcessSeconds(pid: number): number {
   // Behind the name, which may hold anything, the first field is the third of proc(5); the times are the 14th and 15th.
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
   return (Number(fields[11]) + Number(fields[12])) / ticks;
@@ -17,8 +17,8 @@ function readSeconds(pid: number): number {
 
 /** Processor seconds that each part of a service, and this process, have used so far. */
 export function readCosts(service: TestService): ReadonlyMap<Worker, number> {
-  const costs = new Map<Worker, number>([['load', readSeconds(process.pid)]]);
-  for (const { pid, role } of service.processes()) costs.set(role, (costs.get(role) ?? 0) + readSeconds(pid));
+  const costs = new Map<Worker, number>([['load', readProcessSeconds(process.pid)]]);
+  for (const { pid, role } of service.processes()) costs.set(role, (costs.get(role) ?? 0) + readProcessSeconds(pid));
   return costs;
 }
 
