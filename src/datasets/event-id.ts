@@ -69,18 +69,18 @@ export interface KeyedRequest {
   readonly given: readonly string[];
 }
 
-const poolBytes = 4096;
-const pool = Buffer.allocUnsafe(poolBytes);
-let poolPosition = poolBytes;
+const pool = Buffer.allocUnsafe(4096);
+let poolDigits = '';
+let poolPosition = 0;
 
 /** Ten random bytes as hex; the generator is asked for many at a time. */
 function randomHex(): string {
-  if (poolPosition + 10 > poolBytes) {
-    randomFillSync(pool);
+  if (poolPosition + 20 > poolDigits.length) {
+    poolDigits = randomFillSync(pool).toString('hex');
     poolPosition = 0;
   }
-  poolPosition += 10;
-  return pool.toString('hex', poolPosition - 10, poolPosition);
+  poolPosition += 20;
+  return poolDigits.slice(poolPosition - 20, poolPosition);
 }
 
 /**

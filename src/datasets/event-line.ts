@@ -36,7 +36,7 @@ export const lineColumns: readonly Column[] = [
 ];
 const columnNames = new Set(lineColumns.map(({ name }) => name));
 
-interface PlannedField {
+export interface PlannedField {
   readonly name: string;
   /** The column's name as it stands in the line, `,"column":`. */
   readonly label: string;
@@ -51,7 +51,7 @@ interface PlannedField {
  * What goes into a line for a kind on a platform. service.md's defaults: the common ones always, a platform's own only
  * there.
  */
-function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
+export function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
   return columnFields
     .filter((field) => field.kinds.includes(kind))
     .map(({ name, schema }) => {
@@ -88,7 +88,6 @@ function storedValue(value: unknown, field: PlannedField): unknown {
 export interface LineContext {
   readonly kind: EventKind;
   readonly idApp: number;
-  readonly platform: Platform;
   readonly receivedAtMs: number;
   readonly ids: EventIds;
 }
@@ -109,24 +108,40 @@ export function renderGiven(kind: EventKind, platform: Platform, fields: GivenFi
   return JSON.stringify([kind, fields['eventTimestamp'] ?? null, given]);
 }
 
+/** One event as it stands in its line behind the service's own members. */
+export interface RenderedEvent {
+  /** Unix seconds; undefined: its client does not say, it happened when it was received. */
+  readonly time: number | undefined;
+  /** `,"column":value` of every field that has one, as JSON. */
+  readonly members: string;
+}
+
 /**
- * Renders one validated event as its line of NDJSON (EventLine), with the newline: known fields only, under their
- * column names, in the schema's order, defaults filled in, an empty user id left out. A line is made anew from the
- * values and never holds the client's own bytes. It is put together as text: building an object first, of keys not
- * known beforehand, takes a quarter longer.
+ * Renders the members of one validated event: known fields only, under their column names, in the schema's order,
+ * defaults filled in, an empty user id left out. They are made anew from the values and never hold the client's own
+ * bytes. They are put together as text: building an object first, of keys not known beforehand, takes a quarter longer.
  */
-export function renderLine(context: LineContext, fields: GivenFields, index: number): string {
-  const { kind, idApp, platform, receivedAtMs } = context;
+export function renderEvent(kind: EventKind, platform: Platform, fields: GivenFields): RenderedEvent {
   const plan = plans.get(kind)?.get(platform) ?? [];
-  const eventId = context.ids(index);
-  const eventTime = (fields['eventTimestamp'] as number | undefined) ?? Math.floor(receivedAtMs / 1000);
-  let line = `{"event_id":"${eventId}","kind":"${kind}","id_app":${idApp},"event_time":${eventTime},"received_at":${receivedAtMs}`;
+  let members = '';
   for (const field of plan) {
     const value = fields[field.name];
     const isAbsent = value === undefined || (value === '' && field.isUserId);
-    line += isAbsent ? field.fallback : field.label + JSON.stringify(storedValue(value, field));
+    members += isAbsent ? field.fallback : field.label + JSON.stringify(storedValue(value, field));
   }
-  return `${line}}\n`;
+  return { time: fields['eventTimestamp'] as number | undefined, members };
+}
+
+/** Renders the lines of a request's events (EventLine), each with its newline. */
+export function renderLines(context: LineContext, events: readonly RenderedEvent[]): string {
+  const { kind, idApp, receivedAtMs, ids } = context;
+  const behindId = `","kind":"${kind}","id_app":${idApp},"event_time":`;
+  const receivedAt = `,"received_at":${receivedAtMs}`;
+  const now = Math.floor(receivedAtMs / 1000);
+  let lines = '';
+  for (const [index, { time, members }] of events.entries())
+    lines += `{"event_id":"${ids(index)}${behindId}${time ?? now}${receivedAt}${members}}\n`;
+  return lines;
 }
 
 function isStringMap(value: unknown): boolean {

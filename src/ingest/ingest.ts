@@ -1,17 +1,19 @@
-import type { ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { AccessReader } from '../access/access.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
+import { describeError } from '../runtime/errors.ts';
 import { toListenError } from '../runtime/http/ports.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
+import { createAnswers, type Answers } from './answers.ts';
 import { createGroupCommit } from './group-commit.ts';
+import { createImportHandler, type ImportDependencies } from './import-handler.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';
 import { createRefusalLog } from './refusal-log.ts';
-import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, type ImportServer, type ServerLimits } from './server.ts';
 import { createTrouble } from './trouble.ts';
@@ -62,16 +64,16 @@ const mebibyte = 1024 * 1024;
 /** Leaves room below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
 
-/** Answers a request whose path cannot be decoded: it has no route that would. */
-function answerRefused(response: ServerResponse, { reason, detail }: Refusal): void {
-  const { status, body } = answerOf(reason);
-  response
-    .writeHead(status, {
-      'content-type': 'application/json; charset=utf-8',
-      'content-length': body.length,
-      'x-error-detail': renderDetail(detail),
-    })
-    .end(body);
+/** Answers requests that could not be handled, for a reason that is ours, and logs so many of them a second. */
+function createFail(answers: Answers, logger: Logger): ImportDependencies['fail'] {
+  const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
+  return (error, request, response) => {
+    if (request.destroyed && !request.complete) return;
+    const path = request.url?.split('?')[0]?.slice(0, 200);
+    failures.add({ error: describeError(error), method: request.method, path });
+    if (response.headersSent) response.destroy();
+    else answers.refuse(response, { reason: 'internal', detail: 'internal error' }, { idApp: undefined });
+  };
 }
 
 /**
@@ -93,31 +95,23 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     groupCommit.waitingBytes(),
   );
 
+  let stopped: Promise<void> | undefined;
+  const { access, clock } = dependencies;
+  const isClosing = (): boolean => stopped !== undefined;
+  const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing });
+  const fail = createFail(answers, logger);
+  const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, fail });
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },
     {
+      take: (request, response) => imports.take(request, response),
       onProtocolError: (refusal) => metrics.refused(refusal.reason),
-      onBadUrl(path, _request, response) {
-        const refusal = refusePath(path);
-        metrics.refused(refusal.reason);
-        answerRefused(response, refusal);
-      },
+      onBadUrl: (path, _request, response) => answers.refuse(response, refusePath(path), { idApp: undefined }),
     },
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  addImportRoutes(
-    server,
-    {
-      access: dependencies.access,
-      groupCommit,
-      clock: dependencies.clock,
-      metrics,
-      refusals: createRefusalLog(logger),
-      logger,
-    },
-    version,
-  );
+  addImportRoutes(server, { access, imports, answers, fail }, version);
   dependencies.addRoutes?.(server);
 
   try {
@@ -133,7 +127,6 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     await server.close();
     await groupCommit.drain();
   }
-  let stopped: Promise<void> | undefined;
   const facts = (): Readonly<Record<string, unknown>> => ({
     waitingBytes: groupCommit.waitingBytes(),
     problems: trouble.problems(),

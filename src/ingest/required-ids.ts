@@ -6,6 +6,10 @@ import type { GivenFields, Violation } from '../datasets/schema-registry.ts';
 /** The seven device identifiers of service.md 2.2. */
 const deviceIds = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.name);
 
+/** A device's, or the user's. */
+const anyIds = ['customUserId', ...deviceIds];
+const gameIds = ['sezamUserId', 'lvid'];
+
 /** An empty text identifies nobody. */
 function has(fields: GivenFields, name: string): boolean {
   const value = fields[name];
@@ -34,6 +38,6 @@ export function mayBeOfDevice(kind: EventKind): boolean {
 export function findMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation | undefined {
   if (platform === 'mini-app') return requireAll(fields, ['customPlatformUserId', 'xPlatform']);
   if (!mayBeOfDevice(kind)) return requireAll(fields, ['customUserId']);
-  if (platform === 'game') return requireOne(fields, ['sezamUserId', 'lvid']);
-  return requireOne(fields, ['customUserId', ...deviceIds]);
+  if (platform === 'game') return requireOne(fields, gameIds);
+  return requireOne(fields, anyIds);
 }

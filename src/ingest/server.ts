@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
 import { limitConnections } from '../runtime/http/connection-limit.ts';
@@ -6,6 +6,7 @@ import { followExchanges } from '../runtime/http/http-exchanges.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../runtime/http/request-head.ts';
 import { ownSchemas } from '../runtime/http/own-schemas.ts';
+import { writeRefusal } from './answers.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
 /** The HTTP server of the import port. */
@@ -60,8 +61,44 @@ export interface ServerHandlers {
    * allowed.
    */
   readonly onProtocolError: (refusal: Refusal) => void;
+  /** Takes requests that are not for the framework; says whether it did. */
+  readonly take?: (request: IncomingMessage, response: ServerResponse) => boolean;
   /** A path that cannot be decoded. */
   readonly onBadUrl: (path: string, request: IncomingMessage, response: ServerResponse) => void;
+}
+
+/** Hands a request on that has passed the checks of its head. */
+type HandRequest = (request: IncomingMessage, response: ServerResponse) => void;
+
+/** Creates the server below the framework: what is wrong with a head is answered before anybody sees the request. */
+function createHeadServer(
+  limits: ServerLimits,
+  { onProtocolError, take }: ServerHandlers,
+  framework: HandRequest,
+): Server {
+  const options = {
+    maxHeaderSize: maxHeaderBytes,
+    requireHostHeader: false,
+    headersTimeout: limits.headersTimeoutMs,
+    requestTimeout: limits.requestTimeoutMs,
+    connectionsCheckingInterval: limits.checkIntervalMs,
+    keepAliveTimeout: limits.keepAliveMs,
+  };
+  const server = createHttpServer(options, (request, response) => {
+    const fault = findHeadFault(request);
+    if (fault !== undefined) {
+      const refusal: Refusal = { reason: fault.status === 417 ? 'expectation' : 'protocol', detail: fault.detail };
+      onProtocolError(refusal);
+      // Whether a body follows is not known: a client that expects something may be waiting with it.
+      return writeRefusal(response, refusal, fault.status === 417 ? ['connection', 'close'] : []);
+    }
+    if (take?.(request, response) === true) return;
+    // Nothing that is answered here is of a kind that a browser should guess.
+    response.setHeader('x-content-type-options', 'nosniff');
+    framework(request, response);
+  });
+  server.maxRequestsPerSocket = limits.maxRequestsPerSocket;
+  return server;
 }
 
 /**
@@ -74,15 +111,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     schemaController: ownSchemas,
     // Bodies are read by ourselves (read-body.ts), which has the real limit; this one is only the framework's.
     bodyLimit: 1_048_576,
-    requestTimeout: limits.requestTimeoutMs,
-    keepAliveTimeout: limits.keepAliveMs,
-    maxRequestsPerSocket: limits.maxRequestsPerSocket,
-    http: {
-      maxHeaderSize: maxHeaderBytes,
-      requireHostHeader: false,
-      headersTimeout: limits.headersTimeoutMs,
-      connectionsCheckingInterval: limits.checkIntervalMs,
-    },
+    serverFactory: (framework) => createHeadServer(limits, handlers, framework),
     trustProxy: false,
     exposeHeadRoutes: false,
     // Requests already on a kept connection are still answered while the server closes.
@@ -113,19 +142,6 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
   // above all.
   for (const method of server.supportedMethods)
     server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
-  server.addHook('onRequest', (request, reply, done) => {
-    const fault = findHeadFault(request.raw);
-    if (fault === undefined) return done();
-    const refusal: Refusal = { reason: fault.status === 417 ? 'expectation' : 'protocol', detail: fault.detail };
-    handlers.onProtocolError(refusal);
-    const { status, body } = answerOf(refusal.reason);
-    // Whether a body follows is not known: a client that expects something may be waiting with it.
-    if (status === 417) void reply.header('connection', 'close');
-    void reply
-      .code(status)
-      .headers({ 'content-type': 'application/json; charset=utf-8', 'x-error-detail': renderDetail(refusal.detail) })
-      .send(body);
-  });
   // A connection kept after its last answer would hold the stop up until it is idle for too long.
   let closing = false;
   server.addHook('preClose', (done) => {
@@ -136,12 +152,6 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     if (closing) void reply.header('connection', 'close');
     done();
   });
-  // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should
-  // guess.
-  server.server.prependListener(
-    'request',
-    (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'),
-  );
   limitConnections(server.server, limits.maxConnections, logger);
   return server;
 }

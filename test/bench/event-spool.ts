@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
 import { plainEventIds } from '../../src/datasets/event-id.ts';
-import { renderLine } from '../../src/datasets/event-line.ts';
+import { renderLine } from '../helpers/render-line.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 
 const apps = 4;

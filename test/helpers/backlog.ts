@@ -1,6 +1,6 @@
 import { openLakeReader } from '../../src/demo/lake-query.ts';
 import { plainEventIds } from '../../src/datasets/event-id.ts';
-import { renderLine } from '../../src/datasets/event-line.ts';
+import { renderLine } from './render-line.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
 import { idParam, type Ledger, type StoredEvent } from './ledger.ts';
 import { openServicePublisher } from './service-publisher.ts';

@@ -1,5 +1,6 @@
 import { keyedEventIds } from '../../src/datasets/event-id.ts';
-import { renderGiven, renderLine } from '../../src/datasets/event-line.ts';
+import { renderGiven } from '../../src/datasets/event-line.ts';
+import { renderLine } from '../helpers/render-line.ts';
 import type { Broker, PublishOutcome } from './broker.ts';
 import type { World } from './world.ts';
 

@@ -16,28 +16,30 @@ interface Exchange {
   readonly response: ServerResponse;
 }
 
+const isOpen = ({ response }: Exchange): boolean => !response.writableFinished;
+
 /**
  * Follows the requests of a server. Node answers pipelined requests in their order and keeps an answer back until those
  * before it are out: that one has ended says nothing of them. An exchange is over when its answer was handed to the
  * system.
  */
 export function followExchanges(http: Server): HttpExchanges {
-  const open = new WeakMap<Socket, Set<Exchange>>();
-  const newest = new WeakMap<Socket, Exchange>();
+  /** Of each connection those that may be open, the newest last. */
+  const begun = new WeakMap<Socket, Exchange[]>();
   http.prependListener('request', (request, response) => {
-    const { socket } = request;
+    const exchanges = begun.get(request.socket);
     const exchange = { request, response };
-    const exchanges = open.get(socket) ?? new Set();
-    open.set(socket, exchanges.add(exchange));
-    newest.set(socket, exchange);
-    response.once('finish', () => exchanges.delete(exchange));
+    if (exchanges === undefined) begun.set(request.socket, [exchange]);
+    // One after the other, as nearly all clients send them.
+    else if (exchanges.length === 1 && exchanges[0]?.response.writableFinished === true) exchanges[0] = exchange;
+    else exchanges.splice(0, exchanges.length, ...exchanges.filter(isOpen), exchange);
   });
   return {
     mayAnswer(socket) {
-      const last = newest.get(socket);
+      const exchanges = begun.get(socket) ?? [];
+      const last = exchanges.at(-1);
       if (last === undefined) return true;
-      const others = [...(open.get(socket) ?? [])].filter((exchange) => exchange !== last);
-      if (others.length > 0) return false;
+      if (exchanges.slice(0, -1).some(isOpen)) return false;
       // Bytes that break the newest request off are answered in its place, once; those behind it when it has its
       // answer.
       return last.request.complete ? last.response.writableFinished : !last.response.headersSent;

@@ -48,7 +48,8 @@ export function isHost(text: string): boolean {
  * other form.
  */
 function hostOfTarget(target: string | undefined): string | undefined {
-  return /^https?:\/\/([^/?#]*)/i.exec(target ?? '')?.[1];
+  // Of the usual form, a path, nothing more is to be looked at.
+  return target?.startsWith('/') === false ? /^https?:\/\/([^/?#]*)/i.exec(target)?.[1] : undefined;
 }
 
 function countHosts(rawHeaders: readonly string[]): number {
@@ -74,6 +75,16 @@ export function takeOverHeads(server: Server): void {
   (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
 }
 
+/** The host that was last found right: clients of one address send it with each of their requests. */
+let rightHost: string | undefined;
+
+function isRightHost(text: string): boolean {
+  if (text === rightHost) return true;
+  const isRight = isHost(text);
+  if (isRight) rightHost = text;
+  return isRight;
+}
+
 /** Finds what is wrong with the head of a request: what RFC 9110 and 9112 (3.2) leave no server a choice about. */
 export function findHeadFault(request: IncomingMessage): HeadFault | undefined {
   const { rawHeaders, headers } = request;
@@ -82,10 +93,10 @@ export function findHeadFault(request: IncomingMessage): HeadFault | undefined {
   const hosts = countHosts(rawHeaders);
   if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1'))
     return { status: 400, detail: 'the request must have one Host header' };
-  if (headers.host !== undefined && !isHost(headers.host))
+  if (headers.host !== undefined && !isRightHost(headers.host))
     return { status: 400, detail: 'the Host header must be a host, and a port where there is one' };
   const target = hostOfTarget(request.url);
-  if (target === '' || !isHost(target ?? ''))
+  if (target !== undefined && (target === '' || !isHost(target)))
     return { status: 400, detail: 'the target of the request must name a host, and a port where there is one' };
   if (headers.expect !== undefined && headers.expect.toLowerCase() !== '100-continue')
     return { status: 417, detail: 'the only expectation that is met is 100-continue' };

@@ -1,14 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { parseLine, renderGiven, renderLine, type LineContext } from '../../../src/datasets/event-line.ts';
+import { parseLine, renderGiven } from '../../../src/datasets/event-line.ts';
+import { renderLine, type SenderContext } from '../../helpers/render-line.ts';
 
-const context: LineContext = {
+const context: SenderContext = {
   kind: 'custom_event',
   idApp: 7,
   platform: 'web',
   receivedAtMs: 1_700_000_000_999,
   ids: (index) => `id-${index}`,
 };
-const render = (fields: Record<string, unknown>, more: Partial<LineContext> = {}): Record<string, unknown> =>
+const render = (fields: Record<string, unknown>, more: Partial<SenderContext> = {}): Record<string, unknown> =>
   JSON.parse(renderLine({ ...context, ...more }, fields, 0)) as Record<string, unknown>;
 
 describe('the line of an event', () => {

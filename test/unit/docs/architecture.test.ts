@@ -25,7 +25,7 @@ describe('docs/ARCHITECTURE.md', () => {
 
   it('The walks lead from the request to the Parquet file, and from the create of an export to its links', () => {
     expect(walks.map((files) => [files[0], files.at(-1)])).toEqual([
-      ['src/ingest/routes.ts', 'src/lake/files/data-file.ts'],
+      ['src/ingest/import-handler.ts', 'src/lake/files/data-file.ts'],
       ['src/export/api/export-routes.ts', 'src/export/api/views.ts'],
     ]);
   });

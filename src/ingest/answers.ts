@@ -1,0 +1,71 @@
+import type { ServerResponse } from 'node:http';
+import type { ImportMethod } from '../datasets/event-kinds.ts';
+import type { IngestMetrics } from './ingest-metrics.ts';
+import type { RefusalLog } from './refusal-log.ts';
+import { answerOf, renderDetail, type Refusal } from './refusal.ts';
+
+/** Answers requests of the import area on Node's own response, which must not have been answered yet. */
+export interface Answers {
+  /** The confirmation of service.md 4.3: every event of the request is stored. */
+  accept(response: ServerResponse): void;
+  /** A body of JSON with status 200. */
+  send(response: ServerResponse, body: string): void;
+  /** A refusal, counted and logged. `idApp` is the query's, whatever it is. */
+  refuse(response: ServerResponse, refusal: Refusal, request: { method?: ImportMethod; idApp: unknown }): void;
+}
+
+export interface AnswerDependencies {
+  readonly metrics: Pick<IngestMetrics, 'refused'>;
+  readonly refusals: RefusalLog;
+  /** Says that the server closes: an answer is then the last one on its connection. */
+  readonly isClosing: () => boolean;
+}
+
+const accepted = JSON.stringify({ message: 'Ok' });
+const retryAfterSeconds = 1;
+
+/** The head of every answer, as names and values in turn. Nothing is of a kind that a browser should guess. */
+function renderHead(body: string): readonly string[] {
+  return [
+    'content-type',
+    'application/json; charset=utf-8',
+    'content-length',
+    String(Buffer.byteLength(body)),
+    'x-content-type-options',
+    'nosniff',
+  ];
+}
+
+/** Writes the answer to a refusal; `more`: names and values of further headers, in turn. */
+export function writeRefusal(
+  response: ServerResponse,
+  { reason, detail }: Refusal,
+  more: readonly string[] = [],
+): void {
+  const { status, body } = answerOf(reason);
+  response.writeHead(status, [...renderHead(body), 'x-error-detail', renderDetail(detail), ...more]).end(body);
+}
+
+/** Creates the answers of one server. */
+export function createAnswers({ metrics, refusals, isClosing }: AnswerDependencies): Answers {
+  const lastOne = (): readonly string[] => (isClosing() ? ['connection', 'close'] : []);
+  const acceptedHead = renderHead(accepted);
+  const send = (response: ServerResponse, head: readonly string[], body: string): void =>
+    void response.writeHead(200, isClosing() ? [...head, ...lastOne()] : [...head]).end(body);
+  return {
+    accept: (response) => send(response, acceptedHead, accepted),
+    send: (response, body) => send(response, renderHead(body), body),
+    refuse(response, refusal, { method, idApp }) {
+      const { reason } = refusal;
+      const { status } = answerOf(reason);
+      metrics.refused(reason);
+      // What the service cannot take now is reported once, as a problem of the service (health), not once a request.
+      if (status !== 500 || reason === 'internal')
+        refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
+      writeRefusal(response, refusal, [
+        ...(status === 500 ? ['retry-after', String(retryAfterSeconds)] : []),
+        ...lastOne(),
+      ]);
+    },
+  };
+}

@@ -1,0 +1,140 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { AccessReader, App } from '../access/access.ts';
+import { importMethods } from '../datasets/dataset.ts';
+import type { ImportMethod } from '../datasets/event-kinds.ts';
+import type { Clock } from '../runtime/clock.ts';
+import type { Answers } from './answers.ts';
+import { findApp } from './find-app.ts';
+import type { AppendOutcome, GroupCommit } from './group-commit.ts';
+import { parseBodyLimit, parseImportRequest, tooLarge } from './import-request.ts';
+import type { IngestMetrics } from './ingest-metrics.ts';
+import type { Refusal } from './refusal.ts';
+
+/**
+ * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
+ * framework's request, reply and promises would be as much again.
+ */
+export interface ImportHandler {
+  /** Takes a request whose address is written in the usual form; says whether it did. The others are the framework's. */
+  take(request: IncomingMessage, response: ServerResponse): boolean;
+  /** Takes a request to a method; `idApp` as its query has it. */
+  handle(method: ImportMethod, idApp: unknown, request: IncomingMessage, response: ServerResponse): void;
+}
+
+export interface ImportDependencies {
+  readonly access: AccessReader;
+  readonly groupCommit: GroupCommit;
+  readonly clock: Clock;
+  readonly metrics: IngestMetrics;
+  readonly answers: Answers;
+  /** Answers a request that could not be handled, for a reason that is ours. */
+  readonly fail: (error: unknown, request: IncomingMessage, response: ServerResponse) => void;
+}
+
+/** One import request on its way through. */
+interface Exchange {
+  readonly method: ImportMethod;
+  readonly idApp: unknown;
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly startedMs: number;
+}
+
+/** An address in the usual form: the method, and the app as the only parameter. */
+const usualAddress = /^\/v1\/([A-Za-z]+)\/?\?idApp=(\d+)$/;
+
+/**
+ * Reads a body of at most `limit` bytes and hands it on; keeps nothing from the first byte too many. Of a client that
+ * goes away nothing more is heard.
+ */
+function readBody(request: IncomingMessage, limit: number, done: (body: Buffer | Refusal) => void): void {
+  let chunks: Buffer[] = [];
+  let bytes = 0;
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes <= limit) {
+      chunks.push(chunk);
+    } else if (bytes - chunk.length <= limit) {
+      // What still comes is drained without being kept, so that the answer can be read.
+      chunks = [];
+      done(tooLarge);
+    }
+  });
+  request.on('end', () => {
+    if (bytes <= limit) done(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks));
+  });
+}
+
+function toRefusal(outcome: Exclude<AppendOutcome, { state: 'stored' }>): Refusal {
+  return { reason: outcome.state === 'refused' ? 'unavailable' : 'unknown', detail: outcome.detail };
+}
+
+/** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
+export function createImportHandler(dependencies: ImportDependencies): ImportHandler {
+  const { access, groupCommit, clock, metrics, answers, fail } = dependencies;
+
+  function finish({ method, idApp, response, startedMs }: Exchange, refusal?: Refusal): void {
+    metrics.answered(method, performance.now() - startedMs);
+    if (refusal === undefined) answers.accept(response);
+    else answers.refuse(response, refusal, { method, idApp });
+  }
+
+  /** Runs a step of an exchange, which nothing else would answer if it threw. */
+  function attempt({ request, response }: Exchange, step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      fail(error, request, response);
+    }
+  }
+
+  function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
+    if ('reason' in body) return finish(exchange, body);
+    const { method, request } = exchange;
+    const imported = parseImportRequest({ method, head: request, body, app, receivedAtMs: clock.nowMs() });
+    if ('reason' in imported) return finish(exchange, imported);
+    const { kind, count, unknownParameters, lines } = imported;
+    metrics.received(kind, count);
+    if (unknownParameters > 0) metrics.unknownParameters(unknownParameters);
+    void groupCommit.append(lines).then((outcome) =>
+      attempt(exchange, () => {
+        if (outcome.state !== 'stored') return finish(exchange, toRefusal(outcome));
+        metrics.acknowledged(kind, app.idApp, count);
+        finish(exchange);
+      }),
+    );
+  }
+
+  function start(exchange: Exchange): void {
+    const { idApp, request } = exchange;
+    const view = access.current();
+    // Before anything is awaited: what stands behind the head is not looked at for one without the right.
+    const named = findApp(access, idApp, request);
+    if ('reason' in named) return finish(exchange, named);
+    const limit = parseBodyLimit(request);
+    if (typeof limit !== 'number') return finish(exchange, limit);
+    readBody(request, limit, (body) =>
+      attempt(exchange, () => {
+        // A body may take half a minute to come in: what was taken back meanwhile is refused.
+        const app = access.current() === view ? named : findApp(access, idApp, request);
+        if ('reason' in app) finish(exchange, app);
+        else takeBody(exchange, app, body);
+      }),
+    );
+  }
+
+  function handle(method: ImportMethod, idApp: unknown, request: IncomingMessage, response: ServerResponse): void {
+    const exchange = { method, idApp, request, response, startedMs: performance.now() };
+    attempt(exchange, () => start(exchange));
+  }
+
+  return {
+    handle,
+    take(request, response) {
+      const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
+      if (!importMethods.has(method)) return false;
+      handle(method, idApp, request, response);
+      return true;
+    },
+  };
+}

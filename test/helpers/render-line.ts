@@ -1,0 +1,14 @@
+import { renderEvent, renderLines, type LineContext } from '../../src/datasets/event-line.ts';
+import type { Platform } from '../../src/datasets/event-kinds.ts';
+import type { GivenFields } from '../../src/datasets/schema-registry.ts';
+
+/** Who sent the events of a request, to which method, when, and from which platform. */
+export interface SenderContext extends LineContext {
+  readonly platform: Platform;
+}
+
+/** Renders one validated event of a request as its line of NDJSON. */
+export function renderLine(context: SenderContext, fields: GivenFields, index: number): string {
+  const { kind, platform, ids } = context;
+  return renderLines({ ...context, ids: () => ids(index) }, [renderEvent(kind, platform, fields)]);
+}
