@@ -64,6 +64,9 @@ endif
 bench: build ## throughput of import, compaction and export, as tables and as JSON
 	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
+bench-quick: build ## the same in two minutes, with fewer rows and one round
+	TRIBUTARY_BENCH_QUICK=1 TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
+
 mutants: build ## takes checks out of the sources one by one; a test has to notice each
 	TRIBUTARY_TEST_MUTANTS=1 $(VITEST) mutants --maxWorkers=1
 
@@ -128,4 +131,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start build chaos bench mutants coverage nightly nodes lint rules layout types static clean help nats-server tools
+.PHONY: demo test check format start build chaos bench bench-quick mutants coverage nightly nodes lint rules layout types static clean help nats-server tools

@@ -15,7 +15,7 @@ import { startTestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { readLakeSize } from './bench-lake.ts';
 import { median, reportBench } from './bench-report.ts';
-import { benchRows, formatMb } from './bench-size.ts';
+import { benchRows, formatMb, inQuick, rounds } from './bench-size.ts';
 import { runCompactor } from './compactor.ts';
 import type { Cost } from './duckdb-copy.ts';
 import { publishSpool, writeEventSpool } from './event-spool.ts';
@@ -28,8 +28,9 @@ import { costsBetween, readCosts } from './process-cost.ts';
  * over the internet and of 2,000 User-Agents. Only ratios of one run count.
  */
 const rows = benchRows(1_000_000, 1_000_000);
-const rounds = 3;
-const importRounds = 5;
+const importRounds = inQuick(1, 5);
+const importMs = inQuick(3000, 20_000);
+const importWarmUpMs = inQuick(3000, 6000);
 const addresses = 100_000;
 const agents = 2000;
 const gibibyte = 1024 ** 3;
@@ -89,10 +90,10 @@ async function importOnce(bodies: readonly string[], enriches: boolean): Promise
     const events = bodies.reduce((sum, body) => sum + (JSON.parse(body) as unknown[]).length, 0) / bodies.length;
     const address = new URL(`${service.s2s}/v1/customEventBatch/?idApp=1`);
     const headers = { authorization: token, 'content-type': 'application/json' };
-    const measureMs = 20_000;
+    const measureMs = importMs;
     let before = readCosts(service);
     const onMeasure = (): void => void (before = readCosts(service));
-    const load = { address, headers, body: bodies, connections: 64, warmUpMs: 6000, measureMs, onMeasure };
+    const load = { address, headers, body: bodies, connections: 64, warmUpMs: importWarmUpMs, measureMs, onMeasure };
     const { requestsPerSecond, statuses } = await runHttpLoad(load);
     const costs = costsBetween(before, readCosts(service));
     await service.stop();

@@ -9,13 +9,14 @@ import { testFolder } from '../helpers/folder.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { median, reportBench } from './bench-report.ts';
+import { inQuick } from './bench-size.ts';
 
 /*
  * How soon an event can be read: from the 200 of its import to the first read of snapshot.sql that has it, and from the 200
  * to a finished export that has it, ordered the moment it was there. One event at a time on an idle service, each after a
  * random part of the flush age: the wait for the next flush is most of what there is to see.
  */
-const events = 11;
+const events = inQuick(3, 11);
 const longestMs = 600_000;
 
 interface Freshness {

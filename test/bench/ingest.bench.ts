@@ -9,6 +9,7 @@ import { addTestApp } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { formatSpread, median, reportBench, sumOf } from './bench-report.ts';
+import { inQuick } from './bench-size.ts';
 import type { LoadResult } from './http-load.ts';
 import { makeBodies, type Bodies } from './ingest-bodies.ts';
 import { costsBetween, readCosts, readProcessSeconds, type Worker } from './process-cost.ts';
@@ -20,9 +21,9 @@ import { loadName, runLoad } from './wrk.ts';
  * the same load, the servers in turn, so that only the ratios count. CPU is that of the processes that answer: of the
  * workers, and of everything that a service runs.
  */
-const rounds = 5;
+const rounds = inQuick(1, 5);
 const warmUpMs = 1000;
-const measureMs = 4000;
+const measureMs = inQuick(1000, 4000);
 
 interface Target {
   readonly name: string;

@@ -1,18 +1,10 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { copyFile, stat } from 'node:fs/promises';
-import path from 'node:path';
-import { openBatchTables } from '../../src/lake/batch/batch-tables.ts';
-import { createRecentKeys } from '../../src/lake/batch/recent-keys.ts';
-import { flushBatch } from '../../src/compact/batch/flush.ts';
 import type { AddAction } from '../../src/lake/log/actions.ts';
 import { writeCheckpoint } from '../../src/lake/log/checkpoint.ts';
-import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
-import { lakePaths } from '../../src/lake/lake.ts';
-import type { Epoch } from '../../src/lake/log/lake-state.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { loadTableState } from '../../src/lake/log/snapshot.ts';
-import type { Table } from '../../src/lake/log/table.ts';
-import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+import { openBenchFlush, type Spool } from './bench-flush.ts';
 import { openBenchLake } from './bench-lake.ts';
 import { median } from './bench-report.ts';
 
@@ -80,54 +72,8 @@ async function timeRuns(runs: number, work: (run: number) => unknown): Promise<n
   return median(took);
 }
 
-/** Flushes the same spool over and over, as the compactor does. */
-async function timeFlushes(
-  table: Table,
-  duckdb: Duckdb,
-  folder: string,
-  spool: { file: string; events: number },
-): Promise<number> {
-  const writer = randomUUID();
-  const clock = createClock(0);
-  let epoch: Epoch = { appId: `BENCH@${randomUUID()}`, streamId: 'BENCH', position: 0, dedupeThrough: 0 };
-  await table.commit(() => ({ cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: 0 } }], epoch, writer }));
-  const tables = await openBatchTables(duckdb);
-  const keys = createRecentKeys({ tables, table, onDamage: () => undefined });
-  await keys.warmUp(clock.nowMs(), new AbortController().signal);
-  const dependencies = {
-    table,
-    followers: [],
-    tables,
-    keys,
-    clock,
-    crashPoint: noCrashPoint,
-    failedDir: lakePaths(path.join(folder, 'lake')).failed,
-    writer,
-  };
-  const file = path.join(folder, 'batch.ndjson');
-  const bytes = (await stat(spool.file)).size;
-  return timeRuns(fewRuns, async () => {
-    await copyFile(spool.file, file);
-    const sequence = epoch.position + 1;
-    const batch = {
-      file,
-      firstSequence: sequence,
-      lastSequence: sequence,
-      lastHash: '',
-      messages: 1,
-      events: spool.events,
-      bytes,
-    };
-    epoch = (await flushBatch(dependencies, batch, epoch)).epoch;
-  });
-}
-
 /** Grows a log to so many live files, through the table's own commits, and measures what it then costs. */
-export async function measureLogCost(
-  folder: string,
-  liveFiles: number,
-  spool: { file: string; events: number },
-): Promise<LogCost> {
+export async function measureLogCost(folder: string, liveFiles: number, spool: Spool): Promise<LogCost> {
   const table = await openBenchLake(folder);
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
   try {
@@ -141,7 +87,8 @@ export async function measureLogCost(
       table.commit(() => ({ cause: 'flush', actions: [{ add: makeAdd(liveFiles + run) }] })),
     );
     const snapshotMs = await timeRuns(fewRuns, () => table.snapshot());
-    const flushMs = await timeFlushes(table, duckdb, folder, spool);
+    const flushes = await openBenchFlush(table, duckdb, folder);
+    const flushMs = await timeRuns(fewRuns, () => flushes.flush(spool));
     const checkpointMs = await timeRuns(fewRuns, () => writeCheckpoint(duckdb, table.dir, table.state(), noCrashPoint));
     const loadMs = await timeRuns(fewRuns, () => loadTableState(table.dir));
     return { liveFiles, liveFilesAfter: table.state().files.size, commitMs, flushMs, snapshotMs, checkpointMs, loadMs };
