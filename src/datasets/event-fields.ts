@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { EventKind } from './event-kinds.ts';
 import { toColumn, type Column, type FieldSchema } from './field-schema.ts';
@@ -28,11 +29,13 @@ export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
   ),
 );
 
+/** The schema of a field: it is the same wherever the field is named, so that one rule holds for its values. */
 function resolveField(name: string, schema: { readonly $ref: string } | FieldSchema): FieldSchema {
   if (!('$ref' in schema)) return schema;
   const field = fieldsSchema.$defs[name];
   if (field === undefined || schema.$ref !== `${fieldsSchema.$id}#/$defs/${name}`)
     throw new Error(`schemas: ${name} refers to ${String(schema.$ref)}`);
+  if (Object.keys(schema).length > 1) throw new Error(`schemas: ${name} has rules beside its $ref, which nobody reads`);
   return field;
 }
 
@@ -42,8 +45,16 @@ export const eventFields: readonly EventField[] = (() => {
   for (const [kind, { properties }] of eventSchemas) {
     for (const [name, schema] of Object.entries(properties)) {
       const known = fields.get(name);
-      if (known === undefined) fields.set(name, { name, schema: resolveField(name, schema), kinds: [kind] });
-      else known.kinds.push(kind);
+      const resolved = resolveField(name, schema);
+      if (known === undefined) {
+        fields.set(name, { name, schema: resolved, kinds: [kind] });
+      } else {
+        if (!isDeepStrictEqual(known.schema, resolved))
+          throw new Error(
+            `schemas: ${name} of ${kind} is not that of ${known.kinds.join(', ')}: give it a name of its own`,
+          );
+        known.kinds.push(kind);
+      }
     }
   }
   return [...fields.values()];

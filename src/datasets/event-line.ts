@@ -36,7 +36,7 @@ export const lineColumns: readonly Column[] = [
 ];
 const columnNames = new Set(lineColumns.map(({ name }) => name));
 
-export interface PlannedField {
+interface PlannedField {
   readonly name: string;
   /** The column's name as it stands in the line, `,"column":`. */
   readonly label: string;

@@ -5,11 +5,6 @@ import { platforms, type EventKind, type Platform } from './event-kinds.ts';
 import { createPlainRenderer, type PlainRenderer } from './plain-value.ts';
 import type { GivenFields } from './schema-registry.ts';
 
-/**
- * Validates and renders the members of events in one pass over what their clients gave, where each event is plainly
- * valid: nearly all are. Whatever is not is left to the judge, the schema (schema-registry.ts), and rendered by
- * `renderEvent`; what is accepted here is accepted there, and becomes the same members, in the client's order.
- */
 interface PlainField {
   readonly label: string;
   /** Absent: no value of the field is plain. */
@@ -74,7 +69,13 @@ export interface PlainEvents {
   readonly unknownParameters: number;
 }
 
-/** Renders the events of a request, values of a JSON text; undefined when one of them is not plainly valid. */
+/**
+ * Validates and renders the members of events in one pass over what their clients gave, where each event is plainly
+ * valid: nearly all are. Whatever is not is left to the judge, the schema (schema-registry.ts), and rendered by
+ * `renderEvent`; what is accepted here is accepted there, and becomes the same members, in the client's order.
+ *
+ * `values` come from a text of JSON. Returns undefined when one of them is not plainly valid.
+ */
 export function renderPlainEvents(
   kind: EventKind,
   platform: Platform,

@@ -11,10 +11,14 @@ export interface Answers {
   /** A body of JSON with status 200. */
   send(response: ServerResponse, body: string): void;
   /** A refusal, counted and logged. `idApp` is the query's, whatever it is. */
-  refuse(response: ServerResponse, refusal: Refusal, request: { method?: ImportMethod; idApp: unknown }): void;
+  refuse(
+    response: ServerResponse,
+    refusal: Refusal,
+    request: { readonly method?: ImportMethod | undefined; readonly idApp: unknown },
+  ): void;
 }
 
-export interface AnswerDependencies {
+interface AnswerDependencies {
   readonly metrics: Pick<IngestMetrics, 'refused'>;
   readonly refusals: RefusalLog;
   /** Says that the server closes: an answer is then the last one on its connection. */
@@ -51,7 +55,7 @@ export function createAnswers({ metrics, refusals, isClosing }: AnswerDependenci
   const lastOne = (): readonly string[] => (isClosing() ? ['connection', 'close'] : []);
   const acceptedHead = renderHead(accepted);
   const send = (response: ServerResponse, head: readonly string[], body: string): void =>
-    void response.writeHead(200, isClosing() ? [...head, ...lastOne()] : [...head]).end(body);
+    void response.writeHead(200, [...head, ...lastOne()]).end(body);
   return {
     accept: (response) => send(response, acceptedHead, accepted),
     send: (response, body) => send(response, renderHead(body), body),

@@ -21,22 +21,30 @@ export interface ImportHandler {
   handle(method: ImportMethod, idApp: unknown, request: IncomingMessage, response: ServerResponse): void;
 }
 
+/** A request that could not be handled, as far as it is known. */
+export interface FailedRequest {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** As its query has it. */
+  readonly idApp: unknown;
+  readonly method?: ImportMethod;
+}
+
+/** Answers a request that could not be handled, for a reason that is ours. */
+export type Fail = (error: unknown, failed: FailedRequest) => void;
+
 export interface ImportDependencies {
   readonly access: AccessReader;
   readonly groupCommit: GroupCommit;
   readonly clock: Clock;
   readonly metrics: IngestMetrics;
   readonly answers: Answers;
-  /** Answers a request that could not be handled, for a reason that is ours. */
-  readonly fail: (error: unknown, request: IncomingMessage, response: ServerResponse) => void;
+  readonly fail: Fail;
 }
 
 /** One import request on its way through. */
-interface Exchange {
+interface Exchange extends FailedRequest {
   readonly method: ImportMethod;
-  readonly idApp: unknown;
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
   readonly startedMs: number;
 }
 
@@ -80,11 +88,11 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
   }
 
   /** Runs a step of an exchange, which nothing else would answer if it threw. */
-  function attempt({ request, response }: Exchange, step: () => void): void {
+  function attempt(exchange: Exchange, step: () => void): void {
     try {
       step();
     } catch (error) {
-      fail(error, request, response);
+      fail(error, exchange);
     }
   }
 
@@ -96,12 +104,14 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     const { kind, count, unknownParameters, lines } = imported;
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(unknownParameters);
-    void groupCommit.append(lines).then((outcome) =>
-      attempt(exchange, () => {
-        if (outcome.state !== 'stored') return finish(exchange, toRefusal(outcome));
-        metrics.acknowledged(kind, app.idApp, count);
-        finish(exchange);
-      }),
+    groupCommit.append(lines).then(
+      (outcome) =>
+        attempt(exchange, () => {
+          if (outcome.state !== 'stored') return finish(exchange, toRefusal(outcome));
+          metrics.acknowledged(kind, app.idApp, count);
+          finish(exchange);
+        }),
+      (error: unknown) => fail(error, exchange),
     );
   }
 
@@ -115,6 +125,8 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     if (typeof limit !== 'number') return finish(exchange, limit);
     readBody(request, limit, (body) =>
       attempt(exchange, () => {
+        // It was answered already: as one that comes too slowly.
+        if (request.socket.writableEnded) return;
         // A body may take half a minute to come in: what was taken back meanwhile is refused.
         const app = access.current() === view ? named : findApp(access, idApp, request);
         if ('reason' in app) finish(exchange, app);

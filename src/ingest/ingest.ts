@@ -11,11 +11,11 @@ import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
 import { createAnswers, type Answers } from './answers.ts';
 import { createGroupCommit } from './group-commit.ts';
-import { createImportHandler, type ImportDependencies } from './import-handler.ts';
+import { createImportHandler, type Fail } from './import-handler.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';
 import { createRefusalLog } from './refusal-log.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
-import { createServer, defaultServerLimits, type ImportServer, type ServerLimits } from './server.ts';
+import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
 import { createTrouble } from './trouble.ts';
 
 /**
@@ -65,14 +65,14 @@ const mebibyte = 1024 * 1024;
 const defaultAnswerWithinMs = 1750;
 
 /** Answers requests that could not be handled, for a reason that is ours, and logs so many of them a second. */
-function createFail(answers: Answers, logger: Logger): ImportDependencies['fail'] {
+function createFail(answers: Answers, logger: Logger): Fail {
   const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
-  return (error, request, response) => {
+  return (error, { request, response, idApp, method }) => {
     if (request.destroyed && !request.complete) return;
     const path = request.url?.split('?')[0]?.slice(0, 200);
     failures.add({ error: describeError(error), method: request.method, path });
     if (response.headersSent) response.destroy();
-    else answers.refuse(response, { reason: 'internal', detail: 'internal error' }, { idApp: undefined });
+    else answers.refuse(response, { reason: 'internal', detail: 'internal error' }, { method, idApp });
   };
 }
 
@@ -95,10 +95,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     groupCommit.waitingBytes(),
   );
 
-  let stopped: Promise<void> | undefined;
   const { access, clock } = dependencies;
-  const isClosing = (): boolean => stopped !== undefined;
-  const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing });
+  const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
   const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, fail });
   const server = createServer(
@@ -127,6 +125,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     await server.close();
     await groupCommit.drain();
   }
+  let stopped: Promise<void> | undefined;
   const facts = (): Readonly<Record<string, unknown>> => ({
     waitingBytes: groupCommit.waitingBytes(),
     problems: trouble.problems(),

@@ -1,10 +1,10 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { AccessReader } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
-import type { ImportHandler } from './import-handler.ts';
+import type { Fail, ImportHandler } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
 import type { ImportServer } from './server.ts';
 
@@ -12,8 +12,7 @@ export interface RouteDependencies {
   readonly access: AccessReader;
   readonly imports: ImportHandler;
   readonly answers: Answers;
-  /** Answers a request that could not be handled, for a reason that is ours. */
-  readonly fail: (error: unknown, request: IncomingMessage, response: ServerResponse) => void;
+  readonly fail: Fail;
 }
 
 /** The version segment of an import path. */
@@ -50,8 +49,11 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
     else answers.accept(takeOver(reply));
   });
 
-  server.setNotFoundHandler((request, reply) =>
-    answers.refuse(takeOver(reply), refusePath(request.url), { idApp: idAppOf(request) }),
+  server.setNotFoundHandler((request, reply) => {
+    const refusal = refusePath(request.url);
+    answers.refuse(takeOver(reply), refusal, { idApp: idAppOf(request) });
+  });
+  server.setErrorHandler((error, request, reply) =>
+    fail(error, { request: request.raw, idApp: idAppOf(request), response: takeOver(reply) }),
   );
-  server.setErrorHandler((error, request, reply) => fail(error, request.raw, takeOver(reply)));
 }

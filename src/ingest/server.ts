@@ -67,6 +67,12 @@ export interface ServerHandlers {
   readonly onBadUrl: (path: string, request: IncomingMessage, response: ServerResponse) => void;
 }
 
+/**
+ * Says that a server stops. A connection kept after its last answer would hold the stop up until it is idle for too
+ * long, so that this answer closes it.
+ */
+export const isClosing = ({ server }: Pick<ImportServer, 'server'>): boolean => !server.listening;
+
 /** Hands a request on that has passed the checks of its head. */
 type HandRequest = (request: IncomingMessage, response: ServerResponse) => void;
 
@@ -90,7 +96,11 @@ function createHeadServer(
       const refusal: Refusal = { reason: fault.status === 417 ? 'expectation' : 'protocol', detail: fault.detail };
       onProtocolError(refusal);
       // Whether a body follows is not known: a client that expects something may be waiting with it.
-      return writeRefusal(response, refusal, fault.status === 417 ? ['connection', 'close'] : []);
+      return writeRefusal(
+        response,
+        refusal,
+        fault.status === 417 || isClosing({ server }) ? ['connection', 'close'] : [],
+      );
     }
     if (take?.(request, response) === true) return;
     // Nothing that is answered here is of a kind that a browser should guess.
@@ -109,7 +119,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
   const server = fastify({
     logger: false,
     schemaController: ownSchemas,
-    // Bodies are read by ourselves (read-body.ts), which has the real limit; this one is only the framework's.
+    // Bodies are read by ourselves (import-handler.ts), with the real limit; this one is only the framework's.
     bodyLimit: 1_048_576,
     serverFactory: (framework) => createHeadServer(limits, handlers, framework),
     trustProxy: false,
@@ -142,14 +152,8 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
   // above all.
   for (const method of server.supportedMethods)
     server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
-  // A connection kept after its last answer would hold the stop up until it is idle for too long.
-  let closing = false;
-  server.addHook('preClose', (done) => {
-    closing = true;
-    done();
-  });
   server.addHook('onSend', (_request, reply, _payload, done) => {
-    if (closing) void reply.header('connection', 'close');
+    if (isClosing(server)) void reply.header('connection', 'close');
     done();
   });
   limitConnections(server.server, limits.maxConnections, logger);

@@ -258,7 +258,12 @@ describe('services that share a cluster on purpose', () => {
       await sendUntil(party, ledger, 100);
     }
     await waitUntilWorkedOff(party.service);
-    const { notices } = (await party.service.command('status')) as { notices: { what: string }[] };
+    let status: Record<string, unknown> = {};
+    await waitFor('nothing is wrong any more', async () => {
+      status = await party.service.status();
+      return (status['problems'] as unknown[]).length === 0;
+    });
+    const { notices } = status as { notices: { what: string }[] };
     expect(notices.filter(({ what }) => what.includes('was deleted while the service ran'))).toHaveLength(2);
     expect(notices.filter(({ what }) => what.includes('the stream was created anew'))).toHaveLength(2);
     expect((await readReadiness(party.service))?.problems).toEqual([]);

@@ -57,8 +57,9 @@ async function compact(connection: Awaited<ReturnType<typeof openConnection>>): 
       ...settings.options,
     },
   );
-  process.stdout.write('ready\n');
+  // Before anybody is told: the signal may be its answer.
   process.once('SIGTERM', () => void stage.stop());
+  process.stdout.write('ready\n');
   await stage.failed.catch((error: unknown) => {
     if (isAppError(error, 'fenced')) process.exitCode = 3;
     else if (!isAppError(error, 'stopping')) throw error;

@@ -16,7 +16,11 @@ interface Exchange {
   readonly response: ServerResponse;
 }
 
-const isOpen = ({ response }: Exchange): boolean => !response.writableFinished;
+/** The two newest exchanges of a connection. */
+interface NewestExchanges {
+  previous: Exchange | undefined;
+  last: Exchange;
+}
 
 /**
  * Follows the requests of a server. Node answers pipelined requests in their order and keeps an answer back until those
@@ -24,22 +28,23 @@ const isOpen = ({ response }: Exchange): boolean => !response.writableFinished;
  * system.
  */
 export function followExchanges(http: Server): HttpExchanges {
-  /** Of each connection those that may be open, the newest last. */
-  const begun = new WeakMap<Socket, Exchange[]>();
+  const newest = new WeakMap<Socket, NewestExchanges>();
   http.prependListener('request', (request, response) => {
-    const exchanges = begun.get(request.socket);
-    const exchange = { request, response };
-    if (exchanges === undefined) begun.set(request.socket, [exchange]);
-    // One after the other, as nearly all clients send them.
-    else if (exchanges.length === 1 && exchanges[0]?.response.writableFinished === true) exchanges[0] = exchange;
-    else exchanges.splice(0, exchanges.length, ...exchanges.filter(isOpen), exchange);
+    const exchanges = newest.get(request.socket);
+    const last = { request, response };
+    if (exchanges === undefined) {
+      newest.set(request.socket, { previous: undefined, last });
+    } else {
+      exchanges.previous = exchanges.last;
+      exchanges.last = last;
+    }
   });
   return {
     mayAnswer(socket) {
-      const exchanges = begun.get(socket) ?? [];
-      const last = exchanges.at(-1);
+      const { previous, last } = newest.get(socket) ?? {};
       if (last === undefined) return true;
-      if (exchanges.slice(0, -1).some(isOpen)) return false;
+      // With the one before the newest, all before it have their answers.
+      if (previous?.response.writableFinished === false) return false;
       // Bytes that break the newest request off are answered in its place, once; those behind it when it has its
       // answer.
       return last.request.complete ? last.response.writableFinished : !last.response.headersSent;

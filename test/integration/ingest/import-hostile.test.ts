@@ -110,6 +110,21 @@ describe('a slow client', () => {
     expect(await service.newLines()).toEqual([]);
   });
 
+  it('A body whose rest comes when it was refused as too slow is not stored any more', async () => {
+    const socket = connect({ port: service.ingest.port, host: '127.0.0.1', allowHalfOpen: true });
+    let text = '';
+    socket.on('data', (chunk) => void (text += chunk.toString('latin1')));
+    socket.on('error', () => undefined);
+    await once(socket, 'connect');
+    socket.write(head(`Content-Length: ${event.length}\r\n`) + event.slice(0, 10));
+    await waitFor('it is refused', () => answers(text).length === 1);
+    socket.end(event.slice(10));
+    await once(socket, 'close');
+    expect(answers(text)).toEqual(['400 {"error":"Bad Request"}']);
+    expect(await service.post('web', 'login', { customUserId: 'next' })).toMatchObject({ status: 200 });
+    expect(await service.newLines()).toMatchObject([{ custom_user_id: 'next' }]);
+  });
+
   it('A client that goes away in the middle of its body leaves nothing behind', async () => {
     const socket = connect(service.ingest.port, '127.0.0.1');
     await once(socket, 'connect');
@@ -202,5 +217,25 @@ describe('the log', () => {
   it('The log has no token, right or wrong', () => {
     const log = logLines.join('');
     expect([...Object.values(service.tokens), 'forged-token-value'].filter((token) => log.includes(token))).toEqual([]);
+  });
+});
+
+describe('a service that stops', () => {
+  it('A head that turns out to be faulty while the service stops is the last on its connection, and holds the stop up no longer', async () => {
+    const stopping = await startTestIngest(`${folder}/stopping`);
+    const socket = connect(stopping.ingest.port, '127.0.0.1');
+    let text = '';
+    socket.on('data', (chunk) => void (text += chunk.toString('latin1')));
+    await once(socket, 'connect');
+    socket.write('POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\n');
+    // The server has read half a head once it has answered another connection.
+    expect((await stopping.post('web', 'login', { customUserId: 'u' })).status).toBe(200);
+    const closed = once(socket, 'close');
+    const stopped = stopping.ingest.stop();
+    socket.write('Host: y\r\n\r\n');
+    await Promise.all([stopped, closed]);
+    expect(answers(text)).toEqual(['400 {"error":"Bad Request"}']);
+    expect(text.toLowerCase()).toContain('connection: close');
+    await stopping.stop();
   });
 });
