@@ -23,20 +23,20 @@ export interface IngestMetrics {
 
 /** Registers ingest's metrics. */
 export function createIngestMetrics(metrics: Metrics): IngestMetrics {
-  const received = metrics.counter(
+  const received = metrics.tally(
     'ingest_events_received_total',
     'Valid events received, whether acknowledged or not.',
-    ['kind'],
+    'kind',
   );
-  const acknowledged = metrics.counter(
+  const acknowledged = metrics.tally(
     'ingest_events_acknowledged_total',
     'Events acknowledged with 200: durable in the stream.',
-    ['kind'],
+    'kind',
   );
-  const byApp = metrics.counter(
+  const byApp = metrics.tally(
     'ingest_app_events_acknowledged_total',
     `Events acknowledged, by app; apps after the first ${maxAppLabels} count as other.`,
-    ['id_app'],
+    'id_app',
   );
   const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
   const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
@@ -58,7 +58,7 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   );
   const groupBytes = metrics.counter('ingest_published_bytes_total', 'Bytes published to the stream and confirmed.');
 
-  for (const kind of importKinds.keys()) for (const counter of [received, acknowledged]) counter.inc({ kind }, 0);
+  for (const kind of importKinds.keys()) for (const count of [received, acknowledged]) count(kind, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);
   const appLabels = new Map<number, string>();
   const labelOf = (idApp: number): string => {
@@ -70,10 +70,10 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   };
 
   return {
-    received: (kind, count) => received.inc({ kind }, count),
+    received,
     acknowledged(kind, idApp, count) {
-      acknowledged.inc({ kind }, count);
-      byApp.inc({ id_app: labelOf(idApp) }, count);
+      acknowledged(kind, count);
+      byApp(labelOf(idApp), count);
     },
     refused: (reason) => refused.inc({ reason }),
     unknownParameters: (count) => unknown.inc(count),

@@ -6,6 +6,11 @@ import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-cl
  */
 export interface Metrics {
   counter<L extends string = never>(name: string, help: string, labels?: readonly L[]): Counter<L>;
+  /**
+   * A counter for what happens with each request: gives the function that counts by the value of its only label. An
+   * entry of a map, made into the library's counter when the metrics are read, is a tenth of its cost.
+   */
+  tally(name: string, help: string, label: string): (value: string, count: number) => void;
   gauge<L extends string = never>(name: string, help: string, labels?: readonly L[]): Gauge<L>;
   /** A gauge whose value is read whenever the metrics are. */
   readGauge(name: string, help: string, read: () => number): void;
@@ -26,6 +31,20 @@ export function createMetrics(): Metrics {
   return {
     counter: (name, help, labels) =>
       new Counter({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers }),
+    tally(name: string, help: string, label: string) {
+      const counts = new Map<string, number>();
+      const counter: Counter = new Counter({
+        name: `tributary_${name}`,
+        help,
+        labelNames: [label],
+        registers,
+        collect() {
+          counter.reset();
+          for (const [value, count] of counts) counter.inc({ [label]: value }, count);
+        },
+      });
+      return (value, count) => void counts.set(value, (counts.get(value) ?? 0) + count);
+    },
     gauge: (name, help, labels) =>
       new Gauge({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers, aggregator: 'sum' }),
     readGauge(name, help, read) {

@@ -1,5 +1,5 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
-import { errors, RequestError } from '@nats-io/transport-node';
+import { errors } from '@nats-io/transport-node';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 
@@ -67,11 +67,6 @@ export function isNoRoom(error: unknown): error is JetStreamApiError {
 /** The library exports no class for it. */
 function isJetStreamMissing(error: unknown): error is Error {
   return error instanceof Error && error.name === 'JetStreamNotEnabled';
-}
-
-/** Says whether nobody took a message: its stream has no leader at the moment, or is gone. */
-export function isNobodyThere(error: unknown): boolean {
-  return isJetStreamMissing(error) && error.cause instanceof RequestError;
 }
 
 /**

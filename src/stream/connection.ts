@@ -27,6 +27,8 @@ export interface StreamConnection {
   isConnected(): boolean;
   /** Calls `listener` each time the connection is lost; gives the function that takes it off again. */
   onDisconnect(listener: () => void): () => void;
+  /** Calls `listener` with each error that the broker reports; gives the function that takes it off again. */
+  onError(listener: (error: Error) => void): () => void;
   /**
    * What the broker has lately refused to this connection, a right that it lacks or its credentials, in the broker's
    * own words.
@@ -88,7 +90,7 @@ async function connectClient(options: ConnectionOptions): Promise<NatsConnection
 }
 
 /** Whether a connection is up, from the status that the library reports of it. */
-interface ConnectionStatus extends Pick<StreamConnection, 'isConnected' | 'onDisconnect'> {
+interface ConnectionStatus extends Pick<StreamConnection, 'isConnected' | 'onDisconnect' | 'onError'> {
   /** The connection is being closed: from now on it counts as lost. */
   end(): void;
 }
@@ -97,6 +99,7 @@ interface ConnectionStatus extends Pick<StreamConnection, 'isConnected' | 'onDis
 function followStatus(nats: NatsConnection, reported: ConnectionErrors, logger: Logger): ConnectionStatus {
   let connected = true;
   const listeners = new Set<() => void>();
+  const errorListeners = new Set<(error: Error) => void>();
 
   async function follow(): Promise<void> {
     for await (const status of nats.status()) {
@@ -114,6 +117,7 @@ function followStatus(nats: NatsConnection, reported: ConnectionErrors, logger: 
           break;
         case 'error':
           reported.record(status.error);
+          for (const listener of errorListeners) listener(status.error);
           break;
         default:
           break;
@@ -127,6 +131,10 @@ function followStatus(nats: NatsConnection, reported: ConnectionErrors, logger: 
     onDisconnect(listener) {
       listeners.add(listener);
       return () => void listeners.delete(listener);
+    },
+    onError(listener) {
+      errorListeners.add(listener);
+      return () => void errorListeners.delete(listener);
     },
     end() {
       connected = false;
@@ -160,6 +168,7 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
     nats,
     isConnected: () => status.isConnected(),
     onDisconnect: (listener) => status.onDisconnect(listener),
+    onError: (listener) => status.onError(listener),
     refusal: () => reported.refusal(),
     async ping(timeoutMs) {
       if (!status.isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
