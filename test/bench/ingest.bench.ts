@@ -114,6 +114,7 @@ describe('benchmark: ingest', () => {
     const ofOne = { address: one.service.s2s, costs: serviceCosts(one.service) };
     const targets: (Target & { readonly token?: string })[] = [
       ...baselines,
+      ...baselines.slice(0, 1).map((bare) => ({ ...bare, name: `${bare.name}, 256 connections`, connections: 256 })),
       { ...ofOne, name: 'tributary', connections: 64 },
       { ...ofOne, name: 'tributary, 256 connections', connections: 256 },
       {
@@ -134,7 +135,9 @@ describe('benchmark: ingest', () => {
       const { bodies: _, ...bodies } = sent;
       for (const [index, { name }] of targets.entries()) {
         figures.push({ bodies, server: name, runs: runs[index] ?? [] });
-        rows.push(renderRow(sent, name, runs[index] ?? [], runs[0] ?? []));
+        // Bare Fastify under as many connections.
+        const bare = targets.findIndex((target) => target.connections === targets[index]?.connections);
+        rows.push(renderRow(sent, name, runs[index] ?? [], runs[bare] ?? []));
       }
     }
     const statuses = figures.flatMap(({ runs }) => runs.flatMap((run) => Object.keys(run.statuses)));

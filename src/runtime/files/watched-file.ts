@@ -45,14 +45,7 @@ export function watchFile<T>(
   let value = load();
   let problem: string | undefined;
 
-  async function readAgain(signal: AbortSignal): Promise<void> {
-    const now = look();
-    if (now === seen) {
-      const wasUnreadable = problem !== undefined;
-      problem = undefined;
-      if (wasUnreadable) onChange?.();
-      return;
-    }
+  async function readAgain(now: string, signal: AbortSignal): Promise<void> {
     if (findStamp(file) === undefined)
       throw new AppError('record_damaged', `${file} is gone`, { hint: 'Restore it from a backup.' });
     const read = await reload();
@@ -64,6 +57,14 @@ export function watchFile<T>(
     onChange?.();
   }
 
+  function lookAgain(signal: AbortSignal): Promise<void> | void {
+    const now = look();
+    if (now !== seen) return readAgain(now, signal);
+    const wasUnreadable = problem !== undefined;
+    problem = undefined;
+    if (wasUnreadable) onChange?.();
+  }
+
   function report(error: unknown): void {
     const reported = problem;
     problem = describeError(error);
@@ -71,7 +72,7 @@ export function watchFile<T>(
       logger.error({ file, error: problem }, 'file cannot be read, the last good reading stays in force');
   }
 
-  const loop = startPollLoop(readAgain, { everyMs: pollMs, onError: report, pausesFirst: true });
+  const loop = startPollLoop(lookAgain, { everyMs: pollMs, onError: report, pausesFirst: true });
   // A reading under way is not waited for: its value is not used.
   return { current: () => value, problem: () => problem, close: () => void loop.stop() };
 }
