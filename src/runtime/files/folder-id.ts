@@ -8,8 +8,8 @@ export function folderIdOf({ dev, ino }: Pick<Stats, 'dev' | 'ino'>): string {
 /** The folder that is at a path now, symbolic links followed; undefined when there is none, or it cannot be reached. */
 export function findFolderId(folder: string): string | undefined {
   try {
-    const stats = statSync(folder);
-    return stats.isDirectory() ? folderIdOf(stats) : undefined;
+    const stats = statSync(folder, { throwIfNoEntry: false });
+    return stats?.isDirectory() === true ? folderIdOf(stats) : undefined;
   } catch {
     return undefined;
   }

@@ -1,4 +1,4 @@
-import { closeSync, constants, fstatSync, openSync } from 'node:fs';
+import { closeSync, constants, existsSync, fstatSync, openSync } from 'node:fs';
 import { isSystemError } from '../errors.ts';
 import { areSameFolders, findFolderId, folderIdOf, type FolderIds } from './folder-id.ts';
 
@@ -33,7 +33,7 @@ export function openFolderPins(folders: readonly string[]): FolderPins {
 
   function pin(): void {
     for (const folder of folders.filter((name) => !pinned.has(name))) {
-      const fd = findDescriptor(folder);
+      const fd = existsSync(folder) ? findDescriptor(folder) : undefined;
       if (fd === undefined) continue;
       // What lies in a folder that is lost belongs to somebody else.
       if (areSameFolders(ids())) pinned.set(folder, { fd, id: folderIdOf(fstatSync(fd)) });

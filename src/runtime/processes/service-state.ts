@@ -106,8 +106,8 @@ function listStateFiles(runFolder: string): readonly string[] {
   }
 }
 
-function readStates(runFolder: string): readonly ServiceState[] {
-  return listStateFiles(runFolder)
+function readStates(runFolder: string, files = listStateFiles(runFolder)): readonly ServiceState[] {
+  return files
     .map(findState)
     .filter((state) => state !== undefined)
     .filter((state) => isOfFolder(runFolder, state));
@@ -135,9 +135,11 @@ const singleProcesses = ['nats-server', 'compact', 'export'];
  */
 export function findRival(runFolder: string, processes: readonly string[]): string | undefined {
   const own = processes.filter((name) => singleProcesses.includes(name));
-  const rival = readServiceStates(runFolder).find(
-    (state) => state.pid !== process.pid && state.processes.some(({ name }) => own.includes(name)),
-  );
+  // Asked twice a second: nearly always there is no other than the own.
+  const others = listStateFiles(runFolder).filter((file) => file !== stateFile(runFolder, process.pid));
+  const rival = readStates(runFolder, others)
+    .filter(isOfRunningProcess)
+    .find((state) => state.processes.some(({ name }) => own.includes(name)));
   return rival === undefined ? undefined : `the tributary service (pid ${rival.pid})`;
 }
 
