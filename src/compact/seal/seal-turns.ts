@@ -67,7 +67,7 @@ export function createSealTurns(dependencies: TableDependencies, options: Mainte
   let checkedAtMs = 0;
   let youngBytesSeen = 0;
 
-  const listYoung = (): DataFile[] => table.snapshot().files.filter((file) => file.young);
+  const listYoung = (): readonly DataFile[] => table.snapshot().young;
   const onRetry = (error: AppError): void =>
     logger.warn({ ...nameTable(dataset), error: describeError(error) }, 'a seal failed, will try fewer files');
 

@@ -256,7 +256,7 @@ export async function sealDue(
   let most = Number.POSITIVE_INFINITY;
   for (let failures = 0; ;) {
     const nowMs = clock.nowMs();
-    const young = table.snapshot().files.filter((file) => file.young && !leftOut.has(file.path));
+    const young = table.snapshot().young.filter((file) => !leftOut.has(file.path));
     if (young.length === 0) return undefined;
     const groups = await readGroups(dataset, duckdb, young).catch(async (error: unknown) => {
       if (

@@ -87,9 +87,10 @@ test('A checkpoint has the same state as the log, with the older log removed, an
   for (const name of (await readdir(log)).filter((candidate) => /^0+\d\.|^0+[1-9]\d\.json/.test(candidate)))
     await rm(path.join(log, name));
   const after = await loadTableState(table);
-  expect([after.version, [...after.files.keys()], [...after.tombstones.keys()], [...after.txns]]).toEqual([
+  // A checkpoint has the files in the order of their paths.
+  expect([after.version, [...after.files.keys()].toSorted(), [...after.tombstones.keys()], [...after.txns]]).toEqual([
     before.version,
-    [...before.files.keys()],
+    [...before.files.keys()].toSorted(),
     [...before.tombstones.keys()],
     [...before.txns],
   ]);
