@@ -28,18 +28,28 @@ export const groupRows = 16_384;
 
 const between = '\t';
 
+/** The tags that nearly every file of this service has, or some of them. */
+const tagNames = ['sha256', 'keyed'] as const;
+
+/** A tag of an add; no text where it has none. */
+function tagSql(name: string): string {
+  return `coalesce(add.tags['${name}'], '')`;
+}
+
 /** Members of an add that stand side by side in its line; those left out have one value in all such adds. */
-const members = ['add.path', 'add.size', 'add.modificationTime', "add.tags['sha256']", 'add.stats'] as const;
+const members = ['add.path', 'add.size', 'add.modificationTime', ...tagNames.map(tagSql), 'add.stats'] as const;
+
+const memberTexts = ['add.path', ...tagNames.map(tagSql), 'add.stats'];
 
 /** True for an add that has these members and nothing else, and no character that would end one, or the line. */
 const isPlain = [
   'add.dataChange = false',
   'cardinality(add.partitionValues) = 0',
-  'cardinality(add.tags) = 1',
-  ...members.map((member) => `${member} IS NOT NULL`),
-  ...['add.path', "add.tags['sha256']", 'add.stats'].map((member) => `NOT contains(${member}, chr(10))`),
-  ...['add.path', "add.tags['sha256']"].map((member) => `NOT contains(${member}, chr(9))`),
+  `cardinality(add.tags) = ${tagNames.map((name) => `(${tagSql(name)} <> '')::INTEGER`).join(' + ')}`,
+  ...memberTexts.map((member) => `NOT contains(${member}, chr(10))`),
+  ...memberTexts.slice(0, -1).map((member) => `NOT contains(${member}, chr(9))`),
   "NOT starts_with(add.path, '{')",
+  'add.size + add.modificationTime IS NOT NULL',
 ].join(' AND ');
 
 /** Says whether the adds of a checkpoint can have no members but those that this service writes. */
@@ -50,18 +60,28 @@ async function hasOwnAdds(duckdb: Duckdb, source: string): Promise<boolean> {
 }
 
 function parsePlainAdd(line: string): Action {
-  const ends: number[] = [];
-  for (let end = -1; ends.length < members.length - 1;) ends.push((end = line.indexOf(between, end + 1)));
-  const [path = 0, size = 0, modificationTime = 0, sha256 = 0] = ends;
+  const texts: string[] = [];
+  let from = 0;
+  while (texts.length < members.length - 1) {
+    const end = line.indexOf(between, from);
+    texts.push(line.slice(from, end));
+    from = end + 1;
+  }
+  const [path = '', size, modificationTime, ...values] = texts;
+  const tags: Record<string, string> = {};
+  for (const [index, name] of tagNames.entries()) {
+    const value = values[index];
+    if (value !== undefined && value !== '') tags[name] = value;
+  }
   return {
     add: {
-      path: line.slice(0, path),
+      path,
       partitionValues: {},
-      size: Number(line.slice(path + 1, size)),
-      modificationTime: Number(line.slice(size + 1, modificationTime)),
+      size: Number(size),
+      modificationTime: Number(modificationTime),
       dataChange: false,
-      stats: line.slice(sha256 + 1),
-      tags: { sha256: line.slice(modificationTime + 1, sha256) },
+      stats: line.slice(from),
+      tags,
     },
   };
 }
@@ -96,7 +116,8 @@ export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator
     const [found] = await duckdb.rows(
       `SELECT string_agg(${line}, chr(10)) AS lines FROM ${source} AS rows WHERE ${rows}`,
     );
-    return String(found?.['lines'] ?? '');
+    const lines = found?.['lines'];
+    return typeof lines === 'string' ? lines : '';
   };
   const [counted] = await duckdb.rows(`SELECT num_rows FROM parquet_file_metadata(${sqlText(file)})`);
   const count = Number(counted?.['num_rows'] ?? 0);

@@ -22,8 +22,8 @@ export function* checkpointActions(state: Readonly<TableState>): Generator<Actio
   if (state.metaData !== undefined) yield { metaData: state.metaData };
   for (const [appId, version] of state.txns) yield { txn: { appId, version } };
   // As readers sort them: what is in order already is sorted anew in no time, here and after each load.
-  for (const path of [...state.files.keys()].toSorted()) {
-    const add = state.files.get(path);
+  for (const encoded of [...state.files.keys()].toSorted()) {
+    const add = state.files.get(encoded);
     if (add !== undefined) yield { add: { ...add, dataChange: false } };
   }
   for (const remove of state.tombstones.values()) yield { remove: { ...remove, dataChange: false } };

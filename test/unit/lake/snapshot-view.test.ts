@@ -15,12 +15,13 @@ import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { isLongRun } from '../../helpers/chaos.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
+function describeFile({ path: name, absolutePath, sizeBytes, sha256, replaces, ...file }: DataFile): unknown[] {
+  const stats = [file.numRecords, file.minValues, file.maxValues];
+  return [name, absolutePath, sizeBytes, sha256, replaces, file.young, stats];
+}
+
 /** What a snapshot says, its files with all that is known of them. */
 function describe({ files, young, txns, ...rest }: Snapshot): unknown {
-  const describeFile = ({ path: name, absolutePath, sizeBytes, sha256, replaces, ...file }: DataFile) => [
-    [name, absolutePath, sizeBytes, sha256, replaces, file.young],
-    [file.numRecords, file.minValues, file.maxValues],
-  ];
   return { ...rest, txns: [...txns], files: files.map(describeFile), young: young.map(describeFile) };
 }
 
@@ -82,17 +83,18 @@ test('A snapshot stays the same object until a commit comes, and what was given 
   expect(JSON.stringify(describe(first))).toBe(said);
 });
 
+const fileOf = (name: string, sizeBytes = 1) => ({ path: name, sizeBytes }) as DataFile;
+
 test('Files are put in, replaced and taken out of a sorted list at its ends and in between', () => {
-  const file = (name: string, sizeBytes = 1) => ({ path: name, sizeBytes }) as DataFile;
-  const list = ['b', 'd', 'f'].map((name) => file(name));
+  const list = ['b', 'd', 'f'].map((name) => fileOf(name));
   const names = (changes: Record<string, DataFile | undefined>) =>
     replaceFiles(list, new Map(Object.entries(changes)))
       .map(({ path: name, sizeBytes }) => `${name}${sizeBytes}`)
       .join(' ');
   expect(names({})).toBe('b1 d1 f1');
-  expect(names({ g: file('g'), a: file('a'), c: file('c') })).toBe('a1 b1 c1 d1 f1 g1');
+  expect(names({ g: fileOf('g'), a: fileOf('a'), c: fileOf('c') })).toBe('a1 b1 c1 d1 f1 g1');
   expect(names({ b: undefined, f: undefined, x: undefined, a: undefined })).toBe('d1');
-  expect(names({ d: file('d', 9), f: undefined })).toBe('b1 d9');
+  expect(names({ d: fileOf('d', 9), f: undefined })).toBe('b1 d9');
 });
 
 /** Writes a checkpoint of the table as a writer knows it. */
