@@ -77,7 +77,7 @@ export function createSealTurns(dependencies: TableDependencies, options: Mainte
     const young = listYoung();
     leftOut.end(files, new Set(young.map((file) => file.path)));
     const kept = new Set(young.map((file) => file.absolutePath));
-    for (const files of [known, measured]) for (const file of files.keys()) if (!kept.has(file)) files.delete(file);
+    for (const memory of [known, measured]) for (const file of memory.keys()) if (!kept.has(file)) memory.delete(file);
   }
 
   return {
