@@ -30,6 +30,7 @@ import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { tryWrite } from '../lake/try-write.ts';
 import { startWhenRepaired } from './await-repair.ts';
 import { createBatchBound } from './batch/batch-bound.ts';
+import { createFlushAge } from './batch/flush-age.ts';
 import { createFollowers, findAhead } from './batch/follower.ts';
 import { createCompactMetrics } from './compact-metrics.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
@@ -146,6 +147,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     maintenance,
     streamEnd,
     bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
+    age: createFlushAge(options.flushAgeMs),
     start,
     assertFolder,
   };

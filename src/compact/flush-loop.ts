@@ -12,6 +12,7 @@ import type { StreamReader } from '../stream/stream.ts';
 import type { BatchBound } from './batch/batch-bound.ts';
 import { flushBatch, type Flushed } from './batch/flush.ts';
 import { findAhead, type Follower } from './batch/follower.ts';
+import type { FlushAge } from './batch/flush-age.ts';
 import { pullBatch, type Batch } from './batch/pull-batch.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
@@ -49,8 +50,9 @@ export interface Loop {
   readonly trouble: Trouble;
   readonly maintenance: Maintenance;
   readonly streamEnd: StreamEnd;
-  /** What of this start's work is done, and whether the stream was at fault before the sweep. */
   readonly bound: BatchBound;
+  readonly age: FlushAge;
+  /** What of this start's work is done, and whether the stream was at fault before the sweep. */
   readonly start: { swept: boolean; faulty: boolean; keysKnown: boolean };
   /** Throws when the lake's folder is not the one that this compactor has locked any more. */
   readonly assertFolder: () => void;
@@ -83,28 +85,27 @@ async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
  * Pulls what waits after the position; undefined when nothing came, or messages are missing there, which is recorded.
  */
 async function pullAfter(
-  { dependencies, bound, options, writer, follow, followers }: Loop,
+  { dependencies, bound, age, options, writer, follow, followers }: Loop,
   epoch: Epoch,
   signal: AbortSignal,
 ): Promise<Batch | undefined> {
   const limits = {
     maxBytes: bound.maxBytes,
     maxRows: options.flushMaxRows,
-    maxAgeMs: options.flushAgeMs,
+    maxAgeMs: age.leftMs(),
     // A batch that reached across a table's position would be given to it in part again.
     lastSequence: findAhead(followers, epoch)?.position,
   };
-  return pullBatch(
-    dependencies.reader,
-    epoch.position,
-    limits,
-    path.join(options.spoolDir, `${writer}.ndjson`),
-    signal,
-  ).catch(async (error: unknown) => {
-    if (!isAppError(error, 'stream_gap')) throw error;
-    await skipHole(follow, epoch);
-    return undefined;
-  });
+  const file = path.join(options.spoolDir, `${writer}.ndjson`);
+  const batch = await pullBatch(dependencies.reader, epoch.position, limits, file, signal).catch(
+    async (error: unknown) => {
+      if (!isAppError(error, 'stream_gap')) throw error;
+      await skipHole(follow, epoch);
+      return undefined;
+    },
+  );
+  age.pulled(batch === undefined || (batch.bytes < limits.maxBytes && batch.events < limits.maxRows));
+  return batch;
 }
 
 /**
@@ -188,7 +189,9 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   if (batch === undefined || !(await isOfOurStream(loop, epoch, batch))) return;
   const startedAt = performance.now();
   const flushed = await flushAndPurge(loop, batch, epoch);
-  report(loop, batch, flushed, Math.round(performance.now() - startedAt));
+  const durationMs = Math.round(performance.now() - startedAt);
+  loop.age.flushed(durationMs);
+  report(loop, batch, flushed, durationMs);
 }
 
 /**

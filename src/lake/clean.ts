@@ -77,21 +77,25 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
   return removed;
 }
 
-/** Writes a checkpoint when enough commits have followed the last one, or history must go. Returns whether it did. */
+/**
+ * Writes a checkpoint when enough commits have followed the last one, or history must go. Returns the version of the
+ * newest one.
+ */
 export async function checkpointWhenDue(
   duckdb: Duckdb,
   table: Table,
   crashPoint: CrashPoint,
   every = checkpointEvery,
-): Promise<boolean> {
+): Promise<number> {
   const { checkpoints } = await listLog(table.dir);
-  const state = copyTableState(table.state());
+  const { version } = table.state();
   const last = checkpoints.at(-1) ?? 0;
   // A crash can leave `_last_checkpoint` behind; other engines would look for a checkpoint that is trimmed by then.
   const isHinted = (await findLastCheckpoint(table.dir))?.version === last;
-  if (isHinted && state.version - last < every && last >= (table.lake().forgetBefore ?? 0)) return false;
+  if (isHinted && version - last < every && last >= (table.lake().forgetBefore ?? 0)) return last;
+  const state = copyTableState(table.state());
   await writeCheckpoint(duckdb, table.dir, state, crashPoint);
-  return true;
+  return state.version;
 }
 
 /** When this service committed a version; undefined when another engine did, whose time says nothing. */

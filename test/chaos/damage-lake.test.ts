@@ -52,7 +52,8 @@ async function describeSnapshot(data: string): Promise<string> {
   const { version, files, txns, lake, schemaString } = await readSnapshot(tableOf(data));
   return JSON.stringify([
     version,
-    files.map((file) => ({ ...file, absolutePath: file.path })),
+    files.map(({ path: name, sizeBytes, sha256, young, replaces }) => [name, sizeBytes, sha256, young, replaces]),
+    files.map(({ numRecords, minValues, maxValues }) => [numRecords, minValues, maxValues]),
     [...txns],
     lake,
     schemaString,

@@ -10,12 +10,13 @@ import type { MaintenanceOptions, TableDependencies } from './maintenance-option
 import { createDueRows } from './seal-policy.ts';
 import type { MeasuredParts } from './seal-slices.ts';
 import { sealDue, type SealDependencies } from './seal.ts';
+import type { KnownParts } from './young-groups.ts';
 
 /** The seals of a compactor's life: when it is time to look for due rows, and what could not be sealed. */
 export interface SealTurns {
   /**
    * Says whether it is time for a turn: now and then, and when much has come, since looking for due rows reads three
-   * columns of every young file.
+   * columns of every young file that has come since the last look.
    */
   isDue(): boolean;
   /** Seals what is due, seal after seal, until nothing is, or the signal aborts. Errors: those of `sealDue`. */
@@ -62,12 +63,13 @@ export function createSealTurns(dependencies: TableDependencies, options: Mainte
   const { dataset, table, clock, crashPoint, paths, logger } = dependencies;
   const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
   const leftOut = createLeftOut(clock, dataset);
+  const known: KnownParts = new Map();
   const measured: MeasuredParts = new Map();
   const dueRows = createDueRows(options);
   let checkedAtMs = 0;
   let youngBytesSeen = 0;
 
-  const listYoung = (): DataFile[] => table.snapshot().files.filter((file) => file.young);
+  const listYoung = (): readonly DataFile[] => table.snapshot().young;
   const onRetry = (error: AppError): void =>
     logger.warn({ ...nameTable(dataset), error: describeError(error) }, 'a seal failed, will try fewer files');
 
@@ -75,7 +77,7 @@ export function createSealTurns(dependencies: TableDependencies, options: Mainte
     const young = listYoung();
     leftOut.end(files, new Set(young.map((file) => file.path)));
     const kept = new Set(young.map((file) => file.absolutePath));
-    for (const file of measured.keys()) if (!kept.has(file)) measured.delete(file);
+    for (const memory of [known, measured]) for (const file of memory.keys()) if (!kept.has(file)) memory.delete(file);
   }
 
   return {
@@ -90,7 +92,7 @@ export function createSealTurns(dependencies: TableDependencies, options: Mainte
       const nowMs = clock.nowMs();
       youngBytesSeen = sumBytes(listYoung());
       const files = leftOut.begin();
-      const known = new Set(files.values());
+      const noted = new Set(files.values());
       const sealing = {
         dataset,
         table,
@@ -99,6 +101,7 @@ export function createSealTurns(dependencies: TableDependencies, options: Mainte
         crashPoint,
         stagingDir: paths.staging,
         dueRows,
+        known,
         measured,
         onRetry,
         signal,
@@ -108,7 +111,7 @@ export function createSealTurns(dependencies: TableDependencies, options: Mainte
         checkedAtMs = nowMs;
       } finally {
         for (const [file, error] of files)
-          if (!known.has(error))
+          if (!noted.has(error))
             logger.warn({ ...nameTable(dataset), file, error: describeError(error) }, 'left out of sealing');
         noteLeftOut(files);
       }

@@ -15,11 +15,10 @@ import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
-import { partitionColumnsSql, partitionPath, partitionSelectSql, toPartition } from '../../datasets/partition.ts';
+import { partitionPath } from '../../datasets/partition.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import { toAdd } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { sqlList } from '../../lake/sql/literals.ts';
 import { carryOut, openStaging, type Intent } from '../../lake/files/staged-rewrite.ts';
 import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
@@ -29,6 +28,7 @@ import { isYoungPath } from '../../lake/log/young-folder.ts';
 import { keyOf, type DueRows, type Group } from './seal-policy.ts';
 import { writeOutputs, type Output } from './seal-outputs.ts';
 import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';
+import { readGroups, shareOut, type KnownParts } from './young-groups.ts';
 
 export interface SealDependencies {
   /** Whose rows the table has. */
@@ -40,7 +40,8 @@ export interface SealDependencies {
   readonly crashPoint: CrashPoint;
   readonly stagingDir: string;
   readonly dueRows: DueRows;
-  /** What the young files cost, kept from one seal to the next. */
+  /** What the young files hold, and cost, kept from one seal to the next. */
+  readonly known?: KnownParts;
   readonly measured?: MeasuredParts;
   /** Told of an error after which it is tried with fewer files. */
   readonly onRetry?: (error: AppError) => void;
@@ -77,39 +78,38 @@ const maxInputBytes = 8 * 1024 ** 3;
 /** So many files in a row that fail by themselves are left to the next turn to try further ones. */
 const maxFailures = 3;
 
-async function readGroups(dataset: Dataset, duckdb: Duckdb, files: readonly DataFile[]): Promise<Group[]> {
-  const rows = await duckdb.rows(
-    `SELECT ${partitionSelectSql(dataset)}, count(*) AS rows, epoch_ms(min(available_at)) AS oldest, list(DISTINCT filename) AS files
-     FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false, filename = true)
-     GROUP BY ALL ORDER BY ${partitionColumnsSql(dataset)}`,
-  );
-  return rows.map((row) => ({
-    partition: toPartition(dataset, row),
-    rows: Number(row['rows']),
-    oldestMs: Number(row['oldest']),
-    files: row['files'] as string[],
-  }));
-}
-
 /**
  * The young files to rewrite: those with rows that are due, up to a bound; or the small ones, when there are too many.
+ * Of a group that is due no more rows are taken than one sealed file is to hold, by their share of the young files:
+ * sorted they take less room, hardly ever more. What is left over waits for its own file.
  */
-function pickInputs(young: readonly DataFile[], due: readonly Group[], options: SealOptions): DataFile[] {
+function pickInputs(
+  young: readonly DataFile[],
+  due: readonly Group[],
+  known: KnownParts,
+  { sealMaxBytes }: SealOptions,
+): DataFile[] {
   const wanted = new Set(due.flatMap((group) => group.files));
   const candidates =
     due.length > 0
       ? young.filter((file) => wanted.has(file.absolutePath))
-      : young.filter((file) => file.sizeBytes < options.sealMaxBytes / smallPart);
+      : young.filter((file) => file.sizeBytes < sealMaxBytes / smallPart);
   if (due.length === 0 && candidates.length < mergeFiles) return [];
   const oldestFirst = candidates.toSorted((a, b) =>
     String(a.minValues['available_at']) < String(b.minValues['available_at']) ? -1 : 1,
   );
+  const takenOf = new Map(due.map((group) => [keyOf(group), 0]));
   const inputs: DataFile[] = [];
   let bytes = 0;
   for (const file of oldestFirst) {
-    if (inputs.length > 0 && bytes + file.sizeBytes > inputPart * options.sealMaxBytes) break;
+    const shares = shareOut(file, known).filter(([key]) => takenOf.has(key));
+    const isFull =
+      bytes + file.sizeBytes > inputPart * sealMaxBytes ||
+      shares.some(([key, share]) => (takenOf.get(key) ?? 0) + share > sealMaxBytes);
+    if (inputs.length > 0 && isFull) break;
     inputs.push(file);
     bytes += file.sizeBytes;
+    for (const [key, share] of shares) takenOf.set(key, (takenOf.get(key) ?? 0) + share);
   }
   return inputs;
 }
@@ -252,13 +252,14 @@ export async function sealDue(
   leftOut: Map<string, AppError>,
 ): Promise<Sealed | undefined> {
   const { dataset, table, duckdb, clock, crashPoint, stagingDir, dueRows, signal } = dependencies;
+  const known = dependencies.known ?? new Map();
   await table.refresh();
   let most = Number.POSITIVE_INFINITY;
   for (let failures = 0; ;) {
     const nowMs = clock.nowMs();
-    const young = table.snapshot().files.filter((file) => file.young && !leftOut.has(file.path));
+    const young = table.snapshot().young.filter((file) => !leftOut.has(file.path));
     if (young.length === 0) return undefined;
-    const groups = await readGroups(dataset, duckdb, young).catch(async (error: unknown) => {
+    const groups = await readGroups(dataset, duckdb, young, known).catch(async (error: unknown) => {
       if (
         signal?.aborted !== true &&
         ((await noteDamages(young, leftOut)) ||
@@ -269,7 +270,7 @@ export async function sealDue(
     });
     if (groups === undefined) continue;
     const due = dueRows.find(groups, young, nowMs);
-    const inputs = pickInputs(young, due, options).slice(0, most);
+    const inputs = pickInputs(young, due, known, options).slice(0, most);
     if (inputs.length === 0 || (due.length === 0 && inputs.length < 2)) return undefined;
     // What is rewritten gets a hash of its own: damage would be believed from then on.
     if (await noteDamages(inputs, leftOut)) continue;

@@ -1,10 +1,10 @@
 import { isAppError } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
-import { checkpointWhenDue } from '../../lake/clean.ts';
 import { describeForeign } from '../../lake/log/foreign-commit.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { assertOwner } from '../lake-owner.ts';
+import { createCheckpointTurns } from './checkpoint-turns.ts';
 import { createCleanTurns } from './clean-turns.ts';
 import { describeTable } from './left-out.ts';
 import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
@@ -62,9 +62,8 @@ export function createTableTurns(
   const { dataset, table, leader, writer, crashPoint } = dependencies;
   const tasks = createTasks(dataset, dependencies);
   const seals = createSealTurns(dependencies, options);
+  const checkpoints = createCheckpointTurns(table, crashPoint, options.checkpointEvery);
   const cleaning = createCleanTurns(dependencies, options.retentionMs);
-  /** The version at which a checkpoint was found not to be due, of a table that is quiet for long. */
-  let restingAt: number | undefined;
 
   /** Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced. */
   async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
@@ -78,13 +77,6 @@ export function createTableTurns(
     await table.refresh().catch(() => undefined);
     assertOwner(leader.lake(), writer, error);
     if (isAppError(error, 'sql') || isAppError(error, 'memory')) await engine.replace();
-  }
-
-  async function checkpoint(): Promise<void> {
-    const { version } = table.state();
-    if (table !== leader && version === restingAt) return;
-    await checkpointWhenDue(engine.get(), table, crashPoint, options.checkpointEvery);
-    restingAt = version;
   }
 
   return {
@@ -104,7 +96,7 @@ export function createTableTurns(
       };
       if (seals.isDue()) await runUntilStop(tasks.seal, () => seals.turn(engine.get(), signal));
       else seals.forgetSealed();
-      await runUntilStop(tasks.checkpoint, checkpoint);
+      await runUntilStop(tasks.checkpoint, () => checkpoints.turn(engine.get()));
       await runUntilStop(tasks.clean, () => cleaning.turn());
       // Last, and a problem also between two looks: damage must not keep the log from being shortened.
       await runUntilStop(tasks.swap, async () => cleaning.assertSwapped());

@@ -9,31 +9,23 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { hashFile } from '../../runtime/files/file-checks.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
-import { checkpointHashName, checkpointName, logFolder, parseActions } from './log-files.ts';
+import { checkpointColumns, groupRows, readActions } from './checkpoint-rows.ts';
+import { checkpointHashName, checkpointName, logFolder } from './log-files.ts';
 import type { TableState } from './table-state.ts';
 
 /** The steps of a checkpoint at which a crash is tested. */
 export const checkpointSteps = ['checkpoint-written', 'checkpoint-renamed'] as const;
-
-/** The columns of a checkpoint, by the protocol: one struct for each kind of action, one of them set in each row. */
-const checkpointColumns = {
-  protocol: 'STRUCT("minReaderVersion" INTEGER, "minWriterVersion" INTEGER, "writerFeatures" VARCHAR[])',
-  metaData:
-    'STRUCT("id" VARCHAR, "name" VARCHAR, "description" VARCHAR, "format" STRUCT("provider" VARCHAR, "options" MAP(VARCHAR, VARCHAR)), ' +
-    '"schemaString" VARCHAR, "partitionColumns" VARCHAR[], "configuration" MAP(VARCHAR, VARCHAR), "createdTime" BIGINT)',
-  txn: 'STRUCT("appId" VARCHAR, "version" BIGINT, "lastUpdated" BIGINT)',
-  add:
-    'STRUCT("path" VARCHAR, "partitionValues" MAP(VARCHAR, VARCHAR), "size" BIGINT, "modificationTime" BIGINT, ' +
-    '"dataChange" BOOLEAN, "stats" VARCHAR, "tags" MAP(VARCHAR, VARCHAR))',
-  remove: 'STRUCT("path" VARCHAR, "deletionTimestamp" BIGINT, "dataChange" BOOLEAN)',
-} as const;
 
 /** The actions that say the same as the whole log up to this version. */
 export function* checkpointActions(state: Readonly<TableState>): Generator<Action> {
   if (state.protocol !== undefined) yield { protocol: state.protocol };
   if (state.metaData !== undefined) yield { metaData: state.metaData };
   for (const [appId, version] of state.txns) yield { txn: { appId, version } };
-  for (const add of state.files.values()) yield { add: { ...add, dataChange: false } };
+  // As readers sort them: what is in order already is sorted anew in no time, here and after each load.
+  for (const encoded of [...state.files.keys()].toSorted()) {
+    const add = state.files.get(encoded);
+    if (add !== undefined) yield { add: { ...add, dataChange: false } };
+  }
   for (const remove of state.tombstones.values()) yield { remove: { ...remove, dataChange: false } };
 }
 
@@ -76,7 +68,7 @@ export async function writeCheckpoint(
     const columns = Object.entries(checkpointColumns).map(([name, type]) => `${sqlText(name)}: ${sqlText(type)}`);
     await duckdb.run(
       `COPY (SELECT * FROM read_json(${sqlText(spool)}, format = 'newline_delimited', maximum_object_size = 1048576, columns = {${columns.join(', ')}}))
-       TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION snappy)`,
+       TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE ${groupRows})`,
     );
     await syncFile(temporary);
     await crashPoint('checkpoint-written');
@@ -124,20 +116,21 @@ export async function isCheckpointWhole(tableDir: string, version: number): Prom
   return sha256 === undefined || (await hashFile(path.join(logFolder(tableDir), checkpointName(version)))) === sha256;
 }
 
-/** Reads the actions of a checkpoint. Errors: `log_damaged` or `sql` when it cannot be read whole. */
-export async function readCheckpoint(duckdb: Duckdb, tableDir: string, version: number): Promise<Action[]> {
+/**
+ * Reads the actions of a checkpoint, some thousands at a time. Errors: `log_damaged` or `sql` when it cannot be read
+ * whole.
+ */
+export async function* readCheckpoint(
+  duckdb: Duckdb,
+  tableDir: string,
+  version: number,
+): AsyncGenerator<readonly Action[]> {
   const file = path.join(logFolder(tableDir), checkpointName(version));
   if (!(await isCheckpointWhole(tableDir, version)))
     throw new AppError('log_damaged', `${file} is damaged: its bytes are not those that were written`, {
       hint: "Run 'tributary lake check', and restore what it names from a backup.",
     });
-  const rows = await duckdb.rows(
-    `SELECT to_json(t)::VARCHAR AS action FROM read_parquet(${sqlText(file)}, hive_partitioning = false) AS t`,
-  );
-  return parseActions(
-    rows.map((row) => String(row['action'])),
-    file,
-  );
+  yield* readActions(duckdb, file);
 }
 
 /** What `_last_checkpoint` says; undefined when it is not there or cannot be read. */

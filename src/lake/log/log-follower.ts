@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
 import { assertFollows, assertPosition } from './continuity.ts';
@@ -5,7 +6,8 @@ import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from 
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { hashCommit, readCommit, renderCommit, type Commit } from './log-files.ts';
 import { assertProtocol } from './protocol.ts';
-import { loadOwnState } from './snapshot.ts';
+import { createSnapshotView } from './snapshot-view.ts';
+import { loadOwnState, type Snapshot } from './snapshot.ts';
 import { applyCommit, replayCommit, type TableState } from './table-state.ts';
 
 /** A table as a process that means to write it knows it: it follows the log, commit by commit. */
@@ -14,6 +16,8 @@ export interface LogFollower {
   readonly state: TableState;
   /** The service's own part of the newest commit. */
   lake(): LakeState;
+  /** The snapshot of the newest version; the same object until the next. Errors: as `toSnapshot`. */
+  snapshot(): Snapshot;
   /** The commit of another engine at which the last refresh has stopped; the state stays at the version before it. */
   foreign(): ForeignCommit | undefined;
   /**
@@ -66,10 +70,12 @@ function follow(state: TableState, commits: readonly Commit[]): void {
 export async function openLogFollower(tableDir: string): Promise<LogFollower> {
   const { state, foreign: found } = await loadOwnState(tableDir);
   assertPosition(requireLake(state), state.txns);
+  const view = createSnapshotView(path.resolve(tableDir), state);
   let foreign = found;
   return {
     state,
     lake: () => requireLake(state),
+    snapshot: () => view.current(),
     foreign: () => foreign,
     async refresh() {
       let held: Commit[] = [];
@@ -79,6 +85,7 @@ export async function openLogFollower(tableDir: string): Promise<LogFollower> {
         const lake = findLakeState(findInfo(commit));
         held.push(commit);
         if (held.length > 1 ? lake?.cause !== 'repair' : lake === undefined && changesTable(commit.actions)) continue;
+        for (const { actions } of held) view.note(actions);
         follow(state, held);
         held = [];
         assertProtocol(state.protocol);
@@ -88,6 +95,7 @@ export async function openLogFollower(tableDir: string): Promise<LogFollower> {
       if (foreign !== undefined) throw foreignError(foreign);
     },
     apply(actions) {
+      view.note(actions);
       applyCommit(state, state.version + 1, actions, hashCommit(renderCommit(actions)));
     },
   };

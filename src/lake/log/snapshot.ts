@@ -1,15 +1,14 @@
 import { access } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
-import { decodePath, findReplaced, parseStats, type AddAction } from './actions.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import { openDuckdb } from '../sql/duckdb.ts';
 import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
+import { toDataFile } from './live-file.ts';
 import { listLog, logFolder, readCommit, checkpointName } from './log-files.ts';
 import { assertProtocol } from './protocol.ts';
 import { applyActions, createTableState, replayCommit, type TableState } from './table-state.ts';
-import { isYoungPath } from './young-folder.ts';
 
 /** One live Parquet file of the table. */
 export interface DataFile {
@@ -39,6 +38,8 @@ export interface Snapshot {
   readonly version: number;
   readonly tableDir: string;
   readonly files: readonly DataFile[];
+  /** Those of them that are not sealed yet. */
+  readonly young: readonly DataFile[];
   /** Position by txn appId. */
   readonly txns: ReadonlyMap<string, number>;
   /**
@@ -66,40 +67,18 @@ export function emptyFilePath(tableDir: string): string {
   return path.join(tableDir, emptyFileName);
 }
 
-function toDataFile(tableDir: string, add: AddAction): DataFile {
-  const relative = decodePath(add.path);
-  const absolutePath = relative === undefined ? tableDir : path.resolve(tableDir, relative);
-  if (
-    relative === undefined ||
-    /^[a-z][a-z0-9+.-]+:/i.test(relative) ||
-    !absolutePath.startsWith(tableDir + path.sep)
-  ) {
-    throw new AppError('lake_protocol', `the log names a file outside the table: ${add.path}`, {
-      hint: 'Another engine added it; copy the file into the lake by an import.',
-    });
-  }
-  const stats = parseStats(add.stats);
-  return {
-    path: relative,
-    absolutePath,
-    sizeBytes: add.size,
-    numRecords: typeof stats.numRecords === 'number' ? stats.numRecords : undefined,
-    minValues: stats.minValues ?? {},
-    maxValues: stats.maxValues ?? {},
-    sha256: add.tags?.['sha256'],
-    young: isYoungPath(relative),
-    replaces: findReplaced(add),
-  };
-}
-
-/** Turns a replayed log into what readers use; `foreign`: what another engine has made of the table since. */
-export function toSnapshot(tableDir: string, state: TableState, foreign?: ForeignCommit): Snapshot {
-  const root = path.resolve(tableDir);
-  const files = [...state.files.values()].map((add) => toDataFile(root, add));
+/** A snapshot of a state whose live files are already known: `files`, sorted by path. */
+export function describeState(
+  root: string,
+  state: Readonly<TableState>,
+  files: readonly DataFile[],
+  foreign?: ForeignCommit,
+): Snapshot {
   return {
     version: state.version,
     tableDir: root,
-    files: files.toSorted((a, b) => (a.path < b.path ? -1 : 1)),
+    files,
+    young: files.filter((file) => file.young),
     txns: new Map(state.txns),
     lake: findLakeState(state.lastCommit),
     foreign,
@@ -108,10 +87,23 @@ export function toSnapshot(tableDir: string, state: TableState, foreign?: Foreig
   };
 }
 
+/** Turns a replayed log into what readers use; `foreign`: what another engine has made of the table since. */
+export function toSnapshot(tableDir: string, state: Readonly<TableState>, foreign?: ForeignCommit): Snapshot {
+  const root = path.resolve(tableDir);
+  const files = [...state.files.values()].map((add) => toDataFile(root, add));
+  return describeState(
+    root,
+    state,
+    files.toSorted((a, b) => (a.path < b.path ? -1 : 1)),
+    foreign,
+  );
+}
+
 async function loadFromCheckpoint(tableDir: string, state: TableState, version: number): Promise<void> {
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 2 });
   try {
-    applyActions(state, version, await readCheckpoint(duckdb, tableDir, version));
+    for await (const actions of readCheckpoint(duckdb, tableDir, version)) applyActions(state, version, actions);
+    state.version = version;
   } catch (error) {
     if (isAppError(error, 'log_damaged')) throw error;
     const file = path.join(logFolder(tableDir), checkpointName(version));

@@ -25,7 +25,7 @@ import { commitName, logFolder, renderCommit } from './log-files.ts';
 import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
 import type { ForeignCommit } from './foreign-commit.ts';
 import { openLogFollower, type LogFollower } from './log-follower.ts';
-import { toSnapshot, type Snapshot } from './snapshot.ts';
+import type { Snapshot } from './snapshot.ts';
 import type { TableState } from './table-state.ts';
 
 /** The steps of a commit at which a crash is tested. */
@@ -243,17 +243,12 @@ export async function openTable(tableDir: string, options: TableOptions): Promis
   const follower = await openLogFollower(tableDir);
   const { state } = follower;
   const mutex = createMutex();
-  let snapshot: Snapshot | undefined;
   return {
     dir: path.resolve(tableDir),
     state: () => state,
     lake: () => follower.lake(),
     foreign: () => follower.foreign(),
-    snapshot() {
-      // Asked for far more often than commits come, and with many files it is dear to make.
-      if (snapshot?.version !== state.version) snapshot = toSnapshot(tableDir, state);
-      return snapshot;
-    },
+    snapshot: () => follower.snapshot(),
     refresh: () => mutex.run(() => follower.refresh()),
     commit: (build, commitId = randomUUID(), mayLink) =>
       mutex.run(() => commitOnTop(tableDir, follower, options, { build, commitId, mayLink })),

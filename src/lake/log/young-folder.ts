@@ -20,9 +20,11 @@ export const formerYoungFolder = 'fresh';
  */
 export const loadFolder = '_load';
 
+const youngPrefixes = [youngFolder, loadFolder, formerYoungFolder].map((folder) => `${folder}/`);
+
 /** Says whether a path, relative to the table's folder and with `/`, is that of a young file. */
 export function isYoungPath(relative: string): boolean {
-  return [youngFolder, loadFolder, formerYoungFolder].some((folder) => relative.startsWith(`${folder}/`));
+  return youngPrefixes.some((prefix) => relative.startsWith(prefix));
 }
 
 /** Lists what lies in the folders of young files, as paths relative to the table's folder. */

@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/clean.ts';
@@ -66,6 +66,12 @@ test('A commit is built on the commits of others meanwhile, and may refuse them'
   expect((await readSnapshot(table)).version).toBe(1);
 });
 
+/** When the checkpoints after that of version 0 were written. */
+async function checkpointTimes(log: string): Promise<number[]> {
+  const names = (await readdir(log)).filter((name) => /^0+[1-9]\d*\.checkpoint\.parquet$/.test(name));
+  return Promise.all(names.map(async (name) => (await stat(path.join(log, name))).mtimeMs));
+}
+
 test('A checkpoint has the same state as the log, with the older log removed, and older versions can be read', async () => {
   const { table, log } = await newLake();
   const writer = await openTable(table, options);
@@ -81,15 +87,18 @@ test('A checkpoint has the same state as the log, with the older log removed, an
   }
   const before = await loadTableState(table);
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-  expect(await checkpointWhenDue(duckdb, writer, noCrashPoint)).toBe(true);
-  expect(await checkpointWhenDue(duckdb, writer, noCrashPoint)).toBe(false);
+  expect(await checkpointWhenDue(duckdb, writer, noCrashPoint)).toBe(before.version);
+  const [written] = await checkpointTimes(log);
+  expect(await checkpointWhenDue(duckdb, writer, noCrashPoint)).toBe(before.version);
+  expect(await checkpointTimes(log)).toEqual([written]);
   duckdb.close();
   for (const name of (await readdir(log)).filter((candidate) => /^0+\d\.|^0+[1-9]\d\.json/.test(candidate)))
     await rm(path.join(log, name));
   const after = await loadTableState(table);
-  expect([after.version, [...after.files.keys()], [...after.tombstones.keys()], [...after.txns]]).toEqual([
+  // A checkpoint has the files in the order of their paths.
+  expect([after.version, [...after.files.keys()].toSorted(), [...after.tombstones.keys()], [...after.txns]]).toEqual([
     before.version,
-    [...before.files.keys()],
+    [...before.files.keys()].toSorted(),
     [...before.tombstones.keys()],
     [...before.txns],
   ]);

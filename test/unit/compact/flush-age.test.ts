@@ -1,0 +1,47 @@
+import { expect, test } from 'vitest';
+import { createFlushAge } from '../../../src/compact/batch/flush-age.ts';
+
+/** A flush age of 5 s, with a clock that the test moves on. */
+function create() {
+  let nowMs = 1_000_000;
+  const age = createFlushAge(5000, () => nowMs);
+  return { age, pass: (ms: number) => (nowMs += ms) };
+}
+
+test('What waits at the start may be of any age, and is taken in at once', () => {
+  expect(create().age.leftMs()).toBe(500);
+});
+
+test('The age counts from the pull that has left nothing behind, and the flush in between counts as well', () => {
+  const { age, pass } = create();
+  age.pulled(true);
+  expect(age.leftMs()).toBe(5000);
+  pass(1500);
+  age.flushed(1500);
+  // The flush that follows will take as long: the events are to be there when the age is over.
+  expect(age.leftMs()).toBe(2000);
+  pass(1900);
+  expect(age.leftMs()).toBe(500);
+});
+
+test('What a full batch has left behind has waited since the pull before it', () => {
+  const { age, pass } = create();
+  age.pulled(true);
+  pass(4000);
+  age.pulled(false);
+  pass(100);
+  expect(age.leftMs()).toBe(900);
+});
+
+test('Flushes that take longer than half of the age leave the other half to wait for more', () => {
+  const { age, pass } = create();
+  age.flushed(60_000);
+  age.pulled(true);
+  expect(age.leftMs()).toBe(2500);
+  pass(60_000);
+  expect(age.leftMs()).toBe(500);
+});
+
+test('A flush age that is shorter than a pull needs is the wait', () => {
+  expect(createFlushAge(20, () => 0).leftMs()).toBe(20);
+});
