@@ -187,6 +187,7 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     async remember(batch, added) {
       await batch.keepKeys();
       if (added !== undefined) seen = added;
+      await keys.slice();
       await forgetOld(batch);
     },
   };
