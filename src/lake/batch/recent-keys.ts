@@ -67,7 +67,8 @@ async function loadKeys(
   add: (whole: readonly DataFile[]) => Promise<void>,
   signal?: AbortSignal,
 ): Promise<void> {
-  const whole = await findWhole(dependencies, files, signal);
+  const keyed = files.filter(({ keyless }) => keyless !== true);
+  const whole = await findWhole(dependencies, keyed, signal);
   if (whole.length === 0) return;
   try {
     await add(whole);
