@@ -32,6 +32,8 @@ export interface CompactOptions {
   readonly withoutLock?: boolean;
   /** For how long the answer to whose the stream is holds; less in tests. */
   readonly ownerHoldsMs?: number;
+  /** Known keys that become a slice of them (lake/batch/key-table.ts); less in tests. */
+  readonly keySliceRows?: number;
   /** How long to wait for a compactor that is on its way out. */
   readonly lockWaitMs?: number;
 }

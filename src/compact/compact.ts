@@ -126,7 +126,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     start.faulty ||= !start.swept;
     seen.fault(fault, figures);
   };
-  const tables = await openBatchTables(duckdb, dependencies.enrichment);
+  const slices = { folder: path.join(options.spoolDir, 'keys'), rows: options.keySliceRows };
+  const tables = await openBatchTables(duckdb, dependencies.enrichment, slices);
   const onDamage: OnDamage = (found) => seen.damages(found);
   const { lakeDir, retentionMs } = options;
   const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };

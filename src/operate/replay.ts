@@ -138,7 +138,7 @@ async function commitReplay(
     for (const { name, events } of left) {
       await writeNewFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''));
     }
-    const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true) }] : [];
+    const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true, !judged.addsKeys) }] : [];
     const change: Change = {
       cause: 'replay',
       actions,

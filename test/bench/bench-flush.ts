@@ -28,7 +28,7 @@ export async function openBenchFlush(table: Table, duckdb: Duckdb, folder: strin
   const clock = createClock(0);
   let epoch: Epoch = { appId: `BENCH@${randomUUID()}`, streamId: 'BENCH', position: 0, dedupeThrough: 0 };
   await table.commit(() => ({ cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: 0 } }], epoch, writer }));
-  const tables = await openBatchTables(duckdb);
+  const tables = await openBatchTables(duckdb, undefined, { folder: path.join(folder, 'keys') });
   const keys = createRecentKeys({ tables, table, onDamage: () => undefined });
   await keys.warmUp(clock.nowMs(), new AbortController().signal);
   const dependencies = {

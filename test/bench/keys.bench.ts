@@ -5,7 +5,8 @@ import { describe, expect, it } from 'vitest';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { keyedEventIds } from '../../src/datasets/event-id.ts';
 import { formatCount } from '../../src/demo/text-table.ts';
-import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
+import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
+import { sqlText } from '../../src/lake/sql/literals.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { openBenchFlush, type Spool } from './bench-flush.ts';
 import { addDataFiles, openBenchLake, readLakeSize, type FilePlan } from './bench-lake.ts';
@@ -14,14 +15,15 @@ import { benchRows, formatMb, inQuick, isFull } from './bench-size.ts';
 import { writeEventSpool } from './event-spool.ts';
 
 /*
- * What the memory of Idempotency-Keys costs: a flush of events under new keys, and one of three of them, beside the events
- * stored under keys within the last day, which all have to be known. One process, the lakes one after the other.
+ * What the memory of Idempotency-Keys costs: a flush of events under new keys, one of three of them, and one of requests
+ * from all over the last day that come again, beside the events stored under keys within that day, which all have to be
+ * known. One process, the lakes one after the other. TRIBUTARY_BENCH_KEYS: how many keys instead, such as 0,100000000.
  */
-const remembered = isFull
-  ? [0, 1_000_000, 10_000_000, 100_000_000]
-  : [0, benchRows(1_000_000, 0), benchRows(10_000_000, 0)];
+const usual = isFull ? [0, 1_000_000, 10_000_000, 100_000_000] : [0, benchRows(1_000_000, 0), benchRows(10_000_000, 0)];
+const remembered = process.env['TRIBUTARY_BENCH_KEYS']?.split(',').map(Number) ?? usual;
 const keyed = benchRows(100_000, 100_000);
 const few = 3;
+const repeats = 1000;
 const flushes = inQuick(2, 5);
 const rowsOfFile = 1_000_000;
 const longestMs = 3_600_000;
@@ -66,6 +68,27 @@ async function keySpool(plain: string, folder: string, events: number): Promise<
   return { file, events };
 }
 
+/** Events of the lake once more, from all its files alike. */
+async function repeatSpool(duckdb: Duckdb, files: readonly string[], plain: string, folder: string): Promise<Spool> {
+  const file = path.join(folder, 'repeats.ndjson');
+  const ids: string[] = [];
+  for (const from of files) {
+    const rows = await duckdb.rows(
+      `SELECT event_id FROM read_parquet(${sqlText(from)}) LIMIT ${Math.ceil(repeats / files.length)}`,
+    );
+    ids.push(...rows.map((row) => String(row['event_id'])));
+  }
+  const lines = (await readFile(plain, 'utf8')).split('\n').slice(0, ids.length);
+  const received = Date.now();
+  const text = lines.map((line, index) =>
+    line
+      .replace(/"event_id":"[^"]+"/, `"event_id":"${ids[index]}"`)
+      .replace(/"received_at":\d+/, `"received_at":${received}`),
+  );
+  await writeFile(file, `${text.join('\n')}\n`);
+  return { file, events: lines.length };
+}
+
 interface Figures {
   readonly remembered: number;
   /** Events that the flushes have stored. */
@@ -74,6 +97,8 @@ interface Figures {
   readonly seconds: readonly number[];
   readonly cpuSeconds: readonly number[];
   readonly fewMs: readonly number[];
+  /** Of a flush of repeats alone, the first one and the second. */
+  readonly repeatsMs: readonly number[];
   readonly residentBytes: number;
 }
 
@@ -83,6 +108,7 @@ async function measure(rows: number, plain: string): Promise<Figures> {
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2, tempDir: path.join(folder, 'tmp') });
   try {
     if (rows > 0) await addDataFiles(table, duckdb, planKeyedRows(rows, Date.now()));
+    const { paths: learnt } = await readLakeSize(folder);
     const startedAt = performance.now();
     const lake = await openBenchFlush(table, duckdb, folder);
     const warmUpSeconds = (performance.now() - startedAt) / 1000;
@@ -103,6 +129,14 @@ async function measure(rows: number, plain: string): Promise<Figures> {
       fewMs.push(performance.now() - smallBegan);
     }
     const { rows: stored } = await readLakeSize(folder);
+    const repeatsMs: number[] = [];
+    for (const _ of rows > 0 ? ['first', 'second'] : []) {
+      const again = await repeatSpool(duckdb, learnt, plain, folder);
+      const began = performance.now();
+      await lake.flush(again);
+      repeatsMs.push(performance.now() - began);
+    }
+    expect((await readLakeSize(folder)).rows).toBe(stored);
     return {
       remembered: rows,
       stored: stored - rows,
@@ -110,6 +144,7 @@ async function measure(rows: number, plain: string): Promise<Figures> {
       seconds,
       cpuSeconds,
       fewMs,
+      repeatsMs,
       residentBytes: process.memoryUsage.rss(),
     };
   } finally {
@@ -127,18 +162,21 @@ describe('benchmark: keys', () => {
       for (const rows of remembered) figures.push(await measure(rows, plain));
       for (const { stored } of figures) expect(stored).toBe((flushes + 1) * (keyed + few));
       const none = figures[0];
-      const rows = figures.map(({ remembered: count, warmUpSeconds, seconds, cpuSeconds, fewMs, residentBytes }) => [
-        formatCount(count),
-        warmUpSeconds.toFixed(1),
-        median(seconds).toFixed(2),
-        (median(seconds) - median(none?.seconds ?? [])).toFixed(2),
-        median(cpuSeconds).toFixed(2),
-        formatSpread(seconds.map((took) => took / median(none?.seconds ?? []))),
-        median(fewMs).toFixed(0),
-        formatMb(residentBytes),
-      ]);
+      const rows = figures.map(
+        ({ remembered: count, warmUpSeconds, seconds, cpuSeconds, fewMs, repeatsMs, residentBytes }) => [
+          formatCount(count),
+          warmUpSeconds.toFixed(1),
+          median(seconds).toFixed(2),
+          (median(seconds) - median(none?.seconds ?? [])).toFixed(2),
+          median(cpuSeconds).toFixed(2),
+          formatSpread(seconds.map((took) => took / median(none?.seconds ?? []))),
+          median(fewMs).toFixed(0),
+          repeatsMs.length === 0 ? '-' : median(repeatsMs).toFixed(0),
+          formatMb(residentBytes),
+        ],
+      );
       const head = ['keys remembered', 'learnt in, s', `flush of ${formatCount(keyed)} keyed, s`, 'more than none, s'];
-      head.push('CPU s', 'of none', `flush of ${few}, ms`, 'process, MB');
+      head.push('CPU s', 'of none', `flush of ${few}, ms`, `${formatCount(repeats)} repeats, ms`, 'process, MB');
       reportBench('keys', head, rows, figures);
     },
     longestMs,

@@ -62,7 +62,7 @@ const doors: Readonly<Record<string, readonly string[]>> = {
 const ownTables = {
   home: /^lake\/batch\//,
   inSql:
-    /\b(?:FROM|JOIN|INTO|TABLE|UPDATE|EXISTS)\s+(batch|dropped|recent_keys|batch_keys|stored_before|stored_rows|asked|accepted)\b/,
+    /\b(?:FROM|JOIN|INTO|TABLE|UPDATE|EXISTS)\s+(batch|dropped|recent_keys|sliced_keys|batch_keys|stored_before|stored_rows|asked|wanted|accepted)\b/,
 };
 
 /** One library, one home. A library that is not here has none yet. */

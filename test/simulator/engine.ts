@@ -147,6 +147,11 @@ export async function openSimulatedDuckdb(options: DuckdbOptions): Promise<Duckd
         return row.map((list) => (list ?? []) as unknown[]);
       });
     },
+    integers: (sql: string) =>
+      statement(sql, async () => {
+        const columns = (await connection.runAndReadAll(sql)).getColumnsJS();
+        return columns.map((values) => Uint32Array.from(values, Number));
+      }),
     appendIntegers: (table: string, columns: readonly (readonly number[])[]) =>
       statement(`append to ${table}`, () => appendRows(connection, table, columns)),
     progress: () => undefined,

@@ -168,6 +168,7 @@ function chooseOptions(random: Random): Omit<Play['options'], 'lakeDir'> {
     retentionMs: random.pick([2000, 20_000]),
     duckdbMemoryMb: 256,
     checkpointEvery: random.pick([2, 5, 20]),
+    keySliceRows: 4,
   };
 }
 

@@ -67,7 +67,7 @@ function assertAccounted({ batch, epoch, judged, written, failed, before, availa
 function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): BuildChange {
   const { batch, epoch, judged, before, availableAtMs, youngPath, written, failed } = flushed;
   const actions: Action[] = [{ txn: { appId: epoch.appId, version: after.position, lastUpdated: availableAtMs } }];
-  if (written !== undefined) actions.push({ add: toAdd(youngPath, written, availableAtMs, true) });
+  if (written !== undefined) actions.push({ add: toAdd(youngPath, written, availableAtMs, true, !judged.addsKeys) });
   const rows = written?.numRecords ?? 0;
   return (state, lake) => {
     assertOwner(lake, writer);

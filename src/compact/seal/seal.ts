@@ -121,8 +121,9 @@ function toIntent(
   commitId: string,
   nowMs: number,
 ): Intent {
+  const keyless = inputs.every((file) => file.keyless);
   const actions: Action[] = [
-    ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false) })),
+    ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false, keyless) })),
     ...inputs.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: false } })),
   ];
   const rows = outputs.reduce((sum, output) => sum + output.written.numRecords, 0);

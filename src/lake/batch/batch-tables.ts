@@ -29,10 +29,10 @@ import {
   type DedupeRule,
   type Verdict,
 } from './deduplicate.ts';
-import type { KeyHash } from './key-set.ts';
+import type { KeyHashes } from './key-set.ts';
 import { createBatchEnrichment, type BatchEnrichment } from './enrich-batch.ts';
-import { addJudgedKeys, addKeysOfBatch, createKeyTable, type KeyTable } from './key-table.ts';
-import { lookUpOwnKeys, readFileKeys, readOwnKeys, type OwnKey } from './own-keys.ts';
+import { createKeyTable, type KeySliceOptions, type KeyTable } from './key-table.ts';
+import { lookUpOwnKeys, readFileKeys, readOwnKeys, type OwnKeys } from './own-keys.ts';
 import type { BadLine } from './spool-lines.ts';
 import { measureRows, rowsSql } from './written-rows.ts';
 
@@ -41,7 +41,7 @@ export interface BatchTables {
   /** The known keys, which stay from one batch to the next. */
   readonly keys: KeyTable;
   /** Reads the hashes of the event ids of a file's rows. The caller has seen that it is whole. */
-  readKeys(file: DataFile, take: (hash: KeyHash) => void): Promise<void>;
+  readKeys(file: DataFile, take: (hashes: KeyHashes) => void): Promise<void>;
   /**
    * Reads a spool of `events` lines, which takes the place of the batch before. One bad line would make DuckDB refuse
    * the whole file: only then, or when `eachLine` asks for it, each line is checked by itself. A bad event is a value
@@ -81,7 +81,7 @@ export interface BatchLookUp {
   /** Adds to the known keys what some files have under those of the batch. The caller has seen that they are whole. */
   addOwnKeys(files: readonly DataFile[]): Promise<void>;
   /** The rows of a dataset's kinds that have a key of their own. */
-  readOwnKeys(dataset: Dataset): Promise<OwnKey[]>;
+  readOwnKeys(dataset: Dataset): Promise<OwnKeys>;
   /** Looks such rows up in files: one that is there is a repeat. The caller has seen that they are whole. */
   lookUpOwnKeys(files: readonly DataFile[], rowids: readonly number[]): Promise<void>;
 }
@@ -134,6 +134,7 @@ function createGenerations(outOfOrder: string): () => AssertCurrent {
 /** What all batches of an engine are taken in with. */
 interface Intake {
   readonly duckdb: Duckdb;
+  readonly keys: KeyTable;
   readonly enrichment: BatchEnrichment | undefined;
 }
 
@@ -190,7 +191,7 @@ function toJudgedBatch(
   verdict: Verdict,
   assertCurrent: AssertCurrent,
 ): JudgedBatch {
-  const { duckdb } = intake;
+  const { duckdb, keys } = intake;
   const { reused, addsKeys } = verdict;
   const failedLines = [
     ...badLines,
@@ -214,7 +215,7 @@ function toJudgedBatch(
       assertCurrent();
       assert(!keysKept, 'the keys of the batch are known already');
       keysKept = true;
-      await addJudgedKeys(duckdb);
+      await keys.addJudged();
     },
     async keyedHours(hourMs) {
       assertCurrent();
@@ -224,7 +225,7 @@ function toJudgedBatch(
 }
 
 function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: AssertCurrent): LoadedBatch {
-  const { duckdb } = intake;
+  const { duckdb, keys } = intake;
   const nextVerdict = createGenerations('the batch has been judged anew: this verdict is void');
   let isLookedUp = false;
   let isForgotten = false;
@@ -239,7 +240,7 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
       isLookedUp = true;
       await lookUpEvents(duckdb, files);
     },
-    addOwnKeys: (files) => addKeysOfBatch(duckdb, files),
+    addOwnKeys: (files) => keys.addOfBatch(files),
     readOwnKeys: (dataset) => readOwnKeys(duckdb, dataset),
     lookUpOwnKeys: (files, rowids) => lookUpOwnKeys(duckdb, files, rowids),
   };
@@ -250,7 +251,7 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
       const assertVerdict = nextVerdict();
       await forgetOnce();
       await known.load(lookUp);
-      const verdict = await judgeBatch(duckdb, known.rule, isLookedUp);
+      const verdict = await judgeBatch(duckdb, keys, known.rule, isLookedUp);
       return toJudgedBatch(intake, converted, verdict, () => {
         assertLoaded();
         assertVerdict();
@@ -265,20 +266,26 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
 
 /**
  * Opens the tables, empty, in place of those that the engine had. With an enricher, rows are written with what it tells
- * of their addresses and User-Agents. Errors: `sql`, `memory`.
+ * of their addresses and User-Agents. With `slices` not all of the known keys stay in the engine's memory. Errors:
+ * `sql`, `memory`.
  */
-export async function openBatchTables(duckdb: Duckdb, enricher?: Enricher): Promise<BatchTables> {
+export async function openBatchTables(
+  duckdb: Duckdb,
+  enricher?: Enricher,
+  slices?: KeySliceOptions,
+): Promise<BatchTables> {
   await createDedupeTables(duckdb);
+  const keys = createKeyTable(duckdb, slices);
   const nextBatch = createGenerations('the tables have another batch by now');
   const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
   return {
-    keys: createKeyTable(duckdb),
+    keys,
     readKeys: (file, take) => readFileKeys(duckdb, file, take),
     async load(spool, events, eachLine = false) {
       const assertLoaded = nextBatch();
       const converted = await convertSpool(duckdb, spool, events, eachLine);
       assertLoaded();
-      return toLoadedBatch({ duckdb, enrichment }, converted, assertLoaded);
+      return toLoadedBatch({ duckdb, keys, enrichment }, converted, assertLoaded);
     },
   };
 }

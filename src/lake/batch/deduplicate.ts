@@ -5,7 +5,8 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { assertFilesWhole } from '../files/verify-files.ts';
-import { keyColumnsSql } from './key-table.ts';
+import { createKeysSql } from './key-slices.ts';
+import { keyColumnsSql, type KeyTable } from './key-table.ts';
 import { dropStoredRows } from './own-keys.ts';
 
 /**
@@ -36,9 +37,7 @@ export type DedupeRule = 'stream' | 'failed';
 
 /** Creates the tables that a batch is judged with. */
 export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
-  // `place` is NULL where the request is known and the event could not be stored.
-  for (const name of ['recent_keys', 'batch_keys'])
-    await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (key UUID, print BIGINT, place SMALLINT, ms BIGINT)`);
+  for (const name of ['recent_keys', 'sliced_keys', 'batch_keys']) await duckdb.run(createKeysSql(name));
   for (const name of ['stored_before', 'stored_rows'])
     await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${name} (r BIGINT)`);
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
@@ -107,15 +106,15 @@ async function countAsked(duckdb: Duckdb): Promise<number> {
 }
 
 /**
- * Judges what is asked by known ids: the same event is a repeat, the same key for another request is refused, whole as
+ * Judges what is asked by known ids, those of a query: the same event is a repeat, the same key for another request is refused, whole as
  * it is.
  */
-async function judgeBy(duckdb: Duckdb, known: 'recent_keys' | 'batch_keys', rule: DedupeRule): Promise<void> {
+async function judgeBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise<void> {
   const isNear =
     rule === 'stream' ? `asked.ms - known.ms <= ${dedupeWindowMs}` : `abs(asked.ms - known.ms) <= ${dedupeWindowMs}`;
   await duckdb.run(
     `INSERT INTO dropped
-     WITH known AS MATERIALIZED (SELECT * FROM ${known} WHERE key IN (SELECT key FROM asked)),
+     WITH known AS MATERIALIZED (SELECT * FROM (${known}) WHERE key IN (SELECT key FROM asked)),
      stored AS (SELECT DISTINCT asked.r FROM asked JOIN known ON known.key = asked.key AND known.print = asked.print AND known.place = asked.place AND ${isNear}),
      requests AS (SELECT DISTINCT key, print, ms FROM known),
      others AS (SELECT asked.r FROM asked JOIN requests AS known ON known.key = asked.key AND ${isNear} GROUP BY asked.r, asked.print HAVING NOT bool_or(known.print = asked.print))
@@ -141,29 +140,35 @@ async function acceptFirst(duckdb: Duckdb): Promise<void> {
   await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM accepted)');
 }
 
-async function judgeKeys(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
+async function judgeKeys(duckdb: Duckdb, rule: DedupeRule, keys: KeyTable): Promise<void> {
   await readAsked(duckdb, rule);
   if ((await countAsked(duckdb)) === 0) return;
-  await judgeBy(duckdb, 'recent_keys', rule);
+  await keys.lookUp();
+  await judgeBy(duckdb, 'FROM recent_keys UNION ALL FROM sliced_keys', rule);
   // One round for most batches: more where a key comes again after its time, or with an event that could not be stored
   // before.
   while ((await countAsked(duckdb)) > 0) {
     await acceptFirst(duckdb);
-    if ((await countAsked(duckdb)) > 0) await judgeBy(duckdb, 'batch_keys', rule);
+    if ((await countAsked(duckdb)) > 0) await judgeBy(duckdb, 'FROM batch_keys', rule);
   }
 }
 
 /**
- * Judges the rows of `batch` by the ids in `recent_keys`, which must have those received within the window around each
- * row, and by each other, in their order; with `lookedUp`, also by what `lookUpEvents` has found. All rows of a request
+ * Judges the rows of `batch` by the known keys, which must have those received within the window around each row, and
+ * by each other, in their order; with `lookedUp`, also by what `lookUpEvents` has found. All rows of a request
  * share its verdict, except that each event is a repeat by itself. Can be repeated for the same batch.
  */
-export async function judgeBatch(duckdb: Duckdb, rule: DedupeRule, lookedUp: boolean): Promise<Verdict> {
+export async function judgeBatch(
+  duckdb: Duckdb,
+  keys: KeyTable,
+  rule: DedupeRule,
+  lookedUp: boolean,
+): Promise<Verdict> {
   await duckdb.run('DELETE FROM dropped');
   await duckdb.run('DELETE FROM batch_keys');
   if (lookedUp) await dropKnown(duckdb);
   for (const dataset of importDatasets) await dropStoredRows(duckdb, dataset);
-  await judgeKeys(duckdb, rule);
+  await judgeKeys(duckdb, rule, keys);
   const kinds = await duckdb.rows(
     `SELECT kind, count(*) AS lines, count(*) FILTER (WHERE rowid IN (SELECT r FROM dropped WHERE verdict = 'repeat')) AS repeats
      FROM batch WHERE NOT bad GROUP BY kind`,

@@ -1,127 +1,209 @@
-/** A 64-bit hash in two halves of 32 bits. */
-export interface KeyHash {
-  readonly low: number;
-  readonly high: number;
+/** Hashes of 64 bits, as their halves. */
+export interface KeyHashes {
+  readonly lows: Uint32Array;
+  readonly highs: Uint32Array;
 }
 
+/** SQL of the two halves of the engine's hash of a column, `low` and `high`. */
+export const halvesSql = (column: string): string =>
+  `(hash(${column}) & 4294967295)::UINTEGER AS low, (hash(${column}) >> 32)::UINTEGER AS high`;
+
 /**
- * Hashes of the keys of a table's rows, and for each the file that has the row: by it one file is read for a key that
- * may be there, and none for one that is not. A key that is not there passes for one that may be once in 10^5 times in
- * a table of 10 million rows. Some 11 to 16 bytes a key.
+ * Hashes of keys, and for each the group of rows that has it, such as a file: by it one group is read for a key that may
+ * be there, and none for one that is not. Every key that was added is found; another passes for one of them once in
+ * 2^44 / `size` times. Off the heap, and grown in small steps.
  */
 export interface KeySet {
-  /** Adds a key of a file; takes the place of the same one of a file that was dropped. */
-  add(hash: KeyHash, file: number): void;
-  /** The files that may have the key; those that were dropped are left out. */
-  find(hash: KeyHash): number[];
-  /** The number of a file whose keys are about to be added. */
-  addFile(): number;
-  /** The table has the file no more: its keys are in another, or gone. */
-  dropFile(file: number): void;
-  /** Keys, those of dropped files among them until the set grows. */
+  /** Adds the keys of a group; they take the places of the same ones of groups that were dropped. */
+  add(hashes: KeyHashes, group: number): void;
+  /** The groups that may have the key; those that were dropped are left out. */
+  find(low: number, high: number): readonly number[];
+  /** The number of a group whose keys are about to be added; undefined: none is free. */
+  addGroup(): number | undefined;
+  /** Nobody asks for the group any more. The places of its keys, and its number, are free a while later. */
+  dropGroup(group: number): void;
+  /** Keys, those of dropped groups among them until their places are needed. */
   readonly size: number;
   readonly bytes: number;
 }
 
-const leastSlots = 1024;
-/** Growing by half keeps the slots between half and three quarters full. */
-const mostFull = 0.75;
-const growth = 1.5;
-/** Of each key 40 bits are kept, the other 24 bits of its slot number the file; 0: the slot is empty. */
-const fileBits = 24;
-const fileMask = 2 ** fileBits - 1;
+/** The keys of so many groups at a time: 255 in 6 to 9 bytes a key, or as many as come in 10 to 14. */
+export type GroupRange = '255' | 'any';
 
-/** The slots of a set, two numbers of 32 bits each. */
-interface Slots {
-  readonly lows: Uint32Array;
-  /** Eight more bits of the hash, then the number of the file. */
-  readonly tags: Uint32Array;
+/** Keys lie by the first bits of their hashes in so many shards: one grows in well under a millisecond. */
+const shardBits = 12;
+const shardCount = 2 ** shardBits;
+const leastSlots = 8;
+const mostFull = 0.8;
+/** What a shard grows by: each by another factor, so that not all of them grow at once. */
+const growthOf = (shard: number): number => 1.2 + (0.3 * shard) / shardCount;
+/** Shards in which numbers of dropped groups are wiped out when a new group asks for one. */
+const shardsATurn = shardCount / 16;
+
+/** An open-addressed table. */
+interface Shard {
+  /** The second halves of the hashes; 0: the slot is empty. */
+  readonly prints: Uint32Array;
+  readonly groups: Uint8Array | Uint32Array;
+  used: number;
 }
 
-const makeSlots = (count: number): Slots => ({ lows: new Uint32Array(count), tags: new Uint32Array(count) });
+/** Whether each group is there, by its number. */
+type LiveGroups = Uint8Array;
 
-/** The same numbers in an array of twice the length. */
-function lengthen(files: Uint8Array): Uint8Array<ArrayBuffer> {
-  const longer = new Uint8Array(files.length * 2);
-  longer.set(files);
-  return longer;
+const printOf = (low: number): number => (low === 0 ? 1 : low);
+/** Where the search for a print begins: in proportion to it, so that any number of slots will do. */
+const homeOf = (print: number, slots: number): number => Math.floor((print * slots) / 2 ** 32);
+
+/** Puts a key into a shard that has room. */
+function place(shard: Shard, print: number, group: number, live: LiveGroups): void {
+  const { prints, groups } = shard;
+  let at = homeOf(print, prints.length);
+  for (let found = prints[at]; found !== 0; found = prints[at]) {
+    const other = groups[at] ?? 0;
+    if (found === print && (other === group || live[other] !== 1)) {
+      groups[at] = group;
+      return;
+    }
+    at = at + 1 === prints.length ? 0 : at + 1;
+  }
+  prints[at] = print;
+  groups[at] = group;
+  shard.used += 1;
 }
 
-/** Where the search for a hash begins: in proportion to it, so that any number of slots will do. */
-const homeOf = (low: number, slots: number): number => Math.floor((low * slots) / 2 ** 32);
+/** The same shard without the keys of dropped groups; `grownTo`: how many slots it gets for so many keys. */
+function rebuild({ prints, groups }: Shard, live: LiveGroups, grownTo: (keys: number) => number): Shard {
+  let kept = 0;
+  for (let at = 0; at < prints.length; at += 1) if (prints[at] !== 0 && live[groups[at] ?? 0] === 1) kept += 1;
+  const slots = grownTo(kept);
+  const shard = {
+    prints: new Uint32Array(slots),
+    groups: groups instanceof Uint8Array ? new Uint8Array(slots) : new Uint32Array(slots),
+    used: 0,
+  };
+  for (let at = 0; at < prints.length; at += 1) {
+    const print = prints[at] ?? 0;
+    const group = groups[at] ?? 0;
+    if (print !== 0 && live[group] === 1) place(shard, print, group, live);
+  }
+  return shard;
+}
+
+/** Sorts prints by their shards: `ends[n]` is where those of shard n end. So each shard is in the cache once. */
+function sortByShard({ lows, highs }: KeyHashes): { readonly prints: Uint32Array; readonly ends: Uint32Array } {
+  const ends = new Uint32Array(shardCount + 1);
+  const shardOf = (index: number): number => (highs[index] ?? 0) >>> (32 - shardBits);
+  for (let index = 0; index < highs.length; index += 1) {
+    const next = shardOf(index) + 1;
+    ends[next] = (ends[next] ?? 0) + 1;
+  }
+  for (let shard = 1; shard < shardCount; shard += 1) ends[shard] = (ends[shard] ?? 0) + (ends[shard - 1] ?? 0);
+  const prints = new Uint32Array(lows.length);
+  for (let index = 0; index < lows.length; index += 1) {
+    const shard = shardOf(index);
+    const at = ends[shard] ?? 0;
+    prints[at] = printOf(lows[index] ?? 0);
+    ends[shard] = at + 1;
+  }
+  return { prints, ends };
+}
+
+/** Hands out the numbers of groups, and takes back those that no key has any more. */
+function createGroups(range: GroupRange) {
+  const most = range === '255' ? 255 : 2 ** 32 - 1;
+  let live: LiveGroups = new Uint8Array(256);
+  let newest = 0;
+  /** Those that were dropped, the first one first, and how many shards will have been wiped when they are free. */
+  const dropped: { readonly group: number; readonly atWiped: number }[] = [];
+  let wiped = 0;
+  return {
+    live: (): LiveGroups => live,
+    add(): number | undefined {
+      const isFree = dropped[0] !== undefined && dropped[0].atWiped <= wiped;
+      const group = isFree ? dropped.shift()?.group : newest < most ? (newest += 1) : undefined;
+      if (group === undefined) return undefined;
+      if (group >= live.length) {
+        const longer = new Uint8Array(live.length * 2);
+        longer.set(live);
+        live = longer;
+      }
+      live[group] = 1;
+      return group;
+    },
+    drop(group: number): void {
+      live[group] = 0;
+      if (range === '255') dropped.push({ group, atWiped: wiped + shardCount });
+    },
+    /** The shards to wipe next: none where no number waits for it. */
+    takeTurn(): number[] {
+      if (dropped.length === 0) return [];
+      wiped += shardsATurn;
+      return Array.from({ length: shardsATurn }, (_, index) => (wiped + index) % shardCount);
+    },
+  };
+}
+
+const nowhere: readonly number[] = [];
 
 /** Creates the set, empty. */
-export function createKeySet(): KeySet {
-  let slots = makeSlots(leastSlots);
-  let used = 0;
-  let files = new Uint8Array(64);
-  let fileCount = 0;
-  /** Numbers of dropped files that no slot has any more. */
-  let free: number[] = [];
-  const isLive = (tag: number): boolean => files[tag & fileMask] === 1;
+export function createKeySet(range: GroupRange): KeySet {
+  const groups = createGroups(range);
+  const empty: Shard = {
+    prints: new Uint32Array(1),
+    groups: range === '255' ? new Uint8Array(1) : new Uint32Array(1),
+    used: 0,
+  };
+  const shards = Array.from({ length: shardCount }, () => empty);
+  const shardAt = (index: number): Shard => shards[index] ?? empty;
 
-  function place(low: number, tag: number): void {
-    const { lows, tags } = slots;
-    let at = homeOf(low, tags.length);
-    for (;;) {
-      const found = tags[at] ?? 0;
-      if (found === 0) break;
-      const isSame = lows[at] === low && found >>> fileBits === tag >>> fileBits;
-      if (isSame && (found === tag || !isLive(found))) {
-        tags[at] = tag;
-        return;
-      }
-      at = at + 1 === tags.length ? 0 : at + 1;
-    }
-    lows[at] = low;
-    tags[at] = tag;
-    used += 1;
-  }
-
-  /** Makes new slots for the keys of live files, with room for as many again by half. */
-  function rebuild(): void {
-    const before = slots;
-    let live = 0;
-    for (const tag of before.tags) if (tag !== 0 && isLive(tag)) live += 1;
-    slots = makeSlots(Math.max(leastSlots, Math.ceil((live * growth) / mostFull)));
-    used = 0;
-    for (let at = 0; at < before.tags.length; at += 1) {
-      const tag = before.tags[at] ?? 0;
-      if (tag !== 0 && isLive(tag)) place(before.lows[at] ?? 0, tag);
-    }
-    free = [];
-    for (let file = 1; file <= fileCount; file += 1) if (files[file] !== 1) free.push(file);
+  /** Makes a shard anew, without what was dropped, and with room for so many keys more. */
+  function renew(index: number, more: number): Shard {
+    const grownTo = (keys: number): number =>
+      Math.max(leastSlots, Math.ceil(((keys + more) * growthOf(index)) / mostFull));
+    const shard = rebuild(shardAt(index), groups.live(), grownTo);
+    shards[index] = shard;
+    return shard;
   }
 
   return {
-    add({ low, high }, file) {
-      if (used >= slots.tags.length * mostFull) rebuild();
-      place(low, (((high & 0xff) << fileBits) | file) >>> 0);
-    },
-    find({ low, high }) {
-      const { lows, tags } = slots;
-      const found: number[] = [];
-      for (let at = homeOf(low, tags.length); tags[at] !== 0; at = at + 1 === tags.length ? 0 : at + 1) {
-        const tag = tags[at] ?? 0;
-        if (lows[at] === low && tag >>> fileBits === (high & 0xff) && isLive(tag)) found.push(tag & fileMask);
+    add(hashes, group) {
+      const { prints, ends } = sortByShard(hashes);
+      const live = groups.live();
+      let at = 0;
+      for (let index = 0; index < shardCount; index += 1) {
+        const end = ends[index] ?? 0;
+        if (at === end) continue;
+        const more = end - at;
+        const hasRoom = shardAt(index).used + more <= shardAt(index).prints.length * mostFull;
+        const shard = hasRoom ? shardAt(index) : renew(index, more);
+        for (; at < end; at += 1) place(shard, prints[at] ?? 0, group, live);
       }
-      return found;
     },
-    addFile() {
-      if (free.length === 0 && fileCount === fileMask) rebuild();
-      const file = free.pop() ?? (fileCount += 1);
-      if (file >= files.length) files = lengthen(files);
-      files[file] = 1;
-      return file;
+    find(low, high) {
+      const shard = shardAt(high >>> (32 - shardBits));
+      const print = printOf(low);
+      const live = groups.live();
+      let found: number[] | undefined;
+      let at = homeOf(print, shard.prints.length);
+      for (let other = shard.prints[at]; other !== 0; other = shard.prints[at]) {
+        const group = shard.groups[at] ?? 0;
+        if (other === print && live[group] === 1) (found ??= []).push(group);
+        at = at + 1 === shard.prints.length ? 0 : at + 1;
+      }
+      return found ?? nowhere;
     },
-    dropFile(file) {
-      files[file] = 0;
+    addGroup() {
+      for (const index of groups.takeTurn()) if (shardAt(index).used > 0) renew(index, 0);
+      return groups.add();
     },
+    dropGroup: (group) => groups.drop(group),
     get size() {
-      return used;
+      return shards.reduce((sum, { used }) => sum + used, 0);
     },
     get bytes() {
-      return slots.lows.byteLength + slots.tags.byteLength + files.byteLength;
+      const ofShards = shards.reduce((sum, shard) => sum + shard.prints.byteLength + shard.groups.byteLength, 0);
+      return ofShards + groups.live().byteLength;
     },
   };
 }

@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import type { DataFile } from '../log/snapshot.ts';
@@ -29,20 +30,21 @@ export interface KnownRowsDependencies {
 
 /** Creates the memory, empty. */
 export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependencies): KnownRows {
-  const keys = createKeySet();
+  const keys = createKeySet('any');
   /** The number of each file whose keys are known, by its path. */
   const numbers = new Map<string, number>();
   const files = new Map<number, DataFile>();
 
   async function addFile(table: Table, file: DataFile): Promise<void> {
     const [whole] = await findWhole({ table, onDamage }, [file]);
-    const number = keys.addFile();
+    const number = keys.addGroup();
+    assert(number !== undefined, 'there is a number for each file');
     try {
-      if (whole !== undefined) await tables.readKeys(whole, (hash) => keys.add(hash, number));
+      if (whole !== undefined) await tables.readKeys(whole, (hashes) => keys.add(hashes, number));
       numbers.set(file.path, number);
       files.set(number, file);
     } catch (error) {
-      keys.dropFile(number);
+      keys.dropGroup(number);
       // A file that was whole a moment ago may have been replaced since.
       if (!isAppError(error, 'memory')) await findWhole({ table, onDamage }, [file]);
       throw error;
@@ -55,7 +57,7 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
     for (const [path, number] of numbers) {
       // A rewrite may have come in a file's place, under its path.
       if (byPath.get(path)?.sha256 === files.get(number)?.sha256 && byPath.has(path)) continue;
-      keys.dropFile(number);
+      keys.dropGroup(number);
       numbers.delete(path);
       files.delete(number);
     }
@@ -65,15 +67,15 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
   return {
     async lookUp(lookUp, table) {
       const asked = await lookUp.readOwnKeys(dataset);
-      if (asked.length === 0) return table.lake().availableAtMs;
+      if (asked.rowids.length === 0) return table.lake().availableAtMs;
       await table.refresh();
       // Both of one version: others may refresh the table while files are read.
       const { availableAtMs } = table.lake();
       await catchUp(table, table.snapshot().files);
       const wanted = new Set<number>();
       const rowids: number[] = [];
-      for (const { rowid, ...hash } of asked) {
-        const found = keys.find(hash);
+      for (const [index, rowid] of asked.rowids.entries()) {
+        const found = keys.find(asked.lows[index] ?? 0, asked.highs[index] ?? 0);
         if (found.length > 0) rowids.push(rowid);
         for (const number of found) wanted.add(number);
       }

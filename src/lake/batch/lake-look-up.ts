@@ -22,7 +22,7 @@ async function loadKeys(lookUp: BatchLookUp, files: readonly DataFile[]): Promis
   const wanted = new Set<DataFile>();
   for (const hour of await lookUp.keyedHours(hourMs)) {
     const receivedAt = { fromMs: hour - dedupeWindowMs, toMs: hour + hourMs + dedupeWindowMs };
-    for (const file of pruneFiles(files, { receivedAt })) wanted.add(file);
+    for (const file of pruneFiles(files, { receivedAt })) if (file.keyless !== true) wanted.add(file);
   }
   if (wanted.size === 0) return;
   // A key that a damaged file no longer shows would be stored again.

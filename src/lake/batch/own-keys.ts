@@ -2,11 +2,11 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import type { KeyHash } from './key-set.ts';
+import { halvesSql, type KeyHashes } from './key-set.ts';
 
-/** A row of the batch whose event has a key of its own, which its event id is made of. */
-export interface OwnKey extends KeyHash {
-  readonly rowid: number;
+/** The rows of the batch whose events have a key of their own, which their event ids are made of. */
+export interface OwnKeys extends KeyHashes {
+  readonly rowids: Uint32Array;
 }
 
 /** The kinds of a dataset whose events have a key of their own; empty: none has. */
@@ -14,35 +14,32 @@ export function ownKeyKinds({ kindSpecs }: Dataset): string[] {
   return [...kindSpecs].flatMap(([kind, { key }]) => (key.length > 0 ? [kind] : []));
 }
 
-/** SQL of the halves of an event id's hash. */
-const halvesSql = '(hash(event_id) & 4294967295)::UINTEGER AS low, (hash(event_id) >> 32)::UINTEGER AS high';
+const none = new Uint32Array();
 
 /** Reads the keys of the batch that are of a dataset's kinds. */
-export async function readOwnKeys(duckdb: Duckdb, dataset: Dataset): Promise<OwnKey[]> {
+export async function readOwnKeys(duckdb: Duckdb, dataset: Dataset): Promise<OwnKeys> {
   const kinds = ownKeyKinds(dataset);
-  if (kinds.length === 0) return [];
-  const rows = await duckdb.rows(
-    `SELECT rowid::INTEGER AS r, ${halvesSql} FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')})`,
+  if (kinds.length === 0) return { lows: none, highs: none, rowids: none };
+  const [lows = none, highs = none, rowids = none] = await duckdb.integers(
+    `SELECT ${halvesSql('event_id')}, rowid::UINTEGER FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')})`,
   );
-  return rows.map((row) => ({ rowid: Number(row['r']), low: Number(row['low']), high: Number(row['high']) }));
+  return { lows, highs, rowids };
 }
 
-/** Rows of a file that are read at once: lists of them are a few megabytes, whatever the file holds. */
-const rowsAtOnce = 122_880;
+/** Rows of a file that are read at once: their hashes are some megabytes, whatever the file holds. */
+const rowsAtOnce = 4 * 122_880;
 
-/** Reads the hashes of the event ids of all rows of a file, and hands each over. */
-export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hash: KeyHash) => void): Promise<void> {
+/** Reads the hashes of the event ids of all rows of a file, and hands them over in portions. */
+export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes: KeyHashes) => void): Promise<void> {
   const source = `read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false, file_row_number = true)`;
   const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${source}`);
   const count = Number(counted?.['n']);
   for (let from = 0; from < count; from += rowsAtOnce) {
-    const [page] = await duckdb.rows(
-      `SELECT list(low) AS lows, list(high) AS highs FROM (SELECT ${halvesSql} FROM ${source}
-       WHERE file_row_number >= ${from} AND file_row_number < ${from + rowsAtOnce} AND event_id IS NOT NULL)`,
+    const [lows = none, highs = none] = await duckdb.integers(
+      `SELECT ${halvesSql('event_id')} FROM ${source}
+       WHERE file_row_number >= ${from} AND file_row_number < ${from + rowsAtOnce} AND event_id IS NOT NULL`,
     );
-    const lows = (page?.['lows'] ?? []) as readonly number[];
-    const highs = (page?.['highs'] ?? []) as readonly number[];
-    for (const [index, low] of lows.entries()) take({ low, high: highs[index] ?? 0 });
+    take({ lows, highs });
   }
 }
 

@@ -67,7 +67,8 @@ async function loadKeys(
   add: (whole: readonly DataFile[]) => Promise<void>,
   signal?: AbortSignal,
 ): Promise<void> {
-  const whole = await findWhole(dependencies, files, signal);
+  const keyed = files.filter(({ keyless }) => keyless !== true);
+  const whole = await findWhole(dependencies, keyed, signal);
   if (whole.length === 0) return;
   try {
     await add(whole);
@@ -187,6 +188,7 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     async remember(batch, added) {
       await batch.keepKeys();
       if (added !== undefined) seen = added;
+      await keys.slice();
       await forgetOld(batch);
     },
   };

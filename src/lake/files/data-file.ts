@@ -173,8 +173,17 @@ export async function writeDataFiles(
   return written;
 }
 
-/** The action that adds a written file to the table, at a path relative to the table's folder. */
-export function toAdd(relativePath: string, written: WrittenFile, nowMs: number, dataChange: boolean): AddAction {
+/**
+ * The action that adds a written file to the table, at a path relative to the table's folder. `keyless`: surely none of
+ * its events was stored under an Idempotency-Key.
+ */
+export function toAdd(
+  relativePath: string,
+  written: WrittenFile,
+  nowMs: number,
+  dataChange: boolean,
+  keyless = false,
+): AddAction {
   return {
     path: encodeURI(relativePath.split(path.sep).join('/')),
     partitionValues: {},
@@ -182,6 +191,6 @@ export function toAdd(relativePath: string, written: WrittenFile, nowMs: number,
     modificationTime: nowMs,
     dataChange,
     stats: JSON.stringify(written.stats),
-    tags: { sha256: written.sha256 },
+    tags: { sha256: written.sha256, ...(keyless ? { keyed: '0' } : {}) },
   };
 }

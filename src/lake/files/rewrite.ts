@@ -86,7 +86,7 @@ async function writeRewrite(
     );
   }
   const { to, replaces } = placeRewrite(file);
-  const add = toAdd(to, written, nowMs, true);
+  const add = toAdd(to, written, nowMs, true, file.keyless);
   return {
     moves: [{ name: path.basename(staged), to: path.join(table.dir, to) }],
     actions: [removal, { add: replaces === undefined ? add : toWaiting(add, replaces) }],

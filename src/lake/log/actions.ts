@@ -27,6 +27,7 @@ export interface AddAction {
    * `sha256`: hash of the file's bytes, hex, by which `lake check` finds damage that Parquet itself does not show.
    * `replaces`: URL-encoded path of the sealed file whose place this one takes when nobody reads that any more
    * (lake/files/swap.ts).
+   * `keyed`: `0` where none of its events was stored under an Idempotency-Key; else nobody knows.
    */
   readonly tags?: Readonly<Record<string, string>>;
 }

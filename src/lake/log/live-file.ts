@@ -18,6 +18,7 @@ class LiveFile implements DataFile {
   readonly absolutePath: string;
   readonly sizeBytes: number;
   readonly sha256: string | undefined;
+  readonly keyless: boolean;
   readonly young: boolean;
   readonly replaces: string | undefined;
   readonly #add: AddAction;
@@ -28,6 +29,7 @@ class LiveFile implements DataFile {
     this.absolutePath = absolutePath;
     this.sizeBytes = add.size;
     this.sha256 = add.tags?.['sha256'];
+    this.keyless = add.tags?.['keyed'] === '0';
     this.young = isYoungPath(relative);
     this.replaces = findReplaced(add);
     this.#add = add;

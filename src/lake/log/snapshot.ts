@@ -23,6 +23,8 @@ export interface DataFile {
   readonly maxValues: Readonly<Record<string, unknown>>;
   /** Hash of its bytes, hex; undefined when another engine wrote it. */
   readonly sha256: string | undefined;
+  /** Surely none of its events was stored under an Idempotency-Key. */
+  readonly keyless?: boolean;
   /** The file is a flush of its own, not sealed yet: it lies in the young folder, outside the documented glob. */
   readonly young: boolean;
   /**

@@ -56,6 +56,11 @@ export interface Duckdb {
    * quarter of what rows cost. Keep the result small.
    */
   columns(names: readonly string[], from: string): Promise<readonly (readonly unknown[])[]>;
+  /**
+   * Runs a query whose columns are all UINTEGER and never NULL; returns each as an array, at a hundredth of what rows
+   * cost: millions are no trouble.
+   */
+  integers(sql: string): Promise<readonly Uint32Array[]>;
   /** Appends rows to a temporary table whose columns are all INTEGER: a list of values for each column. */
   appendIntegers(table: string, columns: readonly (readonly number[])[]): Promise<void>;
   /** How far the running statement is, 0 to 100; undefined when it is not known. */
@@ -140,6 +145,23 @@ async function appendIntegers(
   }
 }
 
+async function readIntegers(connection: DuckDBConnection, sql: string): Promise<readonly Uint32Array[]> {
+  // The result is there as a whole: to ask for its chunks one by one, each time in vain, would take ten times as long.
+  const result = await connection.run(sql);
+  const chunks = Array.from({ length: result.chunkCount }, (_, index) => result.getChunk(index));
+  const rows = chunks.reduce((sum, { rowCount }) => sum + rowCount, 0);
+  return Array.from({ length: result.columnCount }, (_, column) => {
+    const values = new Uint32Array(rows);
+    let at = 0;
+    for (const chunk of chunks) {
+      const vector = chunk.getColumnVector(column);
+      for (let row = 0; row < vector.itemCount; row += 1) values[at + row] = Number(vector.getItem(row));
+      at += vector.itemCount;
+    }
+    return values;
+  });
+}
+
 /**
  * Opens an engine. Errors: `disk` where the message says the disk is full, `memory` where the limit is reached, else
  * `sql`.
@@ -170,6 +192,13 @@ export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
       try {
         const [row = []] = (await connection.runAndReadAll(`SELECT ${lists.join(', ')} FROM ${from}`)).getRows();
         return row.map((list) => JSON.parse(typeof list === 'string' ? list : '[]') as unknown[]);
+      } catch (error) {
+        throw wrapError(error);
+      }
+    },
+    async integers(sql) {
+      try {
+        return await readIntegers(connection, sql);
       } catch (error) {
         throw wrapError(error);
       }

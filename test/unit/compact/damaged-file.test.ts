@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -18,6 +19,7 @@ import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import type { AppError } from '../../../src/runtime/errors.ts';
 import { damageFile } from '../../helpers/damage.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { linesOf } from '../../helpers/keyed-requests.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -32,8 +34,12 @@ function ownStaging(lakeDir: string): string {
   return folder;
 }
 
+const twoEvents = () => [eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })];
+/** The same under an Idempotency-Key that nobody has used. */
+const keyedEvents = () => linesOf({ key: randomUUID(), names: ['a', 'b'] });
+
 /** A lake of two young files, and a compactor that runs on it and seals nothing. */
-async function withLake() {
+async function withLake(lines = twoEvents) {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
@@ -41,7 +47,7 @@ async function withLake() {
   onTestFinished(() => compact.stop());
   const files = async () => (await readSnapshot(lakePaths(lakeDir).table)).files;
   for (const count of [1, 2]) {
-    stream.publish([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })]);
+    stream.publish(lines());
     await waitFor('flushed', async () => (await files()).length === count);
   }
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
@@ -51,8 +57,8 @@ async function withLake() {
 }
 
 /** The same lake, its first file with one bit flipped. */
-async function withDamage() {
-  const lake = await withLake();
+async function withDamage(lines = twoEvents) {
+  const lake = await withLake(lines);
   const [first] = await lake.files();
   const damaged = first?.absolutePath ?? '';
   damageFile(damaged, 'flip', createRandom(1));
@@ -114,13 +120,36 @@ async function loadKeys(duckdb: Duckdb, table: Table): Promise<AppError[]> {
 }
 
 test('The load of recent keys leaves a damaged file out, and reports it', async () => {
-  const { duckdb, table, damaged } = await withDamage();
+  const { duckdb, table, damaged } = await withDamage(keyedEvents);
   const damages = await loadKeys(duckdb, table);
   expect(damages.map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
 });
 
+test('A file without events under keys is not read for them, nor is what a seal has made of it', async () => {
+  const { lakeDir, stream, duckdb, table, files } = await withDamage();
+  const countKeyless = async () => (await files()).filter((file) => file.keyless === true).length;
+  expect(await loadKeys(duckdb, table)).toEqual([]);
+  const dependencies = {
+    dataset: events,
+    table,
+    duckdb,
+    clock,
+    crashPoint: noCrashPoint,
+    stagingDir: ownStaging(lakeDir),
+    dueRows: createDueRows(sealing),
+  };
+  await sealDue(dependencies, sealing, new Map());
+  expect(await countKeyless()).toBe(2);
+  stream.publish([...twoEvents(), ...keyedEvents()]);
+  await waitFor('flushed', async () => (await files()).length === 3);
+  expect(await countKeyless()).toBe(2);
+  await table.refresh();
+  await sealDue({ ...dependencies, dueRows: createDueRows(sealing) }, sealing, new Map());
+  expect((await files()).some((file) => file.keyless !== true && !file.young)).toBe(true);
+});
+
 test('A file that was replaced meanwhile does not count as damaged: its keys are loaded again', async () => {
-  const { lakeDir, duckdb, table, files } = await withLake();
+  const { lakeDir, duckdb, table, files } = await withLake(keyedEvents);
   const replaced = await files();
   const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });
   await sealDue(

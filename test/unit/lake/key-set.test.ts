@@ -1,67 +1,102 @@
 import { expect, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
-import { createKeySet, type KeyHash } from '../../../src/lake/batch/key-set.ts';
+import { createKeySet, type GroupRange, type KeyHashes, type KeySet } from '../../../src/lake/batch/key-set.ts';
 
 const random = createRandom(7);
-const hash = (): KeyHash => ({ low: random.integer(0, 2 ** 32 - 1), high: random.integer(0, 2 ** 32 - 1) });
-
-test('A key is found in the file that has it, however far the set has grown, and others are not', () => {
-  const keys = createKeySet();
-  const files = Array.from({ length: 5 }, () => keys.addFile());
-  const added = Array.from({ length: 50_000 }, (_, index) => ({ key: hash(), file: files[index % 5] ?? 0 }));
-  for (const { key, file } of added) keys.add(key, file);
-  expect(added.filter(({ key, file }) => !keys.find(key).includes(file))).toEqual([]);
-  const others = Array.from({ length: 50_000 }, hash);
-  expect(others.filter((key) => keys.find(key).length > 0).length).toBeLessThan(3);
-  expect(keys.size).toBe(50_000);
-  expect(keys.bytes / keys.size).toBeLessThan(17);
+const half = (): number => random.integer(0, 2 ** 32 - 1);
+/** Hashes of ever new keys. */
+const hashes = (count: number): KeyHashes => ({
+  lows: Uint32Array.from({ length: count }, half),
+  highs: Uint32Array.from({ length: count }, half),
 });
+/** The groups of each key. */
+const findAll = (keys: KeySet, { lows, highs }: KeyHashes): (readonly number[])[] =>
+  Array.from(lows, (low, index) => [...keys.find(low, highs[index] ?? 0)].toSorted((a, b) => a - b));
+const addGroup = (keys: KeySet, added: KeyHashes): number => {
+  const group = keys.addGroup() ?? 0;
+  keys.add(added, group);
+  return group;
+};
+const ranges: readonly GroupRange[] = ['255', 'any'];
+
+test.for(ranges)(
+  'Of %s groups: a key is found in its group, however far the set has grown, and others are not',
+  (range) => {
+    const keys = createKeySet(range);
+    const added = Array.from({ length: 50 }, () => hashes(2000));
+    const groups = added.map((some) => addGroup(keys, some));
+    for (const [index, some] of added.entries())
+      expect(findAll(keys, some).filter((found) => !found.includes(groups[index] ?? 0))).toEqual([]);
+    expect(findAll(keys, hashes(100_000)).filter((found) => found.length > 0).length).toBeLessThan(3);
+    expect(keys.size).toBe(100_000);
+    expect(keys.bytes / keys.size).toBeLessThan(range === '255' ? 9 : 14);
+  },
+);
 
 test('Keys with the same first bits at the ends of the set are told apart, and each is found', () => {
-  const keys = createKeySet();
-  const file = keys.addFile();
-  const ends = [0, 2 ** 32 - 1].flatMap((low) => Array.from({ length: 200 }, (_, high) => ({ low, high })));
-  for (const key of ends) keys.add(key, file);
-  expect(ends.every((key) => keys.find(key).length === 1)).toBe(true);
-  expect(keys.find({ low: 0, high: 200 })).toEqual([]);
+  const keys = createKeySet('any');
+  const lows = Uint32Array.from({ length: 600 }, (_, index) => [0, 1, 2 ** 32 - 1][index % 3] ?? 0);
+  const highs = Uint32Array.from(lows, (_, index) => Math.floor(index / 3) * 2 ** 20);
+  const group = addGroup(keys, { lows, highs });
+  expect(findAll(keys, { lows, highs }).every((found) => found[0] === group)).toBe(true);
+  expect(keys.find(2 ** 32 - 1, 200 * 2 ** 20)).toEqual([]);
 });
 
-test('Of two files that may have a key both are named, and one that is dropped no more', () => {
-  const keys = createKeySet();
-  const [first, second] = [keys.addFile(), keys.addFile()];
-  const key = hash();
-  keys.add(key, first);
-  keys.add(key, first);
-  keys.add(key, second);
-  expect(keys.size).toBe(2);
-  expect(keys.find(key).toSorted((a, b) => a - b)).toEqual([first, second]);
-  keys.dropFile(first);
-  expect(keys.find(key)).toEqual([second]);
-  const third = keys.addFile();
-  keys.add(key, third);
-  // in the place of the one that was dropped
-  expect(keys.size).toBe(2);
-  expect(keys.find(key).toSorted((a, b) => a - b)).toEqual([second, third]);
-});
+test.for(ranges)(
+  'Of %s groups: of two that may have a key both are named, and one that is dropped no more',
+  (range) => {
+    const keys = createKeySet(range);
+    const key = hashes(1);
+    const first = addGroup(keys, key);
+    keys.add(key, first);
+    const second = addGroup(keys, key);
+    expect(keys.size).toBe(2);
+    expect(findAll(keys, key)).toEqual([[first, second]]);
+    keys.dropGroup(first);
+    expect(findAll(keys, key)).toEqual([[second]]);
+    const third = addGroup(keys, key);
+    // in the place of the one that was dropped
+    expect(keys.size).toBe(2);
+    expect(findAll(keys, key)).toEqual([[second, third]]);
+  },
+);
 
-test('A set whose rows move from file to file does not grow, and gives the numbers of old files to new ones', () => {
-  const keys = createKeySet();
-  const some = Array.from({ length: 3000 }, hash);
-  let file = keys.addFile();
-  for (const key of some) keys.add(key, file);
+test.for(ranges)('Of %s groups: a set whose rows move from group to group does not grow', (range) => {
+  const keys = createKeySet(range);
+  const some = hashes(30_000);
+  let group = addGroup(keys, some);
   const { bytes } = keys;
   for (let turn = 0; turn < 50; turn += 1) {
-    keys.dropFile(file);
-    file = keys.addFile();
-    for (const key of some) keys.add(key, file);
+    keys.dropGroup(group);
+    group = addGroup(keys, some);
   }
-  expect(keys.bytes).toBe(bytes);
-  expect(some.every((key) => keys.find(key)[0] === file)).toBe(true);
+  expect(keys.bytes).toBeLessThanOrEqual(bytes);
+  expect(findAll(keys, some).every((found) => found.length === 1 && found[0] === group)).toBe(true);
   // ever new keys: dropped ones make room
   for (let turn = 0; turn < 50; turn += 1) {
-    keys.dropFile(file);
-    file = keys.addFile();
-    for (let n = 0; n < 3000; n += 1) keys.add(hash(), file);
+    keys.dropGroup(group);
+    group = addGroup(keys, hashes(30_000));
   }
   expect(keys.bytes).toBeLessThan(4 * bytes);
+});
+
+test('Numbers of 255 groups come again when no key has them any more, and there is none while all are in use', () => {
+  const keys = createKeySet('255');
+  const living: { readonly group: number; readonly keys: KeyHashes }[] = [];
+  const dropped: KeyHashes[] = [];
+  for (let turn = 0; turn < 1000; turn += 1) {
+    const some = hashes(50);
+    living.push({ group: addGroup(keys, some), keys: some });
+    if (living.length <= 100) continue;
+    const [oldest] = living.splice(0, 1);
+    keys.dropGroup(oldest?.group ?? 0);
+    if (oldest !== undefined) dropped.push(oldest.keys);
+  }
+  expect(new Set(living.map(({ group }) => group)).size).toBe(100);
+  for (const { group, keys: some } of living)
+    expect(findAll(keys, some).every((found) => found.length === 1 && found[0] === group)).toBe(true);
+  expect(dropped.flatMap((some) => findAll(keys, some)).filter((found) => found.length > 0)).toEqual([]);
+  expect(keys.size).toBeLessThan(200 * 50);
+  const numbers = Array.from({ length: 300 }, () => keys.addGroup());
+  expect(numbers.filter((group) => group === undefined).length).toBeGreaterThan(100);
 });

@@ -1,0 +1,132 @@
+import path from 'node:path';
+import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlText } from '../sql/literals.ts';
+import { createKeySet, halvesSql, type KeyHashes } from './key-set.ts';
+
+/**
+ * The greater part of the known keys: slices of them in the order in which they became known, each a work file of 25
+ * bytes an event, which nobody looks into unless it may have a key that is asked for. Which one may is known by a set of
+ * hashes: 6 to 9 bytes of memory for each request, and a third of a microsecond for each key that is asked for. To
+ * forget a slice costs nothing.
+ */
+export interface KeySlices {
+  /** Events whose keys they have. */
+  rows(): number;
+  /** Makes a slice of all rows of `recent_keys`. Errors: `disk`, `memory`, `sql`. */
+  add(): Promise<void>;
+  /**
+   * Loads what the slices have under the keys in `asked` into `sliced_keys`, in place of what is there. At most each
+   * slice is read once: 20 ms for a million events. Errors: `sql`, also when a file of theirs has been removed.
+   */
+  lookUp(): Promise<void>;
+  /** Forgets what was received before a time, Unix milliseconds. */
+  forgetBefore(ms: number): Promise<void>;
+  clear(): Promise<void>;
+}
+
+interface Slice {
+  readonly file: string;
+  readonly rows: number;
+  /** The newest time of receipt in it, Unix milliseconds. */
+  readonly toMs: number;
+  /** Rows that were received before count as forgotten. */
+  fromMs: number;
+  /** Its number in the set; undefined: the set had no room, and it is read for each batch that has keys. */
+  readonly group: number | undefined;
+}
+
+/** Hashes of 100 million requests, with some room. What is beyond is looked up in the files. */
+const maxSetBytes = 1024 ** 3;
+
+/** SQL that makes a table of keys, empty. `place` is NULL where the request is known and the event could not be stored. */
+export const createKeysSql = (name: string): string =>
+  `CREATE OR REPLACE TEMP TABLE ${name} (key UUID, print BIGINT, place SMALLINT, ms BIGINT)`;
+
+const noHashes = new Uint32Array();
+
+/** Writes `recent_keys` to a file; gives the hashes of its keys. After an error there is no file. */
+async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
+  try {
+    // The ids are hashes: little but the times can be compressed.
+    await duckdb.run(`COPY recent_keys TO ${sqlText(file)} (FORMAT parquet, COMPRESSION snappy)`);
+    const [lows = noHashes, highs = noHashes] = await duckdb.integers(`SELECT ${halvesSql('key')} FROM recent_keys`);
+    return { lows, highs };
+  } catch (error) {
+    await removeFile(file);
+    throw error;
+  }
+}
+
+/** Creates them, none; their files lie in a folder that its owner empties at start. */
+export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
+  let slices: readonly Slice[] = [];
+  let set = createKeySet('255');
+  let made = 0;
+
+  /** The rows of `asked`, by their `r`, and for each a group that may have its key. */
+  async function findWanted(): Promise<{ readonly groups: number[]; readonly rows: number[] }> {
+    const wanted: { readonly groups: number[]; readonly rows: number[] } = { groups: [], rows: [] };
+    const [lows = noHashes, highs = noHashes, asked = noHashes] = await duckdb.integers(
+      `SELECT ${halvesSql('key')}, r::UINTEGER FROM asked`,
+    );
+    for (let index = 0; index < asked.length; index += 1)
+      for (const group of set.find(lows[index] ?? 0, highs[index] ?? 0)) {
+        wanted.groups.push(group);
+        wanted.rows.push(asked[index] ?? 0);
+      }
+    return wanted;
+  }
+
+  async function lookUpIn({ file, fromMs }: Slice, askedSql: string): Promise<void> {
+    await duckdb.run(
+      `INSERT INTO sliced_keys SELECT * FROM read_parquet(${sqlText(file)}, hive_partitioning = false)
+       WHERE ms >= ${fromMs} AND key IN (SELECT key FROM asked ${askedSql})`,
+    );
+  }
+
+  async function drop(dropped: readonly Slice[]): Promise<void> {
+    slices = slices.filter((slice) => !dropped.includes(slice));
+    for (const { file, group } of dropped) {
+      if (group !== undefined) set.dropGroup(group);
+      await removeFile(file);
+    }
+  }
+
+  return {
+    rows: () => slices.reduce((sum, { rows }) => sum + rows, 0),
+    async add() {
+      const [row] = await duckdb.rows('SELECT count(*) AS n, min(ms) AS low, max(ms) AS high FROM recent_keys');
+      if (Number(row?.['n']) === 0) return;
+      await ensureFolder(folder);
+      made += 1;
+      const file = path.join(folder, `${made}.parquet`);
+      const hashes = await writeSlice(duckdb, file);
+      const group = set.bytes < maxSetBytes ? set.addGroup() : undefined;
+      if (group !== undefined) set.add(hashes, group);
+      const times = { fromMs: Number(row?.['low']), toMs: Number(row?.['high']) };
+      slices = [...slices, { file, group, rows: Number(row?.['n']), ...times }];
+      await duckdb.run(createKeysSql('recent_keys'));
+    },
+    async lookUp() {
+      await duckdb.run(createKeysSql('sliced_keys'));
+      if (slices.length === 0) return;
+      const wanted = await findWanted();
+      await duckdb.run('CREATE OR REPLACE TEMP TABLE wanted (of_group INTEGER, r INTEGER)');
+      await duckdb.appendIntegers('wanted', [wanted.groups, wanted.rows]);
+      const some = new Set(wanted.groups);
+      for (const slice of slices)
+        if (slice.group === undefined) await lookUpIn(slice, '');
+        else if (some.has(slice.group))
+          await lookUpIn(slice, `WHERE r IN (SELECT r FROM wanted WHERE of_group = ${slice.group})`);
+    },
+    async forgetBefore(ms) {
+      for (const slice of slices) slice.fromMs = Math.max(slice.fromMs, ms);
+      await drop(slices.filter(({ toMs }) => toMs < ms));
+    },
+    async clear() {
+      await drop(slices);
+      set = createKeySet('255');
+    },
+  };
+}
