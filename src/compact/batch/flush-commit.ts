@@ -24,7 +24,7 @@ export interface FlushedBatch {
   readonly batch: Batch;
   /** The epoch, with the position, that the batch was pulled after. */
   readonly epoch: Epoch;
-  readonly judged: JudgedStreamBatch;
+  readonly judged: Pick<JudgedStreamBatch, 'repeats' | 'others' | 'addsKeys' | 'keysSeen'>;
   /** The lake's newest `available_at` when that of the rows was taken; it has to be the newest still. */
   readonly before: number;
   readonly availableAtMs: number;
@@ -45,7 +45,7 @@ export function moveOn(epoch: Epoch, { lastSequence, lastHash }: Batch): Epoch {
 }
 
 /** The lines that are accounted for by the logs of other tables. */
-function countOthers({ others }: JudgedStreamBatch): number {
+function countOthers({ others }: FlushedBatch['judged']): number {
   return others.reduce((sum, { rows, repeats }) => sum + rows + repeats, 0);
 }
 

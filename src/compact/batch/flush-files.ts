@@ -1,7 +1,6 @@
 import path from 'node:path';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import type { JudgedPart } from '../../lake/batch/batch-tables.ts';
 import type { Failure } from '../../lake/batch/spool-lines.ts';
 import type { WrittenFile } from '../../lake/files/data-file.ts';
 import { isCommitted, settleFailed, writePendingFailed } from '../../lake/files/failed-events.ts';
@@ -12,11 +11,8 @@ import { youngFolder } from '../../lake/log/young-folder.ts';
 export interface YoungFile {
   /** Relative to the table's folder. */
   readonly path: string;
-  /**
-   * Writes the rows of a batch, durably; undefined when no row is left to write. `lineBytes`: those of the batch's
-   * lines.
-   */
-  write(judged: JudgedPart, availableAtMs: number, lineBytes: number): Promise<WrittenFile | undefined>;
+  /** Gives its path to whoever writes rows to it, and makes it durable; undefined when they have written none. */
+  write(toFile: (file: string) => Promise<WrittenFile | undefined>): Promise<WrittenFile | undefined>;
   /** After an error, which may have come after the commit: removes the file unless the log names it. */
   removeUnnamed(): Promise<void>;
 }
@@ -27,8 +23,8 @@ export function createYoungFile(table: Table, commitId: string): YoungFile {
   const file = path.join(table.dir, youngPath);
   return {
     path: youngPath,
-    async write(judged, availableAtMs, lineBytes) {
-      const written = await judged.writeYoung(file, availableAtMs, lineBytes);
+    async write(toFile) {
+      const written = await toFile(file);
       if (written !== undefined) await syncFolder(path.dirname(file));
       return written;
     },
@@ -43,6 +39,7 @@ export function createYoungFile(table: Table, commitId: string): YoungFile {
 
 /** What one flush writes before its commit to the table of events, under names that hold the commit's id. */
 export interface FlushFiles {
+  readonly commitId: string;
   readonly young: YoungFile;
   /** Writes the failed events, at least one, durably; they count from the commit on. */
   writeFailed(failures: readonly Failure[], failedAtMs: number): Promise<void>;
@@ -58,6 +55,7 @@ export function createFlushFiles(table: Table, failedDir: string, commitId: stri
   const baseVersion = table.state().version;
   let pending: string | undefined;
   return {
+    commitId,
     young,
     async writeFailed(failures, failedAtMs) {
       const failedAt = new Date(failedAtMs).toISOString();

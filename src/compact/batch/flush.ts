@@ -16,11 +16,12 @@ import type { BatchTables } from '../../lake/batch/batch-tables.ts';
 import { takeOutTooLarge } from '../../lake/batch/isolate.ts';
 import type { JudgedStreamBatch, RecentKeys } from '../../lake/batch/recent-keys.ts';
 import { readFailures, type Failure } from '../../lake/batch/spool-lines.ts';
+import type { WrittenFile } from '../../lake/files/data-file.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { commitFlush } from './flush-commit.ts';
-import { createFlushFiles } from './flush-files.ts';
+import { createFlushFiles, type FlushFiles } from './flush-files.ts';
 import { planFollowers, type FollowerFlush, type FollowerFlushDependencies } from './follower-flush.ts';
 import type { Batch } from './pull-batch.ts';
 
@@ -58,19 +59,52 @@ export interface Flushed {
   readonly refused?: AppError | undefined;
 }
 
-/** A batch with its verdict, and the events that fail by it. */
-interface Verdict {
-  readonly judged: JudgedStreamBatch;
+/** A batch whose rows of the table of events are in the young file, and the events that fail. */
+interface TakenIn {
+  readonly judged: Pick<JudgedStreamBatch, 'rows' | 'repeats' | 'others' | 'addsKeys' | 'keysSeen'>;
+  readonly written: WrittenFile | undefined;
   readonly failures: readonly Failure[];
   readonly refused: AppError | undefined;
+  /** What is the other tables', not written yet. */
+  readonly followed: readonly FollowerFlush[];
+  /** After the commit: the memory of keys takes in what the batch has brought. */
+  remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
 }
 
-/** Converts and judges the batch. */
-async function convertAndJudge(
-  { tables, keys, followers, crashPoint, isolate }: FlushDependencies,
+/**
+ * Takes in a batch that leaves nothing to judge; undefined, and there is no file, when it does: its lines are not all
+ * plain, the lake may have it under another position, or the engine has no memory for some.
+ */
+async function takeInPlain(
+  { tables, crashPoint, isolate }: FlushDependencies,
+  { file: spool, events, firstSequence }: Batch,
+  epoch: Epoch,
+  { young }: FlushFiles,
+  availableAtMs: number,
+): Promise<TakenIn | undefined> {
+  if (isolate === true || events === 0 || firstSequence <= epoch.dedupeThrough) return undefined;
+  const written = await young.write((file) => tables.writePlain({ file: spool, events }, file, availableAtMs));
+  if (written === undefined) return undefined;
+  await crashPoint('flush-converted');
+  return {
+    judged: { rows: events, repeats: 0, others: [], addsKeys: false, keysSeen: undefined },
+    written,
+    failures: [],
+    refused: undefined,
+    followed: [],
+    remember: async () => undefined,
+  };
+}
+
+/** Converts, judges and writes the batch by way of the tables. */
+async function takeInJudged(
+  dependencies: FlushDependencies,
   batch: Batch,
   epoch: Epoch,
-): Promise<Verdict> {
+  { commitId, young }: FlushFiles,
+  availableAtMs: number,
+): Promise<TakenIn> {
+  const { tables, keys, followers, crashPoint, isolate } = dependencies;
   const tooLarge = isolate === true ? await takeOutTooLarge(tables, batch.file) : [];
   const loaded = await tables.load(batch.file, batch.events - tooLarge.length);
   const judged = await keys.judge(loaded, batch.firstSequence <= epoch.dedupeThrough, async (lookUp) => {
@@ -78,7 +112,11 @@ async function convertAndJudge(
   });
   await crashPoint('flush-converted');
   const failures = [...tooLarge, ...(await readFailures(batch.file, judged.failedLines))];
-  return { judged, failures, refused: loaded.refused };
+  // By where they stood when the batch was judged.
+  const followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId });
+  const written = await young.write((file) => judged.writeYoung(file, availableAtMs, batch.bytes));
+  const remember: TakenIn['remember'] = (added) => keys.remember(judged, added);
+  return { judged, written, failures, refused: loaded.refused, followed, remember };
 }
 
 /** Commits what the followers have of the batch: before the leader, whose position says what of the stream is done. */
@@ -90,7 +128,7 @@ async function commitFollowers({ crashPoint }: FlushDependencies, followed: read
 }
 
 /** Adds up what the tables have got. */
-function sumUp(judged: JudgedStreamBatch, followed: readonly FollowerFlush[], sizeBytes: number) {
+function sumUp(judged: TakenIn['judged'], followed: readonly FollowerFlush[], sizeBytes: number) {
   const parts = [judged, ...followed.map(({ part }) => part)];
   return {
     rows: parts.reduce((sum, { rows }) => sum + rows, 0),
@@ -106,16 +144,18 @@ function sumUp(judged: JudgedStreamBatch, followed: readonly FollowerFlush[], si
  * `disk`, `sql`.
  */
 export async function flushBatch(dependencies: FlushDependencies, batch: Batch, epoch: Epoch): Promise<Flushed> {
-  const { table, keys, clock, crashPoint } = dependencies;
+  const { table, clock, crashPoint } = dependencies;
   await crashPoint('flush-spooled');
   const commitId = randomUUID();
   const before = table.lake().availableAtMs;
   const availableAtMs = nextAvailableAtMs(clock, table.lake());
-  const { judged, failures, refused } = await convertAndJudge(dependencies, batch, epoch);
   const files = createFlushFiles(table, dependencies.failedDir, commitId);
-  const followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId });
+  let followed: readonly FollowerFlush[] = [];
   try {
-    const written = await files.young.write(judged, availableAtMs, batch.bytes);
+    const takingIn = [dependencies, batch, epoch, files, availableAtMs] as const;
+    const takenIn = (await takeInPlain(...takingIn)) ?? (await takeInJudged(...takingIn));
+    const { judged, written, failures, refused } = takenIn;
+    followed = takenIn.followed;
     await crashPoint('flush-written');
     if (failures.length > 0) {
       await files.writeFailed(failures, availableAtMs);
@@ -135,7 +175,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     // First: until the failed events have their names, an erasure waits for them.
     await files.settle();
     await crashPoint('flush-settled');
-    await keys.remember(judged, judged.addsKeys ? { version, keysCommit: commitId } : undefined);
+    await takenIn.remember(judged.addsKeys ? { version, keysCommit: commitId } : undefined);
     return {
       ...committed,
       events: batch.events,

@@ -90,7 +90,7 @@ function createFollowerFlush(
       const table = await follower.ensure();
       young = createYoungFile(table, commitId);
       const availableAtMs = nextAvailableAtMs(clock, table.lake());
-      const written = await young.write(part, availableAtMs, batch.bytes);
+      const written = await young.write((file) => part.writeYoung(file, availableAtMs, batch.bytes));
       const add = written === undefined ? undefined : toAdd(young.path, written, availableAtMs, true);
       const flushed = { epoch: moveOn(epoch, batch), standing, availableAtMs };
       made = { build: createBuild(dependencies, part, flushed, add), sizeBytes: written?.sizeBytes ?? 0 };

@@ -4,7 +4,8 @@
  *
  * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file for each dataset of the rows
  * that are to be written, and the lines that cannot be rows, each with its reason.
- * Order: load, judge, write, keep the keys. Each step is a method of what the step before has returned. The tables have
+ * Order: load, judge, write, keep the keys; or all in one, of a batch that leaves nothing to judge (plain-batch.ts). Each
+ * step is a method of what the step before has returned. The tables have
  * room for one batch and one verdict: a step of one that another has taken the place of fails an assertion.
  * Invariant: every line of the spool is a row, a repeat or a failed event; one bad line does not keep the others out.
  * Crash: nothing rests here; the tables and the cleaned spool go with the process, and the caller's folder is emptied
@@ -33,6 +34,7 @@ import type { KeyHashes } from './key-set.ts';
 import { createBatchEnrichment, type BatchEnrichment } from './enrich-batch.ts';
 import { createKeyTable, type KeySliceOptions, type KeyTable } from './key-table.ts';
 import { lookUpOwnKeys, readFileKeys, readOwnKeys, type OwnKeys } from './own-keys.ts';
+import { createPlainWriter, type PlainWriter } from './plain-batch.ts';
 import type { BadLine } from './spool-lines.ts';
 import { measureRows, rowsSql } from './written-rows.ts';
 
@@ -42,6 +44,11 @@ export interface BatchTables {
   readonly keys: KeyTable;
   /** Reads the hashes of the event ids of a file's rows. The caller has seen that it is whole. */
   readKeys(file: DataFile, take: (hashes: KeyHashes) => void): Promise<void>;
+  /**
+   * Writes a spool straight to a file, beside the tables, where every line is plain: see plain-batch.ts. Undefined, and
+   * there is no file, where any is not: then the tables are asked.
+   */
+  readonly writePlain: PlainWriter['write'];
   /**
    * Reads a spool of `events` lines, which takes the place of the batch before. One bad line would make DuckDB refuse
    * the whole file: only then, or when `eachLine` asks for it, each line is checked by itself. A bad event is a value
@@ -136,6 +143,7 @@ interface Intake {
   readonly duckdb: Duckdb;
   readonly keys: KeyTable;
   readonly enrichment: BatchEnrichment | undefined;
+  readonly plain: PlainWriter;
 }
 
 /** Lines that belong to a dataset, and how many of them are repeats. */
@@ -148,14 +156,14 @@ function countLines({ kinds }: Verdict, dataset: Dataset): { readonly lines: num
 }
 
 function toJudgedPart(
-  { duckdb, enrichment }: Intake,
+  { duckdb, enrichment, plain }: Intake,
   { dataset, rows, repeats }: Pick<JudgedPart, 'dataset' | 'rows' | 'repeats'>,
   events: number,
   assertCurrent: AssertCurrent,
 ): JudgedPart {
   const assertRows = (counted: number): void =>
     assert.equal(counted, rows, `of ${events} events ${rows} are rows of ${dataset.table}, and ${repeats} are repeats`);
-  const write = (toFile: (select?: EnrichedSelect) => Promise<WrittenFile>): Promise<WrittenFile> =>
+  const write = (toFile: (enriched?: EnrichedSelect) => Promise<WrittenFile>): Promise<WrittenFile> =>
     enrichment === undefined ? toFile() : enrichment.write(dataset, toFile);
   return {
     dataset,
@@ -165,20 +173,29 @@ function toJudgedPart(
       assertCurrent();
       const measured = await measureRows(duckdb, dataset);
       assertRows(measured.rows);
+      if (dataset === leader) plain.learn(measured.filled);
       if (rows === 0) return undefined;
       const columns = dataset.columns.length;
       const rowGroup = {
         rows: rowGroupRows(duckdb.memoryMb, { rows: events, lineBytes, entries: measured.entries, columns }),
       };
-      const written = await write((select) =>
-        writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select, measured.filled), file, 'young', rowGroup),
+      const written = await write((enriched) =>
+        writeDataFile(
+          duckdb,
+          rowsSql(dataset, availableAtMs, { enriched, filled: measured.filled }),
+          file,
+          'young',
+          rowGroup,
+        ),
       );
       assertRows(written.numRecords);
       return written;
     },
     async writeRows(file, availableAtMs) {
       assertCurrent();
-      const written = await write((select) => writeDataFile(duckdb, rowsSql(dataset, availableAtMs, select), file));
+      const written = await write((enriched) =>
+        writeDataFile(duckdb, rowsSql(dataset, availableAtMs, { enriched }), file),
+      );
       assertRows(written.numRecords);
       return written;
     },
@@ -278,14 +295,16 @@ export async function openBatchTables(
   const keys = createKeyTable(duckdb, slices);
   const nextBatch = createGenerations('the tables have another batch by now');
   const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
+  const plain = createPlainWriter(duckdb, enrichment);
   return {
+    writePlain: (lines, file, availableAtMs) => plain.write(lines, file, availableAtMs),
     keys,
     readKeys: (file, take) => readFileKeys(duckdb, file, take),
     async load(spool, events, eachLine = false) {
       const assertLoaded = nextBatch();
       const converted = await convertSpool(duckdb, spool, events, eachLine);
       assertLoaded();
-      return toLoadedBatch({ duckdb, keys, enrichment }, converted, assertLoaded);
+      return toLoadedBatch({ duckdb, keys, enrichment, plain }, converted, assertLoaded);
     },
   };
 }

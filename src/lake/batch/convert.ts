@@ -3,11 +3,9 @@ import { removeFile } from '../../runtime/files/durable-file.ts';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
 import { getBytes } from '../../runtime/files/text-file.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
-import { importKinds } from '../../datasets/dataset.ts';
-import type { ColumnType } from '../../datasets/field-schema.ts';
-import { lineColumns, parseLine } from '../../datasets/event-line.ts';
+import { parseLine } from '../../datasets/event-line.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlList, sqlText, utcDateSql } from '../sql/literals.ts';
+import { badSql, lineValuesSql, readLinesSql } from './line-sql.ts';
 import { splitLines, type BadLine } from './spool-lines.ts';
 
 /** A spool read into the temporary table `batch`: the columns of an event line, `date`, and `bad`. */
@@ -24,58 +22,8 @@ export interface Converted {
 /** The query for all rows of `batch`, good and bad. */
 export const unjudgedRowsSql = 'SELECT * EXCLUDE (bad) FROM batch';
 
-/** Upper bound of a time in the lake: the end of year 9999. */
-const maxSeconds = 253_402_300_799;
-
-/** SQL that turns the text of a column into its type; NULL when it cannot. */
-function castSql(name: string, type: ColumnType): string {
-  const text = `r.${name}`;
-  const bounded = (unit: number): string =>
-    `CASE WHEN TRY_CAST(${text} AS BIGINT) BETWEEN 0 AND ${maxSeconds * unit} THEN TRY_CAST(${text} AS BIGINT) END`;
-  if (name === 'event_time') return `make_timestamptz((${bounded(1)}) * 1000000)`;
-  if (name === 'received_at') return `make_timestamptz((${bounded(1000)}) * 1000)`;
-  if (type === 'VARCHAR' || type === 'MAP(VARCHAR, VARCHAR)') return text;
-  return `TRY_CAST(${text} AS ${type})`;
-}
-
-/** The number of a decimal's places; 0 for every other type. */
-const placesOf = (type: ColumnType): number => Number(/^DECIMAL\(\d+,(\d+)\)$/.exec(type)?.[1] ?? 0);
-
-/** SQL that is true for a text that DuckDB would round: one with more decimal places than its type has. */
-function roundedSql(name: string, type: ColumnType): string {
-  const places = placesOf(type);
-  return places === 0
-    ? `contains(r.${name}, '.')`
-    : `NOT regexp_full_match(r.${name}, '-?[0-9]+([.][0-9]{1,${places}})?')`;
-}
-
-/**
- * SQL that is true for a row that cannot be written as it is. DuckDB would round a fraction, so that counts as bad too.
- */
-function badSql(): string {
-  const missing = ['id_app', 'event_time', 'received_at'].map((name) => `${castSql(name, 'BIGINT')} IS NULL`);
-  const wrong = lineColumns
-    .filter(({ type }) => type !== 'VARCHAR' && type !== 'MAP(VARCHAR, VARCHAR)')
-    .map(
-      ({ name, type }) => `(r.${name} IS NOT NULL AND (${castSql(name, type)} IS NULL OR ${roundedSql(name, type)}))`,
-    );
-  return [
-    'TRY_CAST(r.event_id AS UUID) IS NULL',
-    'length(r.event_id) IS DISTINCT FROM 36',
-    `coalesce(r.kind NOT IN (${[...importKinds.keys()].map(sqlText).join(', ')}), true)`,
-    ...missing,
-    ...wrong,
-  ].join(' OR ');
-}
-
-const batchSql = (file: string): string => `
-CREATE OR REPLACE TEMP TABLE batch AS
-SELECT ${lineColumns.map(({ name, type }) => `${castSql(name, type)} AS ${name}`).join(', ')},
-  ${utcDateSql(castSql('event_time', 'TIMESTAMPTZ'))} AS date,
-  ${badSql()} AS bad
-FROM read_json(${sqlList([file])}, format = 'newline_delimited', maximum_object_size = 2097152, hive_partitioning = false, columns = {${lineColumns
-  .map(({ name, type }) => `${sqlText(name)}: ${sqlText(type === 'MAP(VARCHAR, VARCHAR)' ? type : 'VARCHAR')}`)
-  .join(', ')}}) AS r`;
+const batchSql = (file: string): string =>
+  `CREATE OR REPLACE TEMP TABLE batch AS SELECT ${lineValuesSql()}, ${badSql()} AS bad ${readLinesSql(file)}`;
 
 /**
  * Writes the lines of a spool that DuckDB can read to another file; gives their places, and the lines that had to be

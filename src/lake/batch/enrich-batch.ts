@@ -13,13 +13,22 @@ import { rememberMs } from '../files/text-tables.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 
+/** SQL of the rows of `batch` that are a dataset's. */
+const rowsOfBatch = ({ kinds }: Dataset): string =>
+  `(SELECT * FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')}))`;
+
 /** Tells what the rows of one batch after the other say. */
 export interface BatchEnrichment {
   /**
-   * Writes the rows of `batch` that are a dataset's with what their addresses and User-Agents say. Whatever goes wrong
-   * with that, the rows are written without it, and the enricher is told. Errors: those of `write` without enrichment.
+   * Writes rows of a dataset with what their addresses and User-Agents say. `source` is SQL of a relation that has these,
+   * the dataset's rows of `batch` unless given. Whatever goes wrong with that, the rows are written without it, and the
+   * enricher is told. Errors: those of `write` without enrichment.
    */
-  write<T extends object>(dataset: Dataset, write: (select: EnrichedSelect | undefined) => Promise<T>): Promise<T>;
+  write<T extends object>(
+    dataset: Dataset,
+    write: (select: EnrichedSelect | undefined) => Promise<T>,
+    source?: string,
+  ): Promise<T>;
 }
 
 /**
@@ -37,9 +46,8 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): Batch
     for (const lookUps of byDataset.values()) await forget(lookUps);
   };
 
-  /** Looks up what the rows of `batch` say; undefined, and the enricher is told, where that fails. Error: `disk`. */
-  async function lookUp(lookUps: LookUps, dataset: Dataset, groups: readonly EnrichedGroup[]) {
-    const source = `(SELECT * FROM batch WHERE NOT bad AND kind IN (${dataset.kinds.map(sqlText).join(', ')}))`;
+  /** Looks up what rows say; undefined, and the enricher is told, where that fails. Error: `disk`. */
+  async function lookUp(lookUps: LookUps, source: string, groups: readonly EnrichedGroup[]) {
     try {
       await enricher.refresh();
       // An imported event says nothing of a place or a device itself: only the service fills these columns.
@@ -73,7 +81,7 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): Batch
   }
 
   return {
-    async write(dataset, write) {
+    async write(dataset, write, source = rowsOfBatch(dataset)) {
       const groups = findEnrichedGroups(dataset);
       if (groups.length === 0) return write(undefined);
       const lookUps = byDataset.get(dataset) ?? createLookUps(duckdb, enricher, dataset.table);
@@ -81,7 +89,7 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): Batch
       clearTimeout(idle);
       await forgetting;
       try {
-        const found = await lookUp(lookUps, dataset, groups);
+        const found = await lookUp(lookUps, source, groups);
         return await (found === undefined ? write(undefined) : writeWith(found, lookUps, write));
       } finally {
         await lookUps.release().catch((error: unknown) => enricher.failed(error));

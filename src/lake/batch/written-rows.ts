@@ -33,8 +33,13 @@ const constants = new Map(
   ]),
 );
 
-/** Columns of the line that every row has. */
+/** Columns that every row has. */
 const required = new Set(['event_id', 'kind', 'date', 'id_app', 'event_time', 'received_at', 'available_at']);
+
+/** Columns of the line that a row may lack. */
+export const optionalColumns: readonly string[] = lineColumns
+  .map(({ name }) => name)
+  .filter((name) => !required.has(name));
 
 /** What the rows that are to be written have. */
 export interface MeasuredRows {
@@ -69,29 +74,37 @@ function columnList(
 
 /** Measures the rows that are to be written to a dataset's table. */
 export async function measureRows(duckdb: Duckdb, dataset: Dataset): Promise<MeasuredRows> {
-  const optional = lineColumns.map(({ name }) => name).filter((name) => !required.has(name));
   const [row] = await duckdb.rows(
     `SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries,
-       [${optional.map((name) => `count(${name})`).join(', ')}] AS counts ${writtenSql(dataset)}`,
+       [${optionalColumns.map((name) => `count(${name})`).join(', ')}] AS counts ${writtenSql(dataset)}`,
   );
   const counts = (row?.['counts'] ?? []) as readonly bigint[];
   return {
     rows: Number(row?.['n']),
     entries: Number(row?.['entries'] ?? 0),
-    filled: new Set(optional.filter((_, index) => Number(counts[index]) > 0)),
+    filled: new Set(optionalColumns.filter((_, index) => Number(counts[index]) > 0)),
   };
 }
 
-/**
- * The query for the rows that are to be written to a dataset's table, with what is known of their addresses and
- * User-Agents. `filled` (of `measureRows`): without the columns in which no row has a value; readers know those from the
- * table's empty file, and to write them takes a quarter of the time. All columns unless given.
- */
+/** How rows are selected that are to be written. */
+export interface RowsSelect {
+  /** SQL of rows of a dataset's kinds, from `FROM` on; the rows of `batch` that are to be written unless given. */
+  readonly from?: string;
+  /** What is known of their addresses and User-Agents. */
+  readonly enriched?: EnrichedSelect | undefined;
+  /**
+   * Columns of the line that any row may have a value in. The others are left out, and so are columns that nothing is
+   * known of: readers know those from the table's empty file, and to write them takes a quarter of the time. All columns
+   * unless given.
+   */
+  readonly filled?: ReadonlySet<string>;
+}
+
+/** The query for the rows that are to be written to a dataset's table. */
 export function rowsSql(
   dataset: Dataset,
   availableAtMs: number,
-  select?: EnrichedSelect,
-  filled?: ReadonlySet<string>,
+  { from = writtenSql(dataset), enriched, filled }: RowsSelect = {},
 ): string {
-  return `SELECT ${columnList(dataset, select, filled)} FROM (SELECT *, make_timestamptz(${availableAtMs * 1000}) AS available_at ${writtenSql(dataset)}) AS r ${select?.joins ?? ''}`;
+  return `SELECT ${columnList(dataset, enriched, filled)} FROM (SELECT *, make_timestamptz(${availableAtMs * 1000}) AS available_at ${from}) AS r ${enriched?.joins ?? ''}`;
 }

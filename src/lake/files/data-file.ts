@@ -80,10 +80,13 @@ function toStats(numRecords: number, statistics: readonly ColumnStatistics[]): F
 const levels = { young: 1, sealed: 3 } as const;
 
 /**
- * Different values of a column in a row group of a load's file, beyond which they are written without a dictionary. Made
- * for a column of identities, a dictionary is given up when it is full: DuckDB's own bound is a fifth of the rows.
+ * Different values of a column in a row group of a young file, beyond which they are written without a dictionary. Made
+ * for a column of identities, a dictionary is given up when it is full: DuckDB's own bound is a fifth of the rows, which
+ * is 4 % more bytes of imported events, and more time.
  */
 const maxDictionary = 4096;
+const youngSql = `COMPRESSION_LEVEL ${levels.young}, DICTIONARY_SIZE_LIMIT ${maxDictionary}`;
+const levelSql = { young: youngSql, sealed: `COMPRESSION_LEVEL ${levels.sealed}` } as const;
 
 /**
  * Bounds of the row groups: the engine holds each in memory, uncompressed, until it is written. `bytes` holds
@@ -114,7 +117,7 @@ export async function writeDataFile(
 ): Promise<WrittenFile> {
   try {
     const [row] = await duckdb.rows(
-      `COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`,
+      `COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, ${levelSql[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`,
     );
     if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} returned no statistics`);
     await syncFile(file);
@@ -152,7 +155,7 @@ export async function writeDataFiles(
   rowGroupsPerFile: number,
 ): Promise<WrittenPart[]> {
   const rows = await duckdb.rows(
-    `COPY (${query}) TO ${sqlText(folder)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL ${levels.young}, RETURN_STATS true, ROW_GROUPS_PER_FILE ${rowGroupsPerFile}, DICTIONARY_SIZE_LIMIT ${maxDictionary})`,
+    `COPY (${query}) TO ${sqlText(folder)} (FORMAT parquet, COMPRESSION zstd, ${youngSql}, RETURN_STATS true, ROW_GROUPS_PER_FILE ${rowGroupsPerFile})`,
   );
   const isFilled = (row: (typeof rows)[number]): boolean => Number(row['count']) > 0;
   for (const row of rows) if (!isFilled(row)) await removeFile(String(row['filename']));
