@@ -1,5 +1,4 @@
 import path from 'node:path';
-import { setImmediate } from 'node:timers/promises';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
@@ -88,9 +87,9 @@ async function addGroup(set: KeySet, { lows, highs }: KeyHashes): Promise<number
   const group = set.bytes < maxSetBytes ? set.addGroup() : undefined;
   if (group === undefined) return undefined;
   for (let from = 0; from < lows.length; from += hashesAtOnce) {
+    if (from > 0) await new Promise((resolve) => setImmediate(resolve));
     const to = from + hashesAtOnce;
     set.add({ lows: lows.subarray(from, to), highs: highs.subarray(from, to) }, group);
-    await setImmediate();
   }
   return group;
 }
