@@ -1,4 +1,4 @@
-import { readdirSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom, type Random } from '../../../src/demo/random.ts';
@@ -27,7 +27,7 @@ async function openTables(rows?: number) {
       writeFileSync(spool, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
       return tables.load(spool, lines.length);
     },
-    files: () => readdirSync(slices).length,
+    files: () => readdirSync(slices).map((name) => path.join(slices, name)),
   };
 }
 type Opened = Awaited<ReturnType<typeof openTables>>;
@@ -106,15 +106,24 @@ test('Keys of slices are known until their time, and then their files are gone',
     receivedMs: startMs + index * 1000,
   }));
   for (const request of requests) await takeIn(opened, linesOf(request), 'stream', true);
-  expect(opened.files()).toBe(10);
+  expect(opened.files()).toHaveLength(10);
   const again = requests.flatMap((request) => linesOf({ ...request, receivedMs: startMs + hourMs }));
   expect(await takeIn(opened, again, 'stream', false)).toMatchObject({ rows: 0, repeats: 40 });
   await opened.tables.keys.forgetBefore(startMs + 11_000);
-  expect(opened.files()).toBe(5);
+  expect(opened.files()).toHaveLength(5);
   expect(await takeIn(opened, again, 'stream', false)).toMatchObject({ rows: 22, repeats: 18 });
   await opened.tables.keys.clear();
-  expect(opened.files()).toBe(0);
+  expect(opened.files()).toHaveLength(0);
   expect(await takeIn(opened, again, 'stream', false)).toMatchObject({ rows: 40, repeats: 0 });
+});
+
+test('A slice that is gone from the disk is an error for a batch that has its keys, not a verdict', async () => {
+  const opened = await openTables(1);
+  const request = { key: 'k', names: ['a'], receivedMs: startMs };
+  await takeIn(opened, linesOf(request), 'stream', true);
+  for (const file of opened.files()) rmSync(file);
+  expect(await takeIn(opened, linesOf({ ...request, key: 'other' }), 'stream', false)).toMatchObject({ rows: 1 });
+  await expect(takeIn(opened, linesOf(request), 'stream', false)).rejects.toMatchObject({ code: 'sql' });
 });
 
 test('More slices than the set of hashes has numbers for are all known, and so are those that come later', async () => {
