@@ -66,7 +66,8 @@ async function loadKeys({ keys, dependencies }: Loop, signal: AbortSignal): Prom
   const { clock, logger } = dependencies;
   const startedAt = performance.now();
   await keys.warmUp(clock.nowMs(), signal);
-  logger.info({ durationMs: Math.round(performance.now() - startedAt) }, 'loaded the recent keys');
+  const durationMs = Math.round(performance.now() - startedAt);
+  logger.info({ durationMs, ...keys.size() }, 'loaded the recent keys');
 }
 
 /**
