@@ -14,6 +14,7 @@ import type { TestNats } from '../helpers/nats.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { Cost } from './duckdb-copy.ts';
 import { readPeakBytes } from './peak-memory.ts';
+import { readProcessSeconds } from './process-cost.ts';
 
 /** The compactor with the settings an operator has who has set none; what is given replaces them. */
 export interface CompactorRun {
@@ -61,6 +62,8 @@ export async function runCompactor({ folder, nats, options, enriches = false, is
     const ended = exited.then(([code]) => Promise.reject(new Error(`the compactor ended with ${String(code)}`)));
     await Promise.race([once(createInterface({ input: child.stdout }), 'line'), ended]);
     ended.catch(() => undefined);
+    const pid = child.pid ?? 0;
+    const cpuBefore = readProcessSeconds(pid);
     const startedAt = performance.now();
     const table = await openTable(lakePaths(path.join(folder, 'lake')).table, {
       clock: createClock(0),
@@ -75,7 +78,8 @@ export async function runCompactor({ folder, nats, options, enriches = false, is
       longestMs,
     );
     await Promise.race([seen, ended]);
-    return { seconds: (performance.now() - startedAt) / 1000, peakBytes: readPeakBytes(child.pid ?? 0) };
+    const seconds = (performance.now() - startedAt) / 1000;
+    return { seconds, cpuSeconds: readProcessSeconds(pid) - cpuBefore, peakBytes: readPeakBytes(pid) };
   } finally {
     child.kill('SIGTERM');
     await exited;

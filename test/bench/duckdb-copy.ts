@@ -7,6 +7,8 @@ import { readPeakBytes } from './peak-memory.ts';
 /** What one run of anything has cost. */
 export interface Cost {
   readonly seconds: number;
+  /** Processor seconds of its process meanwhile, in its own code and the kernel's. */
+  readonly cpuSeconds: number;
   /** Most memory that its process has held. */
   readonly peakBytes: number;
 }
@@ -23,7 +25,7 @@ export async function runDuckdbCopy(sql: string, threads = availableParallelism(
   const child = fork(path.join(import.meta.dirname, 'duckdb-child.mjs'), [JSON.stringify({ sql, threads })]);
   const exited = once(child, 'exit');
   const ended = exited.then(([code]) => Promise.reject(new Error(`duckdb ended with ${String(code)}: ${sql}`)));
-  const [answer] = (await Promise.race([once(child, 'message'), ended])) as [{ seconds: number; rows: number }];
+  const [answer] = (await Promise.race([once(child, 'message'), ended])) as [Omit<CopyCost, 'peakBytes'>];
   ended.catch(() => undefined);
   const peakBytes = readPeakBytes(child.pid ?? 0);
   child.disconnect();

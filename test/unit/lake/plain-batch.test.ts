@@ -116,7 +116,7 @@ test('Whatever the lines, those that go straight to the file are the rows that t
         expect(differing).toEqual([]);
       },
     ),
-    { numRuns: 50 },
+    { numRuns: 40 },
   );
   expect(Math.min(straight, judgedOnly)).toBeGreaterThan(5);
 });
