@@ -15,7 +15,7 @@ import { addDataFiles, columnList, openBenchLake, readLakeSize, type FilePlan } 
 import { median, reportBench } from './bench-report.ts';
 import { benchRows, formatMb, inQuick, rounds } from './bench-size.ts';
 import { runCompactor } from './compactor.ts';
-import { runDuckdbCopy, type Cost } from './duckdb-copy.ts';
+import { runDuckdbCopy, type Cost, type ProcessorCost } from './duckdb-copy.ts';
 import { publishSpool, writeEventSpool } from './event-spool.ts';
 import { measureLogCost } from './log-cost.ts';
 
@@ -46,7 +46,7 @@ function copySql(spool: string, file: string): string {
 }
 
 /** A run of the compactor, and how many rows it had taken into the lake when it was looked at. */
-interface Compacted extends Cost {
+interface Compacted extends ProcessorCost {
   readonly rows: number;
 }
 

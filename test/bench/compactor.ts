@@ -12,7 +12,7 @@ import { bundleChild } from '../helpers/bundled.ts';
 import { testFolder } from '../helpers/folder.ts';
 import type { TestNats } from '../helpers/nats.ts';
 import { waitFor } from '../helpers/wait.ts';
-import type { Cost } from './duckdb-copy.ts';
+import type { ProcessorCost } from './duckdb-copy.ts';
 import { readPeakBytes } from './peak-memory.ts';
 import { readProcessSeconds } from './process-cost.ts';
 
@@ -33,7 +33,13 @@ const longestMs = 600_000;
 /**
  * Runs the real compactor in a process of its own until it has done its work. Seconds count from its start's last step.
  */
-export async function runCompactor({ folder, nats, options, enriches = false, isDone }: CompactorRun): Promise<Cost> {
+export async function runCompactor({
+  folder,
+  nats,
+  options,
+  enriches = false,
+  isDone,
+}: CompactorRun): Promise<ProcessorCost> {
   const { flushAgeMs, flushMaxBytes, flushMaxRows, sealAgeMs, sealMaxBytes, retentionMs, duckdbMemoryMb } = parseConfig(
     {},
   );

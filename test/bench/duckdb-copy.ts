@@ -7,14 +7,17 @@ import { readPeakBytes } from './peak-memory.ts';
 /** What one run of anything has cost. */
 export interface Cost {
   readonly seconds: number;
-  /** Processor seconds of its process meanwhile, in its own code and the kernel's. */
-  readonly cpuSeconds: number;
   /** Most memory that its process has held. */
   readonly peakBytes: number;
 }
 
+/** The same, with the processor seconds that its process has used meanwhile, in its own code and the kernel's. */
+export interface ProcessorCost extends Cost {
+  readonly cpuSeconds: number;
+}
+
 /** What DuckDB itself needs for a COPY, without the start of its process. */
-export interface CopyCost extends Cost {
+export interface CopyCost extends ProcessorCost {
   readonly rows: number;
 }
 
