@@ -15,7 +15,7 @@ import { addDataFiles, columnList, openBenchLake, readLakeSize, type FilePlan } 
 import { median, reportBench } from './bench-report.ts';
 import { benchRows, formatMb, inQuick, rounds } from './bench-size.ts';
 import { runCompactor } from './compactor.ts';
-import { runDuckdbCopy, type Cost } from './duckdb-copy.ts';
+import { runDuckdbCopy, type Cost, type ProcessorCost } from './duckdb-copy.ts';
 import { publishSpool, writeEventSpool } from './event-spool.ts';
 import { measureLogCost } from './log-cost.ts';
 
@@ -46,7 +46,7 @@ function copySql(spool: string, file: string): string {
 }
 
 /** A run of the compactor, and how many rows it had taken into the lake when it was looked at. */
-interface Compacted extends Cost {
+interface Compacted extends ProcessorCost {
   readonly rows: number;
 }
 
@@ -128,14 +128,14 @@ async function measureSeal(source: readonly string[], youngFiles: number, dates:
   );
   const nats = await startTestNats();
   try {
-    const { peakBytes } = await runCompactor({
+    const cost = await runCompactor({
       folder: target,
       nats,
       options: { sealAgeMs: 10 },
       isDone: (table) => table.snapshot().files.every((file) => !file.young),
     });
     const after = await readLakeSize(target);
-    const seal = { seconds: await readSealSeconds(target), peakBytes };
+    const seal = { ...cost, seconds: await readSealSeconds(target) };
     return {
       youngFiles,
       dates,
@@ -178,6 +178,7 @@ describe('benchmark: compact', () => {
           formatCount(Math.round(rate)),
           formatMb((rate * spoolBytes) / rows),
           (rateOf(copies) / rate).toFixed(2),
+          median(runs.map((run) => (run.cpuSeconds / run.rows) * 1e6)).toFixed(1),
           formatMb(peak),
           bytesOfRow.toFixed(1),
           String(files),
@@ -192,6 +193,7 @@ describe('benchmark: compact', () => {
         'rows/s',
         'MB/s of lines',
         'time of COPY',
+        'CPU us an event',
         'peak MB',
         'bytes an event',
         'files',

@@ -65,7 +65,7 @@ export function createBatchPuller(
 
   return {
     async pull(after, limits) {
-      const isNext = ahead?.after.appId === after.appId && ahead.after.position === after.position;
+      const isNext = ahead?.after.position === after.position && ahead.after.appId === after.appId;
       if (!isNext) await stop();
       const { batch } = ahead ?? start(after, limits);
       ahead = undefined;

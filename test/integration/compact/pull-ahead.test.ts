@@ -42,7 +42,7 @@ test('What was pulled ahead after another place, or in another life of the strea
   await publish('abcdef');
   puller.pullAhead({ appId: 'life', position: 3 }, limits);
   expect(lettersOf(await puller.pull({ appId: 'life', position: 0 }, { ...limits, lastSequence: 3 }))).toBe('abc');
-  puller.pullAhead({ appId: 'life', position: 3 }, limits);
+  puller.pullAhead({ appId: 'life', position: 3 }, { ...limits, lastSequence: 4 });
   expect(lettersOf(await puller.pull({ appId: 'next life', position: 3 }, limits))).toBe('def');
 });
 
