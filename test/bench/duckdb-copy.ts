@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { readPeakBytes } from './peak-memory.ts';
+import { readProcessSeconds } from './process-cost.ts';
 
 /** What one run of anything has cost. */
 export interface Cost {
@@ -14,6 +15,8 @@ export interface Cost {
 /** What DuckDB itself needs for a COPY, without the start of its process. */
 export interface CopyCost extends Cost {
   readonly rows: number;
+  /** Processor time of its process, with the start of it. */
+  readonly cpuSeconds: number;
 }
 
 /**
@@ -26,7 +29,8 @@ export async function runDuckdbCopy(sql: string, threads = availableParallelism(
   const [answer] = (await Promise.race([once(child, 'message'), ended])) as [{ seconds: number; rows: number }];
   ended.catch(() => undefined);
   const peakBytes = readPeakBytes(child.pid ?? 0);
+  const cpuSeconds = readProcessSeconds(child.pid ?? 0);
   child.disconnect();
   await exited;
-  return { ...answer, peakBytes };
+  return { ...answer, peakBytes, cpuSeconds };
 }
