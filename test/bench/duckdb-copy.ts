@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { readPeakBytes } from './peak-memory.ts';
+import { readProcessSeconds } from './process-cost.ts';
 
 /** What one run of anything has cost. */
 export interface Cost {
@@ -19,6 +20,8 @@ export interface ProcessorCost extends Cost {
 /** What DuckDB itself needs for a COPY, without the start of its process. */
 export interface CopyCost extends ProcessorCost {
   readonly rows: number;
+  /** Processor time of its process, with the start of it. */
+  readonly cpuSeconds: number;
 }
 
 /**
@@ -31,7 +34,8 @@ export async function runDuckdbCopy(sql: string, threads = availableParallelism(
   const [answer] = (await Promise.race([once(child, 'message'), ended])) as [Omit<CopyCost, 'peakBytes'>];
   ended.catch(() => undefined);
   const peakBytes = readPeakBytes(child.pid ?? 0);
+  const cpuSeconds = readProcessSeconds(child.pid ?? 0);
   child.disconnect();
   await exited;
-  return { ...answer, peakBytes };
+  return { ...answer, peakBytes, cpuSeconds };
 }

@@ -24,3 +24,12 @@ export function plainExportSql(files: readonly string[], beforeDay: number, targ
       AND event_time < to_timestamp(${firstDay + beforeDay * daySeconds})
   ) TO ${sqlText(target)} (FORMAT csv, HEADER true)`;
 }
+
+/**
+ * SQL of one row that tells what cells some CSV files have, whatever the order of their rows: `rows`, and `cells`, which differ
+ * as soon as any cell does.
+ */
+export function csvDigestSql(files: readonly string[]): string {
+  const source = `read_csv(${sqlList(files)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;
+  return `SELECT count(*) AS rows, CAST(sum(CAST(hash(line) AS HUGEINT)) AS VARCHAR) AS cells FROM ${source} AS line`;
+}
