@@ -45,7 +45,7 @@ const plainKinds = leader.kinds.filter((kind) => !ownKeyKinds(leader).includes(k
  */
 const rowGroupBytes = 32 * 1024 ** 2;
 
-/** Lines that the columns are learnt from before any batch was measured. */
+/** Lines that the columns are learnt from before any batch was measured, and that are tried before a look-up. */
 const sampleLines = 2048;
 
 /** `FROM` the plain lines of a spool; the query fails at one that is not. */
@@ -105,6 +105,11 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
     learn(optionalColumns.filter((_, index) => Number(counts[index]) > 0));
   }
 
+  /** Tries the first lines: of a stream in which some are not plain, they nearly always show it. */
+  async function assertBeginsPlain(from: string): Promise<void> {
+    await duckdb.run(`SELECT count(*) FROM (SELECT kind ${from} LIMIT ${sampleLines})`);
+  }
+
   /** Writes with look-ups of what the lines say. They are read here: that one cannot be is no fault of the look-ups. */
   async function writeEnriched<T extends object>(
     enriching: BatchEnrichment,
@@ -129,6 +134,8 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
       const write = (engine: Duckdb): Promise<WrittenFile> => writeDataFile(engine, query, file, 'young', { bytes });
       return { written: await unlessRefused(() => withoutOrder(duckdb, write)) };
     };
+    // A look-up reads all lines first.
+    if (enrichment !== undefined) await assertBeginsPlain(from);
     const { written } = enrichment === undefined ? await toFile() : await writeEnriched(enrichment, spool, toFile);
     if (written === undefined || written.numRecords === events) return written;
     await removeFile(file);

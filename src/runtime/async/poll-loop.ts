@@ -1,4 +1,5 @@
 import type { Stoppable } from '../lifecycle.ts';
+import { pause } from './retry.ts';
 
 /** Runs a task again and again, never twice at once, with a pause after each run. */
 export interface PollLoop extends Stoppable {
@@ -28,55 +29,38 @@ function pauseUntilTick(everyMs: number): number {
   return Math.ceil(earliestMs / everyMs) * everyMs - performance.now();
 }
 
-/**
- * Starts a loop. Its first run begins before this returns, unless `pausesFirst`. `signal` is aborted by the stop. A run
- * that returns no promise costs no more than its timer: an idle service has some dozens of them a second.
- */
+/** Starts a loop. Its first run begins before this returns, unless `pausesFirst`. `signal` is aborted by the stop. */
 export function startPollLoop(
   run: (signal: AbortSignal) => Promise<void> | void,
   { everyMs, onError, pausesFirst = false }: PollLoopOptions,
 ): PollLoop {
   const stopping = new AbortController();
-  const { signal } = stopping;
-  let timer: NodeJS.Timeout | undefined;
-  let running: Promise<void> | undefined;
-  let woken = false;
+  let waking = new AbortController();
 
-  function rest(): void {
-    running = undefined;
-    if (signal.aborted) return;
-    const pauseMs = woken ? 0 : pauseUntilTick(typeof everyMs === 'number' ? everyMs : everyMs());
-    woken = false;
-    timer = setTimeout(begin, pauseMs);
+  async function rest(): Promise<void> {
+    await pause(pauseUntilTick(typeof everyMs === 'number' ? everyMs : everyMs()), waking.signal);
+    if (waking.signal.aborted) waking = new AbortController();
   }
 
-  function begin(): void {
-    timer = undefined;
-    try {
-      const result = run(signal);
-      if (result !== undefined) {
-        running = result.catch(onError).then(rest);
-        return;
+  async function repeat(): Promise<void> {
+    if (pausesFirst) await rest();
+    while (!stopping.signal.aborted) {
+      try {
+        await run(stopping.signal);
+      } catch (error) {
+        onError(error);
       }
-    } catch (error) {
-      onError(error);
+      if (!stopping.signal.aborted) await rest();
     }
-    rest();
   }
 
-  if (pausesFirst) rest();
-  else begin();
+  const repeating = repeat();
   return {
-    wake() {
-      woken = true;
-      if (timer === undefined) return;
-      clearTimeout(timer);
-      rest();
-    },
+    wake: () => waking.abort(),
     async stop() {
       stopping.abort();
-      clearTimeout(timer);
-      await running;
+      waking.abort();
+      await repeating;
     },
   };
 }
