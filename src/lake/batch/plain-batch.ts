@@ -48,18 +48,22 @@ const rowGroupBytes = 32 * 1024 ** 2;
 /** Lines that the columns are learnt from before any batch was measured. */
 const sampleLines = 2048;
 
+/** The texts that look-ups are made of: a row has them to be joined by, also where none has a value. */
+const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
+
 /** `FROM` the plain lines of a spool; the query fails at one that is not. */
 function plainLinesSql(spool: string, filled: ReadonlySet<string>): string {
   const [used, unused] = [true, false].map((isUsed) =>
     lineColumns.filter(({ name }) => (filled.has(name) || !optionalColumns.includes(name)) === isUsed),
   );
+  const selected = [...(used ?? []), ...(unused ?? []).filter(({ name }) => lookedUp.includes(name))];
   const isNotPlain = [
     badSql(used),
     isKeyedSql('r.event_id'),
     `r.kind NOT IN (${plainKinds.map(sqlText).join(', ')})`,
     ...(unused ?? []).map(({ name }) => `r.${name} IS NOT NULL`),
   ].join(' OR ');
-  return `FROM (SELECT ${lineValuesSql(used)} ${readLinesSql(spool)} WHERE CASE WHEN ${isNotPlain} THEN error('a line is not plain') ELSE true END)`;
+  return `FROM (SELECT ${lineValuesSql(selected)} ${readLinesSql(spool)} WHERE CASE WHEN ${isNotPlain} THEN error('a line is not plain') ELSE true END)`;
 }
 
 /**
@@ -112,7 +116,7 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
     toFile: (enriched?: EnrichedSelect) => Promise<T>,
   ): Promise<T> {
     await duckdb.run(
-      `CREATE OR REPLACE TEMP TABLE plain_texts AS SELECT DISTINCT ipv4, ipv6, user_agent ${readLinesSql(spool)}`,
+      `CREATE OR REPLACE TEMP TABLE plain_texts AS SELECT DISTINCT ${lookedUp.join(', ')} ${readLinesSql(spool)}`,
     );
     try {
       return await enriching.write(leader, toFile, 'plain_texts');
