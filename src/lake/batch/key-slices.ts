@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -62,7 +63,6 @@ async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
 export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
   let slices: readonly Slice[] = [];
   let set = createKeySet('255');
-  let made = 0;
 
   /** The rows of `asked`, by their `r`, and for each a group that may have its key. */
   async function findWanted(): Promise<{ readonly groups: number[]; readonly rows: number[] }> {
@@ -99,8 +99,8 @@ export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
       const [row] = await duckdb.rows('SELECT count(*) AS n, min(ms) AS low, max(ms) AS high FROM recent_keys');
       if (Number(row?.['n']) === 0) return;
       await ensureFolder(folder);
-      made += 1;
-      const file = path.join(folder, `${made}.parquet`);
+      // A name of its own: a compactor that has lost its lake to another may still write beside it.
+      const file = path.join(folder, `${randomUUID()}.parquet`);
       const hashes = await writeSlice(duckdb, file);
       const group = set.bytes < maxSetBytes ? set.addGroup() : undefined;
       if (group !== undefined) set.add(hashes, group);
