@@ -22,7 +22,8 @@ import { optionalColumns, rowsSql } from './written-rows.ts';
 export interface PlainWriter {
   /**
    * Writes the rows of a spool of `events` lines, in no order, to a file that is soon sealed. Undefined, and there is no
-   * file: a line is not plain. Durability and errors: those of `writeDataFile`, but `sql`.
+   * file: a line is not plain, or the engine has no memory for them all, where the tables, which spill to the disk, may
+   * have. Durability and errors: those of `writeDataFile`, but `sql` and `memory`.
    */
   write(lines: PlainLines, file: string, availableAtMs: number): Promise<WrittenFile | undefined>;
   /** From now on, rows with values in these columns are plain. */
@@ -79,12 +80,12 @@ async function withoutOrder<T>(duckdb: Duckdb, work: (engine: Duckdb) => Promise
   }
 }
 
-/** Undefined where the engine refuses to read a line, or finds one that is not plain. */
+/** Undefined where the engine refuses to read a line, finds one that is not plain, or has no memory for them. */
 async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
-    if (!isAppError(error, 'sql')) throw error;
+    if (!isAppError(error, 'sql') && !isAppError(error, 'memory')) throw error;
     return undefined;
   }
 }

@@ -16,12 +16,12 @@ const availableAtMs = Date.UTC(2026, 2, 1, 12);
 type Line = string | Readonly<Record<string, unknown>>;
 
 /** An engine that takes the same lines in by both ways: straight to a file, and by the tables. */
-async function openBothWays(enrichment?: Enrichment) {
+async function openBothWays(enrichment?: Enrichment, memoryMb = 256) {
   const folder = testFolder();
   const [spool, plainFile, judgedFile] = ['spool.ndjson', 'plain.parquet', 'judged.parquet'].map((name) =>
     path.join(folder, name),
   ) as [string, string, string];
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 2 });
+  const duckdb = await openDuckdb({ memoryMb, threads: 2 });
   onTestFinished(() => duckdb.close());
   const tables = await openBatchTables(duckdb, enrichment);
   return {
@@ -163,4 +163,17 @@ test('A spool with fewer events than were counted is left to the tables', async 
   writeLines([eventLine(), '']);
   expect(await writePlain(2)).toBeUndefined();
   expect(existsSync(plainFile)).toBe(false);
+});
+
+test('A batch that the engine has no memory for is left to the tables, whose rows stay in the order of their lines', async () => {
+  const enrichment = await openEnrichment();
+  const { writeLines, writePlain, judge, plainFile } = await openBothWays(enrichment, 128);
+  const params = Object.fromEntries(Array.from({ length: 1000 }, (_, index) => [`key ${index}`, 'x']));
+  const wide = Array.from({ length: 1600 }, () => eventLine({ ipv4: '8.8.8.8', custom_event_params: params }));
+  writeLines(wide);
+  expect(await writePlain(wide.length)).toBeUndefined();
+  expect(existsSync(plainFile)).toBe(false);
+  expect(enrichment.problems()).toEqual([]);
+  writeLines([eventLine(), eventLine({ age: 'old' })]);
+  expect(await judge(2)).toMatchObject({ judged: { failedLines: [{ line: 1 }] }, written: { numRecords: 1 } });
 });
