@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -118,7 +119,6 @@ async function lookUpIn(duckdb: Duckdb, slices: readonly Slice[], { rows, groups
 export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
   let slices: readonly Slice[] = [];
   let set = createKeySet('255');
-  let made = 0;
 
   async function drop(dropped: readonly Slice[]): Promise<void> {
     slices = slices.filter((slice) => !dropped.includes(slice));
@@ -135,8 +135,8 @@ export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
       const [rows, fromMs, toMs] = [Number(row?.['n']), Number(row?.['low']), Number(row?.['high'])];
       if (rows === 0) return;
       await ensureFolder(folder);
-      made += 1;
-      const file = path.join(folder, `${made}.parquet`);
+      // A name of its own: a compactor that has lost its lake to another may still write beside it.
+      const file = path.join(folder, `${randomUUID()}.parquet`);
       const group = await addGroup(set, await writeSlice(duckdb, file));
       slices = [...slices, { file, group, rows, fromMs, toMs }];
       await duckdb.run(createKeysSql('recent_keys'));

@@ -22,7 +22,8 @@ import { optionalColumns, rowsSql } from './written-rows.ts';
 export interface PlainWriter {
   /**
    * Writes the rows of a spool of `events` lines, in no order, to a file that is soon sealed. Undefined, and there is no
-   * file: a line is not plain. Durability and errors: those of `writeDataFile`, but `sql`.
+   * file: a line is not plain, or the engine has no memory for them all, where the tables, which spill to the disk, may
+   * have. Durability and errors: those of `writeDataFile`, but `sql` and `memory`.
    */
   write(lines: PlainLines, file: string, availableAtMs: number): Promise<WrittenFile | undefined>;
   /** From now on, rows with values in these columns are plain. */
@@ -48,18 +49,22 @@ const rowGroupBytes = 32 * 1024 ** 2;
 /** Lines that the columns are learnt from before any batch was measured, and that are tried before a look-up. */
 const sampleLines = 2048;
 
+/** The texts that look-ups are made of: a row has them to be joined by, also where none has a value. */
+const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
+
 /** `FROM` the plain lines of a spool; the query fails at one that is not. */
 function plainLinesSql(spool: string, filled: ReadonlySet<string>): string {
   const [used, unused] = [true, false].map((isUsed) =>
     lineColumns.filter(({ name }) => (filled.has(name) || !optionalColumns.includes(name)) === isUsed),
   );
+  const selected = [...(used ?? []), ...(unused ?? []).filter(({ name }) => lookedUp.includes(name))];
   const isNotPlain = [
     badSql(used),
     isKeyedSql('r.event_id'),
     `r.kind NOT IN (${plainKinds.map(sqlText).join(', ')})`,
     ...(unused ?? []).map(({ name }) => `r.${name} IS NOT NULL`),
   ].join(' OR ');
-  return `FROM (SELECT ${lineValuesSql(used)} ${readLinesSql(spool)} WHERE CASE WHEN ${isNotPlain} THEN error('a line is not plain') ELSE true END)`;
+  return `FROM (SELECT ${lineValuesSql(selected)} ${readLinesSql(spool)} WHERE CASE WHEN ${isNotPlain} THEN error('a line is not plain') ELSE true END)`;
 }
 
 /**
@@ -75,12 +80,12 @@ async function withoutOrder<T>(duckdb: Duckdb, work: (engine: Duckdb) => Promise
   }
 }
 
-/** Undefined where the engine refuses to read a line, or finds one that is not plain. */
+/** Undefined where the engine refuses to read a line, finds one that is not plain, or has no memory for them. */
 async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
-    if (!isAppError(error, 'sql')) throw error;
+    if (!isAppError(error, 'sql') && !isAppError(error, 'memory')) throw error;
     return undefined;
   }
 }
@@ -117,7 +122,7 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
     toFile: (enriched?: EnrichedSelect) => Promise<T>,
   ): Promise<T> {
     await duckdb.run(
-      `CREATE OR REPLACE TEMP TABLE plain_texts AS SELECT DISTINCT ipv4, ipv6, user_agent ${readLinesSql(spool)}`,
+      `CREATE OR REPLACE TEMP TABLE plain_texts AS SELECT DISTINCT ${lookedUp.join(', ')} ${readLinesSql(spool)}`,
     );
     try {
       return await enriching.write(leader, toFile, 'plain_texts');

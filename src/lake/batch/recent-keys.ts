@@ -63,11 +63,17 @@ export interface RecentKeysDependencies {
   readonly onDamage: OnDamage;
 }
 
+interface Loading {
+  readonly add: (whole: readonly DataFile[]) => Promise<void>;
+  /** Empties the memory. */
+  readonly forget: () => Promise<void>;
+}
+
 /** Loads keys, by `add`, of the files that can be trusted. */
 async function loadKeys(
   dependencies: RecentKeysDependencies,
   files: readonly DataFile[],
-  add: (whole: readonly DataFile[]) => Promise<void>,
+  { add, forget }: Loading,
   signal?: AbortSignal,
 ): Promise<void> {
   const keyed = files.filter(({ keyless }) => keyless !== true);
@@ -76,6 +82,8 @@ async function loadKeys(
   try {
     await add(whole);
   } catch (error) {
+    // What was added in part would be there again with each try.
+    await forget();
     // A file that was whole a moment ago may have been replaced since.
     await findWhole(dependencies, whole, signal);
     throw error;
@@ -128,6 +136,12 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
   /** The newest commit whose keys are known. */
   let seen: { readonly version: number; readonly keysCommit: string | undefined } | undefined;
 
+  async function forget(): Promise<void> {
+    // First: what is covered must be known, also after an error.
+    covered.clear();
+    await keys.clear();
+  }
+
   async function load(range: Range, signal?: AbortSignal): Promise<void> {
     const snapshot = table.snapshot();
     const gaps = covered.findGaps(range);
@@ -137,7 +151,7 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
       await loadKeys(
         dependencies,
         pruneFiles(snapshot.files, { receivedAt: bounds }),
-        (whole) => keys.addReceived(whole, gap),
+        { add: (whole) => keys.addReceived(whole, gap), forget },
         signal,
       );
       covered.add(gap);
@@ -149,12 +163,8 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     const snapshot = table.snapshot();
     if (covered.isEmpty() || snapshot.lake?.keysCommit === seen?.keysCommit) return;
     const files = await findNewFiles(table.dir, seen?.version ?? -1, snapshot);
-    if (files === undefined) {
-      await keys.clear();
-      covered.clear();
-      return;
-    }
-    await loadKeys(dependencies, files, (whole) => keys.addAll(whole));
+    if (files === undefined) return forget();
+    await loadKeys(dependencies, files, { add: (whole) => keys.addAll(whole), forget });
     seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
   }
 
@@ -174,8 +184,9 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     if (first === undefined) return;
     const fromMs = first - dedupeWindowMs - slackMs;
     if (fromMs <= (covered.firstMs() ?? fromMs)) return;
-    await keys.forgetBefore(fromMs);
+    // First, as in `forget`.
     covered.forgetBefore(fromMs);
+    await keys.forgetBefore(fromMs);
   }
 
   return {

@@ -152,3 +152,21 @@ test('More slices than the set of hashes has numbers for are all known, and so a
   expect(await countFound()).toBe(200);
   expect(slices.size().events).toBe(200);
 });
+
+test("Two compactors that write slices into one folder find their own keys, and not the other one's", async () => {
+  const folder = testFolder();
+  const open = async () => {
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    onTestFinished(() => duckdb.close());
+    for (const name of ['recent_keys', 'sliced_keys']) await duckdb.run(createKeysSql(name));
+    await duckdb.run('CREATE TEMP TABLE asked AS SELECT uuid() AS key, range AS r FROM range(3)');
+    await duckdb.run(`INSERT INTO recent_keys SELECT key, 1, 0, ${startMs} FROM asked`);
+    return { duckdb, slices: createKeySlices(duckdb, folder) };
+  };
+  const both = [await open(), await open()];
+  for (const { slices } of both) await slices.add();
+  for (const { duckdb, slices } of both) {
+    await slices.lookUp();
+    expect(await duckdb.rows('SELECT count(DISTINCT key) AS n FROM sliced_keys')).toEqual([{ n: 3n }]);
+  }
+});

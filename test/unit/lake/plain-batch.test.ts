@@ -2,6 +2,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import * as fc from 'fast-check';
 import { expect, onTestFinished, test } from 'vitest';
+import { openEnrichment, type Enrichment } from '../../../src/enrichment/enrichment.ts';
 import { openBatchTables, type JudgedBatch, type KnownEvents } from '../../../src/lake/batch/batch-tables.ts';
 import type { WrittenFile } from '../../../src/lake/files/data-file.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -15,14 +16,14 @@ const availableAtMs = Date.UTC(2026, 2, 1, 12);
 type Line = string | Readonly<Record<string, unknown>>;
 
 /** An engine that takes the same lines in by both ways: straight to a file, and by the tables. */
-async function openBothWays() {
+async function openBothWays(enrichment?: Enrichment, memoryMb = 256) {
   const folder = testFolder();
   const [spool, plainFile, judgedFile] = ['spool.ndjson', 'plain.parquet', 'judged.parquet'].map((name) =>
     path.join(folder, name),
   ) as [string, string, string];
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 2 });
+  const duckdb = await openDuckdb({ memoryMb, threads: 2 });
   onTestFinished(() => duckdb.close());
-  const tables = await openBatchTables(duckdb);
+  const tables = await openBatchTables(duckdb, enrichment);
   return {
     plainFile,
     judgedFile,
@@ -132,6 +133,21 @@ test('A batch with rows of another table, or under a key, is left to the tables'
   }
 });
 
+const agent = 'Mozilla/5.0 (X11; Linux x86_64; rv:102.0) Gecko/20100101 Firefox/102.0';
+
+test('Lines with some of the texts that look-ups are made of go straight to the file, with what was found', async () => {
+  const enrichment = await openEnrichment();
+  for (const members of [{}, { ipv4: '8.8.8.8' }, { ipv6: '2a00:1450::1' }, { user_agent: agent }]) {
+    const { writeLines, writePlain, judge, plainFile, judgedFile } = await openBothWays(enrichment);
+    writeLines([eventLine({ ...members, custom_event_params: { a: '1' } }), eventLine()]);
+    const written = await writePlain(2);
+    await judge(2);
+    expect(written).toMatchObject({ numRecords: 2 });
+    expect(await differingRows(plainFile, judgedFile)).toEqual([]);
+  }
+  expect(enrichment.problems()).toEqual([]);
+});
+
 test('A column that no batch had before is judged once, and goes straight to the file from then on', async () => {
   const { writeLines, writePlain, judge } = await openBothWays();
   writeLines([eventLine()]);
@@ -147,4 +163,17 @@ test('A spool with fewer events than were counted is left to the tables', async 
   writeLines([eventLine(), '']);
   expect(await writePlain(2)).toBeUndefined();
   expect(existsSync(plainFile)).toBe(false);
+});
+
+test('A batch that the engine has no memory for is left to the tables, whose rows stay in the order of their lines', async () => {
+  const enrichment = await openEnrichment();
+  const { writeLines, writePlain, judge, plainFile } = await openBothWays(enrichment, 128);
+  const params = Object.fromEntries(Array.from({ length: 1000 }, (_, index) => [`key ${index}`, 'x']));
+  const wide = Array.from({ length: 1600 }, () => eventLine({ ipv4: '8.8.8.8', custom_event_params: params }));
+  writeLines(wide);
+  expect(await writePlain(wide.length)).toBeUndefined();
+  expect(existsSync(plainFile)).toBe(false);
+  expect(enrichment.problems()).toEqual([]);
+  writeLines([eventLine(), eventLine({ age: 'old' })]);
+  expect(await judge(2)).toMatchObject({ judged: { failedLines: [{ line: 1 }] }, written: { numRecords: 1 } });
 });
