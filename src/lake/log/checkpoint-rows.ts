@@ -26,6 +26,9 @@ export const checkpointColumns = {
 /** Rows of a row group of ours, and of one text: what is held in memory at once. */
 export const groupRows = 16_384;
 
+/** Most bytes of one text, about: another engine's rows, and those with long ids, may be large. */
+const textBytes = 16 * 1024 * 1024;
+
 const between = '\t';
 
 /** The tags that nearly every file of this service has, or some of them. */
@@ -100,6 +103,29 @@ function parseLines(text: string, file: string): Action[] {
   return actions;
 }
 
+/** Rows of a checkpoint that are read at once: from, and to, which is not among them. */
+type RowRange = readonly [number, number];
+
+/**
+ * Cuts a checkpoint into what is read at once. A range lies in one row group, since each of those that it reaches into
+ * is held in memory, a page of it whole, whoever wrote it; and a text takes the engine a multiple of its bytes.
+ */
+async function cutRows(duckdb: Duckdb, file: string): Promise<readonly RowRange[]> {
+  const groups = await duckdb.rows(
+    `SELECT any_value(row_group_num_rows) AS rows, sum(total_uncompressed_size) AS bytes
+     FROM parquet_metadata(${sqlText(file)}) GROUP BY row_group_id ORDER BY row_group_id`,
+  );
+  const ranges: RowRange[] = [];
+  let from = 0;
+  for (const { rows, bytes } of groups) {
+    const end = from + Number(rows);
+    const most = Math.max(1, Math.min(groupRows, Math.floor((Number(rows) * textBytes) / Math.max(1, Number(bytes)))));
+    for (; from < end; from += most) ranges.push([from, Math.min(from + most, end)]);
+    from = end;
+  }
+  return ranges;
+}
+
 /**
  * Reads the actions of a checkpoint file, whoever wrote it, some thousands at a time; they come in no order, since each
  * is about something else. While the caller works on some, the engine reads the next. Errors: `log_damaged` where a row
@@ -111,22 +137,22 @@ export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator
   const line = (await hasOwnAdds(duckdb, source))
     ? `CASE WHEN ${isPlain} THEN ${members.join(' || chr(9) || ')} ELSE ${json} END`
     : json;
-  const read = async (from: number): Promise<string> => {
-    const rows = `file_row_number >= ${from} AND file_row_number < ${from + groupRows}`;
+  const read = async ([from, to]: RowRange): Promise<string> => {
+    const rows = `file_row_number >= ${from} AND file_row_number < ${to}`;
     const [found] = await duckdb.rows(
       `SELECT string_agg(${line}, chr(10)) AS lines FROM ${source} AS rows WHERE ${rows}`,
     );
     const lines = found?.['lines'];
     return typeof lines === 'string' ? lines : '';
   };
-  const [counted] = await duckdb.rows(`SELECT num_rows FROM parquet_file_metadata(${sqlText(file)})`);
-  const count = Number(counted?.['num_rows'] ?? 0);
-  let next = read(0);
-  for (let from = 0; from < count; from += groupRows) {
+  const [first, ...others] = await cutRows(duckdb, file);
+  let next = first === undefined ? undefined : read(first);
+  while (next !== undefined) {
     const text = await next;
-    if (from + groupRows < count) next = read(from + groupRows);
+    const range = others.shift();
+    next = range === undefined ? undefined : read(range);
     // Whoever gives up in between does not wait for it.
-    next.catch(() => undefined);
+    next?.catch(() => undefined);
     yield parseLines(text, file);
   }
 }

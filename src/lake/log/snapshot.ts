@@ -102,7 +102,7 @@ export function toSnapshot(tableDir: string, state: Readonly<TableState>, foreig
 }
 
 async function loadFromCheckpoint(tableDir: string, state: TableState, version: number): Promise<void> {
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 2 });
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
     for await (const actions of readCheckpoint(duckdb, tableDir, version)) applyActions(state, version, actions);
     state.version = version;
