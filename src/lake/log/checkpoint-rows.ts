@@ -147,12 +147,17 @@ export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator
   };
   const [first, ...others] = await cutRows(duckdb, file);
   let next = first === undefined ? undefined : read(first);
-  while (next !== undefined) {
-    const text = await next;
-    const range = others.shift();
-    next = range === undefined ? undefined : read(range);
-    // Whoever gives up in between does not wait for it.
-    next?.catch(() => undefined);
-    yield parseLines(text, file);
+  try {
+    while (next !== undefined) {
+      const text = await next;
+      const range = others.shift();
+      next = range === undefined ? undefined : read(range);
+      // Its error is thrown when its turn comes, or by nobody, where the caller gives up before.
+      next?.catch(() => undefined);
+      yield parseLines(text, file);
+    }
+  } finally {
+    // An engine that its owner closes while it reads would take the process with it.
+    await next?.catch(() => undefined);
   }
 }

@@ -117,6 +117,17 @@ test('A row that cannot be trusted is damage', async () => {
   });
 });
 
+test('A row that cannot be trusted is damage also where more rows follow, and its engine can be closed at once', async () => {
+  const file = path.join(testFolder(), 'bad.parquet');
+  for (let round = 0; round < 3; round += 1) {
+    await withEngine(async (duckdb) => {
+      await duckdb.run(`COPY (SELECT {'path': CASE WHEN row > 5 THEN 'f' || row END, 'size': 5, 'stats': repeat(md5(row::VARCHAR), 20)} AS add
+        FROM range(${3 * groupRows}) AS rows (row)) TO ${sqlText(file)} (FORMAT parquet)`);
+      await expect(readAll(duckdb, file)).rejects.toMatchObject({ code: 'log_damaged' });
+    });
+  }
+});
+
 test('A checkpoint of many large adds is read in the memory that there is for it', async () => {
   const file = path.join(testFolder(), 'large.parquet');
   const count = groupRows + 5;
