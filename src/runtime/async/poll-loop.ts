@@ -1,3 +1,4 @@
+import { clearTimeout, setTimeout } from 'node:timers';
 import type { Stoppable } from '../lifecycle.ts';
 
 /** Runs a task again and again, never twice at once, with a pause after each run. */
