@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { pause } from '../runtime/async/retry.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { describeError, isAppError, isLasting, isTransient } from '../runtime/errors.ts';
@@ -13,7 +12,8 @@ import type { BatchBound } from './batch/batch-bound.ts';
 import { flushBatch, type Flushed } from './batch/flush.ts';
 import { findAhead, type Follower } from './batch/follower.ts';
 import type { FlushAge } from './batch/flush-age.ts';
-import { pullBatch, type Batch } from './batch/pull-batch.ts';
+import { createBatchPuller, type BatchPuller } from './batch/pull-ahead.ts';
+import type { Batch, BatchLimits } from './batch/pull-batch.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
@@ -66,7 +66,8 @@ async function loadKeys({ keys, dependencies }: Loop, signal: AbortSignal): Prom
   const { clock, logger } = dependencies;
   const startedAt = performance.now();
   await keys.warmUp(clock.nowMs(), signal);
-  logger.info({ durationMs: Math.round(performance.now() - startedAt) }, 'loaded the recent keys');
+  const durationMs = Math.round(performance.now() - startedAt);
+  logger.info({ durationMs, ...keys.size() }, 'loaded the recent keys');
 }
 
 /**
@@ -84,29 +85,21 @@ async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
 /**
  * Pulls what waits after the position; undefined when nothing came, or messages are missing there, which is recorded.
  */
-async function pullAfter(
-  { dependencies, bound, age, options, writer, follow, followers }: Loop,
-  epoch: Epoch,
-  signal: AbortSignal,
-): Promise<Batch | undefined> {
-  const limits = {
-    maxBytes: bound.maxBytes,
-    maxRows: options.flushMaxRows,
-    maxAgeMs: age.leftMs(),
-    // A batch that reached across a table's position would be given to it in part again.
-    lastSequence: findAhead(followers, epoch)?.position,
-  };
-  const file = path.join(options.spoolDir, `${writer}.ndjson`);
-  const batch = await pullBatch(dependencies.reader, epoch.position, limits, file, signal).catch(
-    async (error: unknown) => {
-      if (!isAppError(error, 'stream_gap')) throw error;
-      await skipHole(follow, epoch);
-      return undefined;
-    },
-  );
-  age.pulled(batch === undefined || (batch.bytes < limits.maxBytes && batch.events < limits.maxRows));
-  return batch;
+async function pullAfter(loop: Loop, puller: BatchPuller, epoch: Epoch): Promise<Batch | undefined> {
+  // A batch that reached across a table's position would be given to it in part again.
+  const lastSequence = findAhead(loop.followers, epoch)?.position;
+  return puller.pull(epoch, { ...batchLimits(loop), lastSequence }).catch(async (error: unknown) => {
+    if (!isAppError(error, 'stream_gap')) throw error;
+    await skipHole(loop.follow, epoch);
+    return undefined;
+  });
 }
+
+const batchLimits = ({ bound, age, options }: Loop): BatchLimits => ({
+  maxBytes: bound.maxBytes,
+  maxRows: options.flushMaxRows,
+  maxAgeMs: age.leftMs(),
+});
 
 /**
  * Says whether the batch is of the stream that the lake follows: messages pulled from one that has lost its anchor
@@ -178,15 +171,17 @@ function report(
   logger.info({ version, events, rows, failed, repeats, sizeBytes, durationMs, lastSequence }, 'flushed');
 }
 
-/** One turn of the flush loop: pull, convert, flush, commit, purge. */
-async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
+/** One turn of the flush loop: pull, convert, flush, commit, purge. What comes next is pulled meanwhile. */
+async function flushOnce(loop: Loop, puller: BatchPuller, signal: AbortSignal): Promise<void> {
   await loop.table.refresh();
   for (const follower of loop.followers) await follower.refresh();
   await loop.streamEnd.look();
   const epoch = await followStream(loop.follow);
   await recoverOnce(loop, signal);
-  const batch = await pullAfter(loop, epoch, signal);
+  const batch = await pullAfter(loop, puller, epoch);
   if (batch === undefined || !(await isOfOurStream(loop, epoch, batch))) return;
+  if (findAhead(loop.followers, epoch) === undefined)
+    puller.pullAhead({ appId: epoch.appId, position: batch.lastSequence }, batchLimits(loop));
   const startedAt = performance.now();
   const flushed = await flushAndPurge(loop, batch, epoch);
   const durationMs = Math.round(performance.now() - startedAt);
@@ -206,9 +201,21 @@ async function purge(reader: StreamReader, epoch: Epoch): Promise<void> {
  * others throw.
  */
 export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
+  const { age, dependencies, options, writer } = loop;
+  const puller = createBatchPuller(dependencies.reader, options.spoolDir, writer, signal, (batch, limits) =>
+    age.pulled(batch === undefined || (batch.bytes < limits.maxBytes && batch.events < limits.maxRows)),
+  );
+  try {
+    await runTurns(loop, puller, signal);
+  } finally {
+    await puller.stop();
+  }
+}
+
+async function runTurns(loop: Loop, puller: BatchPuller, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
-      await flushOnce(loop, signal);
+      await flushOnce(loop, puller, signal);
       loop.trouble.clear();
     } catch (error) {
       if (signal.aborted) return;

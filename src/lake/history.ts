@@ -81,15 +81,23 @@ export interface TableStats {
   readonly youngFiles: number;
 }
 
+/** The status of the service asks for the same ones every second. */
+const summaries = new WeakMap<Snapshot, TableStats>();
+
 /** Sums up a snapshot by what its log says. */
-function summarizeTable({ version, files }: Snapshot): TableStats {
-  return {
+function summarizeTable(snapshot: Snapshot): TableStats {
+  const known = summaries.get(snapshot);
+  if (known !== undefined) return known;
+  const { version, files, young } = snapshot;
+  const summary = {
     version,
     rows: files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0),
     bytes: files.reduce((sum, file) => sum + file.sizeBytes, 0),
     files: files.length,
-    youngFiles: files.filter((file) => file.young).length,
+    youngFiles: young.length,
   };
+  summaries.set(snapshot, summary);
+  return summary;
 }
 
 /** The newest snapshots of the tables beside that of the events, by name. */
@@ -141,8 +149,7 @@ async function countRows(files: readonly DataFile[]): Promise<GroupStats[]> {
 /** Sizes and rows of the lake by kind and date, its totals and its position in the stream. */
 export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
   const { table } = lakePaths(lakeDir);
-  const { files, version, lake } = await readSnapshot(table);
-  const young = files.filter((file) => file.young);
+  const { files, young, version, lake } = await readSnapshot(table);
   const sealed = files.flatMap((file): GroupStats[] => {
     const named = findKindAndDate(file);
     return named === undefined

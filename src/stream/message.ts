@@ -22,7 +22,9 @@ export function isMarker(payload: Uint8Array): boolean {
 /** Counts the event lines of a message; a marker has none. */
 export function countLines(payload: Uint8Array): number {
   if (isMarker(payload)) return 0;
-  let lines = payload.length > 0 && payload.at(-1) !== newline ? 1 : 0;
-  for (let at = payload.indexOf(newline); at !== -1; at = payload.indexOf(newline, at + 1)) lines += 1;
+  // A Buffer looks for a byte several times as fast as a Uint8Array.
+  const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
+  let lines = bytes.at(-1) === newline ? 0 : 1;
+  for (let at = bytes.indexOf(newline); at !== -1; at = bytes.indexOf(newline, at + 1)) lines += 1;
   return lines;
 }

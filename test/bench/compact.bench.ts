@@ -15,7 +15,7 @@ import { addDataFiles, columnList, openBenchLake, readLakeSize, type FilePlan } 
 import { median, reportBench } from './bench-report.ts';
 import { benchRows, formatMb, inQuick, rounds } from './bench-size.ts';
 import { runCompactor } from './compactor.ts';
-import { runDuckdbCopy, type Cost } from './duckdb-copy.ts';
+import { runDuckdbCopy, type Cost, type ProcessorCost } from './duckdb-copy.ts';
 import { publishSpool, writeEventSpool } from './event-spool.ts';
 import { measureLogCost } from './log-cost.ts';
 
@@ -46,7 +46,7 @@ function copySql(spool: string, file: string): string {
 }
 
 /** A run of the compactor, and how many rows it had taken into the lake when it was looked at. */
-interface Compacted extends Cost {
+interface Compacted extends ProcessorCost {
   readonly rows: number;
 }
 
@@ -128,14 +128,14 @@ async function measureSeal(source: readonly string[], youngFiles: number, dates:
   );
   const nats = await startTestNats();
   try {
-    const { peakBytes } = await runCompactor({
+    const cost = await runCompactor({
       folder: target,
       nats,
       options: { sealAgeMs: 10 },
       isDone: (table) => table.snapshot().files.every((file) => !file.young),
     });
     const after = await readLakeSize(target);
-    const seal = { seconds: await readSealSeconds(target), peakBytes };
+    const seal = { ...cost, seconds: await readSealSeconds(target) };
     return {
       youngFiles,
       dates,
@@ -178,6 +178,7 @@ describe('benchmark: compact', () => {
           formatCount(Math.round(rate)),
           formatMb((rate * spoolBytes) / rows),
           (rateOf(copies) / rate).toFixed(2),
+          median(runs.map((run) => (run.cpuSeconds / run.rows) * 1e6)).toFixed(1),
           formatMb(peak),
           bytesOfRow.toFixed(1),
           String(files),
@@ -192,6 +193,7 @@ describe('benchmark: compact', () => {
         'rows/s',
         'MB/s of lines',
         'time of COPY',
+        'CPU us an event',
         'peak MB',
         'bytes an event',
         'files',
@@ -252,12 +254,14 @@ describe('benchmark: compact', () => {
       const spool = { file: path.join(folder, 'few.ndjson'), events: 1000 };
       await writeEventSpool(spool.file, spool.events, 1);
       const figures = [];
-      for (const liveFiles of [10, 1000, inQuick(10_000, 100_000)])
+      for (const liveFiles of [100, 1000, inQuick(10_000, 100_000)])
         figures.push(await measureLogCost(testFolder(), liveFiles, spool));
       for (const { liveFiles, liveFilesAfter } of figures) expect(liveFilesAfter).toBeGreaterThan(liveFiles);
+      const [fewest] = figures;
       const table = figures.map(({ liveFiles, ...costs }) => [
         formatCount(liveFiles),
-        ...[costs.commitMs, costs.flushMs, costs.snapshotMs, costs.checkpointMs, costs.loadMs].map((ms) =>
+        (costs.flushMs / (fewest?.flushMs ?? 0)).toFixed(2),
+        ...[costs.commitMs, costs.flushMs, costs.snapshotMs, costs.checkpointMs, costs.loadMs, costs.readMs].map((ms) =>
           ms.toFixed(ms < 100 ? 1 : 0),
         ),
       ]);
@@ -265,11 +269,13 @@ describe('benchmark: compact', () => {
         'compact-log',
         [
           'live files',
+          'flush, times that at 100',
           'commit ms',
           `flush of ${formatCount(spool.events)} ms`,
           'file list ms',
           'checkpoint ms',
           'load ms',
+          'load and file list ms',
         ],
         table,
         figures,

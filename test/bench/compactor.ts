@@ -12,8 +12,9 @@ import { bundleChild } from '../helpers/bundled.ts';
 import { testFolder } from '../helpers/folder.ts';
 import type { TestNats } from '../helpers/nats.ts';
 import { waitFor } from '../helpers/wait.ts';
-import type { Cost } from './duckdb-copy.ts';
+import type { ProcessorCost } from './duckdb-copy.ts';
 import { readPeakBytes } from './peak-memory.ts';
+import { readProcessSeconds } from './process-cost.ts';
 
 /** The compactor with the settings an operator has who has set none; what is given replaces them. */
 export interface CompactorRun {
@@ -32,7 +33,13 @@ const longestMs = 600_000;
 /**
  * Runs the real compactor in a process of its own until it has done its work. Seconds count from its start's last step.
  */
-export async function runCompactor({ folder, nats, options, enriches = false, isDone }: CompactorRun): Promise<Cost> {
+export async function runCompactor({
+  folder,
+  nats,
+  options,
+  enriches = false,
+  isDone,
+}: CompactorRun): Promise<ProcessorCost> {
   const { flushAgeMs, flushMaxBytes, flushMaxRows, sealAgeMs, sealMaxBytes, retentionMs, duckdbMemoryMb } = parseConfig(
     {},
   );
@@ -61,6 +68,8 @@ export async function runCompactor({ folder, nats, options, enriches = false, is
     const ended = exited.then(([code]) => Promise.reject(new Error(`the compactor ended with ${String(code)}`)));
     await Promise.race([once(createInterface({ input: child.stdout }), 'line'), ended]);
     ended.catch(() => undefined);
+    const pid = child.pid ?? 0;
+    const cpuBefore = readProcessSeconds(pid);
     const startedAt = performance.now();
     const table = await openTable(lakePaths(path.join(folder, 'lake')).table, {
       clock: createClock(0),
@@ -75,7 +84,8 @@ export async function runCompactor({ folder, nats, options, enriches = false, is
       longestMs,
     );
     await Promise.race([seen, ended]);
-    return { seconds: (performance.now() - startedAt) / 1000, peakBytes: readPeakBytes(child.pid ?? 0) };
+    const seconds = (performance.now() - startedAt) / 1000;
+    return { seconds, cpuSeconds: readProcessSeconds(pid) - cpuBefore, peakBytes: readPeakBytes(pid) };
   } finally {
     child.kill('SIGTERM');
     await exited;

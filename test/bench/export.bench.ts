@@ -1,8 +1,10 @@
+import { readdirSync } from 'node:fs';
 import { rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatCount } from '../../src/demo/text-table.ts';
 import { parseConfig } from '../../src/config.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../helpers/export-area.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { listServiceProcesses } from '../helpers/processes.ts';
@@ -13,7 +15,8 @@ import { benchRows, formatMb, isFull, rounds } from './bench-size.ts';
 import { runDuckdbCopy, type Cost } from './duckdb-copy.ts';
 import { addDays, appCount, firstDay } from './export-lake.ts';
 import { readPeakBytes } from './peak-memory.ts';
-import { plainExportSql } from './plain-export.ts';
+import { csvDigestSql, plainExportSql } from './plain-export.ts';
+import { readProcessSeconds } from './process-cost.ts';
 
 /*
  * What an export costs: from the create call to "Success!", through the real worker process with an operator's settings,
@@ -55,6 +58,10 @@ function startArea(singleFileMaxBytes: number): Promise<RunningArea> {
 }
 
 interface ExportCost extends Cost {
+  /** Processor time of the worker, up to a moment before its end. */
+  readonly cpuSeconds: number;
+  /** When the first of several parts was whole. */
+  readonly firstPartSeconds?: number;
   readonly rows: number;
   readonly files: number;
   readonly bytes: number;
@@ -65,14 +72,46 @@ interface ExportedDays {
   readonly fromDay?: number;
   readonly beforeDay: number;
   readonly event?: string;
+  /** Gets the folder of the files before they are removed. */
+  readonly onFiles?: (folder: string) => Promise<void>;
+}
+
+/** Whether a second part is begun, and so the first one whole, in an attempt of a request. */
+function hasSecondPart(id: string): boolean {
+  try {
+    const names = readdirSync(path.join(area.reportsDir, id), { recursive: true }).map(String);
+    return names.some((name) => name.endsWith('.2.csv.gz'));
+  } catch {
+    // The folder of the attempt is being renamed.
+    return false;
+  }
+}
+
+/** Processor seconds of a process; 0 when it is gone. */
+function findProcessSeconds(pid: number): number {
+  try {
+    return readProcessSeconds(pid);
+  } catch {
+    return 0;
+  }
+}
+
+/** What cells some CSV files have. */
+async function readDigest(files: readonly string[]): Promise<unknown> {
+  const duckdb = await openDuckdb({ memoryMb: 2048, threads: 2 });
+  try {
+    return (await duckdb.rows(csvDigestSql(files)))[0];
+  } finally {
+    duckdb.close();
+  }
 }
 
 /** Requests some days as an analyst does, and waits until they are there. The result is removed again. */
 async function exportDays(
   running: RunningArea,
-  { fromDay = 0, beforeDay, event = 'customEvents' }: ExportedDays,
+  { fromDay = 0, beforeDay, event = 'customEvents', onFiles }: ExportedDays,
 ): Promise<ExportCost> {
-  let [worker, peakBytes] = [0, 0];
+  let [worker, peakBytes, cpuSeconds, firstPartSeconds] = [0, 0, 0, 0];
   const startedAt = performance.now();
   const id = await running.create(
     user,
@@ -83,6 +122,8 @@ async function exportDays(
     () => {
       if (worker === 0) worker = listServiceProcesses(process.pid).find(({ role }) => role === 'job')?.pid ?? 0;
       peakBytes = Math.max(peakBytes, readPeakBytes(worker));
+      if (worker > 0 && peakBytes > 0) cpuSeconds = Math.max(cpuSeconds, findProcessSeconds(worker));
+      if (firstPartSeconds === 0 && hasSecondPart(id)) firstPartSeconds = (performance.now() - startedAt) / 1000;
       return running.stage.facts()['exportsInProgress'] === 0;
     },
     longestMs,
@@ -90,10 +131,13 @@ async function exportDays(
   const seconds = (performance.now() - startedAt) / 1000;
   const { status, errorMessage, files = [] } = await running.waitForEnd(user, id);
   expect(status, errorMessage).toBe('Success!');
+  await onFiles?.(path.join(area.reportsDir, id, 'parts'));
   await rm(path.join(area.reportsDir, id), { recursive: true, force: true });
   return {
     seconds,
     peakBytes,
+    cpuSeconds,
+    ...(firstPartSeconds === 0 ? {} : { firstPartSeconds }),
     rows: sumOf(files.map((file) => file.rows)),
     files: files.length,
     bytes: sumOf(files.map((file) => file.bytes)),
@@ -101,10 +145,10 @@ async function exportDays(
 }
 
 /** Exports the whole lake, as one plain file or as compressed parts. */
-async function exportAll(singleFileMaxBytes: number): Promise<ExportCost> {
+async function exportAll(singleFileMaxBytes: number, onFiles?: ExportedDays['onFiles']): Promise<ExportCost> {
   const running = await startArea(singleFileMaxBytes);
   try {
-    return await exportDays(running, { beforeDay: allDays });
+    return await exportDays(running, { beforeDay: allDays, ...(onFiles === undefined ? {} : { onFiles }) });
   } finally {
     await running.stop();
   }
@@ -228,6 +272,13 @@ describe('benchmark: export', () => {
         await rm(file);
         return { ...cost, files: 1, bytes };
       }
+      // Not a race of different results: the reference has the same cells.
+      await runDuckdbCopy(plainExportSql((await readLakeSize(folder)).paths, allDays, csvFile));
+      const digest = await readDigest([csvFile]);
+      await rm(csvFile);
+      await exportAll(0, async (parts) => {
+        expect(await readDigest(readdirSync(parts).map((name) => path.join(parts, name)))).toEqual(digest);
+      });
       for (let round = 0; round < rounds; round += 1) for (const { run, runs } of contestants) runs.push(await run());
 
       const csvBytes = contestants[0]?.runs[0]?.bytes ?? 0;
@@ -242,6 +293,8 @@ describe('benchmark: export', () => {
           seconds.toFixed(2),
           formatMb(csvBytes, seconds),
           (seconds / baseline).toFixed(2),
+          median(runs.map((run) => run.cpuSeconds)).toFixed(1),
+          median(runs.map((run) => run.firstPartSeconds ?? run.seconds)).toFixed(1),
           formatMb(peak),
           formatMb(runs[0]?.bytes ?? 0),
           String(runs[0]?.files),
@@ -252,6 +305,8 @@ describe('benchmark: export', () => {
         'seconds',
         'MB/s of CSV',
         'time of COPY',
+        'CPU s',
+        's to the first file',
         'peak MB',
         'MB written',
         'files',

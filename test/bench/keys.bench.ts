@@ -43,7 +43,9 @@ function planKeyedRows(rows: number, nowMs: number): FilePlan {
       available_at: time,
       custom_event_name: "'level_start'",
     };
-    const select = eventColumns.map(({ name, type }) => `CAST(${values[name] ?? 'NULL'} AS ${type}) AS ${name}`);
+    const select = eventColumns.flatMap(({ name, type }) =>
+      values[name] === undefined ? [] : [`CAST(${values[name]} AS ${type}) AS ${name}`],
+    );
     const count = Math.min(rowsOfFile, rows - index * rowsOfFile);
     return [
       `_young/keyed-${index}.parquet`,

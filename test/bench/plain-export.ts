@@ -13,7 +13,7 @@ const listSql = (list: string): string => `'[''' || array_to_string(${list}, '''
 export function plainExportSql(files: readonly string[], beforeDay: number, target: string): string {
   const titles = Array.from({ length: appCount }, (_, index) => `(${index + 1}, 'Game ${index + 1}')`);
   return `COPY (
-    SELECT event_id AS "eventId", epoch(event_time)::BIGINT AS "tsEvent", date AS "dtEvent", id_app AS "idApp",
+    SELECT event_id AS "eventId", epoch_us(event_time) // 1000000 AS "tsEvent", date AS "dtEvent", id_app AS "idApp",
       title AS "idAppTitle", custom_event_name AS "eventName",
       ${listSql('map_keys(custom_event_params)')} AS "params.name",
       ${listSql('map_values(custom_event_params)')} AS "params.value",
@@ -23,4 +23,13 @@ export function plainExportSql(files: readonly string[], beforeDay: number, targ
     WHERE kind = 'custom_event' AND event_time >= to_timestamp(${firstDay})
       AND event_time < to_timestamp(${firstDay + beforeDay * daySeconds})
   ) TO ${sqlText(target)} (FORMAT csv, HEADER true)`;
+}
+
+/**
+ * SQL of one row that tells what cells some CSV files have, whatever the order of their rows: `rows`, and `cells`, which differ
+ * as soon as any cell does.
+ */
+export function csvDigestSql(files: readonly string[]): string {
+  const source = `read_csv(${sqlList(files)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;
+  return `SELECT count(*) AS rows, CAST(sum(CAST(hash(line) AS HUGEINT)) AS VARCHAR) AS cells FROM ${source} AS line`;
 }

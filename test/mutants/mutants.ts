@@ -37,6 +37,26 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '',
     test: 'unit/compact/commit-fence.test.ts',
   },
+  'what was pulled ahead counts in another life of the stream': {
+    find: ' && ahead.after.appId === after.appId',
+    replace: '',
+    test: 'integration/compact/pull-ahead.test.ts',
+  },
+  'a batch goes straight to the file whatever keys it has': {
+    find: "isKeyedSql('r.event_id'),",
+    replace: '',
+    test: 'unit/lake/plain-batch.test.ts',
+  },
+  'a value in a column that no batch had before is left out': {
+    find: '...(unused ?? []).map(({ name }) => `r.${name} IS NOT NULL`),',
+    replace: '',
+    test: 'unit/lake/plain-batch.test.ts',
+  },
+  'a batch goes straight to the file with fewer rows than events': {
+    find: 'written === undefined || written.numRecords === events',
+    replace: 'true',
+    test: 'unit/lake/plain-batch.test.ts',
+  },
   'a compactor that has lost the lake seals on': {
     find: 'assertOwner(leader.lake(), writer);\n      return sealDue(',
     replace: 'return sealDue(',

@@ -52,7 +52,8 @@ function hazardsOf(sql: string, isInterrupted: () => boolean): Hazards {
 function limitOf(source: string): number {
   const memory = activeWorld()?.memory;
   if (memory === undefined) return Infinity;
-  if (source.includes('read_json(')) return memory.checkpointRows;
+  // Event lines are checked as they are read: the lines of a flush, and not of a checkpoint.
+  if (source.includes('read_json(') && !source.includes('error(')) return memory.checkpointRows;
   return /read_parquet\(|seal_rows/.test(source) ? memory.rewriteRows : memory.flushRows;
 }
 

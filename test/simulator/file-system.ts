@@ -88,6 +88,11 @@ function createHandle(file: string, fd: number, inode: Inode | undefined): objec
     writeFile: (data: string | Uint8Array) => write(world, file, fd, data),
     appendFile: (data: string | Uint8Array) => write(world, file, fd, data),
     write: (data: string | Uint8Array) => write(world, file, fd, data),
+    async writev(parts: readonly Uint8Array[]) {
+      const bytes = Buffer.concat(parts);
+      await write(world, file, fd, bytes);
+      return { bytesWritten: bytes.length };
+    },
     sync() {
       const sync = (disk: Disk | undefined): void => {
         if (isFolder) disk?.syncedFolder(file);

@@ -36,15 +36,15 @@ function takeWithin(messages: readonly StreamMessage[], maxBytes: number): reado
 
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
-/** One pull: what is held in memory at once. */
-const pullMaxBytes = 16 * 1024 * 1024;
+/** One pull: two are held in memory at once, one that is written and one that comes in. */
+const pullMaxBytes = 8 * 1024 * 1024;
 
 async function spool(file: WorkFile, messages: readonly StreamMessage[]): Promise<void> {
   const end = Uint8Array.of(newline);
-  const buffers = messages.flatMap(({ payload }) =>
+  const parts = messages.flatMap(({ payload }) =>
     isMarker(payload) ? [] : payload.at(-1) === newline ? [payload] : [payload, end],
   );
-  await file.append(Buffer.concat(buffers));
+  await file.appendAll(parts);
 }
 
 /**
@@ -79,7 +79,7 @@ async function pullNext(
 /**
  * Pulls messages after a sequence into a spool file until there are bytes or rows enough, or `maxAgeMs` have passed
  * since the first pull. Undefined when nothing came, or the signal aborted: what was pulled is still in the stream.
- * Memory: one pull. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's;
+ * Memory: two pulls. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's;
  * the file system's.
  */
 export async function pullBatch(
@@ -95,6 +95,7 @@ export async function pullBatch(
   let [messages, events, bytes] = [0, 0, 0];
   const { lastSequence = Number.MAX_SAFE_INTEGER } = limits;
   let more = true;
+  let writing = Promise.resolve();
   try {
     do {
       const maxBytes = Math.min(pullMaxBytes, limits.maxBytes - bytes);
@@ -111,7 +112,10 @@ export async function pullBatch(
         ({ sequence }) => sequence <= lastSequence,
       );
       more &&= taken.length === pulled.length && taken.at(-1)?.sequence !== lastSequence;
-      await spool(spoolFile, taken);
+      await writing;
+      writing = spool(spoolFile, taken);
+      // It is awaited, unless another error ends the pull first.
+      writing.catch(() => undefined);
       last = taken.at(-1) ?? last;
       messages += taken.length;
       for (const { payload } of taken) {
@@ -125,6 +129,7 @@ export async function pullBatch(
       events < limits.maxRows &&
       performance.now() < deadline
     );
+    await writing;
   } finally {
     await spoolFile.close();
   }

@@ -11,7 +11,7 @@ import {
   type Preparation,
   type Statement,
 } from './export-query.ts';
-import { selectTitled, zoneDate, type Cells } from './selector-sql.ts';
+import { selectSql, selectTitled, zoneDate, type Cells } from './selector-sql.ts';
 
 /**
  * Rows that are derived from imported events (docs/api.md): the first event of each user or device, the first of each
@@ -208,13 +208,14 @@ JOIN apps ON events.id_app = apps.id_app ${added.join(' ')}${conditions.length =
   const plan = { dataset, event, apps, inline: false, cells };
   const { columns, titleJoins } = selectTitled(request, plan, titles, selectValues);
   return {
-    select: { sql: `SELECT ${columns.join(', ')} ${from(titleJoins)} ${orderByTime}`, values: selectValues },
+    select: { sql: selectSql(columns, `${from(titleJoins)} ${orderByTime}`), values: selectValues },
     // The table has the rows of the time already.
     count:
       ofRow.length === 0
         ? { sql: 'SELECT count(*) AS rows FROM derived', values: {} }
         : { sql: `SELECT count(*) AS rows ${from([])}`, values },
     inline: false,
+    isStreamed: false,
     preparation: createPreparation(request, { dataset, event }, apps),
   };
 }

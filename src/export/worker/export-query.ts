@@ -20,6 +20,8 @@ export interface ExportQuery {
    * loses it, and the rows are sorted: better for sets too large to be walked through for every row.
    */
   readonly inline: boolean;
+  /** The rows are written as they are read: nothing of them is sorted or joined. */
+  readonly isStreamed: boolean;
   /** What is run before the two statements, which read the table that it makes. */
   readonly preparation?: Preparation;
 }

@@ -94,6 +94,9 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
       "SET TimeZone = 'UTC'",
       'SET enable_progress_bar = true',
       'SET enable_progress_bar_print = false',
+      // What is freed is used again: pages given back to the kernel would have to be taken, and cleared, anew.
+      "SET allocator_flush_threshold = '8GiB'",
+      "SET allocator_bulk_deallocation_flush_threshold = '8GiB'",
       // Given at the creation, the bound is shown and not kept.
       `SET max_temp_directory_size = '${Math.ceil(options.tempMaxBytes / 1024 ** 2)}MiB'`,
       // Turning a set into a join would lose the order of the rows.

@@ -14,7 +14,7 @@ import {
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
 import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
 import { segmentJoin } from './segment-condition.ts';
-import { emptyColumns, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
+import { emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
 
 /** The largest set that is compared value by value. */
 const inlineSetSize = 64;
@@ -54,6 +54,12 @@ export function fileFilter(request: ExportSpec, apps: readonly ExportApp[], reac
     eventTime: toTimeRange(request.eventTime),
     availableAt: toTimeRange(request.availableAt),
   };
+}
+
+/** Whether a request has a filter, so that there may be far more rows to read than to write. */
+export function isFiltered({ eventName, params, idSegment, filters }: ExportSpec): boolean {
+  const isSet = [eventName, params, idSegment].some((filter) => filter !== undefined);
+  return isSet || Object.keys(filters).length > 0;
 }
 
 export interface QueryOptions {
@@ -119,9 +125,10 @@ export function buildQuery(
   const inOrderOfFiles = inline ? '' : 'ORDER BY events.file_index, events.file_row_number';
   const order = request.order === 'time' ? orderByTime : inOrderOfFiles;
   return {
-    select: { sql: `SELECT ${columns.join(', ')} ${from(titleJoins)} ${order}`, values: selectValues },
+    select: { sql: selectSql(columns, `${from(titleJoins)} ${order}`), values: selectValues },
     count: { sql: `SELECT count(*) AS rows ${from([])}`, values },
     inline,
+    isStreamed: order === '',
   };
 }
 
@@ -129,5 +136,10 @@ export function buildQuery(
 export function buildEmptyQuery(request: ExportSpec): ExportQuery {
   const sql = `SELECT ${emptyColumns(request).join(', ')} WHERE false`;
   const none = { sql, values: {} };
-  return { select: none, count: { sql: `SELECT count(*) AS rows FROM (${sql})`, values: {} }, inline: true };
+  return {
+    select: none,
+    count: { sql: `SELECT count(*) AS rows FROM (${sql})`, values: {} },
+    inline: true,
+    isStreamed: true,
+  };
 }

@@ -14,16 +14,30 @@ const appColumns: Readonly<Record<AppFact, string>> = {
   platform: 'platform',
 };
 
+const betweenItems = sqlText("','");
+
+/** The items of a list of texts with what an array literal has between them. */
+function joinItems(list: string): string {
+  return `array_to_string(${list}, ${betweenItems})`;
+}
+
 /**
  * An array literal of a list of texts: quotes, backslashes and line breaks escaped by a backslash (clients.md). Lists
- * without any of them, nearly all, are joined as they are, which takes half the time.
+ * without any of them, nearly all, are joined as they are. `joined` is the list so joined: a column, where it is not to
+ * be made once for each mention. NULL where the list is.
  */
-export function arrayLiteral(list: string): string {
+export function arrayLiteral(list: string, joined = joinItems(list)): string {
   const escaped = String.raw`replace(replace(replace(replace(item, '\', '\\'), '''', '\'''), chr(10), '\n'), chr(13), '\r')`;
-  const special = String.raw`regexp_matches(array_to_string(${list}, ''), '[\\''\n\r]')`;
-  return `CASE WHEN coalesce(len(${list}), 0) = 0 THEN '[]'
-    WHEN ${special} THEN '[' || array_to_string(list_transform(${list}, lambda item: '''' || ${escaped} || ''''), ',') || ']'
-    ELSE '[''' || array_to_string(${list}, ''',''') || ''']' END`;
+  // A quote is looked for where no quotes of the literal's own are.
+  const isSpecial = [
+    String.raw`contains(${joined}, '\')`,
+    `contains(${joined}, chr(10))`,
+    `contains(${joined}, chr(13))`,
+    `contains(array_to_string(${list}, ''), '''')`,
+  ];
+  return `CASE WHEN ${list} IS NULL THEN NULL WHEN len(${list}) = 0 THEN '[]'
+    WHEN ${isSpecial.join(' OR ')} THEN '[' || array_to_string(list_transform(${list}, lambda item: '''' || ${escaped} || ''''), ',') || ']'
+    ELSE '[''' || ${joined} || ''']' END`;
 }
 
 /** The title of a number by a dictionary; NULL where it has none. */
@@ -37,6 +51,14 @@ function dictionaryTitle(id: string, titles: Readonly<Record<string, string>>): 
  * formats that have types.
  */
 export type Cells = 'text' | 'typed';
+
+/** The columns of a result, in two steps: a list is joined in the first, and made a cell by the second. */
+export interface ResultColumns {
+  /** What is read of the rows. */
+  readonly read: readonly string[];
+  /** What is written of that. */
+  readonly written: readonly string[];
+}
 
 /** What a selector's expression is made for. */
 export interface SelectorPlan extends DatasetExport {
@@ -67,9 +89,14 @@ export function zoneDate(column: string): string {
   return `CAST(timezone($timezone, events.${column}) AS DATE)`;
 }
 
-/** A list as a cell; an event without parameters has an empty one. */
-function listExpression(list: string, cells: Cells): string {
-  return cells === 'text' ? arrayLiteral(list) : `coalesce(${list}, [])`;
+/** The date of a moment in UTC: by arithmetic, since a look into the zones costs as much as all other cells of a row. */
+function utcDate(column: string): string {
+  return `CAST(make_timestamp(epoch_us(events.${column})) AS DATE)`;
+}
+
+/** A list; an event without parameters has an empty one. */
+function listExpression(list: string): string {
+  return `coalesce(${list}, [])`;
 }
 
 /** A column of the table; empty where the dataset has none of that name. */
@@ -106,18 +133,19 @@ function sourceExpression(
   timezone: string,
   values: Record<string, BoundValue>,
 ): string {
-  const { dataset, cells } = plan;
+  const { dataset } = plan;
   if ('column' in source) return columnExpression(name, source, plan, timezone, values);
   if ('seconds' in source) {
     const time = columnSql(dataset, source.seconds);
     return time === 'NULL' ? time : `epoch_us(${time}) // 1000000`;
   }
   if ('zoneDate' in source) {
+    if (timezone === 'UTC') return utcDate(source.zoneDate);
     values['timezone'] = timezone;
     return zoneDate(source.zoneDate);
   }
-  if ('mapKeys' in source) return listExpression(`map_keys(events.${source.mapKeys})`, cells);
-  if ('mapValues' in source) return listExpression(`map_values(events.${source.mapValues})`, cells);
+  if ('mapKeys' in source) return listExpression(`map_keys(events.${source.mapKeys})`);
+  if ('mapValues' in source) return listExpression(`map_values(events.${source.mapValues})`);
   if ('constant' in source) return sqlText(source.constant);
   if ('derived' in source) return 'derive' in plan.event ? `derived.${source.derived}` : 'NULL';
   return appExpression(source.app, plan, values);
@@ -165,15 +193,32 @@ function getSelectors({ selectors: names }: ExportSpec): Selector[] {
   return names.map(getSelector);
 }
 
+/** Whether a selector's cell is an array literal. */
+function isLiteral({ source }: Selector, { cells }: SelectorPlan): boolean {
+  return cells === 'text' && ('mapKeys' in source || 'mapValues' in source);
+}
+
 /** The columns of the result, as the selectors were asked for; adds the values they bind. */
-function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<string, BoundValue>): string[] {
-  return getSelectors(request).map((selector, _index, { length }) => {
+function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<string, BoundValue>): ResultColumns {
+  const selected = getSelectors(request);
+  const isLone = selected.length === 1;
+  // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
+  const toCell = (expression: string): string =>
+    isLone && plan.cells === 'text' ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression;
+  const columns = selected.map((selector) => {
     const name = sqlName(selector.name);
     const expression = expressionOf(selector, plan, request.timezone, values);
-    if (plan.cells === 'typed') return `CAST(${expression} AS ${typeOf(selector)}) AS ${name}`;
-    // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
-    return `${length === 1 ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression} AS ${name}`;
+    if (!isLiteral(selector, plan) || expression === 'NULL') {
+      const value = plan.cells === 'typed' ? `CAST(${expression} AS ${typeOf(selector)})` : toCell(expression);
+      return { read: [`${value} AS ${name}`], written: name };
+    }
+    const joined = sqlName(`${selector.name} joined`);
+    return {
+      read: [`${expression} AS ${name}`, `${joinItems(expression)} AS ${joined}`],
+      written: `${toCell(arrayLiteral(name, joined))} AS ${name}`,
+    };
   });
+  return { read: columns.flatMap(({ read }) => read), written: columns.map(({ written }) => written) };
 }
 
 /** Says whether a request may show titles that were loaded. */
@@ -205,11 +250,16 @@ export function selectTitled(
   plan: SelectorPlan,
   titles: PlanTitles | undefined,
   values: Record<string, BoundValue>,
-): { readonly columns: readonly string[]; readonly titleJoins: readonly string[] } {
+): { readonly columns: ResultColumns; readonly titleJoins: readonly string[] } {
   const found = titles === undefined ? new Map<string, TitleLookUp>() : findTitles(request, plan, titles, values);
   const titleJoins = [...found.values()].flatMap(({ joins }) => joins);
   if (titles !== undefined && titleJoins.length > 0) values['titles'] = titles.file;
   return { columns: selectColumns(request, { ...plan, titles: found }, values), titleJoins };
+}
+
+/** SQL of a result: its columns of the rows that `from` (the rest of the statement) gives, in their order. */
+export function selectSql({ read, written }: ResultColumns, from: string): string {
+  return `SELECT ${written.join(', ')} FROM (SELECT ${read.join(', ')} ${from})`;
 }
 
 /** The columns of a result without rows. */

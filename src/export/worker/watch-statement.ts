@@ -19,21 +19,29 @@ export interface WatchedJob {
   readonly file: string;
 }
 
+/** What else may go wrong while it runs; undefined while nothing has. */
+export type FindFault = () => unknown;
+
 /** Takes the share of the work that is done, 0 to 1. */
 export type OnShare = (share: number) => void;
 
-/** Runs a statement while watching its progress, the size of its output, and the memory of the process. */
+/**
+ * Runs a statement while watching its progress, the size of its output, the memory of the process, and for a fault of
+ * what is made of its output meanwhile.
+ */
 export async function watch<T>(
   engine: QueryEngine,
   { plan, file }: WatchedJob,
   onShare: OnShare,
   statement: Promise<T>,
+  findFault: FindFault = () => undefined,
 ): Promise<T> {
-  let stopped: Error | undefined;
+  let stopped: unknown;
   const ended = new AbortController();
   const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
   async function look(): Promise<void> {
     onShare(engine.progress());
+    stopped ??= findFault();
     if (((await findSize(file)) ?? 0) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
     if (process.memoryUsage.rss() > memoryLimit)
       stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);

@@ -22,6 +22,8 @@ export interface KeyTable {
   lookUp(): Promise<void>;
   /** Makes a slice of the newest keys when there are enough of them. */
   slice(): Promise<void>;
+  /** Events whose keys are in slices, and the memory that it takes to know which has what. */
+  size(): { readonly events: number; readonly memoryBytes: number };
   /** Removes those received before a time, Unix milliseconds. */
   forgetBefore(ms: number): Promise<void>;
   clear(): Promise<void>;
@@ -40,7 +42,7 @@ export interface KeySliceOptions {
 
 const usualRows = 2 ** 19;
 /** Of very many keys a slice has one in so many at least: the slices have numbers in a byte. */
-const slicesOfAll = 64;
+const slicesOfAll = 128;
 
 /** SQL of a time. The engine would multiply small numbers as 32-bit ones, and JavaScript large ones as doubles. */
 const timeSql = (ms: number): string => `make_timestamptz(${BigInt(ms) * 1000n})`;
@@ -75,7 +77,7 @@ export function createKeyTable(duckdb: Duckdb, options?: KeySliceOptions): KeyTa
     if (slices === undefined) return;
     const [row] = await duckdb.rows('SELECT count(*) AS n FROM recent_keys');
     const rows = Number(row?.['n']);
-    if (rows >= Math.max(sliceRows, slices.rows() / slicesOfAll)) await slices.add();
+    if (rows >= Math.max(sliceRows, slices.size().events / slicesOfAll)) await slices.add();
   }
 
   async function addKeys(files: readonly DataFile[], where: string): Promise<void> {
@@ -101,6 +103,7 @@ export function createKeyTable(duckdb: Duckdb, options?: KeySliceOptions): KeyTa
     addJudged: () => duckdb.run('INSERT INTO recent_keys SELECT * FROM batch_keys'),
     lookUp: async () => slices?.lookUp(),
     slice,
+    size: () => slices?.size() ?? { events: 0, memoryBytes: 0 },
     async forgetBefore(ms) {
       // Made anew: the engine keeps the places of deleted rows.
       await duckdb.run(`CREATE OR REPLACE TEMP TABLE recent_keys AS SELECT * FROM recent_keys WHERE ms >= ${ms}`);

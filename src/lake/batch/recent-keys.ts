@@ -1,12 +1,13 @@
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
-import { pruneFiles } from '../files/prune.ts';
+import { pruneFiles, type TimeRange } from '../files/prune.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from './batch-tables.ts';
 import { createCoveredTimes, joinRanges, type Range } from './covered-times.ts';
 import { dedupeWindowMs } from './deduplicate.ts';
+import type { KeyTable } from './key-table.ts';
 import { findWhole, type OnDamage } from './whole-files.ts';
 
 const hourMs = 3_600_000;
@@ -24,6 +25,8 @@ const slackMs = hourMs;
 export interface RecentKeys {
   /** Loads what a batch received now would need, ahead of it: reading files takes time. Errors: as `judge`. */
   warmUp(nowMs: number, signal: AbortSignal): Promise<void>;
+  /** The size of the memory, without its newest part. */
+  size: KeyTable['size'];
   /**
    * Judges a batch of the stream, by a memory that is complete for it: it has what other processes have committed, and
    * what was received within the window around each of the rows. With `lookUpAll` also by what the lake has of the
@@ -114,6 +117,9 @@ function rangesAround(hours: readonly number[]): Range[] {
   );
 }
 
+/** The same times for the statistics of files. */
+const toTimeRange = ({ fromMs, toMs }: Range): TimeRange => (Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs });
+
 /** Creates the memory, empty. */
 export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
   const { table } = dependencies;
@@ -127,8 +133,7 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     const gaps = covered.findGaps(range);
     if (covered.isEmpty()) seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
     for (const gap of gaps) {
-      const { fromMs, toMs } = gap;
-      const bounds = Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs };
+      const bounds = toTimeRange(gap);
       await loadKeys(
         dependencies,
         pruneFiles(snapshot.files, { receivedAt: bounds }),
@@ -157,6 +162,8 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
   async function cover(batch: BatchLookUp): Promise<void> {
     const hours = await batch.keyedHours(hourMs);
     if (hours.length === 0) return;
+    // Now, and not when the keys came: a batch that is committed shall not fail for it.
+    await keys.slice();
     await table.refresh();
     await catchUp();
     for (const range of rangesAround(hours)) await load(range);
@@ -174,6 +181,7 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
   return {
     warmUp: (nowMs, signal) =>
       load({ fromMs: nowMs - dedupeWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
+    size: () => keys.size(),
     async judge(batch, lookUpAll, loadMore) {
       const judged = await batch.judge({
         rule: 'stream',
@@ -188,7 +196,6 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     async remember(batch, added) {
       await batch.keepKeys();
       if (added !== undefined) seen = added;
-      await keys.slice();
       await forgetOld(batch);
     },
   };

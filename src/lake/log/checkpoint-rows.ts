@@ -1,13 +1,13 @@
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import type { Action } from './actions.ts';
+import type { Action, AddAction } from './actions.ts';
 import { parseActions } from './log-files.ts';
 
 /**
  * How the rows of a checkpoint come out of the engine: as lines, thousands in one text, since each value that is handed
- * over by itself costs more than what it says. A line is the action as JSON; only an add as this service writes them,
- * which nearly every one is, has its members side by side instead: to write JSON, and to take it apart, is most of what
- * such a row costs.
+ * over by itself costs more than what it says. A line is the action as JSON; only a plain add, as nearly every one of
+ * this service's is, has its members side by side instead: to write JSON, and to take it apart, is most of what such a
+ * row costs. In a checkpoint that this service writes, the plain adds come last.
  */
 
 /** The columns of a checkpoint, by the protocol: one struct for each kind of action, one of them set in each row. */
@@ -34,38 +34,50 @@ const between = '\t';
 /** The tags that nearly every file of this service has, or some of them. */
 const tagNames = ['sha256', 'keyed'] as const;
 
-/** A tag of an add; no text where it has none. */
-function tagSql(name: string): string {
-  return `coalesce(add.tags['${name}'], '')`;
+/** Members of an add that stand side by side in its line; those left out have one value in all plain adds. */
+const memberSql = [
+  'add.path',
+  'add.size',
+  'add.modificationTime',
+  ...tagNames.map((name) => `coalesce(add.tags['${name}'], '')`),
+  'add.stats',
+];
+
+/**
+ * Says whether an add, as a checkpoint keeps it, is a plain one: it has these members and nothing else, and no character
+ * in them that would end one, or the line.
+ */
+export function isPlainAdd({ path, partitionValues, size, modificationTime, stats, tags = {} }: AddAction): boolean {
+  const values = tagNames.flatMap((name) => tags[name] ?? []);
+  return (
+    Number.isSafeInteger(size) &&
+    Number.isSafeInteger(modificationTime) &&
+    typeof stats === 'string' &&
+    !stats.includes('\n') &&
+    Object.keys(partitionValues ?? { absent: '' }).length === 0 &&
+    Object.keys(tags).length === values.length &&
+    values.every((value) => value !== '') &&
+    ![path, ...values].some((text) => text.includes(between) || text.includes('\n'))
+  );
 }
 
-/** Members of an add that stand side by side in its line; those left out have one value in all such adds. */
-const members = ['add.path', 'add.size', 'add.modificationTime', ...tagNames.map(tagSql), 'add.stats'] as const;
+/**
+ * Under this name the file says from which row on it has plain adds only. The hash beside a checkpoint shows that it is
+ * as it was written; another engine's has no such row.
+ */
+export const plainFromKey = 'tributary.plainFrom';
 
-const memberTexts = ['add.path', ...tagNames.map(tagSql), 'add.stats'];
-
-/** True for an add that has these members and nothing else, and no character that would end one, or the line. */
-const isPlain = [
-  'add.dataChange = false',
-  'cardinality(add.partitionValues) = 0',
-  `cardinality(add.tags) = ${tagNames.map((name) => `(${tagSql(name)} <> '')::INTEGER`).join(' + ')}`,
-  ...memberTexts.map((member) => `NOT contains(${member}, chr(10))`),
-  ...memberTexts.slice(0, -1).map((member) => `NOT contains(${member}, chr(9))`),
-  "NOT starts_with(add.path, '{')",
-  'add.size + add.modificationTime IS NOT NULL',
-].join(' AND ');
-
-/** Says whether the adds of a checkpoint can have no members but those that this service writes. */
-async function hasOwnAdds(duckdb: Duckdb, source: string): Promise<boolean> {
-  const [described] = await duckdb.rows(`SELECT column_type AS found, typeof(NULL::${checkpointColumns.add}) AS own
-    FROM (DESCRIBE SELECT * FROM ${source}) WHERE column_name = 'add'`);
-  return described !== undefined && described['found'] === described['own'];
+async function findPlainFrom(duckdb: Duckdb, file: string): Promise<number> {
+  const [found] = await duckdb.rows(
+    `SELECT decode(value) AS plain FROM parquet_kv_metadata(${sqlText(file)}) WHERE decode(key) = ${sqlText(plainFromKey)}`,
+  );
+  return found === undefined ? Infinity : Number(found['plain']);
 }
 
 function parsePlainAdd(line: string): Action {
   const texts: string[] = [];
   let from = 0;
-  while (texts.length < members.length - 1) {
+  while (texts.length < memberSql.length - 1) {
     const end = line.indexOf(between, from);
     texts.push(line.slice(from, end));
     from = end + 1;
@@ -89,39 +101,44 @@ function parsePlainAdd(line: string): Action {
   };
 }
 
-/** Takes a text of lines apart. */
-function parseLines(text: string, file: string): Action[] {
+function parsePlainAdds(text: string): Action[] {
   const actions: Action[] = [];
   for (let from = 0; from < text.length;) {
     const found = text.indexOf('\n', from);
     const end = found === -1 ? text.length : found;
-    const line = text.slice(from, end);
-    if (line.startsWith('{')) actions.push(...parseActions([line], file));
-    else actions.push(parsePlainAdd(line));
+    actions.push(parsePlainAdd(text.slice(from, end)));
     from = end + 1;
   }
   return actions;
 }
 
-/** Rows of a checkpoint that are read at once: from, and to, which is not among them. */
-type RowRange = readonly [number, number];
+/** Rows that are read at once, all of them plain adds or none. */
+interface RowRange {
+  readonly from: number;
+  readonly to: number;
+  readonly isPlain: boolean;
+}
 
 /**
- * Cuts a checkpoint into what is read at once. A range lies in one row group, since each of those that it reaches into
- * is held in memory, a page of it whole, whoever wrote it; and a text takes the engine a multiple of its bytes.
+ * Cuts a checkpoint into what is read at once. A range lies in one row group, since each that it reaches into is held in
+ * memory, a page of it whole, whoever wrote it; and a text takes the engine a multiple of its bytes.
  */
-async function cutRows(duckdb: Duckdb, file: string): Promise<readonly RowRange[]> {
+async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
   const groups = await duckdb.rows(
     `SELECT any_value(row_group_num_rows) AS rows, sum(total_uncompressed_size) AS bytes
      FROM parquet_metadata(${sqlText(file)}) GROUP BY row_group_id ORDER BY row_group_id`,
   );
+  const plainFrom = await findPlainFrom(duckdb, file);
   const ranges: RowRange[] = [];
   let from = 0;
   for (const { rows, bytes } of groups) {
-    const end = from + Number(rows);
+    const groupEnd = from + Number(rows);
     const most = Math.max(1, Math.min(groupRows, Math.floor((Number(rows) * textBytes) / Math.max(1, Number(bytes)))));
-    for (; from < end; from += most) ranges.push([from, Math.min(from + most, end)]);
-    from = end;
+    for (let to = from; from < groupEnd; from = to) {
+      const isPlain = from >= plainFrom;
+      to = Math.min(from + most, groupEnd, isPlain ? groupEnd : plainFrom);
+      ranges.push({ from, to, isPlain });
+    }
   }
   return ranges;
 }
@@ -132,29 +149,28 @@ async function cutRows(duckdb: Duckdb, file: string): Promise<readonly RowRange[
  * cannot be trusted; those of the engine.
  */
 export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator<readonly Action[]> {
-  const source = `read_parquet(${sqlText(file)}, hive_partitioning = false, file_row_number = true)`;
-  const json = 'to_json(rows)::VARCHAR';
-  const line = (await hasOwnAdds(duckdb, source))
-    ? `CASE WHEN ${isPlain} THEN ${members.join(' || chr(9) || ')} ELSE ${json} END`
-    : json;
-  const read = async ([from, to]: RowRange): Promise<string> => {
-    const rows = `file_row_number >= ${from} AND file_row_number < ${to}`;
+  const read = async ({ from, to, isPlain }: RowRange): Promise<string> => {
+    const line = isPlain ? memberSql.join(' || chr(9) || ') : 'to_json(rows)::VARCHAR';
     const [found] = await duckdb.rows(
-      `SELECT string_agg(${line}, chr(10)) AS lines FROM ${source} AS rows WHERE ${rows}`,
+      `SELECT string_agg(${line}, chr(10)) AS lines
+       FROM read_parquet(${sqlText(file)}, hive_partitioning = false, file_row_number = true) AS rows
+       WHERE file_row_number >= ${from} AND file_row_number < ${to}`,
     );
     const lines = found?.['lines'];
     return typeof lines === 'string' ? lines : '';
   };
-  const [first, ...others] = await cutRows(duckdb, file);
-  let next = first === undefined ? undefined : read(first);
+  const [first, ...others] = await planRanges(duckdb, file);
+  let range = first;
+  let next = range === undefined ? undefined : read(range);
   try {
     while (next !== undefined) {
+      const isPlain = range?.isPlain === true;
       const text = await next;
-      const range = others.shift();
+      range = others.shift();
       next = range === undefined ? undefined : read(range);
       // Its error is thrown when its turn comes, or by nobody, where the caller gives up before.
       next?.catch(() => undefined);
-      yield parseLines(text, file);
+      yield isPlain ? parsePlainAdds(text) : parseActions(text.split('\n'), file);
     }
   } finally {
     // An engine that its owner closes while it reads would take the process with it.

@@ -9,44 +9,42 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { hashFile } from '../../runtime/files/file-checks.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
-import { checkpointColumns, groupRows, readActions } from './checkpoint-rows.ts';
+import { checkpointColumns, groupRows, isPlainAdd, plainFromKey, readActions } from './checkpoint-rows.ts';
 import { checkpointHashName, checkpointName, logFolder } from './log-files.ts';
 import type { TableState } from './table-state.ts';
 
 /** The steps of a checkpoint at which a crash is tested. */
 export const checkpointSteps = ['checkpoint-written', 'checkpoint-renamed'] as const;
 
-/** The actions that say the same as the whole log up to this version. */
-export function* checkpointActions(state: Readonly<TableState>): Generator<Action> {
-  if (state.protocol !== undefined) yield { protocol: state.protocol };
-  if (state.metaData !== undefined) yield { metaData: state.metaData };
-  for (const [appId, version] of state.txns) yield { txn: { appId, version } };
+/** The actions that say the same as the whole log up to this version: first those that are no plain adds. */
+export function checkpointActions(state: Readonly<TableState>): { readonly mixed: Action[]; readonly plain: Action[] } {
+  const mixed: Action[] = [];
+  const plain: Action[] = [];
+  if (state.protocol !== undefined) mixed.push({ protocol: state.protocol });
+  if (state.metaData !== undefined) mixed.push({ metaData: state.metaData });
+  for (const [appId, version] of state.txns) mixed.push({ txn: { appId, version } });
+  for (const remove of state.tombstones.values()) mixed.push({ remove: { ...remove, dataChange: false } });
   // As readers sort them: what is in order already is sorted anew in no time, here and after each load.
   for (const encoded of [...state.files.keys()].toSorted()) {
     const add = state.files.get(encoded);
-    if (add !== undefined) yield { add: { ...add, dataChange: false } };
+    if (add !== undefined) (isPlainAdd(add) ? plain : mixed).push({ add: { ...add, dataChange: false } });
   }
-  for (const remove of state.tombstones.values()) yield { remove: { ...remove, dataChange: false } };
+  return { mixed, plain };
 }
 
-async function spoolActions(file: string, state: Readonly<TableState>): Promise<number> {
+/** Lines that are written at once: other work goes on in between. */
+const spoolLines = 1000;
+
+async function spoolActions(file: string, actions: readonly Action[]): Promise<void> {
   const handle = await open(file, 'wx', 0o600);
-  let count = 0;
   try {
-    let lines: string[] = [];
-    for (const action of checkpointActions(state)) {
-      lines.push(`${JSON.stringify(action)}\n`);
-      count += 1;
-      if (lines.length === 1000) {
-        await handle.write(lines.join(''));
-        lines = [];
-      }
+    for (let from = 0; from < actions.length; from += spoolLines) {
+      const lines = actions.slice(from, from + spoolLines).map((action) => `${JSON.stringify(action)}\n`);
+      await handle.write(lines.join(''));
     }
-    await handle.write(lines.join(''));
   } finally {
     await handle.close();
   }
-  return count;
 }
 
 /**
@@ -64,11 +62,12 @@ export async function writeCheckpoint(
   const temporary = `${final}.${id}.tmp`;
   const spool = `${final}.${id}.ndjson.tmp`;
   try {
-    const size = await spoolActions(spool, state);
+    const { mixed, plain } = checkpointActions(state);
+    await spoolActions(spool, [...mixed, ...plain]);
     const columns = Object.entries(checkpointColumns).map(([name, type]) => `${sqlText(name)}: ${sqlText(type)}`);
     await duckdb.run(
       `COPY (SELECT * FROM read_json(${sqlText(spool)}, format = 'newline_delimited', maximum_object_size = 1048576, columns = {${columns.join(', ')}}))
-       TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE ${groupRows})`,
+       TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE ${groupRows}, KV_METADATA {${sqlText(plainFromKey)}: '${mixed.length}'})`,
     );
     await syncFile(temporary);
     await crashPoint('checkpoint-written');
@@ -86,7 +85,7 @@ export async function writeCheckpoint(
     await removeFile(path.join(logFolder(tableDir), '._last_checkpoint.crc'));
     await writeFileDurably(
       path.join(logFolder(tableDir), '_last_checkpoint'),
-      JSON.stringify({ version: state.version, size, sha256 }),
+      JSON.stringify({ version: state.version, size: mixed.length + plain.length, sha256 }),
       tableFileMode,
     );
   } finally {

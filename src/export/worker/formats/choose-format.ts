@@ -1,7 +1,7 @@
 import type { Compression, ExportSpec } from '../../jobs/export-spec.ts';
 import { csvCopyOptions, csvRows } from './csv.ts';
-import type { Format } from './format.ts';
-import { keepSingleFile, writeParts, type TextRows } from './text-parts.ts';
+import type { Format, Parts } from './format.ts';
+import type { TextRows } from './text-parts.ts';
 
 const newline = 0x0a;
 
@@ -9,64 +9,52 @@ const newline = 0x0a;
 const jsonRows: TextRows = {
   extension: 'jsonl',
   hasHeader: false,
-  findRowEnd(buffer, start) {
-    return buffer.indexOf(newline, start) + 1 || -1;
+  findRowEnds(buffer) {
+    const ends: number[] = [];
+    for (let at = buffer.indexOf(newline); at !== -1; at = buffer.indexOf(newline, at + 1)) ends.push(at + 1);
+    return ends;
   },
 };
 
-/** A format whose files the engine writes as they are downloaded: one file, whatever its size. */
-function wholeFile(extension: string, cells: Format['cells'], copyOptions: string): Format {
-  return {
-    extension,
-    cells,
-    copyOptions,
-    async finish({ file, rows }, { folder, stem }) {
-      return [await keepSingleFile(file, rows, folder, `${stem}.${extension}`)];
-    },
-  };
-}
-
 /**
- * A format of text, in parts. Without a wish for its compression a small result is one plain file, and a large one
- * gzip parts.
+ * The parts of a text. Without a wish for its compression a small result is one plain file, and a large one gzip parts.
  */
-function textFormat(
-  text: TextRows,
-  { cells, copyOptions, emptyFile }: Pick<Format, 'cells' | 'copyOptions' | 'emptyFile'>,
-  compression: 'none' | 'gzip' | undefined,
-): Format {
+function partsOf(rows: TextRows, compression: 'none' | 'gzip' | undefined): Parts {
   return {
-    extension: text.extension,
-    cells,
-    copyOptions,
-    ...(emptyFile === undefined ? {} : { emptyFile }),
-    async finish({ file, bytes, rows }, { folder, stem, singleFileMaxBytes, partMaxBytes, onProgress }) {
-      const plainMaxBytes = { none: partMaxBytes, gzip: -1, auto: singleFileMaxBytes || -1 }[compression ?? 'auto'];
-      if (bytes <= plainMaxBytes) return [await keepSingleFile(file, rows, folder, `${stem}.${text.extension}`)];
-      return writeParts(file, bytes, text, {
-        folder,
-        stem,
-        partMaxBytes,
-        onProgress,
-        isCompressed: compression !== 'none',
-      });
-    },
+    rows,
+    isCompressed: compression !== 'none',
+    plainMaxBytes: ({ singleFileMaxBytes, partMaxBytes }) =>
+      ({ none: partMaxBytes, gzip: -1, auto: singleFileMaxBytes || -1 })[compression ?? 'auto'],
   };
 }
 
 function csvFormat(compression: Compression | undefined): Format {
-  if (compression === 'zstd') return wholeFile('csv.zst', 'text', `${csvCopyOptions}, COMPRESSION zstd`);
-  return textFormat(
-    csvRows,
+  if (compression === 'zstd')
+    return { extension: 'csv.zst', cells: 'text', copyOptions: `${csvCopyOptions}, COMPRESSION zstd` };
+  return {
+    extension: 'csv',
+    cells: 'text',
+    copyOptions: csvCopyOptions,
     // No selector's name has anything to quote.
-    { cells: 'text', copyOptions: csvCopyOptions, emptyFile: (columns) => `${columns.join(',')}\n` },
-    compression,
-  );
+    emptyFile: (columns) => `${columns.join(',')}\n`,
+    parts: partsOf(csvRows, compression),
+  };
 }
 
 function jsonFormat(compression: Compression | undefined): Format {
-  if (compression === 'zstd') return wholeFile('jsonl.zst', 'typed', 'json, COMPRESSION zstd');
-  return textFormat(jsonRows, { cells: 'typed', copyOptions: 'json', emptyFile: () => '' }, compression);
+  if (compression === 'zstd') return { extension: 'jsonl.zst', cells: 'typed', copyOptions: 'json, COMPRESSION zstd' };
+  return {
+    extension: 'jsonl',
+    cells: 'typed',
+    copyOptions: 'json',
+    emptyFile: () => '',
+    parts: partsOf(jsonRows, compression),
+  };
+}
+
+function parquetFormat(compression: Compression | undefined): Format {
+  const codec = compression === 'none' ? 'uncompressed' : (compression ?? 'zstd');
+  return { extension: 'parquet', cells: 'typed', copyOptions: `parquet, COMPRESSION ${codec}` };
 }
 
 /** The format of a request's files. */
@@ -77,11 +65,7 @@ export function chooseFormat({ format = 'csv', compression }: ExportSpec): Forma
     case 'jsonl':
       return jsonFormat(compression);
     case 'parquet':
-      return wholeFile(
-        'parquet',
-        'typed',
-        `parquet, COMPRESSION ${compression === 'none' ? 'uncompressed' : (compression ?? 'zstd')}`,
-      );
+      return parquetFormat(compression);
     default:
       return format satisfies never;
   }

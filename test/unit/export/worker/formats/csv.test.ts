@@ -1,34 +1,61 @@
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { chooseFormat } from '../../../../../src/export/worker/formats/choose-format.ts';
 import { csvRows } from '../../../../../src/export/worker/formats/csv.ts';
-import { keepSingleFile, writeParts } from '../../../../../src/export/worker/formats/text-parts.ts';
+import { startResultFiles } from '../../../../../src/export/worker/formats/result-files.ts';
+import type { Compression, ExportSpec } from '../../../../../src/export/jobs/export-spec.ts';
 import { parseCsv } from '../../../../helpers/export-oracle.ts';
 import { testFolder } from '../../../../helpers/folder.ts';
+import { waitFor } from '../../../../helpers/wait.ts';
 
 const quoteCell = (cell: string): string => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
 const toCsv = (rows: readonly (readonly string[])[]): string =>
   rows.map((row) => `${row.map(quoteCell).join(',')}\n`).join('');
 
-async function split(
-  folder: string,
-  csv: string,
-  partMaxBytes: number,
-): Promise<{ texts: string[]; bytes: Buffer[]; rows: number[]; hashes: string[]; progress: number[] }> {
+/** A request whose files are made as it says; nothing else of it is looked at. */
+function requestOf(compression: Compression): ExportSpec {
+  return {
+    event: 'customEvents',
+    selectors: ['eventId'],
+    timezone: 'UTC',
+    eventTime: {},
+    availableAt: {},
+    eventNameInvert: false,
+    filters: {},
+    compression,
+  };
+}
+
+interface Split {
+  readonly texts: string[];
+  readonly bytes: Buffer[];
+  readonly rows: number[];
+  readonly hashes: string[];
+  readonly progress: number[];
+}
+
+/** Makes parts of a CSV that comes into its file in some pieces, one after the other. */
+async function split(folder: string, pieces: readonly Buffer[] | string, partMaxBytes: number): Promise<Split> {
   mkdirSync(folder, { recursive: true });
   const file = path.join(folder, 'result.csv');
-  writeFileSync(file, csv);
+  const written = typeof pieces === 'string' ? [Buffer.from(pieces)] : pieces;
   const progress: number[] = [];
-  const files = await writeParts(file, Buffer.byteLength(csv), csvRows, {
-    isCompressed: true,
+  const result = startResultFiles(file, chooseFormat(requestOf('gzip')), {
     folder,
     stem: 'stem',
-    partMaxBytes,
+    limits: { singleFileMaxBytes: 0, partMaxBytes },
     onProgress: (share) => void progress.push(share),
   });
+  for (const piece of written) {
+    appendFileSync(file, piece);
+    await setImmediate();
+  }
+  const files = await result.finish({ rows: 0, bytes: Buffer.concat(written).length });
   const bytes = files.map(({ name }) => readFileSync(path.join(folder, name)));
   expect(files.map((part) => part.bytes)).toEqual(bytes.map((part) => part.length));
   expect(files.map((part) => part.name)).toEqual(files.map((_, index) => `stem.${index + 1}.csv.gz`));
@@ -39,6 +66,27 @@ async function split(
     hashes: files.map((part) => part.sha256),
     progress,
   };
+}
+
+/** The parts of a CSV by the rule alone: a byte at a time, the whole of it in memory. */
+function splitPlainly(csv: Buffer, partMaxBytes: number): string[] {
+  const rows: Buffer[] = [];
+  let [start, isQuoted] = [0, false];
+  for (const [index, byte] of csv.entries()) {
+    if (byte === 0x22) isQuoted = !isQuoted;
+    if (byte !== 0x0a || isQuoted) continue;
+    rows.push(csv.subarray(start, index + 1));
+    start = index + 1;
+  }
+  const [header = Buffer.alloc(0), ...others] = rows;
+  const parts = [[header]];
+  for (const row of others) {
+    const part = parts.at(-1) ?? [];
+    const size = part.reduce((sum, { length }) => sum + length, row.length);
+    if (part.length > 1 && size > partMaxBytes) parts.push([header, row]);
+    else part.push(row);
+  }
+  return parts.map((part) => Buffer.concat(part).toString('utf8'));
 }
 
 describe('CSV parts', () => {
@@ -76,6 +124,41 @@ describe('CSV parts', () => {
     );
   });
 
+  it('CSV parts are those of the rule, byte for byte, however the CSV comes into its file', async () => {
+    const folder = testFolder();
+    const hostile = [
+      '',
+      '"',
+      '""',
+      '\n',
+      '\r\n',
+      ',',
+      'é🎮',
+      '\u0000',
+      "'",
+      '9223372036854775807',
+      '-9223372036854775808',
+    ];
+    let run = 0;
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.array(fc.constantFrom(...hostile), { minLength: 2, maxLength: 4 }), { maxLength: 60 }),
+        fc.integer({ min: 1, max: 300 }),
+        fc.array(fc.integer({ min: 0, max: 2000 }), { maxLength: 5 }),
+        async (cells, partMaxBytes, cuts) => {
+          const csv = Buffer.from(toCsv([['first', 'second'], ...cells]));
+          const places = [0, ...cuts.toSorted((a, b) => a - b), csv.length];
+          const pieces = places.slice(1).map((place, index) => csv.subarray(places[index], place));
+          run += 1;
+          const { texts, hashes } = await split(path.join(folder, `${run}`), pieces, partMaxBytes);
+          expect(texts).toEqual(splitPlainly(csv, partMaxBytes));
+          expect(hashes).toEqual((await split(path.join(folder, `${run} at once`), [csv], partMaxBytes)).hashes);
+        },
+      ),
+      { numRuns: 40, seed: 5 },
+    );
+  });
+
   it('CSV parts are the same bytes for the same CSV, with the hash of the downloaded bytes', async () => {
     const folder = testFolder();
     const csv = toCsv(Array.from({ length: 60_000 }, (_, index) => [`row ${index}`, `text "${index * 7919}"\nmore`]));
@@ -109,26 +192,61 @@ describe('CSV parts', () => {
 
   it('An export without parts is one plain CSV file', async () => {
     const folder = testFolder();
-    writeFileSync(path.join(folder, 'result.csv'), 'a\n1\n');
-    const file = await keepSingleFile(path.join(folder, 'result.csv'), 1, folder, 'stem.csv');
-    expect(file).toEqual({
-      name: 'stem.csv',
-      rows: 1,
-      bytes: 4,
-      sha256: createHash('sha256').update('a\n1\n').digest('hex'),
+    const file = path.join(folder, 'result.csv');
+    const result = startResultFiles(file, chooseFormat(requestOf('none')), {
+      folder,
+      stem: 'stem',
+      limits: { singleFileMaxBytes: 0, partMaxBytes: 4 },
+      onProgress: () => undefined,
     });
+    writeFileSync(file, 'a\n1\n');
+    expect(await result.finish({ rows: 1, bytes: 4 })).toEqual([
+      { name: 'stem.csv', rows: 1, bytes: 4, sha256: createHash('sha256').update('a\n1\n').digest('hex') },
+    ]);
+    expect(readdirSync(folder)).toEqual(['stem.csv']);
+  });
+
+  it('Files of a result that is given up are gone, the parts that were whole too', async () => {
+    const folder = testFolder();
+    const file = path.join(folder, 'result.csv');
+    const result = startResultFiles(file, chooseFormat(requestOf('gzip')), {
+      folder,
+      stem: 'stem',
+      limits: { singleFileMaxBytes: 0, partMaxBytes: 1_000_000 },
+      onProgress: () => undefined,
+    });
+    writeFileSync(file, `a\n${'1234567\n'.repeat(1_000_000)}`);
+    await waitFor('a third part', () => readdirSync(folder).includes('stem.3.csv.gz'));
+    await result.abandon();
+    expect(readdirSync(folder)).toEqual(['result.csv']);
+  });
+
+  it('Files that cannot be made have a fault before the result is whole', async () => {
+    const folder = testFolder();
+    const file = path.join(folder, 'result.csv');
+    writeFileSync(path.join(folder, 'stem.1.csv.gz'), 'in the way');
+    const result = startResultFiles(file, chooseFormat(requestOf('gzip')), {
+      folder,
+      stem: 'stem',
+      limits: { singleFileMaxBytes: 0, partMaxBytes: 1_000_000 },
+      onProgress: () => undefined,
+    });
+    writeFileSync(file, `a\n${'1234567\n'.repeat(200_000)}`);
+    await waitFor('the fault', () => result.fault() !== undefined);
+    await result.abandon();
+    expect(result.fault()).toMatchObject({ code: 'EEXIST' });
   });
 });
 
-describe('the end of a row', () => {
+describe('the ends of rows', () => {
   it.each([
-    ['a\nb\n', 0, 2],
-    ['a\nb\n', 2, 4],
-    ['"a\n"\nb', 0, 5],
-    ['"a""\n"\n', 0, 7],
-    ['abc', 0, -1],
-    ['"abc\n', 0, -1],
-  ])('The end of a row of %j from %i is %i', (text, start, end) => {
-    expect(csvRows.findRowEnd(Buffer.from(text), start)).toBe(end);
+    ['a\nb\n', [2, 4]],
+    ['"a\n"\nb', [5]],
+    ['"a""\n"\n', [7]],
+    ['abc', []],
+    ['"abc\n', []],
+    ['"a\n","\n"\n"\n"\n', [9, 13]],
+  ])('The ends of the rows of %j are %j', (text, ends) => {
+    expect(csvRows.findRowEnds(Buffer.from(text))).toEqual(ends);
   });
 });
