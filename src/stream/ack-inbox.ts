@@ -107,10 +107,12 @@ export function openAckInbox(connection: StreamConnection): AckInbox {
       if (subject === error.subject) return take(id)?.reject(wrapBrokerError(error, 'publish'));
   }
 
-  const forgetDisconnects = connection.onDisconnect(() =>
-    failAll(new AppError('publish_unknown', 'publish: the connection was lost before the answer')),
-  );
+  const lose = (): void =>
+    failAll(new AppError('publish_unknown', 'publish: the connection was lost before the answer'));
+  const forgetDisconnects = connection.onDisconnect(lose);
   const forgetErrors = connection.onError(refuse);
+  // The library ends the waits of its own requests only.
+  void nats.closed().then(lose);
 
   return {
     publish(subject, payload, timeoutMs) {

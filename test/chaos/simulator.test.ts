@@ -12,6 +12,11 @@ vi.mock('node:fs', async (importOriginal) => ({
   createReadStream: (await import('../simulator/file-system.ts')).createReadStream,
 }));
 vi.mock('node:timers/promises', async () => ({ setTimeout: (await import('../simulator/timers.ts')).setTimeout }));
+vi.mock('node:timers', async (importOriginal) => ({
+  ...(await importOriginal<object>()),
+  setTimeout: (await import('../simulator/timers.ts')).startTimer,
+  clearTimeout: (await import('../simulator/timers.ts')).clearTimer,
+}));
 vi.mock('node:crypto', async (importOriginal) => ({
   ...(await importOriginal<object>()),
   ...(await import('../simulator/chance.ts')),

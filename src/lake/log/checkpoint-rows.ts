@@ -26,6 +26,9 @@ export const checkpointColumns = {
 /** Rows of a row group of ours, and of one text: what is held in memory at once. */
 export const groupRows = 16_384;
 
+/** Most bytes of one text, about: another engine's rows, and those with long ids, may be large. */
+const textBytes = 16 * 1024 * 1024;
+
 const between = '\t';
 
 /** The tags that nearly every file of this service has, or some of them. */
@@ -116,17 +119,26 @@ interface RowRange {
   readonly isPlain: boolean;
 }
 
+/**
+ * Cuts a checkpoint into what is read at once. A range lies in one row group, since each that it reaches into is held in
+ * memory, a page of it whole, whoever wrote it; and a text takes the engine a multiple of its bytes.
+ */
 async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
-  const [counted] = await duckdb.rows(`SELECT num_rows FROM parquet_file_metadata(${sqlText(file)})`);
-  const count = Number(counted?.['num_rows'] ?? 0);
-  const plainFrom = Math.min(count, await findPlainFrom(duckdb, file));
+  const groups = await duckdb.rows(
+    `SELECT any_value(row_group_num_rows) AS rows, sum(total_uncompressed_size) AS bytes
+     FROM parquet_metadata(${sqlText(file)}) GROUP BY row_group_id ORDER BY row_group_id`,
+  );
+  const plainFrom = await findPlainFrom(duckdb, file);
   const ranges: RowRange[] = [];
-  for (let from = 0, to = 0; from < count; from = to) {
-    const isPlain = from >= plainFrom;
-    // Within the row groups that were written: each is read once.
-    const end = (Math.floor(from / groupRows) + 1) * groupRows;
-    to = Math.min(end, isPlain ? count : plainFrom);
-    ranges.push({ from, to, isPlain });
+  let from = 0;
+  for (const { rows, bytes } of groups) {
+    const groupEnd = from + Number(rows);
+    const most = Math.max(1, Math.min(groupRows, Math.floor((Number(rows) * textBytes) / Math.max(1, Number(bytes)))));
+    for (let to = from; from < groupEnd; from = to) {
+      const isPlain = from >= plainFrom;
+      to = Math.min(from + most, groupEnd, isPlain ? groupEnd : plainFrom);
+      ranges.push({ from, to, isPlain });
+    }
   }
   return ranges;
 }
@@ -147,14 +159,21 @@ export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator
     const lines = found?.['lines'];
     return typeof lines === 'string' ? lines : '';
   };
-  const ranges = await planRanges(duckdb, file);
-  let next = Promise.resolve('');
-  for (const [index, range] of [...ranges, undefined].entries()) {
-    const text = await next;
-    if (range !== undefined) next = read(range);
-    // Whoever gives up in between does not wait for it.
-    next.catch(() => undefined);
-    if (index > 0)
-      yield ranges[index - 1]?.isPlain === true ? parsePlainAdds(text) : parseActions(text.split('\n'), file);
+  const [first, ...others] = await planRanges(duckdb, file);
+  let range = first;
+  let next = range === undefined ? undefined : read(range);
+  try {
+    while (next !== undefined) {
+      const isPlain = range?.isPlain === true;
+      const text = await next;
+      range = others.shift();
+      next = range === undefined ? undefined : read(range);
+      // Its error is thrown when its turn comes, or by nobody, where the caller gives up before.
+      next?.catch(() => undefined);
+      yield isPlain ? parsePlainAdds(text) : parseActions(text.split('\n'), file);
+    }
+  } finally {
+    // An engine that its owner closes while it reads would take the process with it.
+    await next?.catch(() => undefined);
   }
 }

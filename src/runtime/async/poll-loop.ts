@@ -1,3 +1,4 @@
+import { clearTimeout, setTimeout } from 'node:timers';
 import type { Stoppable } from '../lifecycle.ts';
 import { pause } from './retry.ts';
 

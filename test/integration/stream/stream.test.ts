@@ -5,7 +5,7 @@ import { openReader } from '../../../src/stream/reader.ts';
 import { eventSubject, maxMessageBytes, streamName, type StreamMessage } from '../../../src/stream/stream.ts';
 import { ensureStream } from '../../../src/stream/topology.ts';
 import { startTestNats, type TestNats, type TestNatsOptions } from '../../helpers/nats.ts';
-import { waitFor } from '../../helpers/wait.ts';
+import { waitFor, within } from '../../helpers/wait.ts';
 
 const mebibyte = 1024 * 1024;
 
@@ -151,6 +151,17 @@ describe('the publisher', () => {
     await nats.restart();
     await waitFor('the connection is back', () => connection.isConnected());
     expect(await publisher.publish(bytes('2'), 5000)).toMatchObject({ sequence: 2 });
+  });
+
+  it('The publisher ends the wait of a publish when the connection is closed', async () => {
+    const nats = await start();
+    const connection = await nats.connect();
+    const publisher = openPublisher(connection);
+    await publisher.publish(bytes('1'), 5000);
+    nats.signal('SIGSTOP');
+    const waiting = publisher.publish(bytes('2'), 60_000).catch((error: unknown) => error);
+    await connection.close();
+    expect(await within('the wait has ended', waiting)).toMatchObject({ code: 'publish_unknown' });
   });
 
   it('The publisher ends the wait of a publish when the connection is lost', async () => {

@@ -42,7 +42,7 @@ const adds: readonly AddAction[] = [
 ];
 
 async function withEngine<T>(work: (duckdb: Duckdb) => Promise<T>): Promise<T> {
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 2 });
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   return work(duckdb).finally(() => duckdb.close());
 }
 
@@ -115,4 +115,28 @@ test('A row that cannot be trusted is damage', async () => {
     await duckdb.run(`COPY (SELECT {'path': 'a'} AS add) TO ${sqlText(file)} (FORMAT parquet)`);
     await expect(readAll(duckdb, file)).rejects.toMatchObject({ code: 'log_damaged' });
   });
+});
+
+test('A row that cannot be trusted is damage also where more rows follow, and its engine can be closed at once', async () => {
+  const file = path.join(testFolder(), 'bad.parquet');
+  for (let round = 0; round < 3; round += 1) {
+    await withEngine(async (duckdb) => {
+      await duckdb.run(`COPY (SELECT {'path': CASE WHEN row > 5 THEN 'f' || row END, 'size': 5, 'stats': repeat(md5(row::VARCHAR), 20)} AS add
+        FROM range(${3 * groupRows}) AS rows (row)) TO ${sqlText(file)} (FORMAT parquet)`);
+      await expect(readAll(duckdb, file)).rejects.toMatchObject({ code: 'log_damaged' });
+    });
+  }
+});
+
+test('A checkpoint of many large adds is read in the memory that there is for it', async () => {
+  const file = path.join(testFolder(), 'large.parquet');
+  const count = groupRows + 5;
+  const actions = await withEngine(async (duckdb) => {
+    await duckdb.run(`COPY (SELECT {'path': 'f' || row, 'partitionValues': MAP {}::MAP(VARCHAR, VARCHAR), 'size': 5::BIGINT, 'modificationTime': 6::BIGINT,
+      'dataChange': false, 'stats': repeat(md5(row::VARCHAR), 80), 'tags': MAP {'sha256': '0'}} AS add FROM range(${count}) AS rows (row))
+      TO ${sqlText(file)} (FORMAT parquet, COMPRESSION snappy)`);
+    return readAll(duckdb, file);
+  });
+  expect(new Set(actions.map(({ add }) => add?.path)).size).toBe(count);
+  expect(actions).toHaveLength(count);
 });
