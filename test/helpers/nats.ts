@@ -6,10 +6,11 @@ import { findNatsServer, cacheFolder, type NatsServer as FoundServer } from '../
 import { openConnection, type StreamConnection } from '../../src/stream/connection.ts';
 import { startNatsServer, type NatsServer } from '../../src/stream/nats-server.ts';
 import { ensureStream } from '../../src/stream/topology.ts';
-import { signalProcess } from './processes.ts';
+import { isStopped, signalProcess } from './processes.ts';
 import { within } from './wait.ts';
 
 const mebibyte = 1024 * 1024;
+const moment = new Int32Array(new SharedArrayBuffer(4));
 
 /** A logger that writes nothing. */
 export const silentLogger = pino({ level: 'silent' });
@@ -76,7 +77,12 @@ export async function startTestNats(options: TestNatsOptions = {}): Promise<Test
     async restart() {
       server = await startNatsServer({ binary, folder, maxStoreBytes, logger: silentLogger, address: server.address });
     },
-    signal: (name) => void signalProcess(server.pid, name),
+    signal(name) {
+      signalProcess(server.pid, name);
+      if (name !== 'SIGSTOP') return;
+      // It goes on for a moment on a busy machine, and answers.
+      while (!isStopped(server.pid)) Atomics.wait(moment, 0, 0, 1);
+    },
     async stop() {
       for (const connection of connections) await connection.close();
       server.kill();

@@ -1,6 +1,5 @@
 import { clearTimeout, setTimeout } from 'node:timers';
 import type { Stoppable } from '../lifecycle.ts';
-import { pause } from './retry.ts';
 
 /** Runs a task again and again, never twice at once, with a pause after each run. */
 export interface PollLoop extends Stoppable {
@@ -30,38 +29,55 @@ function pauseUntilTick(everyMs: number): number {
   return Math.ceil(earliestMs / everyMs) * everyMs - performance.now();
 }
 
-/** Starts a loop. Its first run begins before this returns, unless `pausesFirst`. `signal` is aborted by the stop. */
+/**
+ * Starts a loop. Its first run begins before this returns, unless `pausesFirst`. `signal` is aborted by the stop. A run
+ * that returns no promise costs no more than its timer: an idle service has some dozens of them a second.
+ */
 export function startPollLoop(
   run: (signal: AbortSignal) => Promise<void> | void,
   { everyMs, onError, pausesFirst = false }: PollLoopOptions,
 ): PollLoop {
   const stopping = new AbortController();
-  let waking = new AbortController();
+  const { signal } = stopping;
+  let timer: NodeJS.Timeout | undefined;
+  let running: Promise<void> | undefined;
+  let woken = false;
 
-  async function rest(): Promise<void> {
-    await pause(pauseUntilTick(typeof everyMs === 'number' ? everyMs : everyMs()), waking.signal);
-    if (waking.signal.aborted) waking = new AbortController();
+  function rest(): void {
+    running = undefined;
+    if (signal.aborted) return;
+    const pauseMs = woken ? 0 : pauseUntilTick(typeof everyMs === 'number' ? everyMs : everyMs());
+    woken = false;
+    timer = setTimeout(begin, pauseMs);
   }
 
-  async function repeat(): Promise<void> {
-    if (pausesFirst) await rest();
-    while (!stopping.signal.aborted) {
-      try {
-        await run(stopping.signal);
-      } catch (error) {
-        onError(error);
+  function begin(): void {
+    timer = undefined;
+    try {
+      const result = run(signal);
+      if (result !== undefined) {
+        running = result.catch(onError).then(rest);
+        return;
       }
-      if (!stopping.signal.aborted) await rest();
+    } catch (error) {
+      onError(error);
     }
+    rest();
   }
 
-  const repeating = repeat();
+  if (pausesFirst) rest();
+  else begin();
   return {
-    wake: () => waking.abort(),
+    wake() {
+      woken = true;
+      if (timer === undefined) return;
+      clearTimeout(timer);
+      rest();
+    },
     async stop() {
       stopping.abort();
-      waking.abort();
-      await repeating;
+      clearTimeout(timer);
+      await running;
     },
   };
 }
