@@ -18,6 +18,7 @@ export function createCompactMetrics(metrics: Metrics): CompactMetrics {
     'outcome',
   ]);
   const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet written, by step.', ['step']);
+  const flushes = metrics.counter('compact_flushes_total', 'Batches committed, by the way that they took.', ['way']);
   const flushSeconds = metrics.histogram(
     'compact_flush_seconds',
     'Time from a pulled batch to its commit and purge.',
@@ -33,6 +34,7 @@ export function createCompactMetrics(metrics: Metrics): CompactMetrics {
       events.inc({ outcome: 'failed' }, flushed.failed);
       events.inc({ outcome: 'repeat' }, flushed.repeats);
       bytes.inc({ step: 'flush' }, flushed.sizeBytes);
+      flushes.inc({ way: flushed.straight ? 'straight' : 'judged' });
       flushSeconds.observe(durationMs / 1000);
     },
     sealed(sealed, durationMs) {

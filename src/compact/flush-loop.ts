@@ -162,13 +162,13 @@ function report(
   durationMs: number,
 ): void {
   counted.flushed(flushed, durationMs);
-  const { version, events, rows, failed, repeats, sizeBytes, refused } = flushed;
+  const { version, events, rows, failed, repeats, sizeBytes, straight, refused } = flushed;
   if (refused !== undefined)
     logger.warn(
       { error: describeError(refused) },
       'the engine could not read a batch as a whole: its lines were read one by one',
     );
-  logger.info({ version, events, rows, failed, repeats, sizeBytes, durationMs, lastSequence }, 'flushed');
+  logger.info({ version, events, rows, failed, repeats, sizeBytes, straight, durationMs, lastSequence }, 'flushed');
 }
 
 /** One turn of the flush loop: pull, convert, flush, commit, purge. What comes next is pulled meanwhile. */

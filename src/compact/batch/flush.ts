@@ -55,6 +55,8 @@ export interface Flushed {
   readonly repeats: number;
   readonly sizeBytes: number;
   readonly epoch: Epoch;
+  /** It went straight from the spool to the file. */
+  readonly straight: boolean;
   /** Why its lines had to be read one by one. */
   readonly refused?: AppError | undefined;
 }
@@ -65,6 +67,7 @@ interface TakenIn {
   readonly written: WrittenFile | undefined;
   readonly failures: readonly Failure[];
   readonly refused: AppError | undefined;
+  readonly straight: boolean;
   /** What is the other tables', not written yet. */
   readonly followed: readonly FollowerFlush[];
   /** After the commit: the memory of keys takes in what the batch has brought. */
@@ -91,6 +94,7 @@ async function takeInPlain(
     written,
     failures: [],
     refused: undefined,
+    straight: true,
     followed: [],
     remember: async () => undefined,
   };
@@ -116,7 +120,7 @@ async function takeInJudged(
   const followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId });
   const written = await young.write((file) => judged.writeYoung(file, availableAtMs, batch.bytes));
   const remember: TakenIn['remember'] = (added) => keys.remember(judged, added);
-  return { judged, written, failures, refused: loaded.refused, followed, remember };
+  return { judged, written, failures, refused: loaded.refused, straight: false, followed, remember };
 }
 
 /** Commits what the followers have of the batch: before the leader, whose position says what of the stream is done. */
@@ -154,7 +158,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   try {
     const takingIn = [dependencies, batch, epoch, files, availableAtMs] as const;
     const takenIn = (await takeInPlain(...takingIn)) ?? (await takeInJudged(...takingIn));
-    const { judged, written, failures, refused } = takenIn;
+    const { judged, written, failures, refused, straight } = takenIn;
     followed = takenIn.followed;
     await crashPoint('flush-written');
     if (failures.length > 0) {
@@ -181,6 +185,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       events: batch.events,
       failed,
       ...sumUp(judged, followed, written?.sizeBytes ?? 0),
+      straight,
       refused,
     };
   } catch (error) {
