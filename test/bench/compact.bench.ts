@@ -72,6 +72,12 @@ async function compactSpool(spool: string): Promise<Compacted> {
   }
 }
 
+/** The rows of files that may have left columns out. */
+function allColumnsSql(files: readonly string[]): string {
+  const none = eventColumns.map(({ name, type }) => `CAST(NULL AS ${type}) AS ${name}`);
+  return `SELECT ${none.join(', ')} WHERE false UNION ALL BY NAME SELECT * FROM read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false)`;
+}
+
 /**
  * Makes a lake of young files as flushes leave them: rows in the order of the stream, in each file rows of every date.
  */
@@ -85,7 +91,7 @@ async function writeYoungLake(
   const first = `DATE '2024-06-01'`;
   await duckdb.run(
     `CREATE TEMP TABLE numbered AS SELECT * REPLACE (${first} + (n % ${dates})::INT AS date, (${first} + (n % ${dates})::INT)::TIMESTAMPTZ + to_microseconds(n * 10000) AS event_time)
-     FROM (SELECT ${columnList}, row_number() OVER () - 1 AS n FROM read_parquet(${sqlList(source)}) LIMIT ${rows})`,
+     FROM (SELECT ${columnList}, row_number() OVER () - 1 AS n FROM (${allColumnsSql(source)}) LIMIT ${rows})`,
   );
   const plan: FilePlan = Array.from({ length: youngFiles }, (_, index) => {
     const [from, to] = [index, index + 1].map((part) => Math.floor((rows * part) / youngFiles));
