@@ -8,7 +8,7 @@ export interface Metrics {
   counter<L extends string = never>(name: string, help: string, labels?: readonly L[]): Counter<L>;
   /**
    * A counter for what happens with each request: gives the function that counts by the value of its only label. An
-   * entry of a map, made into the library's counter when the metrics are read, is a tenth of its cost.
+   * entry of a map, which becomes the library's counter when the metrics are read: that would hash labels each time.
    */
   tally(name: string, help: string, label: string): (value: string, count: number) => void;
   gauge<L extends string = never>(name: string, help: string, labels?: readonly L[]): Gauge<L>;

@@ -1,7 +1,7 @@
 import { createInbox, errors, type Msg, type Subscription } from '@nats-io/transport-node';
 import { JetStreamApiError, type ApiError } from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
-import { isNoRoom, isPublishRefused, wrapBrokerError } from './broker-errors.ts';
+import { isNoRoom, wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import type { PublishAck } from './stream.ts';
 
@@ -100,9 +100,12 @@ export function openAckInbox(connection: StreamConnection): AckInbox {
     }
   }
 
-  /** The broker names the subject that it refuses, not the message: it is the oldest one to it. */
+  /**
+   * The broker names the subject that it refuses, not the message: it is the oldest one to it. A missing right to
+   * subscribe says nothing of a message: the broker has taken that, and only its answer cannot come.
+   */
   function refuse(error: Error): void {
-    if (!(error instanceof errors.PermissionViolationError) || !isPublishRefused(error)) return;
+    if (!(error instanceof errors.PermissionViolationError) || error.operation !== 'publish') return;
     for (const [id, { subject }] of sent)
       if (subject === error.subject) return take(id)?.reject(wrapBrokerError(error, 'publish'));
   }

@@ -51,14 +51,6 @@ export function findRefusal(error: unknown): Refusal | undefined {
   return stranger === undefined ? undefined : { words: stranger.message, todo: credentialsTodo };
 }
 
-/**
- * Says whether the broker threw a message away because this user may not publish it. A missing right to subscribe says
- * nothing of the message: the broker has taken that, and only its answer cannot come.
- */
-export function isPublishRefused(error: unknown): boolean {
-  return findCause(error, errors.PermissionViolationError)?.operation === 'publish';
-}
-
 /** Says whether a publish was not stored because there is no room for it. */
 export function isNoRoom(error: unknown): error is JetStreamApiError {
   return error instanceof JetStreamApiError && noRoomCodes.has(error.code);

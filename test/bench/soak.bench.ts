@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
@@ -13,7 +12,7 @@ import { waitFor } from '../helpers/wait.ts';
 import { reportBench, sumOf } from './bench-report.ts';
 import { formatMb, inQuick, isFull } from './bench-size.ts';
 import { followCommits, freshnessAt, type CommittedFlush } from './commit-times.ts';
-import { readPeakBytes } from './peak-memory.ts';
+import { readPeakBytes, readResidentBytes } from './peak-memory.ts';
 import { costsBetween, readCosts } from './process-cost.ts';
 import { publishSteadily } from './steady-stream.ts';
 
@@ -37,10 +36,6 @@ interface Part {
   readonly liveFiles: number;
   /** Seconds from receipt to commit: the middle, and that of the slowest hundredth. */
   readonly freshness: readonly number[];
-}
-
-function readResidentBytes(pid: number): number {
-  return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) * 1024;
 }
 
 const pidOf = (service: TestService): number => service.processes().find(({ role }) => role === 'compact')?.pid ?? 0;

@@ -8,7 +8,7 @@ import { createKeySet, halvesSql, type KeyHashes, type KeySet } from './key-set.
 /**
  * The greater part of the known keys: slices of them in the order in which they became known, each a work file of 22
  * bytes an event, which nobody looks into unless it may have a key that is asked for. Which one may is known by a set of
- * hashes: 6 to 9 bytes of memory for each request, and a third of a microsecond for each key that is asked for. To
+ * hashes: 6 to 9 bytes of memory for each request, and half a microsecond for each key that is asked for. To
  * forget a slice costs nothing.
  */
 export interface KeySlices {

@@ -57,7 +57,7 @@ export interface Duckdb {
    */
   columns(names: readonly string[], from: string): Promise<readonly (readonly unknown[])[]>;
   /**
-   * Runs a query whose columns are all UINTEGER and never NULL; returns each as an array, at a hundredth of what rows
+   * Runs a query whose columns are all UINTEGER and never NULL; returns each as an array, for far less than rows
    * cost: millions are no trouble.
    */
   integers(sql: string): Promise<readonly Uint32Array[]>;

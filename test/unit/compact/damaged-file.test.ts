@@ -65,22 +65,23 @@ async function withDamage(lines = twoEvents) {
   return { ...lake, damaged };
 }
 
+/** What a seal of the lake works with. */
+function sealDependencies({ lakeDir, table, duckdb }: { lakeDir: string; table: Table; duckdb: Duckdb }) {
+  const stagingDir = ownStaging(lakeDir);
+  return {
+    dataset: events,
+    table,
+    duckdb,
+    clock,
+    crashPoint: noCrashPoint,
+    stagingDir,
+    dueRows: createDueRows(sealing),
+  };
+}
+
 test('A damaged file is not sealed, which would make its damage look right, and keeps no other from being sealed', async () => {
   const { lakeDir, duckdb, table, files, damaged } = await withDamage();
-  const seal = () =>
-    sealDue(
-      {
-        dataset: events,
-        table,
-        duckdb,
-        clock,
-        crashPoint: noCrashPoint,
-        stagingDir: ownStaging(lakeDir),
-        dueRows: createDueRows(sealing),
-      },
-      sealing,
-      leftOut,
-    );
+  const seal = () => sealDue(sealDependencies({ lakeDir, table, duckdb }), sealing, leftOut);
   const leftOut = new Map<string, AppError>();
   expect(await seal()).toMatchObject({ filesIn: 1, rows: 2 });
   expect([...leftOut.values()].map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
@@ -129,22 +130,14 @@ test('A file without events under keys is not read for them, nor is what a seal 
   const { lakeDir, stream, duckdb, table, files } = await withDamage();
   const countKeyless = async () => (await files()).filter((file) => file.keyless === true).length;
   expect(await loadKeys(duckdb, table)).toEqual([]);
-  const dependencies = {
-    dataset: events,
-    table,
-    duckdb,
-    clock,
-    crashPoint: noCrashPoint,
-    stagingDir: ownStaging(lakeDir),
-    dueRows: createDueRows(sealing),
-  };
-  await sealDue(dependencies, sealing, new Map());
+  const sealed = sealDependencies({ lakeDir, table, duckdb });
+  await sealDue(sealed, sealing, new Map());
   expect(await countKeyless()).toBe(2);
   stream.publish([...twoEvents(), ...keyedEvents()]);
   await waitFor('flushed', async () => (await files()).length === 3);
   expect(await countKeyless()).toBe(2);
   await table.refresh();
-  await sealDue({ ...dependencies, dueRows: createDueRows(sealing) }, sealing, new Map());
+  await sealDue({ ...sealed, dueRows: createDueRows(sealing) }, sealing, new Map());
   expect((await files()).some((file) => file.keyless !== true && !file.young)).toBe(true);
 });
 
