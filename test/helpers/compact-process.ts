@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished } from 'vitest';
 import { checkLake } from '../../src/lake/check.ts';
 import { listStaged } from '../../src/lake/files/staged-rewrite.ts';
-import { lakePaths } from '../../src/lake/lake.ts';
+import { lakePaths, listTables, tablePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
@@ -146,8 +146,8 @@ export async function waitForAll(folder: string, ids: ReadonlySet<string>): Prom
 }
 
 /**
- * Asserts that one more start, whose sweep `sweeper` ends with, leaves no staged work, no temporary, and no file that
- * the log does not know.
+ * Asserts that one more start, which the sweep of its last table ends, leaves no staged work, no temporary, and no file
+ * that the log does not know.
  */
 export async function expectNothingLeftOver(
   { folder }: Place,
@@ -156,9 +156,11 @@ export async function expectNothingLeftOver(
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);
   const { version } = await readSnapshot(paths.table);
-  expect(await startSweeper('swept').exited).toBe('SIGKILL');
+  const tables = await listTables(lakeDir);
+  // Each table is swept after the other: the first one's sweep leaves the work in hand of those that follow.
+  expect(await startSweeper(`swept:${tables.length}`).exited).toBe('SIGKILL');
   expect((await readSnapshot(paths.table)).version).toBeGreaterThan(version);
-  await waitFor('staging is empty', async () => (await listStaged(paths.staging)).length === 0);
+  for (const table of tables) expect(await listStaged(tablePaths(lakeDir, table).staging)).toEqual([]);
   const names = await readdir(lakeDir, { recursive: true });
   expect(
     names.filter((name) => (name.endsWith('.tmp') && !name.endsWith(probeFile)) || name.includes('pending-')),
