@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict';
+import { isIP } from 'node:net';
 import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
 import { wrapBrokerError, type Refusal } from './broker-errors.ts';
 import { createConnectionErrors, type ConnectionErrors } from './connection-errors.ts';
+import { openPullConnection, type PullConnection } from './pull-connection.ts';
 import { guardClientSockets, guardConnectionSocket } from './socket-guard.ts';
+import type { WireTarget } from './wire.ts';
 
 /** Where the broker is and who we are to it. */
 export interface ConnectionOptions {
@@ -36,6 +39,11 @@ export interface StreamConnection {
   refusal(): Refusal | undefined;
   /** Round trip to the broker; throws `broker_away` when it does not answer in time. */
   ping(timeoutMs: number): Promise<void>;
+  /**
+   * Opens a connection for pulls to the server that this one is on, under the same name. It is closed with this one, and
+   * when this one is lost. Errors: `broker_away`, `broker_refused`.
+   */
+  openPulls(): Promise<PullConnection>;
   close(): Promise<void>;
 }
 
@@ -57,6 +65,23 @@ function parseServers(options: ConnectionOptions): { servers: string[]; signIn: 
       ...(addresses.token === undefined ? {} : { token: addresses.token }),
       ...(addresses.tls ? { tls: {} } : {}),
     },
+  };
+}
+
+/** Says where the connections for pulls go while a client is connected to one of the servers. */
+function describePulls(options: ConnectionOptions, nats: NatsConnection): WireTarget {
+  const { servers, signIn } = parseServers(options);
+  const { user, pass, token, tls } = signIn;
+  const names = servers.map((server) => new URL(`nats://${server}`).hostname);
+  return {
+    server: nats.getServer(),
+    tlsName: names.find((name) => isIP(name.replace(/^\[|\]$/g, '')) === 0),
+    signIn: {
+      ...(user === undefined ? {} : { user, pass: pass ?? '' }),
+      ...(token === undefined ? {} : { auth_token: token }),
+    },
+    tls: tls !== undefined,
+    name: options.name,
   };
 }
 
@@ -164,6 +189,12 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
   guardConnectionSocket(nats);
   const reported = createConnectionErrors(options.logger);
   const status = followStatus(nats, reported, options.logger);
+  const pulls = new Set<PullConnection>();
+  const closePulls = (): void => {
+    for (const opened of pulls) opened.close();
+    pulls.clear();
+  };
+  status.onDisconnect(closePulls);
   return {
     nats,
     isConnected: () => status.isConnected(),
@@ -174,8 +205,20 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
       if (!status.isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
       await awaitPong(nats, timeoutMs);
     },
+    async openPulls() {
+      try {
+        const opened = await openPullConnection(describePulls(options, nats), (error) => reported.record(error));
+        for (const older of pulls) if (!older.isOpen()) pulls.delete(older);
+        pulls.add(opened);
+        if (!status.isConnected()) closePulls();
+        return opened;
+      } catch (error) {
+        throw wrapBrokerError(error, 'connect for pulls');
+      }
+    },
     async close() {
       status.end();
+      closePulls();
       await nats.close();
     },
   };

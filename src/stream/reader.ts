@@ -15,6 +15,16 @@ const minFetchBytes = maxMessageBytes + 16 * 1024;
 
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
+/** Hands out the bytes of some memory, one piece after the other, and memory of its own once that is used up. */
+function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint8Array {
+  let used = 0;
+  return (bytes) => {
+    if (used + bytes > into.length) return Buffer.allocUnsafeSlow(bytes);
+    used += bytes;
+    return into.subarray(used - bytes, used);
+  };
+}
+
 /** Runs work whose errors leave the stream's edge as the service's own. */
 async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
   try {
@@ -47,18 +57,19 @@ export async function openReader(
   async function pull(afterSequence: number, limits: PullLimits): Promise<StreamMessage[]> {
     const deadline = performance.now() + limits.waitMs;
     const pulled: StreamMessage[] = [];
+    const room = createRoom(limits.into);
     let bytes = 0;
     for (;;) {
       const leftMs = deadline - performance.now();
       const leftBytes = limits.maxBytes - bytes;
       const enough = leftMs <= 0 || (leftBytes < minFetchBytes && pulled.length > 0);
       if (enough || limits.signal?.aborted === true) return pulled;
-      const messages = await cursor.fetch(
-        afterSequence + pulled.length + 1,
-        Math.max(Math.min(leftBytes, maxFetchBytes), minFetchBytes),
-        leftMs,
-        limits.signal,
-      );
+      const messages = await cursor.fetch(afterSequence + pulled.length + 1, {
+        maxBytes: Math.max(Math.min(leftBytes, maxFetchBytes), minFetchBytes),
+        waitMs: leftMs,
+        signal: limits.signal,
+        room,
+      });
       for (const message of messages) {
         pulled.push(message);
         bytes += message.payload.length;

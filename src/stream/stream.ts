@@ -62,11 +62,12 @@ export interface StreamReader {
   findMessage(sequence: number): Promise<StreamMessage | undefined>;
   /**
    * Pulls the messages after `afterSequence`, in order, until `maxBytes` are there, `waitMs` have passed since the
-   * call, or the signal aborts. Sequences are contiguous from afterSequence + 1: a gap throws `stream_gap`.
+   * call, or the signal aborts. Sequences are contiguous from afterSequence + 1: a gap throws `stream_gap`. Payloads lie
+   * in `into` as far as it has room, and belong to whoever gave it.
    */
   pull(
     afterSequence: number,
-    limits: { maxBytes: number; waitMs: number; signal?: AbortSignal },
+    limits: { maxBytes: number; waitMs: number; signal?: AbortSignal; into?: Uint8Array },
   ): Promise<StreamMessage[]>;
   /** Removes every message below `sequence`; the message at `sequence` stays. */
   purgeBelow(sequence: number): Promise<void>;

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import type { StreamReader } from '../../stream/stream.ts';
-import { pullBatch, type Batch, type BatchLimits } from './pull-batch.ts';
+import { createPullMemory, pullBatch, type Batch, type BatchLimits } from './pull-batch.ts';
 
 /** A place in a stream: after it a batch begins. */
 type Place = Pick<Epoch, 'appId' | 'position'>;
@@ -38,6 +38,7 @@ export function createBatchPuller(
 ): BatchPuller {
   let ahead: Pulling | undefined;
   let spools = 0;
+  const memory = createPullMemory();
 
   function start(after: Place, limits: BatchLimits): Pulling {
     spools += 1;
@@ -46,7 +47,7 @@ export function createBatchPuller(
     const end = (): void => aborter.abort();
     signal.addEventListener('abort', end, { once: true });
     if (signal.aborted) end();
-    const batch = pullBatch(reader, after.position, limits, file, aborter.signal)
+    const batch = pullBatch(reader, after.position, limits, file, aborter.signal, memory)
       .then((pulled) => {
         if (!aborter.signal.aborted) onPulled(pulled, limits);
         return pulled;

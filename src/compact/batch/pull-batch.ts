@@ -36,8 +36,18 @@ function takeWithin(messages: readonly StreamMessage[], maxBytes: number): reado
 
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
-/** One pull: two are held in memory at once, one that is written and one that comes in. */
 const pullMaxBytes = 8 * 1024 * 1024;
+
+/**
+ * The memory that messages are pulled into, used again by each batch: one pull is written while the next comes in. For
+ * one batch at a time.
+ */
+export type PullMemory = readonly [Uint8Array, Uint8Array];
+
+/** Takes the memory for two pulls, which the system gives as it is used. */
+export function createPullMemory(): PullMemory {
+  return [Buffer.allocUnsafeSlow(pullMaxBytes), Buffer.allocUnsafeSlow(pullMaxBytes)];
+}
 
 async function spool(file: WorkFile, messages: readonly StreamMessage[]): Promise<void> {
   const end = Uint8Array.of(newline);
@@ -79,7 +89,7 @@ async function pullNext(
 /**
  * Pulls messages after a sequence into a spool file until there are bytes or rows enough, or `maxAgeMs` have passed
  * since the first pull. Undefined when nothing came, or the signal aborted: what was pulled is still in the stream.
- * Memory: two pulls. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's;
+ * Memory: two pulls, in `memory`. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's;
  * the file system's.
  */
 export async function pullBatch(
@@ -88,6 +98,7 @@ export async function pullBatch(
   limits: BatchLimits,
   file: string,
   signal: AbortSignal,
+  memory = createPullMemory(),
 ): Promise<Batch | undefined> {
   const deadline = performance.now() + limits.maxAgeMs;
   const spoolFile = await openWorkFile(file);
@@ -95,6 +106,7 @@ export async function pullBatch(
   let [messages, events, bytes] = [0, 0, 0];
   const { lastSequence = Number.MAX_SAFE_INTEGER } = limits;
   let more = true;
+  let [into, other] = memory;
   let writing = Promise.resolve();
   try {
     do {
@@ -103,6 +115,7 @@ export async function pullBatch(
         maxBytes,
         waitMs: Math.max(1, deadline - performance.now()),
         signal,
+        into,
       });
       if (hole !== undefined && pulled.length === 0 && messages === 0) throw hole;
       more = hole === undefined;
@@ -113,6 +126,7 @@ export async function pullBatch(
       );
       more &&= taken.length === pulled.length && taken.at(-1)?.sequence !== lastSequence;
       await writing;
+      [into, other] = [other, into];
       writing = spool(spoolFile, taken);
       // It is awaited, unless another error ends the pull first.
       writing.catch(() => undefined);

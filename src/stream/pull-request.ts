@@ -1,0 +1,101 @@
+import { errors } from '@nats-io/transport-node';
+import { AppError } from '../runtime/errors.ts';
+import type { PullConnection } from './pull-connection.ts';
+import type { StreamMessage } from './stream.ts';
+
+/** One request for messages of a consumer. */
+export interface PullRequest {
+  readonly streamName: string;
+  readonly consumer: string;
+  /** With subjects, replies and headers. */
+  readonly maxBytes: number;
+  /** When the broker ends it, milliseconds. */
+  readonly expiresMs: number;
+  /** When it is cut off here, should the broker not have ended it. */
+  readonly cutMs: number;
+  readonly signal: AbortSignal | undefined;
+  /** Gives the memory for so many bytes of a payload. */
+  readonly room: (bytes: number) => Uint8Array;
+}
+
+/** What one request brought. `clean` says that nothing can have been delivered and missed. */
+export interface Pulled {
+  readonly messages: StreamMessage[];
+  readonly clean: boolean;
+  /** Why it brought no more, where asking again would only bring the same. */
+  readonly refused?: Error;
+}
+
+/** More than a request can bring by its bytes. */
+const maxMessages = 1_000_000;
+const maxHeartbeatMs = 30_000;
+const [idleHeartbeat, badRequest] = [100, 400];
+const nanosOfMs = 1_000_000;
+
+/** Says whether a status is the end of a request that has run as it should: its bytes reached, or its time over. */
+function isEnd(code: number, text: string): boolean {
+  return code === 404 || code === 408 || (code === 409 && /batch completed|exceeds maxbytes/i.test(text));
+}
+
+/** The error of a status, or of a connection, that stays when it is asked again. */
+function findRefused(error: Error): Error | undefined {
+  return error instanceof errors.PermissionViolationError ? error : undefined;
+}
+
+/**
+ * The sequence of a message, by its reply subject: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>...`, with the
+ * domain and a hash of the account before the stream where it is longer.
+ */
+export function parseSequence(reply: string): number {
+  const words = reply.split('.');
+  const sequence = Number(words[words.length === 9 ? 5 : 7]);
+  if (!reply.startsWith('$JS.ACK.') || !Number.isSafeInteger(sequence))
+    throw new AppError('broker_away', `the broker sent a message that is of no stream: ${reply}`);
+  return sequence;
+}
+
+/** Asks once, and gathers what comes until the broker ends it, it is cut off, or the connection is lost. */
+export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<Pulled> {
+  const { streamName, consumer, maxBytes, expiresMs, cutMs, signal, room } = request;
+  const heartbeatMs = Math.min(maxHeartbeatMs, Math.floor(expiresMs / 2));
+  const messages: StreamMessage[] = [];
+  return new Promise((resolve) => {
+    const cut = (): void => end(false);
+    const timer = setTimeout(cut, cutMs);
+    // A broker that is silent for two heartbeats is gone, however long the request may last.
+    const silence = setTimeout(cut, 2 * heartbeatMs + 500);
+    signal?.addEventListener('abort', cut, { once: true });
+    const stop = pulls.request(
+      `$JS.API.CONSUMER.MSG.NEXT.${streamName}.${consumer}`,
+      JSON.stringify({
+        batch: maxMessages,
+        max_bytes: maxBytes,
+        expires: expiresMs * nanosOfMs,
+        idle_heartbeat: heartbeatMs * nanosOfMs,
+      }),
+      {
+        room,
+        message(reply, payload) {
+          silence.refresh();
+          messages.push({ sequence: parseSequence(reply), payload });
+          if (messages.length === maxMessages) end(true);
+        },
+        status(code, text) {
+          silence.refresh();
+          if (code === badRequest) end(false, new errors.ProtocolError(`${code} ${text}`));
+          else if (code !== idleHeartbeat) end(isEnd(code, text));
+        },
+        lost: (error) => end(false, findRefused(error)),
+      },
+    );
+    if (signal?.aborted === true) cut();
+
+    function end(clean: boolean, refused?: Error): void {
+      clearTimeout(timer);
+      clearTimeout(silence);
+      signal?.removeEventListener('abort', cut);
+      stop();
+      resolve({ messages, clean, ...(refused === undefined ? {} : { refused }) });
+    }
+  });
+}
