@@ -11,8 +11,11 @@ import { sqlList, sqlText, utcDateSql } from '../sql/literals.ts';
 /** Upper bound of a time in the lake: the end of year 9999. */
 const maxSeconds = 253_402_300_799;
 
-/** SQL that turns the text of a column into its type; NULL when it cannot. */
-function castSql(name: string, type: ColumnType): string {
+/** What the SQL of a column is made of. */
+type NamedType = Pick<Column, 'name' | 'type'>;
+
+/** SQL of a column's value: its text, turned into its type; NULL when it cannot be. */
+export function castSql({ name, type }: NamedType): string {
   const text = `r.${name}`;
   const bounded = (unit: number): string =>
     `CASE WHEN TRY_CAST(${text} AS BIGINT) BETWEEN 0 AND ${maxSeconds * unit} THEN TRY_CAST(${text} AS BIGINT) END`;
@@ -41,13 +44,14 @@ const required = new Set(['id_app', 'event_time', 'received_at']);
 
 /**
  * SQL that is true for a row that cannot be written as it is, of rows that have nothing but these columns; never NULL.
- * DuckDB would round a fraction, so that counts as bad too.
+ * DuckDB would round a fraction, so that counts as bad too. `valueSql` says where a row has the value of a column.
  */
-export function badSql(columns: readonly Column[] = lineColumns): string {
+export function badSql(columns: readonly Column[] = lineColumns, valueSql = castSql): string {
   const wrong = columns
     .filter(({ type }) => !isText(type))
-    .map(({ name, type }) => {
-      const isNoValue = `${castSql(name, type)} IS NULL`;
+    .map((column) => {
+      const { name, type } = column;
+      const isNoValue = `${valueSql(column)} IS NULL`;
       return required.has(name)
         ? `${isNoValue} OR ${roundedSql(name, type)}`
         : `(r.${name} IS NOT NULL AND (${isNoValue} OR ${roundedSql(name, type)}))`;
@@ -61,10 +65,10 @@ export function badSql(columns: readonly Column[] = lineColumns): string {
   ].join(' OR ');
 }
 
-/** The values of a row: its columns, and its date. */
-export function lineValuesSql(columns: readonly Column[] = lineColumns): string {
-  const values = columns.map(({ name, type }) => `${castSql(name, type)} AS ${name}`);
-  return `${values.join(', ')}, ${utcDateSql(castSql('event_time', 'TIMESTAMPTZ'))} AS date`;
+/** The values of a row: its columns, and its date. `valueSql` says where the row has them. */
+export function lineValuesSql(columns: readonly Column[] = lineColumns, valueSql = castSql): string {
+  const values = columns.map((column) => `${valueSql(column)} AS ${column.name}`);
+  return `${values.join(', ')}, ${utcDateSql(valueSql({ name: 'event_time', type: 'TIMESTAMPTZ' }))} AS date`;
 }
 
 /** `FROM` the lines of a file, as rows `r` of texts. */
