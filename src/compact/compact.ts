@@ -32,6 +32,7 @@ import { startWhenRepaired } from './await-repair.ts';
 import { createBatchBound } from './batch/batch-bound.ts';
 import { createFlushAge } from './batch/flush-age.ts';
 import { createFollowers, findAhead } from './batch/follower.ts';
+import { createPurgeBehind } from './batch/purge-behind.ts';
 import { createCompactMetrics } from './compact-metrics.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import { compactFacts, createTrouble } from './compact-status.ts';
@@ -148,6 +149,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     maintenance,
     streamEnd,
     bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
+    purging: createPurgeBehind(),
     age: createFlushAge(options.flushAgeMs),
     start,
     assertFolder,

@@ -14,6 +14,7 @@ import { findAhead, type Follower } from './batch/follower.ts';
 import type { FlushAge } from './batch/flush-age.ts';
 import { createBatchPuller, type BatchPuller } from './batch/pull-ahead.ts';
 import type { Batch, BatchLimits } from './batch/pull-batch.ts';
+import type { PurgeBehind } from './batch/purge-behind.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
@@ -50,6 +51,7 @@ export interface Loop {
   readonly trouble: Trouble;
   readonly maintenance: Maintenance;
   readonly streamEnd: StreamEnd;
+  readonly purging: PurgeBehind;
   readonly bound: BatchBound;
   readonly age: FlushAge;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
@@ -125,7 +127,7 @@ async function isOfOurStream(
   return true;
 }
 
-/** Takes the batch into the lake, then out of the stream. */
+/** Takes the batch into the lake, and begins to take it out of the stream. */
 async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Flushed> {
   const { table, writer, dependencies, options, bound } = loop;
   const { reader } = dependencies;
@@ -150,8 +152,10 @@ async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Fl
   bound.passed();
   const { appId, position } = flushed.epoch;
   assert((table.state().txns.get(appId) ?? 0) >= position, 'the log has what is purged from the stream');
-  await purge(reader, flushed.epoch);
-  await loop.crashPoint('flush-purged');
+  await loop.purging.begin(async () => {
+    await purge(reader, flushed.epoch);
+    await loop.crashPoint('flush-purged');
+  });
   return flushed;
 }
 
@@ -171,7 +175,10 @@ function report(
   logger.info({ version, events, rows, failed, repeats, sizeBytes, straight, durationMs, lastSequence }, 'flushed');
 }
 
-/** One turn of the flush loop: pull, convert, flush, commit, purge. What comes next is pulled meanwhile. */
+/**
+ * One turn of the flush loop: pull, convert, flush, commit, purge. What comes next is pulled meanwhile, and what came
+ * before is purged.
+ */
 async function flushOnce(loop: Loop, puller: BatchPuller, signal: AbortSignal): Promise<void> {
   await loop.table.refresh();
   for (const follower of loop.followers) await follower.refresh();
@@ -179,7 +186,8 @@ async function flushOnce(loop: Loop, puller: BatchPuller, signal: AbortSignal): 
   const epoch = await followStream(loop.follow);
   await recoverOnce(loop, signal);
   const batch = await pullAfter(loop, puller, epoch);
-  if (batch === undefined || !(await isOfOurStream(loop, epoch, batch))) return;
+  if (batch === undefined) return loop.purging.ended();
+  if (!(await isOfOurStream(loop, epoch, batch))) return;
   if (findAhead(loop.followers, epoch) === undefined)
     puller.pullAhead({ appId: epoch.appId, position: batch.lastSequence }, batchLimits(loop));
   const startedAt = performance.now();
@@ -209,6 +217,8 @@ export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<voi
     await runTurns(loop, puller, signal);
   } finally {
     await puller.stop();
+    // It is made good by the next flush.
+    await loop.purging.ended().catch(() => undefined);
   }
 }
 

@@ -8,6 +8,8 @@ import { openWire, type WireTarget } from './wire.ts';
  */
 export interface PullConnection {
   isOpen(): boolean;
+  /** The broker has shown no sign of life since the last request. */
+  isSilent(): boolean;
   /**
    * Publishes a request, and gives what the broker sends for it to `delivery`, until the function is called that it
    * returns.
@@ -38,13 +40,14 @@ export async function openPullConnection(target: WireTarget, onError: (error: Er
   });
   return {
     isOpen: () => isOpen,
+    isSilent: () => wire.isSilent(),
     request(subject, body, delivery) {
       requests += 1;
       const sid = String(requests);
       const replies = `${inbox}.${sid}`;
       deliveries.add(sid, replies, delivery);
       if (!isOpen) queueMicrotask(() => deliveries.lose(new errors.ClosedConnectionError()));
-      wire.write(`SUB ${replies} ${sid}\r\nPUB ${subject} ${replies} ${Buffer.byteLength(body)}\r\n${body}\r\n`);
+      wire.writeAndPing(`SUB ${replies} ${sid}\r\nPUB ${subject} ${replies} ${Buffer.byteLength(body)}\r\n${body}\r\n`);
       return () => {
         deliveries.remove(sid);
         if (isOpen) wire.write(`UNSUB ${sid}\r\n`);

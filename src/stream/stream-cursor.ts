@@ -135,8 +135,8 @@ export function createCursor(
         throw gap;
       }
       if (!clean) await consumer.drop();
-      // A broker that stayed silent may be gone, and its end of the connection with it.
-      if (!clean && waitMs >= minFetchMs) pulls?.close();
+      // The broker may be gone, or only its end of this connection.
+      if (!clean && pulls?.isSilent() === true) pulls.close();
       // What came before is good.
       if (refused !== undefined && messages.length === 0) throw refused;
       return messages;

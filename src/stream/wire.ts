@@ -20,6 +20,10 @@ export interface WireTarget {
 /** A socket that a broker has let us in by. */
 export interface Wire {
   write(text: string): void;
+  /** Writes, and asks the broker for a sign of life. */
+  writeAndPing(text: string): void;
+  /** No sign of life has come that was asked for. */
+  isSilent(): boolean;
   close(): void;
 }
 
@@ -112,6 +116,18 @@ export function openWire(target: WireTarget, sink: WireSink): Promise<Wire> {
     const socket = dial(target, (bytes) => parser.feed(bytes), lose);
     const timer = setTimeout(() => socket.destroy(new errors.TimeoutError()), connectTimeoutMs);
     let isGreeted = false;
+    /** Signs of life that are still to come. */
+    let pongsDue = 1;
+
+    const wire: Wire = {
+      write: (text) => socket.write(text),
+      writeAndPing(text) {
+        pongsDue += 1;
+        socket.write(`${text}PING\r\n`);
+      },
+      isSilent: () => pongsDue > 0,
+      close: () => socket.destroy(),
+    };
 
     function lose(error: Error): void {
       clearTimeout(timer);
@@ -142,7 +158,8 @@ export function openWire(target: WireTarget, sink: WireSink): Promise<Wire> {
           return socket.write('PONG\r\n');
         case 'PONG':
           clearTimeout(timer);
-          return resolve({ write: (sent) => socket.write(sent), close: () => socket.destroy() });
+          pongsDue -= 1;
+          return resolve(wire);
         case 'INFO':
           // The later ones are news of the cluster.
           if (!isGreeted) signIn(JSON.parse(text.slice(word.length)) as ServerInfo);
