@@ -42,13 +42,23 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '',
     test: 'integration/compact/pull-ahead.test.ts',
   },
+  'what comes late for a pull that was cut off is written where the next one reads to': {
+    find: ' || !taken.has(incoming.head.sid)',
+    replace: '',
+    test: 'unit/stream/deliveries.test.ts',
+  },
+  'a connection for pulls that has gone silent is kept': {
+    find: 'if (!clean && pulls?.isSilent() === true) pulls.close();',
+    replace: '',
+    test: 'integration/stream/pull-connection.test.ts',
+  },
   'a batch goes straight to the file whatever keys it has': {
     find: "isKeyedSql('r.event_id'),",
     replace: '',
     test: 'unit/lake/plain-batch.test.ts',
   },
   'a value in a column that no batch had before is left out': {
-    find: '...(unused ?? []).map(({ name }) => `r.${name} IS NOT NULL`),',
+    find: '...unused.map(({ name }) => `r.${name} IS NOT NULL`),',
     replace: '',
     test: 'unit/lake/plain-batch.test.ts',
   },

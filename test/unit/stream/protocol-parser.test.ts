@@ -35,8 +35,10 @@ function readByTheirs(bytes: Buffer): Read[] {
   const names = { [Kind.OK]: '+OK', [Kind.PING]: 'PING', [Kind.PONG]: 'PONG' } as Readonly<Record<number, string>>;
   const parser = new Parser({
     push({ kind, msg, data = new Uint8Array(0) }: ParserEvent) {
-      if (msg === undefined)
-        return void read.push(names[kind] ?? `${kind === Kind.INFO ? 'INFO' : '-ERR'} ${hash(data)}`);
+      if (msg === undefined) {
+        read.push(names[kind] ?? `${kind === Kind.INFO ? 'INFO' : '-ERR'} ${hash(data)}`);
+        return;
+      }
       const headerBytes = Math.max(msg.hdr, 0);
       const reply = msg.reply === undefined || msg.reply.length === 0 ? '-' : hash(msg.reply);
       const [headers, payload] = [data.subarray(0, headerBytes), data.subarray(headerBytes)];
