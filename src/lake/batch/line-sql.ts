@@ -12,7 +12,7 @@ import { sqlList, sqlText, utcDateSql } from '../sql/literals.ts';
 const maxSeconds = 253_402_300_799;
 
 /** SQL that turns the text of a column into its type; NULL when it cannot. */
-function castSql(name: string, type: ColumnType): string {
+export function castSql(name: string, type: ColumnType): string {
   const text = `r.${name}`;
   const bounded = (unit: number): string =>
     `CASE WHEN TRY_CAST(${text} AS BIGINT) BETWEEN 0 AND ${maxSeconds * unit} THEN TRY_CAST(${text} AS BIGINT) END`;

@@ -4,7 +4,7 @@ import { readCommit } from '../log/log-files.ts';
 import { pruneFiles, type TimeRange } from '../files/prune.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from './batch-tables.ts';
+import type { BatchLookUp, BatchTables, KeyVerdict, KnownEvents } from './batch-tables.ts';
 import { createCoveredTimes, joinRanges, type Range } from './covered-times.ts';
 import { dedupeWindowMs } from './deduplicate.ts';
 import type { KeyTable } from './key-table.ts';
@@ -33,23 +33,23 @@ export interface RecentKeys {
    * batch under another position in the stream, and by what `loadMore` finds. Errors: `file_damaged`, `retryable` when a
    * file was replaced meanwhile.
    */
-  judge(
-    batch: LoadedBatch,
+  judge<T extends KeyVerdict>(
+    batch: { judge(known: KnownEvents): Promise<T> },
     lookUpAll: boolean,
     loadMore?: (lookUp: BatchLookUp) => Promise<void>,
-  ): Promise<JudgedStreamBatch>;
+  ): Promise<T & KeysSeen>;
   /**
    * Takes in the keys of a batch, now that it is committed; forgets what is too old. `added`: the commit, where the
    * batch has added keys.
    */
   remember(
-    batch: JudgedBatch,
+    batch: KeyVerdict,
     added: { readonly version: number; readonly keysCommit: string } | undefined,
   ): Promise<void>;
 }
 
-/** A batch of the stream with its verdict. */
-export interface JudgedStreamBatch extends JudgedBatch {
+/** What the verdict of a batch of the stream was made by. */
+export interface KeysSeen {
   /**
    * The lake's `keysCommit` up to which the memory was complete; a commit that finds another one there has to judge
    * again.
@@ -179,7 +179,7 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     for (const range of rangesAround(hours)) await load(range);
   }
 
-  async function forgetOld(batch: JudgedBatch): Promise<void> {
+  async function forgetOld(batch: KeyVerdict): Promise<void> {
     const [first] = await batch.keyedHours(hourMs);
     if (first === undefined) return;
     const fromMs = first - dedupeWindowMs - slackMs;
