@@ -1,3 +1,4 @@
+import { createMutex } from '../../runtime/async/mutex.ts';
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
@@ -23,7 +24,10 @@ const slackMs = hourMs;
  * short of what a batch needs, whatever the clock or a backlog has made of those times.
  */
 export interface RecentKeys {
-  /** Loads what a batch received now would need, ahead of it: reading files takes time. Errors: as `judge`. */
+  /**
+   * Loads what a batch received now would need, ahead of it: reading files takes time. What is asked for meanwhile waits
+   * for it. Errors: as `judge`.
+   */
   warmUp(nowMs: number, signal: AbortSignal): Promise<void>;
   /** The size of the memory, without its newest part. */
   size: KeyTable['size'];
@@ -128,8 +132,8 @@ function rangesAround(hours: readonly number[]): Range[] {
 /** The same times for the statistics of files. */
 const toTimeRange = ({ fromMs, toMs }: Range): TimeRange => (Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs });
 
-/** Creates the memory, empty. */
-export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
+/** Creates a memory that is asked for one thing at a time. */
+function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   const { table } = dependencies;
   const { keys } = dependencies.tables;
   const covered = createCoveredTimes();
@@ -209,5 +213,18 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
       if (added !== undefined) seen = added;
       await forgetOld(batch);
     },
+  };
+}
+
+/** Creates the memory, empty. */
+export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
+  const memory = createMemory(dependencies);
+  // Keys are loaded while batches without any are flushed: who judges by them waits until they are all there.
+  const oneAtATime = createMutex();
+  return {
+    warmUp: (nowMs, signal) => oneAtATime.run(() => memory.warmUp(nowMs, signal)),
+    size: () => memory.size(),
+    judge: (batch, lookUpAll, loadMore) => oneAtATime.run(() => memory.judge(batch, lookUpAll, loadMore)),
+    remember: (batch, added) => oneAtATime.run(() => memory.remember(batch, added)),
   };
 }
