@@ -23,8 +23,8 @@ import { optionalColumns, rowsSql } from './written-rows.ts';
 export interface PlainWriter {
   /**
    * Writes the rows of a spool of lines, in no order and without repeats, to a file that is soon sealed. Undefined, and
-   * there is no file: a line is not plain, or the engine has no memory for them all, where the tables, which spill to the disk, may
-   * have. Durability and errors: those of `writeDataFile`, but `sql` and `memory`.
+   * there is no file: a line is not plain, or the engine has no memory for them all, where the tables, which spill to the
+   * disk, may have. Durability and errors: those of `writeDataFile`, but `sql` and `memory`.
    */
   write(lines: PlainLines, file: string, availableAtMs: number): Promise<WrittenFile | undefined>;
   /** From now on, rows with values in these columns are plain. */
@@ -37,7 +37,7 @@ export interface PlainLines {
   readonly file: string;
   /** How many there are. */
   readonly events: number;
-  /** So many are repeats, those of the table `left_out`; undefined: no key was judged, and a line under one is not plain. */
+  /** Repeats among them, those of the table `left_out`; undefined: no key was judged, and a line under one is not plain. */
   readonly repeats?: number;
 }
 
