@@ -47,6 +47,21 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '',
     test: 'unit/lake/plain-batch.test.ts',
   },
+  'a batch goes straight to the file whatever its keys stand for': {
+    find: 'if (failedLines.length > 0 || rows === 0) return undefined;',
+    replace: '',
+    test: 'unit/lake/plain-batch.test.ts',
+  },
+  'repeats go straight to the file again': {
+    find: "(repeats ?? 0) > 0 ? isKeptSql : 'true'",
+    replace: "'true'",
+    test: 'unit/lake/plain-batch.test.ts',
+  },
+  'a batch is judged while the keys of the day are loaded': {
+    find: 'oneAtATime.run(() => memory.judge(batch, lookUpAll, loadMore))',
+    replace: 'memory.judge(batch, lookUpAll, loadMore)',
+    test: 'unit/compact/recent-keys.test.ts',
+  },
   'a value in a column that no batch had before is left out': {
     find: '...(unused ?? []).map(({ name }) => `r.${name} IS NOT NULL`),',
     replace: '',
