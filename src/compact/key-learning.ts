@@ -1,7 +1,7 @@
-import type { Logger } from 'pino';
 import type { RecentKeys } from '../lake/batch/recent-keys.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
+import type { Logger } from '../runtime/logger.ts';
 
 /** The step before the keys of the last hours are loaded at which a crash is tested. */
 export const learnStep = 'keys-unlearnt';
