@@ -37,6 +37,7 @@ import { createCompactMetrics } from './compact-metrics.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import { compactFacts, createTrouble } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
+import { createKeyLearning } from './key-learning.ts';
 import { watchStreamEnd } from './position/stream-end.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
 import { engineMemoryMb, startMaintenance } from './seal/maintenance.ts';
@@ -121,7 +122,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const file = paths.streamEnd;
   const streamEnd = await watchStreamEnd({ reader, file, position, assertFolder, alarm: seen.fault, logger });
   closers.add('stream end', () => streamEnd.stop());
-  const start = { swept: false, faulty: false, keysKnown: false };
+  const start = { swept: false, faulty: false };
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     streamEnd.reset();
     start.faulty ||= !start.swept;
@@ -133,11 +134,13 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const { lakeDir, retentionMs } = options;
   const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };
   const followers = createFollowers(following);
+  const keys = createRecentKeys({ tables, table, onDamage });
   const loop: Loop = {
     table,
     followers,
     tables,
-    keys: createRecentKeys({ tables, table, onDamage }),
+    keys,
+    learning: createKeyLearning({ keys, clock, crashPoint, logger }),
     failedDir: paths.failed,
     writer,
     crashPoint,

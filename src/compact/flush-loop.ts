@@ -18,6 +18,7 @@ import type { PurgeBehind } from './batch/purge-behind.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
+import type { KeyLearning } from './key-learning.ts';
 import { assertOwner } from './lake-owner.ts';
 import type { StreamEnd } from './position/stream-end.ts';
 import {
@@ -40,6 +41,7 @@ export interface Loop {
   readonly followers: readonly Follower[];
   readonly tables: BatchTables;
   readonly keys: RecentKeys;
+  readonly learning: KeyLearning;
   readonly failedDir: string;
   readonly writer: string;
   readonly crashPoint: CrashPoint;
@@ -55,33 +57,18 @@ export interface Loop {
   readonly bound: BatchBound;
   readonly age: FlushAge;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
-  readonly start: { swept: boolean; faulty: boolean; keysKnown: boolean };
+  readonly start: { swept: boolean; faulty: boolean };
   /** Throws when the lake's folder is not the one that this compactor has locked any more. */
   readonly assertFolder: () => void;
-}
-
-/**
- * Loads the keys of the last hours. In the loop and not before it: the files take their time to be read, and the start
- * has a limit.
- */
-async function loadKeys({ keys, dependencies }: Loop, signal: AbortSignal): Promise<void> {
-  const { clock, logger } = dependencies;
-  const startedAt = performance.now();
-  await keys.warmUp(clock.nowMs(), signal);
-  const durationMs = Math.round(performance.now() - startedAt);
-  logger.info({ durationMs, ...keys.size() }, 'loaded the recent keys');
 }
 
 /**
  * Once in a compactor's life, and not before the stream was compared with the log: where the two disagree, a file that
  * the log does not name may be all there is.
  */
-async function recoverOnce(loop: Loop, signal: AbortSignal): Promise<void> {
-  const { start } = loop;
-  if (!start.swept) start.swept = await loop.maintenance.sweep(start.faulty);
-  if (start.keysKnown) return;
-  await loadKeys(loop, signal);
-  start.keysKnown = true;
+async function recoverOnce({ start, maintenance, learning }: Loop, signal: AbortSignal): Promise<void> {
+  if (!start.swept) start.swept = await maintenance.sweep(start.faulty);
+  learning.begin(signal);
 }
 
 /**
@@ -219,6 +206,7 @@ export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<voi
     await puller.stop();
     // It is made good by the next flush.
     await loop.purging.ended().catch(() => undefined);
+    await loop.learning.ended();
   }
 }
 

@@ -14,18 +14,20 @@ import { readPeakBytes } from './peak-memory.ts';
 
 /*
  * What a start costs that has a day of events behind it: until the service is ready, until an import has its 200, and
- * until that event can be read from the lake, which for one under a key means that the keys of the day are known. Beside
- * the start of an empty service.
+ * until that event can be read from the lake, which for one under a key, and for no other, means that the keys of the
+ * day are known. Beside the start of an empty service.
  */
 const rows = benchRows(5_000_000, 100_000_000);
+/** Of a day in which every event came under a key. */
+const keyedRows = benchRows(10_000_000, 10_000_000);
 const rowsOfFile = 1_000_000;
 const dayMs = 86_400_000;
 const keyedEvery = 5;
 const longestMs = 3_600_000;
 
 /** Files of events of the last day, of which one in so many is stored under a key of its own; 0: none. */
-function planDay(keyed: number, nowMs: number): FilePlan {
-  const files = Math.ceil(rows / rowsOfFile);
+function planDay(keyed: number, nowMs: number, total = rows): FilePlan {
+  const files = Math.ceil(total / rowsOfFile);
   return Array.from({ length: files }, (_, index) => {
     const startMs = nowMs - dayMs + Math.floor((index * dayMs) / files);
     const time = `make_timestamptz((${startMs} + i * ${Math.floor(dayMs / files)} // ${rowsOfFile}) * 1000)`;
@@ -41,7 +43,7 @@ function planDay(keyed: number, nowMs: number): FilePlan {
       custom_event_name: "'level_start'",
     };
     const select = eventColumns.map(({ name, type }) => `CAST(${values[name] ?? 'NULL'} AS ${type}) AS ${name}`);
-    const count = Math.min(rowsOfFile, rows - index * rowsOfFile);
+    const count = Math.min(rowsOfFile, total - index * rowsOfFile);
     return [
       `_young/day-${index}.parquet`,
       `SELECT ${select.join(', ')} FROM (SELECT range AS i, uuid()::VARCHAR AS id FROM range(${count}))`,
@@ -111,6 +113,7 @@ describe('benchmark: restart', () => {
         await measureStart('empty', () => []),
         await measureStart(`${formatCount(rows)} events, none under a key`, (nowMs) => planDay(0, nowMs)),
         await measureStart(`${formatCount(rows)} events, a fifth under keys`, (nowMs) => planDay(keyedEvery, nowMs)),
+        await measureStart(`${formatCount(keyedRows)} events, all under keys`, (nowMs) => planDay(1, nowMs, keyedRows)),
       ];
       const head = ['lake', 'ready, s', 'first 200, s', 'readable, s', 'keyed one readable, s', 'compactor, peak MB'];
       reportBench(
@@ -125,7 +128,7 @@ describe('benchmark: restart', () => {
         ]),
         figures,
       );
-      expect(figures).toHaveLength(3);
+      expect(figures).toHaveLength(4);
     },
     longestMs,
   );

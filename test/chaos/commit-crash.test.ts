@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { eraseSteps } from '../../src/operate/erase/erase.ts';
 import { flushSteps } from '../../src/compact/batch/flush.ts';
+import { learnStep } from '../../src/compact/key-learning.ts';
 import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
 import { cleanSteps } from '../../src/lake/clean.ts';
 import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
@@ -44,16 +45,17 @@ const compactSteps = [
   ...(isLongRun ? ['file-renamed:3'] : []),
   ...checkpointSteps,
   ...cleanSteps,
+  learnStep,
 ];
 
 /** What a compactor does once, when it starts: it passes there no second time. */
-const startStep = 'swept';
+const startSteps = ['swept', learnStep];
 
 /** The steps of one sweep: each as it stands, then each at a random pass in random order. */
 function stepsOfSweep(sweep: number, random: Random): string[] {
   if (sweep === 0) return compactSteps;
   const drawn = compactSteps.map((step) => ({
-    step: step === startStep ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`,
+    step: startSteps.includes(step) ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`,
     at: random.next(),
   }));
   return drawn.toSorted((a, b) => a.at - b.at).map(({ step }) => step);

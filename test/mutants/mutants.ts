@@ -53,9 +53,24 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'integration/stream/pull-connection.test.ts',
   },
   'a batch goes straight to the file whatever keys it has': {
-    find: "isKeyedSql('r.event_id'),",
+    find: "...(repeats === undefined ? [isKeyedSql('r.event_id')] : []),",
     replace: '',
     test: 'unit/lake/plain-batch.test.ts',
+  },
+  'a batch goes straight to the file whatever its keys stand for': {
+    find: 'if (failedLines.length > 0 || rows === 0) return undefined;',
+    replace: '',
+    test: 'unit/lake/plain-batch.test.ts',
+  },
+  'repeats go straight to the file again': {
+    find: "(repeats ?? 0) > 0 ? `WHERE ${isKeptSql}` : ''",
+    replace: "''",
+    test: 'unit/lake/plain-batch.test.ts',
+  },
+  'a batch is judged while the keys of the day are loaded': {
+    find: 'oneAtATime.run(() => memory.judge(batch, lookUpAll, loadMore))',
+    replace: 'memory.judge(batch, lookUpAll, loadMore)',
+    test: 'unit/compact/recent-keys.test.ts',
   },
   'a value in a column that no batch had before is left out': {
     find: '...unused.map(({ name }) => `r.${name} IS NOT NULL`),',
@@ -63,7 +78,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/plain-batch.test.ts',
   },
   'a batch goes straight to the file with fewer rows than events': {
-    find: 'written === undefined || written.numRecords === events',
+    find: 'written === undefined || written.numRecords === events - repeats',
     replace: 'true',
     test: 'unit/lake/plain-batch.test.ts',
   },

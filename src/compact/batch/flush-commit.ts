@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { AppError } from '../../runtime/errors.ts';
-import type { JudgedStreamBatch } from '../../lake/batch/recent-keys.ts';
+import type { JudgedBatch } from '../../lake/batch/batch-tables.ts';
+import type { KeysSeen } from '../../lake/batch/recent-keys.ts';
 import { toAdd, type WrittenFile } from '../../lake/files/data-file.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
@@ -24,7 +25,7 @@ export interface FlushedBatch {
   readonly batch: Batch;
   /** The epoch, with the position, that the batch was pulled after. */
   readonly epoch: Epoch;
-  readonly judged: Pick<JudgedStreamBatch, 'repeats' | 'others' | 'addsKeys' | 'keysSeen'>;
+  readonly judged: Pick<JudgedBatch, 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   /** The lake's newest `available_at` when that of the rows was taken; it has to be the newest still. */
   readonly before: number;
   readonly availableAtMs: number;

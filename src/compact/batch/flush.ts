@@ -12,9 +12,9 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { AppError } from '../../runtime/errors.ts';
-import type { BatchTables } from '../../lake/batch/batch-tables.ts';
+import type { BatchTables, JudgedBatch } from '../../lake/batch/batch-tables.ts';
 import { takeOutTooLarge } from '../../lake/batch/isolate.ts';
-import type { JudgedStreamBatch, RecentKeys } from '../../lake/batch/recent-keys.ts';
+import type { KeysSeen, RecentKeys } from '../../lake/batch/recent-keys.ts';
 import { readFailures, type Failure } from '../../lake/batch/spool-lines.ts';
 import type { WrittenFile } from '../../lake/files/data-file.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
@@ -63,7 +63,7 @@ export interface Flushed {
 
 /** A batch whose rows of the table of events are in the young file, and the events that fail. */
 interface TakenIn {
-  readonly judged: Pick<JudgedStreamBatch, 'rows' | 'repeats' | 'others' | 'addsKeys' | 'keysSeen'>;
+  readonly judged: Pick<JudgedBatch, 'rows' | 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   readonly written: WrittenFile | undefined;
   readonly failures: readonly Failure[];
   readonly refused: AppError | undefined;
@@ -74,30 +74,36 @@ interface TakenIn {
   remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
 }
 
+/** What plain lines bring: rows of the table of events, written straight from the spool, and nothing that fails. */
+const plainlyTaken = { failures: [], refused: undefined, straight: true, followed: [] } as const;
+
 /**
- * Takes in a batch that leaves nothing to judge; undefined, and there is no file, when it does: its lines are not all
- * plain, the lake may have it under another position, or the engine has no memory for some.
+ * Takes in a batch that leaves nothing but keys to judge; undefined, and there is no file, when it does: its lines are
+ * not all plain, the lake may have it under another position, or the engine has no memory for some.
  */
 async function takeInPlain(
-  { tables, crashPoint, isolate }: FlushDependencies,
+  { tables, keys, crashPoint, isolate }: FlushDependencies,
   { file: spool, events, firstSequence }: Batch,
   epoch: Epoch,
   { young }: FlushFiles,
   availableAtMs: number,
 ): Promise<TakenIn | undefined> {
   if (isolate === true || events === 0 || firstSequence <= epoch.dedupeThrough) return undefined;
-  const written = await young.write((file) => tables.writePlain({ file: spool, events }, file, availableAtMs));
-  if (written === undefined) return undefined;
+  const lines = { file: spool, events };
+  const keyless = await young.write((file) => tables.writePlain(lines, file, availableAtMs));
+  if (keyless !== undefined) {
+    await crashPoint('flush-converted');
+    const judged = { rows: events, repeats: 0, others: [], addsKeys: false, keysSeen: undefined };
+    return { ...plainlyTaken, judged, written: keyless, remember: async () => undefined };
+  }
+  const loaded = await tables.loadKeyed(lines);
+  if (loaded === undefined) return undefined;
+  const judged = await keys.judge(loaded, false);
   await crashPoint('flush-converted');
-  return {
-    judged: { rows: events, repeats: 0, others: [], addsKeys: false, keysSeen: undefined },
-    written,
-    failures: [],
-    refused: undefined,
-    straight: true,
-    followed: [],
-    remember: async () => undefined,
-  };
+  const written = await young.write((file) => judged.writePlain(file, availableAtMs));
+  if (written === undefined) return undefined;
+  const remember: TakenIn['remember'] = (added) => keys.remember(judged, added);
+  return { ...plainlyTaken, judged: { ...judged, others: [] }, written, remember };
 }
 
 /** Converts, judges and writes the batch by way of the tables. */

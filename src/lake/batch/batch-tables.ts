@@ -4,9 +4,10 @@
  *
  * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file for each dataset of the rows
  * that are to be written, and the lines that cannot be rows, each with its reason.
- * Order: load, judge, write, keep the keys; or all in one, of a batch that leaves nothing to judge (plain-batch.ts). Each
- * step is a method of what the step before has returned. The tables have
- * room for one batch and one verdict: a step of one that another has taken the place of fails an assertion.
+ * Order: load, judge, write, keep the keys. Of a batch of plain lines (plain-batch.ts) only those under keys are loaded
+ * and judged, and all are written straight from the spool; where none is under a key, that is all there is to do. Each
+ * step is a method of what the step before has returned. The tables have room for one batch and one verdict: a step of
+ * one that another has taken the place of fails an assertion.
  * Invariant: every line of the spool is a row, a repeat or a failed event; one bad line does not keep the others out.
  * Crash: nothing rests here; the tables and the cleaned spool go with the process, and the caller's folder is emptied
  * at start.
@@ -32,9 +33,10 @@ import {
 } from './deduplicate.ts';
 import type { KeyHashes } from './key-set.ts';
 import { createBatchEnrichment, type BatchEnrichment } from './enrich-batch.ts';
+import { loadKeyedLines, nameLeftOut } from './keyed-lines.ts';
 import { createKeyTable, type KeySliceOptions, type KeyTable } from './key-table.ts';
 import { lookUpOwnKeys, readFileKeys, readOwnKeys, type OwnKeys } from './own-keys.ts';
-import { createPlainWriter, type PlainWriter } from './plain-batch.ts';
+import { createPlainWriter, unlessRefused, type PlainLines, type PlainWriter } from './plain-batch.ts';
 import type { BadLine } from './spool-lines.ts';
 import { measureRows, rowsSql } from './written-rows.ts';
 
@@ -45,10 +47,16 @@ export interface BatchTables {
   /** Reads the hashes of the event ids of a file's rows. The caller has seen that it is whole. */
   readKeys(file: DataFile, take: (hashes: KeyHashes) => void): Promise<void>;
   /**
-   * Writes a spool straight to a file, beside the tables, where every line is plain: see plain-batch.ts. Undefined, and
-   * there is no file, where any is not: then the tables are asked.
+   * Writes a spool straight to a file, beside the tables, where every line is plain and none under a key: see
+   * plain-batch.ts. Undefined, and there is no file, where any is not, or may well not be, since the batch before had
+   * keys: then `loadKeyed` is asked.
    */
   readonly writePlain: PlainWriter['write'];
+  /**
+   * Reads the lines under keys of a spool that may be plain, which takes the place of the batch before. Undefined where
+   * there is no use in it: lines are not plain for another reason, and the batch is to be loaded as a whole.
+   */
+  loadKeyed(lines: PlainLines): Promise<LoadedKeys | undefined>;
   /**
    * Reads a spool of `events` lines, which takes the place of the batch before. One bad line would make DuckDB refuse
    * the whole file: only then, or when `eachLine` asks for it, each line is checked by itself. A bad event is a value
@@ -67,6 +75,12 @@ export interface LoadedBatch {
   judge(known: KnownEvents): Promise<JudgedBatch>;
   /** Writes all rows as they are, to see whether the engine can. Errors: those of `writeDataFile`. */
   writeUnjudged(file: string): Promise<void>;
+}
+
+/** A batch whose lines under keys are in the tables, and may be judged for all. */
+export interface LoadedKeys {
+  /** As that of `LoadedBatch`. */
+  judge(known: KnownEvents): Promise<JudgedKeys>;
 }
 
 /** Knows what the lake has of a batch: its events, and the requests that its Idempotency-Keys stand for. */
@@ -109,20 +123,33 @@ export interface JudgedPart {
   writeRows(file: string, availableAtMs: number): Promise<WrittenFile>;
 }
 
-/**
- * A batch with a verdict: each of its lines is a row to write, a repeat, or fails. Beside its part of the table of
- * events it has those of other datasets that there are lines of; all that fail are the events' own.
- */
-export interface JudgedBatch extends JudgedPart {
-  readonly others: readonly JudgedPart[];
-  /** The lines that fail, by their place in the spool: bad ones, and those whose key stands for another request. */
-  readonly failedLines: readonly BadLine[];
+/** What a verdict says of the keys of a batch. */
+export interface KeyVerdict {
   /** Among the rows to write are some under an Idempotency-Key. */
   readonly addsKeys: boolean;
   /** Adds the keys of the batch to the known ones, once it is committed. */
   keepKeys(): Promise<void>;
   /** As in `BatchLookUp`. */
   keyedHours(hourMs: number): Promise<number[]>;
+}
+
+/**
+ * A batch with a verdict: each of its lines is a row to write, a repeat, or fails. Beside its part of the table of
+ * events it has those of other datasets that there are lines of; all that fail are the events' own.
+ */
+export interface JudgedBatch extends JudgedPart, KeyVerdict {
+  readonly others: readonly JudgedPart[];
+  /** The lines that fail, by their place in the spool: bad ones, and those whose key stands for another request. */
+  readonly failedLines: readonly BadLine[];
+}
+
+/** A batch whose lines under keys have a verdict: if its lines are all plain, each is a row to write or a repeat. */
+export interface JudgedKeys extends KeyVerdict, Pick<JudgedPart, 'rows' | 'repeats'> {
+  /**
+   * Writes the rows straight from the spool, as `BatchTables.writePlain`; undefined also where a key stands for another
+   * request, or all are repeats.
+   */
+  writePlain(file: string, availableAtMs: number): Promise<WrittenFile | undefined>;
 }
 
 /** Asserts that no later batch, or verdict, has taken the tables over. */
@@ -281,6 +308,33 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
   };
 }
 
+/** A spool whose lines under keys, so many, are the loaded batch. */
+function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLoaded: AssertCurrent): LoadedKeys {
+  const { duckdb, plain } = intake;
+  const converted: Converted = { events: keyed, badLines: [], lineOf: (rowid) => rowid, refused: undefined };
+  const loaded = toLoadedBatch(intake, converted, assertLoaded);
+  return {
+    async judge(known) {
+      const judged = await loaded.judge(known);
+      const { repeats, failedLines, addsKeys } = judged;
+      const rows = lines.events - repeats;
+      return {
+        rows,
+        repeats,
+        addsKeys,
+        keepKeys: () => judged.keepKeys(),
+        keyedHours: (hourMs) => judged.keyedHours(hourMs),
+        async writePlain(file, availableAtMs) {
+          assertLoaded();
+          if (failedLines.length > 0 || rows === 0) return undefined;
+          if (repeats > 0) await nameLeftOut(duckdb);
+          return plain.write({ ...lines, repeats }, file, availableAtMs);
+        },
+      };
+    },
+  };
+}
+
 /**
  * Opens the tables, empty, in place of those that the engine had. With an enricher, rows are written with what it tells
  * of their addresses and User-Agents. With `slices` not all of the known keys stay in the engine's memory. Errors:
@@ -296,15 +350,29 @@ export async function openBatchTables(
   const nextBatch = createGenerations('the tables have another batch by now');
   const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
   const plain = createPlainWriter(duckdb, enrichment);
+  const intake: Intake = { duckdb, keys, enrichment, plain };
+  /** The batch before had lines under keys: then this one is likely to have some. */
+  let expectsKeys = false;
   return {
-    writePlain: (lines, file, availableAtMs) => plain.write(lines, file, availableAtMs),
+    writePlain: async (lines, file, availableAtMs) =>
+      expectsKeys ? undefined : plain.write(lines, file, availableAtMs),
+    async loadKeyed(lines) {
+      const assertLoaded = nextBatch();
+      const keyed = await unlessRefused(() => loadKeyedLines(duckdb, lines.file));
+      assertLoaded();
+      const wasExpected = expectsKeys;
+      expectsKeys = keyed !== undefined && keyed > 0;
+      return expectsKeys || (keyed === 0 && wasExpected)
+        ? toLoadedKeys(intake, lines, keyed ?? 0, assertLoaded)
+        : undefined;
+    },
     keys,
     readKeys: (file, take) => readFileKeys(duckdb, file, take),
     async load(spool, events, eachLine = false) {
       const assertLoaded = nextBatch();
       const converted = await convertSpool(duckdb, spool, events, eachLine);
       assertLoaded();
-      return toLoadedBatch({ duckdb, keys, enrichment, plain }, converted, assertLoaded);
+      return toLoadedBatch(intake, converted, assertLoaded);
     },
   };
 }

@@ -15,16 +15,17 @@ import { ownKeyKinds } from './own-keys.ts';
 import { optionalColumns, rowsSql } from './written-rows.ts';
 
 /**
- * A batch that leaves nothing to judge goes from the spool to the file in one query. That is one whose lines are all
- * *plain*: good by the same expressions that the tables judge by, of kinds of the table of events that have no key of
- * their own, not under an Idempotency-Key, and with values in no other columns than batches before had. The query checks
- * each line as it reads it, and gives up at the first that is not plain.
+ * A batch that leaves nothing but keys to judge goes from the spool to the file in one query. That is one whose lines
+ * are all *plain*: good by the same expressions that the tables judge by, of kinds of the table of events that have no
+ * key of their own, and with values in no other columns than batches before had; under Idempotency-Keys only where
+ * these have been judged (keyed-lines.ts). The query checks each line as it reads it, and gives up at the first that is
+ * not plain.
  */
 export interface PlainWriter {
   /**
-   * Writes the rows of a spool of `events` lines, in no order, to a file that is soon sealed. Undefined, and there is no
-   * file: a line is not plain, or the engine has no memory for them all, where the tables, which spill to the disk, may
-   * have. Durability and errors: those of `writeDataFile`, but `sql` and `memory`.
+   * Writes the rows of a spool of lines, in no order and without repeats, to a file that is soon sealed. Undefined, and
+   * there is no file: a line is not plain, or the engine has no memory for them all, where the tables, which spill to the
+   * disk, may have. Durability and errors: those of `writeDataFile`, but `sql` and `memory`.
    */
   write(lines: PlainLines, file: string, availableAtMs: number): Promise<WrittenFile | undefined>;
   /** From now on, rows with values in these columns are plain. */
@@ -37,9 +38,17 @@ export interface PlainLines {
   readonly file: string;
   /** How many there are. */
   readonly events: number;
+  /** Repeats among them, those of the table `left_out`; undefined: no key was judged, and a line under one is not plain. */
+  readonly repeats?: number;
 }
 
 const plainKinds = leader.kinds.filter((kind) => !ownKeyKinds(leader).includes(kind));
+
+/** SQL that is true for a line `r` of a kind that a plain line may be of; never NULL. */
+export const isPlainKindSql = `(r.kind IN (${plainKinds.map(sqlText).join(', ')})) IS TRUE`;
+
+/** SQL that is true for the rows that are no repeats. */
+const isKeptSql = '(checked.event_id, checked.received_at) NOT IN (SELECT (event_id, received_at) FROM left_out)';
 
 /**
  * Bytes of a row group: two are filled at a time. Measured with 240,000 rows of 560 bytes: half of the memory of 122,880
@@ -57,24 +66,26 @@ const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
 const valueSql = ({ name }: Pick<Column, 'name'>): string => `r.value_${name}`;
 
 /**
- * `FROM` the plain lines of a spool. A query of them that reads `event_id` fails at a line that is not plain: this is
- * where it is checked, since a condition would have each value made out of its text twice, for a seventh of the time.
+ * `FROM` the plain lines of a spool that are no repeats. A query of them that reads `event_id` fails at a line that is
+ * not plain: this is where it is checked, since a condition would have each value made out of its text twice, for a
+ * seventh of the time.
  */
-function plainLinesSql(spool: string, filled: ReadonlySet<string>): string {
+function plainLinesSql({ file: spool, repeats }: PlainLines, filled: ReadonlySet<string>): string {
   const [used = [], unused = []] = [true, false].map((isUsed) =>
     lineColumns.filter(({ name }) => (filled.has(name) || !optionalColumns.includes(name)) === isUsed),
   );
   const selected = [...used, ...unused.filter(({ name }) => lookedUp.includes(name))];
   const isNotPlain = [
     badSql(used, valueSql),
-    isKeyedSql('r.event_id'),
-    `r.kind NOT IN (${plainKinds.map(sqlText).join(', ')})`,
+    ...(repeats === undefined ? [isKeyedSql('r.event_id')] : []),
+    `NOT ${isPlainKindSql}`,
     ...unused.map(({ name }) => `r.${name} IS NOT NULL`),
   ].join(' OR ');
   const checked = `CASE WHEN ${isNotPlain} THEN error('a line is not plain') ELSE r.event_id END`;
   const values = selected.map((column) => `${castSql(column)} AS value_${column.name}`);
-  return `FROM (SELECT ${lineValuesSql(selected, (column) => (column.name === 'event_id' ? checked : valueSql(column)))}
-    FROM (SELECT r.*, ${values.join(', ')} ${readLinesSql(spool)}) AS r)`;
+  const rows = `SELECT ${lineValuesSql(selected, (column) => (column.name === 'event_id' ? checked : valueSql(column)))}
+    FROM (SELECT r.*, ${values.join(', ')} ${readLinesSql(spool)}) AS r`;
+  return `FROM (SELECT * FROM (${rows}) AS checked ${(repeats ?? 0) > 0 ? `WHERE ${isKeptSql}` : ''})`;
 }
 
 /**
@@ -91,7 +102,7 @@ async function withoutOrder<T>(duckdb: Duckdb, work: (engine: Duckdb) => Promise
 }
 
 /** Undefined where the engine refuses to read a line, finds one that is not plain, or has no memory for them. */
-async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
+export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
@@ -141,9 +152,10 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
     }
   }
 
-  async function writeRows({ file: spool, events }: PlainLines, file: string, availableAtMs: number) {
+  async function writeRows(lines: PlainLines, file: string, availableAtMs: number) {
+    const { file: spool, events, repeats = 0 } = lines;
     if (!isLearnt) await learnFrom(spool);
-    const from = plainLinesSql(spool, filled);
+    const from = plainLinesSql(lines, filled);
     const toFile = async (enriched?: EnrichedSelect): Promise<{ readonly written: WrittenFile | undefined }> => {
       const query = rowsSql(leader, availableAtMs, { from, enriched, filled });
       const write = (engine: Duckdb): Promise<WrittenFile> => writeDataFile(engine, query, file, 'young', { bytes });
@@ -152,7 +164,7 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
     // A look-up reads all lines first.
     if (enrichment !== undefined) await assertBeginsPlain(from);
     const { written } = enrichment === undefined ? await toFile() : await writeEnriched(enrichment, spool, toFile);
-    if (written === undefined || written.numRecords === events) return written;
+    if (written === undefined || written.numRecords === events - repeats) return written;
     await removeFile(file);
     return undefined;
   }

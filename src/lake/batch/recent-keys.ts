@@ -1,10 +1,11 @@
+import { createMutex } from '../../runtime/async/mutex.ts';
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
 import { pruneFiles, type TimeRange } from '../files/prune.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from './batch-tables.ts';
+import type { BatchLookUp, BatchTables, KeyVerdict, KnownEvents } from './batch-tables.ts';
 import { createCoveredTimes, joinRanges, type Range } from './covered-times.ts';
 import { dedupeWindowMs } from './deduplicate.ts';
 import type { KeyTable } from './key-table.ts';
@@ -23,7 +24,10 @@ const slackMs = hourMs;
  * short of what a batch needs, whatever the clock or a backlog has made of those times.
  */
 export interface RecentKeys {
-  /** Loads what a batch received now would need, ahead of it: reading files takes time. Errors: as `judge`. */
+  /**
+   * Loads what a batch received now would need, ahead of it: reading files takes time. What is asked for meanwhile waits
+   * for it. Errors: as `judge`.
+   */
   warmUp(nowMs: number, signal: AbortSignal): Promise<void>;
   /** The size of the memory, without its newest part. */
   size: KeyTable['size'];
@@ -33,23 +37,23 @@ export interface RecentKeys {
    * batch under another position in the stream, and by what `loadMore` finds. Errors: `file_damaged`, `retryable` when a
    * file was replaced meanwhile.
    */
-  judge(
-    batch: LoadedBatch,
+  judge<T extends KeyVerdict>(
+    batch: { judge(known: KnownEvents): Promise<T> },
     lookUpAll: boolean,
     loadMore?: (lookUp: BatchLookUp) => Promise<void>,
-  ): Promise<JudgedStreamBatch>;
+  ): Promise<T & KeysSeen>;
   /**
    * Takes in the keys of a batch, now that it is committed; forgets what is too old. `added`: the commit, where the
    * batch has added keys.
    */
   remember(
-    batch: JudgedBatch,
+    batch: KeyVerdict,
     added: { readonly version: number; readonly keysCommit: string } | undefined,
   ): Promise<void>;
 }
 
-/** A batch of the stream with its verdict. */
-export interface JudgedStreamBatch extends JudgedBatch {
+/** What the verdict of a batch of the stream was made by. */
+export interface KeysSeen {
   /**
    * The lake's `keysCommit` up to which the memory was complete; a commit that finds another one there has to judge
    * again.
@@ -128,8 +132,8 @@ function rangesAround(hours: readonly number[]): Range[] {
 /** The same times for the statistics of files. */
 const toTimeRange = ({ fromMs, toMs }: Range): TimeRange => (Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs });
 
-/** Creates the memory, empty. */
-export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
+/** Creates a memory that is asked for one thing at a time. */
+function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   const { table } = dependencies;
   const { keys } = dependencies.tables;
   const covered = createCoveredTimes();
@@ -179,7 +183,7 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     for (const range of rangesAround(hours)) await load(range);
   }
 
-  async function forgetOld(batch: JudgedBatch): Promise<void> {
+  async function forgetOld(batch: KeyVerdict): Promise<void> {
     const [first] = await batch.keyedHours(hourMs);
     if (first === undefined) return;
     const fromMs = first - dedupeWindowMs - slackMs;
@@ -209,5 +213,18 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
       if (added !== undefined) seen = added;
       await forgetOld(batch);
     },
+  };
+}
+
+/** Creates the memory, empty. */
+export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
+  const memory = createMemory(dependencies);
+  // Keys are loaded while batches without any are flushed: who judges by them waits until they are all there.
+  const oneAtATime = createMutex();
+  return {
+    warmUp: (nowMs, signal) => oneAtATime.run(() => memory.warmUp(nowMs, signal)),
+    size: () => memory.size(),
+    judge: (batch, lookUpAll, loadMore) => oneAtATime.run(() => memory.judge(batch, lookUpAll, loadMore)),
+    remember: (batch, added) => oneAtATime.run(() => memory.remember(batch, added)),
   };
 }

@@ -70,6 +70,13 @@ test('Keys that could not all be loaded are not there once more with each try', 
   expect(await judge(receivedMs + hourMs)).toMatchObject({ rows: 0, repeats: 4 });
 });
 
+test('A batch that comes while keys are loaded waits for them all, and none is loaded twice', async () => {
+  const { slices, receivedMs, warmUp, judge } = await openMemory();
+  const [, judged] = await Promise.all([warmUp(), judge(receivedMs + hourMs)]);
+  expect(judged).toMatchObject({ rows: 0, repeats: 4 });
+  expect(readdirSync(slices)).toHaveLength(2);
+});
+
 test('Keys that were forgotten with an error are read again when the clock goes back to their time', async () => {
   const { slices, receivedMs, warmUp, judge, remember } = await openMemory();
   await warmUp();

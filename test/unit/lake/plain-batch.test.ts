@@ -1,11 +1,11 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import * as fc from 'fast-check';
 import { expect, onTestFinished, test } from 'vitest';
 import { openEnrichment, type Enrichment } from '../../../src/enrichment/enrichment.ts';
 import { openBatchTables, type JudgedBatch, type KnownEvents } from '../../../src/lake/batch/batch-tables.ts';
 import type { WrittenFile } from '../../../src/lake/files/data-file.ts';
-import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { openDuckdb, type SqlRow } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../../src/lake/sql/literals.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { linesOf } from '../../helpers/keyed-requests.ts';
@@ -14,6 +14,11 @@ import { eventLine, query } from '../../helpers/lake.ts';
 const nothing: KnownEvents = { rule: 'stream', load: () => Promise.resolve() };
 const availableAtMs = Date.UTC(2026, 2, 1, 12);
 type Line = string | Readonly<Record<string, unknown>>;
+
+interface PlainlyTaken extends Pick<JudgedBatch, 'rows' | 'repeats' | 'addsKeys'> {
+  readonly written: WrittenFile;
+  readonly keys: readonly SqlRow[];
+}
 
 /** An engine that takes the same lines in by both ways: straight to a file, and by the tables. */
 async function openBothWays(enrichment?: Enrichment, memoryMb = 256) {
@@ -24,12 +29,26 @@ async function openBothWays(enrichment?: Enrichment, memoryMb = 256) {
   const duckdb = await openDuckdb({ memoryMb, threads: 2 });
   onTestFinished(() => duckdb.close());
   const tables = await openBatchTables(duckdb, enrichment);
+  /** What the newest verdict would have remembered. */
+  const readKeys = () => duckdb.rows('SELECT key::VARCHAR AS key, print, place, ms FROM batch_keys ORDER BY ALL');
   return {
     plainFile,
     judgedFile,
     writeLines: (lines: readonly Line[]): void =>
       writeFileSync(spool, lines.map((line) => `${typeof line === 'string' ? line : JSON.stringify(line)}\n`).join('')),
     writePlain: (events: number) => tables.writePlain({ file: spool, events }, plainFile, availableAtMs),
+    /** As a flush tries it: at once, then by the keys alone. Undefined: left to the tables. */
+    takePlain: async (events: number): Promise<PlainlyTaken | undefined> => {
+      const lines = { file: spool, events };
+      const keyless = await tables.writePlain(lines, plainFile, availableAtMs);
+      if (keyless !== undefined) return { written: keyless, rows: events, repeats: 0, addsKeys: false, keys: [] };
+      const judged = await (await tables.loadKeyed(lines))?.judge(nothing);
+      const written = await judged?.writePlain(plainFile, availableAtMs);
+      return judged === undefined || written === undefined
+        ? undefined
+        : { written, rows: judged.rows, repeats: judged.repeats, addsKeys: judged.addsKeys, keys: await readKeys() };
+    },
+    readKeys,
     judge: async (events: number): Promise<{ judged: JudgedBatch; written: WrittenFile | undefined }> => {
       const judged = await (await tables.load(spool, events)).judge(nothing);
       return { judged, written: await judged.writeYoung(judgedFile, availableAtMs, 500 * events) };
@@ -89,41 +108,67 @@ const oddLines: fc.Arbitrary<Line> = fc.oneof(
 );
 const plainLine = plainMembers.map((members): Line => eventLine({ ...members }));
 
+const mostly = <T>(usual: T, other: T) =>
+  fc.oneof({ weight: 15, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: fc.constant(other) });
+/** Requests under few keys, so that they come again: nearly always the same ones, at the same time and later. */
+const keyedLines = fc
+  .record({
+    key: fc.integer({ min: 0, max: 30 }).map(String),
+    names: mostly(['a', 'b'], ['b']),
+    receivedMs: fc.integer({ min: 0, max: 2 }).map((days) => availableAtMs + days * 16 * 3_600_000),
+    members: mostly<Record<string, string>>({}, { age: 'old' }),
+  })
+  .map((request): Line[] => linesOf(request));
+
 test('Whatever the lines, those that go straight to the file are the rows that the tables would have written', async () => {
-  const { plainFile, judgedFile, writeLines, writePlain, judge } = await openBothWays();
-  let [straight, judgedOnly] = [0, 0];
+  const { plainFile, judgedFile, writeLines, takePlain, judge, readKeys } = await openBothWays();
+  const ways = { straight: 0, keyed: 0, repeats: 0, judged: 0 };
   await fc.assert(
     fc.asyncProperty(
       fc.array(plainLine, { minLength: 1, maxLength: 12 }),
       fc.oneof(fc.constant<Line[]>([]), fc.array(oddLines, { minLength: 1, maxLength: 2 })),
-      async (good, odd) => {
-        const lines = [...good, ...odd];
+      fc.oneof(
+        fc.constant<Line[]>([]),
+        fc.array(keyedLines, { minLength: 1, maxLength: 3 }).map((requests) => requests.flat()),
+      ),
+      async (good, odd, keyed) => {
+        const lines = [...keyed, ...good, ...odd];
+        rmSync(plainFile, { force: true });
         writeLines(lines);
-        const plain = await writePlain(lines.length);
+        const plain = await takePlain(lines.length);
+        const isThere = existsSync(plainFile);
         const { judged, written } = await judge(lines.length);
-        if (plain === undefined) judgedOnly += 1;
-        else straight += 1;
-        const taken = { isThere: existsSync(plainFile), stats: plain?.stats, ...judged };
-        const differing = plain === undefined ? [] : await differingRows(plainFile, judgedFile);
-        const all = {
-          rows: lines.length,
-          repeats: 0,
-          others: [],
-          failedLines: [],
-          addsKeys: false,
+        const { rows, repeats, addsKeys, others, failedLines } = judged;
+        const byTables = {
+          rows,
+          repeats,
+          addsKeys,
+          keys: await readKeys(),
           stats: written?.stats,
+          others,
+          failedLines,
         };
-        expect(taken).toMatchObject({ isThere: plain !== undefined, ...(plain === undefined ? {} : all) });
+        const straight = { ...plain, stats: plain?.written.stats, others: [], failedLines: [] };
+        const differing = plain === undefined ? [] : await differingRows(plainFile, judgedFile);
+        if (plain === undefined) ways.judged += 1;
+        else ways.straight += 1;
+        if (plain?.addsKeys === true) ways.keyed += 1;
+        ways.repeats += plain?.repeats ?? 0;
+        expect({ isThere, ...(plain === undefined ? byTables : straight) }).toMatchObject({
+          isThere: plain !== undefined,
+          ...byTables,
+        });
         expect(differing).toEqual([]);
+        await judged.keepKeys();
       },
     ),
-    { numRuns: 24, endOnFailure: true },
+    { numRuns: 60, endOnFailure: true },
   );
-  expect(Math.min(straight, judgedOnly)).toBeGreaterThan(1);
+  expect(Math.min(...Object.values(ways)), JSON.stringify(ways)).toBeGreaterThan(1);
 });
 
-test('A batch with rows of another table, or under a key, is left to the tables', async () => {
-  const { writeLines, writePlain, plainFile } = await openBothWays();
+test('A batch with rows of another table goes by the tables, and one under a key when the key was judged', async () => {
+  const { writeLines, writePlain, takePlain, plainFile } = await openBothWays();
   const keyedLine = linesOf({ key: 'k', names: ['a'], receivedMs: availableAtMs })[0] ?? {};
   const payment = eventLine({ kind: 'revenue', total: '1.5', currency: 'EUR', id_transaction: 't' });
   for (const line of [keyedLine, payment]) {
@@ -131,6 +176,36 @@ test('A batch with rows of another table, or under a key, is left to the tables'
     expect(await writePlain(2)).toBeUndefined();
     expect(existsSync(plainFile)).toBe(false);
   }
+  expect(await takePlain(2)).toBeUndefined();
+  writeLines([eventLine(), keyedLine]);
+  expect(await takePlain(2)).toMatchObject({ rows: 2, repeats: 0, addsKeys: true });
+});
+
+test('Batches with keys go straight one after the other, also when one has none', async () => {
+  const { writeLines, writePlain, takePlain } = await openBothWays();
+  const keyedLine = linesOf({ key: 'k', names: ['a'], receivedMs: availableAtMs })[0] ?? {};
+  writeLines([eventLine(), keyedLine, keyedLine]);
+  expect(await takePlain(3)).toBeUndefined();
+  writeLines([eventLine(), keyedLine, { ...keyedLine, received_at: availableAtMs + 1 }]);
+  expect(await takePlain(3)).toMatchObject({ rows: 2, repeats: 1, written: { numRecords: 2 } });
+  writeLines([eventLine()]);
+  expect(await writePlain(1)).toBeUndefined();
+  expect(await takePlain(1)).toMatchObject({ rows: 1, repeats: 0, addsKeys: false });
+  expect(await writePlain(1)).toMatchObject({ numRecords: 1 });
+});
+
+const requestUnderKey = (names: string[]) => linesOf({ key: 'k', names, receivedMs: availableAtMs });
+
+test('A key that is used again for another request leaves the batch to the tables, and so do repeats alone', async () => {
+  const { writeLines, takePlain, judge, plainFile } = await openBothWays();
+  writeLines(requestUnderKey(['a']));
+  await (await judge(1)).judged.keepKeys();
+  for (const lines of [requestUnderKey(['a']), [eventLine(), ...requestUnderKey(['other', 'request'])]]) {
+    writeLines(lines);
+    expect(await takePlain(lines.length)).toBeUndefined();
+    expect(existsSync(plainFile)).toBe(false);
+  }
+  expect((await judge(3)).judged).toMatchObject({ rows: 1, failedLines: [{ line: 1 }, { line: 2 }] });
 });
 
 const agent = 'Mozilla/5.0 (X11; Linux x86_64; rv:102.0) Gecko/20100101 Firefox/102.0';
