@@ -61,6 +61,8 @@ export function copySlices(
     const options = index === 0 ? format.copyOptions : (format.appendOptions ?? '');
     await result.reached(index + 1 - slicesAhead * engines.length);
     await verify(slice.files);
+    // The next one's meanwhile; what is wrong with them shows when it is their turn.
+    verify(slices[index + engines.length]?.files ?? []).catch(() => undefined);
     busy.set(engine, file);
     const read = [emptyFile, ...slice.files.map(({ absolutePath }) => absolutePath)];
     const copied = await engine.copyTo(selectOf(query, slice), read, file, options);
