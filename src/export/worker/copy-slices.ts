@@ -34,7 +34,7 @@ export interface Copying {
   progress(): number;
   /** Ends it soon, with an error. */
   interrupt(): void;
-  writtenBytes(): Promise<number>;
+  readonly writtenBytes: () => Promise<number>;
 }
 
 function selectOf({ select, selectRows }: ExportQuery, { rows }: Slice): Statement {

@@ -15,7 +15,7 @@ export const tooManyBytes = 'Too many bytes in export';
 export interface WatchedJob {
   readonly plan: WorkerPlan;
   /** How many bytes it has written of the result. */
-  writtenBytes(): Promise<number>;
+  readonly writtenBytes: () => Promise<number>;
 }
 
 /** What else may go wrong while it runs; undefined while nothing has. */
@@ -59,7 +59,8 @@ export async function watch<T>(
     if (stopped !== undefined) throw stopped;
     return result;
   } catch (error) {
-    throw stopped ?? error;
+    // The statement may have ended for the fault before anybody looked.
+    throw stopped ?? findFault() ?? error;
   } finally {
     ended.abort();
   }

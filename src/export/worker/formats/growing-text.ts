@@ -53,8 +53,11 @@ export function createGrowingText(paths: readonly [string, ...string[]]): Growin
     await closing;
   }
 
+  function isDone({ file }: Waiter): boolean {
+    return isGivenUp || file <= furthest;
+  }
+
   function wake(): void {
-    const isDone = ({ file }: Waiter): boolean => isGivenUp || file <= furthest;
     const done = waiters.filter(isDone);
     waiters = waiters.filter((waiter) => !isDone(waiter));
     for (const { settle } of done) settle(isGivenUp ? new Error('the text was given up') : undefined);

@@ -52,6 +52,7 @@ export function startResultFiles(
   const text = createGrowingText(paths);
   let wholeBytes = Infinity;
   let fault: unknown;
+  let isGivenUp = false;
   const onRead = (bytes: number): void => {
     if (wholeBytes !== Infinity) onProgress(bytes / wholeBytes);
   };
@@ -65,14 +66,20 @@ export function startResultFiles(
   }
 
   const made = make();
+  function giveUp(): void {
+    isGivenUp = true;
+    text.giveUp();
+  }
+
   made.catch((error: unknown) => {
-    fault = error;
+    // What was given up has no fault of its own, which would hide the reason.
+    if (!isGivenUp) fault = error;
     text.giveUp();
   });
   return {
-    reached: text.reached,
-    complete: text.complete,
-    giveUp: text.giveUp,
+    reached: (file) => text.reached(file),
+    complete: (file) => text.complete(file),
+    giveUp,
     fault: () => fault,
     async finish({ bytes, rows }) {
       wholeBytes = bytes;
@@ -84,7 +91,7 @@ export function startResultFiles(
       return [{ name, rows, ...result }];
     },
     async abandon() {
-      text.giveUp();
+      giveUp();
       await Promise.allSettled([made]);
     },
   };

@@ -40,7 +40,7 @@ interface RowBlock {
  * Reads a text in blocks of whole rows, the same whatever files it lies in. A row longer than the usual block makes a
  * longer one.
  */
-async function* readRows(text: GrowingText, { findRowEnds }: TextRows): AsyncGenerator<RowBlock> {
+async function* readRows(text: GrowingText, form: TextRows): AsyncGenerator<RowBlock> {
   try {
     let rest: Buffer = Buffer.alloc(0);
     for (let length = blockBytes; length === blockBytes;) {
@@ -48,7 +48,7 @@ async function* readRows(text: GrowingText, { findRowEnds }: TextRows): AsyncGen
       rest.copy(block);
       length = await fillFrom(text, block.subarray(rest.length));
       const read = block.subarray(0, rest.length + length);
-      const ends = findRowEnds(read);
+      const ends = form.findRowEnds(read);
       const last = ends.at(-1) ?? 0;
       if (last > 0) yield { bytes: read.subarray(0, last), ends };
       rest = read.subarray(last);
