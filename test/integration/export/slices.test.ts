@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { ExportSpec } from '../../../src/export/jobs/export-spec.ts';
+import type { ExportApp, ExportSpec } from '../../../src/export/jobs/export-spec.ts';
 import type { WorkerLimits, WorkerOutcome } from '../../../src/export/jobs/worker-messages.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
 import { planSlices } from '../../../src/export/worker/slices.ts';
@@ -21,11 +21,11 @@ const root = temporaryFolder();
 const tableDir = path.join(root, 'lake', 'events');
 let files: readonly DataFile[];
 
-const apps = Array.from({ length: appCount }, (_, index) => ({
+const allApps: readonly ExportApp[] = Array.from({ length: appCount }, (_, index) => ({
   idApp: index + 1,
   sdkKey: `key ${index}`,
   title: `Game ${index}`,
-  platform: 'web' as const,
+  platform: 'web',
   idAccount: 1,
   idProject: 1,
 }));
@@ -33,12 +33,14 @@ const apps = Array.from({ length: appCount }, (_, index) => ({
 interface Ordered {
   readonly request?: Partial<ExportSpec>;
   readonly limits?: Partial<WorkerLimits>;
+  /** The apps whose rows the caller may have: all by default. */
+  readonly apps?: readonly ExportApp[];
   /** A folder in which files lie already. */
   readonly folder?: string;
 }
 
 /** Runs an export of the whole lake in this process. */
-async function order({ request, limits, folder = testFolder() }: Ordered): Promise<{
+async function order({ request, limits, apps = allApps, folder = testFolder() }: Ordered): Promise<{
   readonly outcome: WorkerOutcome;
   readonly folder: string;
   readonly text: string;
@@ -121,6 +123,21 @@ describe('an export in slices', () => {
       const inOnePiece = contentOf((await order({ request: whole, limits })).outcome);
       expect([one, four, inOnePiece]).toEqual([two, two, two]);
       expect(two).toHaveLength(count);
+    },
+  );
+
+  it.each(['csv', 'jsonl'] as const)(
+    'Slices without any row add nothing to a %s, wherever they are',
+    async (format) => {
+      const request = { selectors: ['idApp'], format };
+      for (const app of [1, 2, 4]) {
+        const { text, outcome } = await order({ request, apps: allApps.filter(({ idApp }) => idApp === app) });
+        expect(outcome, `app ${app}`).toMatchObject({ kind: 'done', files: [{ rows: 125_000 }] });
+        const line = format === 'csv' ? `${app}\n` : `{"idApp":${app}}\n`;
+        expect(text).toBe(`${format === 'csv' ? 'idApp\n' : ''}${line.repeat(125_000)}`);
+      }
+      const { text } = await order({ request, apps: [{ ...(allApps[0] as ExportApp), idApp: 99 }] });
+      expect(text).toBe(format === 'csv' ? 'idApp\n' : '');
     },
   );
 
