@@ -27,8 +27,8 @@ const foreignSignals: ReadonlySet<string> = new Set(['SIGKILL', 'SIGTERM', 'SIGI
 /** JavaScript's own memory in a worker; the data is in DuckDB's and in buffers. */
 const heapMb = 512;
 
-/** Threads of libuv: one waits for the query as long as it runs, four compress, the others read and write. */
-const threadPoolSize = 8;
+/** Threads of libuv beside one for each engine, which waits for its query: four compress, the others read and write. */
+const fileThreads = 6;
 
 /** Runs an attempt, and settles when nothing writes into its folder any more. Never throws. */
 export type RunAttempt = (plan: WorkerPlan, options: WorkerOptions) => Promise<AttemptOutcome>;
@@ -42,7 +42,7 @@ export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<A
   return new Promise((resolve) => {
     // An empty environment: the worker needs none of the service's settings and secrets.
     const child = fork(workerEntry, [], {
-      env: { TZ: 'UTC', UV_THREADPOOL_SIZE: String(threadPoolSize) },
+      env: { TZ: 'UTC', UV_THREADPOOL_SIZE: String(plan.limits.threads + fileThreads) },
       execArgv: [`--max-old-space-size=${heapMb}`],
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });

@@ -215,7 +215,6 @@ JOIN apps ON events.id_app = apps.id_app ${added.join(' ')}${conditions.length =
         ? { sql: 'SELECT count(*) AS rows FROM derived', values: {} }
         : { sql: `SELECT count(*) AS rows ${from([])}`, values },
     inline: false,
-    isStreamed: false,
     preparation: createPreparation(request, { dataset, event }, apps),
   };
 }

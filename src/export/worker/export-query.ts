@@ -20,8 +20,11 @@ export interface ExportQuery {
    * loses it, and the rows are sorted: better for sets too large to be walked through for every row.
    */
   readonly inline: boolean;
-  /** The rows are written as they are read: nothing of them is sorted or joined. */
-  readonly isStreamed: boolean;
+  /**
+   * The same for those rows only that lie in their file from `$fromRow` up to `$beforeRow`: where rows are written as
+   * they are read, nothing of them sorted or joined. Then slices of the files, one after the other, give what all give.
+   */
+  readonly selectRows?: Statement;
   /** What is run before the two statements, which read the table that it makes. */
   readonly preparation?: Preparation;
 }

@@ -19,6 +19,9 @@ import { emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from '
 /** The largest set that is compared value by value. */
 const inlineSetSize = 64;
 
+/** The condition that a row lies in a slice of its file. */
+const ofSlice = 'events.file_row_number >= $fromRow AND events.file_row_number < $beforeRow';
+
 /**
  * Whether no row of the event's table can be in the result: no dataset has the event, a filter asks for a value that no
  * row of it has, no app is left, or the time span is empty.
@@ -128,7 +131,9 @@ export function buildQuery(
     select: { sql: selectSql(columns, `${from(titleJoins)} ${order}`), values: selectValues },
     count: { sql: `SELECT count(*) AS rows ${from([])}`, values },
     inline,
-    isStreamed: order === '',
+    ...(order === ''
+      ? { selectRows: { sql: selectSql(columns, `${from(titleJoins)} AND ${ofSlice}`), values: selectValues } }
+      : {}),
   };
 }
 
@@ -140,6 +145,5 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
     select: none,
     count: { sql: `SELECT count(*) AS rows FROM (${sql})`, values: {} },
     inline: true,
-    isStreamed: true,
   };
 }

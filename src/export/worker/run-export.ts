@@ -3,7 +3,6 @@ import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { ReportFile } from '../../reports/reports.ts';
 import { describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
-import { findSize } from '../../runtime/files/file-checks.ts';
 import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
 import { chooseFormat } from './formats/choose-format.ts';
@@ -27,9 +26,8 @@ async function pinLists({ segment, titles }: WorkerPlan, tempDir: string): Promi
 }
 
 /** Ends the files of a result, which must hold its rows and no more bytes than the limit. */
-async function finishFiles({ plan, file }: QueryJob, { rows, result }: WrittenRows): Promise<ReportFile[]> {
+async function finishFiles({ plan }: QueryJob, { rows, bytes, result }: WrittenRows): Promise<ReportFile[]> {
   try {
-    const bytes = (await findSize(file)) ?? 0;
     if (bytes > plan.limits.maxBytes) throw new LimitError(tooManyBytes);
     const files = await result.finish({ bytes, rows });
     const counted = files.reduce((sum, part) => sum + part.rows, 0);
@@ -49,12 +47,11 @@ async function makeFiles(
   const { folder } = plan;
   const tempDir = path.join(folder, 'work');
   await makeWorkFolder(tempDir);
-  const file = path.join(tempDir, `result.${format.extension}`);
   const lists = await pinLists(plan, tempDir);
   const snapshot = await readSnapshot(plan.tableDir);
   const onFileShare = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
-  const job: QueryJob = { plan, snapshot, file, format, tempDir, lists, onFileShare };
+  const job: QueryJob = { plan, snapshot, format, tempDir, lists, onFileShare };
   const written = await writeRows(job, (share) => onPercent(Math.floor(share * queryPercent)));
   onPercent(queryPercent);
 

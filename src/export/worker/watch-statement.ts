@@ -1,5 +1,4 @@
 import { pause } from '../../runtime/async/retry.ts';
-import { findSize } from '../../runtime/files/file-checks.ts';
 import type { WorkerPlan } from '../jobs/worker-messages.ts';
 import type { QueryEngine } from './query-engine.ts';
 
@@ -15,8 +14,8 @@ export const tooManyBytes = 'Too many bytes in export';
 /** What a statement is watched for. */
 export interface WatchedJob {
   readonly plan: WorkerPlan;
-  /** What it may write. */
-  readonly file: string;
+  /** How many bytes it has written of the result. */
+  readonly writtenBytes: () => Promise<number>;
 }
 
 /** What else may go wrong while it runs; undefined while nothing has. */
@@ -30,8 +29,8 @@ export type OnShare = (share: number) => void;
  * what is made of its output meanwhile.
  */
 export async function watch<T>(
-  engine: QueryEngine,
-  { plan, file }: WatchedJob,
+  engine: Pick<QueryEngine, 'progress' | 'interrupt'>,
+  { plan, writtenBytes }: WatchedJob,
   onShare: OnShare,
   statement: Promise<T>,
   findFault: FindFault = () => undefined,
@@ -42,7 +41,7 @@ export async function watch<T>(
   async function look(): Promise<void> {
     onShare(engine.progress());
     stopped ??= findFault();
-    if (((await findSize(file)) ?? 0) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
+    if ((await writtenBytes()) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
     if (process.memoryUsage.rss() > memoryLimit)
       stopped ??= new Error(`the export needs more than ${memoryLimit} bytes of memory`);
     if (stopped !== undefined) engine.interrupt();
@@ -60,7 +59,8 @@ export async function watch<T>(
     if (stopped !== undefined) throw stopped;
     return result;
   } catch (error) {
-    throw stopped ?? error;
+    // The statement may have ended for the fault before anybody looked.
+    throw stopped ?? findFault() ?? error;
   } finally {
     ended.abort();
   }

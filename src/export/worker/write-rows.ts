@@ -1,16 +1,20 @@
+import path from 'node:path';
 import { pruneFiles } from '../../lake/files/prune.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
-import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
+import type { Snapshot } from '../../lake/log/snapshot.ts';
 import { hasColumns, parseSchemaString } from '../../lake/table-schema.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
+import { findSize } from '../../runtime/files/file-checks.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
-import type { WorkerLimits, WorkerPlan } from '../jobs/worker-messages.ts';
+import type { WorkerPlan } from '../jobs/worker-messages.ts';
+import { copySlices } from './copy-slices.ts';
 import type { ExportQuery } from './export-query.ts';
 import type { Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
 import { buildEmptyQuery, buildQuery, fileFilter, isEmptyResult, isFiltered } from './query.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
+import { createReadFiles, createVerify, type ReadFiles, type Verify } from './read-files.ts';
+import { planSlices, type Slice } from './slices.ts';
 import { LimitError, tooManyBytes, watch, type OnShare, type WatchedJob } from './watch-statement.ts';
 
 /** The share of a query that its preparation has. */
@@ -23,9 +27,11 @@ const tooManyRows = 'Too many lines in export';
 export type Lists = Pick<WorkerPlan, 'segment' | 'titles'>;
 
 /** What a query runs on. */
-export interface QueryJob extends WatchedJob {
+export interface QueryJob {
+  readonly plan: WorkerPlan;
   readonly snapshot: Snapshot;
   readonly format: Format;
+  /** For work files, the rows on their way among them. */
   readonly tempDir: string;
   /** The plan's, with their files where nobody removes them. */
   readonly lists: Lists;
@@ -33,57 +39,19 @@ export interface QueryJob extends WatchedJob {
   readonly onFileShare: OnShare;
 }
 
-/** The files that a query reads: more with each reach, those that were there in their places. */
-interface ReadFiles {
-  readonly files: readonly DataFile[];
-  /** Adds the files of a reach, compared with their hashes. Errors: `file_damaged`. */
-  reachOut(reachSeconds: number): Promise<void>;
-}
-
-/** `whole`: paths that were compared with their hashes before. */
-function createReadFiles({ plan, snapshot }: QueryJob, whole: Set<string>): ReadFiles {
-  const { request, apps } = plan;
-  const files: DataFile[] = [];
-  return {
-    files,
-    async reachOut(reachSeconds) {
-      const known = new Set(files);
-      const added = pruneFiles(snapshot.files, fileFilter(request, apps, reachSeconds)).filter(
-        (file) => !known.has(file),
-      );
-      await assertFilesWhole(added.filter(({ absolutePath }) => !whole.has(absolutePath)));
-      for (const { absolutePath } of added) whole.add(absolutePath);
-      files.push(...added);
-    },
-  };
-}
-
 /** The rows that were written, what is made of them, and how many files they were read from. */
 export interface WrittenRows {
   readonly rows: number;
+  readonly bytes: number;
   readonly result: ResultFiles;
   readonly filesRead: number;
 }
 
-/** Makes what the query reads beside the files: step after step, until no row can change any more. */
-async function prepare(
-  engine: QueryEngine,
-  { preparation }: ExportQuery,
-  job: QueryJob,
-  read: ReadFiles,
-  onShare: OnShare,
-): Promise<void> {
-  const { reachSeconds } = preparation ?? { reachSeconds: [0] };
-  for (const [step, reach] of reachSeconds.entries()) {
-    await read.reachOut(reach);
-    if (preparation === undefined) return;
-    const paths = pathsOf(job, read);
-    const begin = step / reachSeconds.length;
-    for (const statement of preparation.statements(step))
-      await watch(engine, job, (share) => onShare(begin + share / reachSeconds.length), engine.run(statement, paths));
-    const unfinished = preparation.unfinished(step);
-    if (unfinished === undefined || (await engine.run(unfinished, paths)) === 0) return;
-  }
+/** What a query is made on, and of which files. */
+interface Source {
+  readonly engines: readonly [QueryEngine, ...QueryEngine[]];
+  readonly read: ReadFiles;
+  readonly verify: Verify;
 }
 
 /** The first holds every column, so that the list is never empty. */
@@ -91,87 +59,156 @@ function pathsOf({ snapshot }: QueryJob, { files }: ReadFiles): string[] {
   return [snapshot.emptyFile, ...files.map(({ absolutePath }) => absolutePath)];
 }
 
-function startFiles({ plan, file, format, onFileShare }: QueryJob): ResultFiles {
-  const { folder, stem, limits } = plan;
-  return startResultFiles(file, format, { folder, stem, limits, onProgress: onFileShare });
+/** A statement before the rows are written. */
+function before({ plan }: QueryJob): WatchedJob {
+  return { plan, writtenBytes: () => Promise.resolve(0) };
 }
 
-/** Copies the rows into the job's file, an old one replaced, while files are made of them. */
-async function copyRows(
-  engine: QueryEngine,
-  { select }: ExportQuery,
+/** Makes what the query reads beside the files: step after step, until no row can change any more. */
+async function prepare(
+  { engines: [engine], read, verify }: Source,
+  { preparation }: ExportQuery,
   job: QueryJob,
-  read: ReadFiles,
+  onShare: OnShare,
+): Promise<void> {
+  if (preparation === undefined) return;
+  const { reachSeconds } = preparation;
+  for (const [step, reach] of reachSeconds.entries()) {
+    read.reachOut(reach);
+    await verify(read.files);
+    const paths = pathsOf(job, read);
+    const onStepShare = (share: number): void => onShare((step + share) / reachSeconds.length);
+    for (const statement of preparation.statements(step))
+      await watch(engine, before(job), onStepShare, engine.run(statement, paths));
+    const unfinished = preparation.unfinished(step);
+    if (unfinished === undefined || (await engine.run(unfinished, paths)) === 0) return;
+  }
+}
+
+/** Errors: `LimitError`, when the query has more rows than the plan allows. */
+async function assertFewRows(
+  { engines: [engine], read, verify }: Source,
+  { count }: ExportQuery,
+  job: QueryJob,
+): Promise<void> {
+  const { maxRows } = job.plan.limits;
+  const atMost = read.files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
+  if (atMost <= maxRows) return;
+  await verify(read.files);
+  const counting = engine.run(count, pathsOf(job, read));
+  if ((await watch(engine, before(job), () => undefined, counting)) > maxRows) throw new LimitError(tooManyRows);
+}
+
+/** The work files of the slices, which together are the text of the result, and the result that is made of them. */
+function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[]]; result: ResultFiles } {
+  const { plan, format, tempDir, onFileShare } = job;
+  const { folder, stem, limits } = plan;
+  const pathOf = (slice: number): string => path.join(tempDir, `result.${slice}.${format.extension}`);
+  const paths: [string, ...string[]] = [pathOf(0)];
+  for (let slice = 1; slice < slices; slice += 1) paths.push(pathOf(slice));
+  return { paths, result: startResultFiles(paths, format, { folder, stem, limits, onProgress: onFileShare }) };
+}
+
+/** Copies the rows into work files while the files of the result are made of them. */
+async function copyRows(
+  { engines, read, verify }: Source,
+  query: ExportQuery,
+  job: QueryJob,
+  slices: readonly Slice[],
   onShare: OnShare,
 ): Promise<WrittenRows> {
-  const { file, format } = job;
-  await removeFile(file);
-  const result = startFiles(job);
+  const { plan, format, snapshot } = job;
+  const { emptyFile } = snapshot;
+  const { paths, result } = startFiles(job, slices.length);
   try {
-    const copying = engine.copyTo(select, pathsOf(job, read), file, format.copyOptions);
-    const rows = await watch(engine, job, onShare, copying, () => result.fault());
-    return { rows, result, filesRead: read.files.length };
+    const copying = copySlices({ engines, query, format, emptyFile, slices, paths, verify }, result);
+    const { writtenBytes } = copying;
+    const rows = await watch(copying, { plan, writtenBytes }, onShare, copying.rows, () => result.fault());
+    return { rows, bytes: await writtenBytes(), result, filesRead: read.files.length };
   } catch (error) {
     await result.abandon();
+    // A second try begins with no file of the first.
+    for (const file of paths) await removeFile(file);
     throw error;
   }
 }
 
 /**
- * What the engine may take of the limits. A query that streams its rows needs little memory, and with little it is
- * faster: the same pages are used again. Where its rows are compressed meanwhile, a half of the threads is left for
- * that, unless most of the work is to read rows that a filter drops.
+ * The slices of a query that streams its rows, unless most of the work is to read rows that a filter drops, or a result
+ * cannot be written in pieces: then there is one of everything. `lean` as in `buildQuery`.
  */
-function shareOf({ plan, format }: QueryJob, { isStreamed }: ExportQuery): Pick<WorkerLimits, 'memoryMb' | 'threads'> {
-  const { request, limits } = plan;
-  const { memoryMb, threads } = limits;
-  if (!isStreamed) return { memoryMb, threads };
-  const { parts } = format;
-  const isCompressed = parts?.isCompressed === true && parts.plainMaxBytes(limits) < limits.partMaxBytes;
-  const used = isCompressed && !isFiltered(request) ? Math.ceil(threads / 2) : threads;
-  return { memoryMb: Math.min(memoryMb, streamMemoryMb * used), threads: used };
+function slicesOf({ plan, format }: QueryJob, query: ExportQuery, { files }: ReadFiles, lean: boolean): Slice[] {
+  const isCut =
+    !lean && query.selectRows !== undefined && format.appendOptions !== undefined && !isFiltered(plan.request);
+  const slices = isCut ? planSlices(files) : [];
+  return slices.length > 1 ? slices : [{ files }];
 }
 
-/** Runs the query of the request into one file. `lean` as in `buildQuery`, on one thread. */
-async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, whole: Set<string>): Promise<WrittenRows> {
-  const { plan, snapshot, format, tempDir, lists } = job;
-  const { request, apps, limits } = plan;
+/**
+ * Opens an engine for each slice that is worked on at a time. A query that streams its rows needs little memory, and
+ * with little it is faster: the same pages are used again.
+ */
+async function openEngines(
+  { plan, tempDir }: QueryJob,
+  { inline, selectRows }: ExportQuery,
+  slices: number,
+  lean: boolean,
+): Promise<[QueryEngine, ...QueryEngine[]]> {
+  const { apps, tableDir, folder, limits } = plan;
+  const count = Math.min(slices, limits.threads);
+  const threads = lean ? 1 : Math.floor(limits.threads / count);
+  const share = Math.floor(limits.memoryMb / count);
+  const memoryMb = selectRows === undefined || lean ? share : Math.min(share, streamMemoryMb * threads);
+  const open = (engine: number): Promise<QueryEngine> =>
+    openQueryEngine({
+      apps,
+      inline,
+      folders: [tableDir, folder],
+      tempDir: path.join(tempDir, `spill.${engine}`),
+      tempMaxBytes: limits.maxBytes,
+      memoryMb,
+      threads,
+    });
+  const engines: [QueryEngine, ...QueryEngine[]] = [await open(0)];
+  try {
+    while (engines.length < count) engines.push(await open(engines.length));
+    return engines;
+  } catch (error) {
+    for (const engine of engines) engine.close();
+    throw error;
+  }
+}
+
+/** Runs the query of the request into work files. `lean` as in `buildQuery`, on one thread. */
+async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: Verify): Promise<WrittenRows> {
+  const { plan, snapshot, format, lists } = job;
+  const { request, apps } = plan;
   const { schemaString } = snapshot;
   const isEmpty = schemaString === undefined || isEmptyResult(request, apps);
   const query = isEmpty
     ? buildEmptyQuery(request)
     : buildQuery(request, apps, { lean, cells: format.cells, columns: parseSchemaString(schemaString), ...lists });
-  const read = createReadFiles(job, whole);
-  const engine = await openQueryEngine({
-    apps,
-    inline: query.inline,
-    folders: [plan.tableDir, plan.folder],
-    tempDir,
-    tempMaxBytes: limits.maxBytes,
-    ...(lean ? { memoryMb: limits.memoryMb, threads: 1 } : shareOf(job, query)),
-  });
+  const read = createReadFiles(plan, snapshot);
+  if (!isEmpty && query.preparation === undefined) read.reachOut(0);
+  const slices = slicesOf(job, query, read, lean);
+  const engines = await openEngines(job, query, slices.length, lean);
+  const source: Source = { engines, read, verify };
   try {
-    if (!isEmpty && !hasColumns(await engine.describe(snapshot.emptyFile), schemaString))
+    if (!isEmpty && !hasColumns(await engines[0].describe(snapshot.emptyFile), schemaString))
       throw new AppError('file_damaged', `${snapshot.emptyFile} is damaged: it has not the table's columns`, {
         hint: 'Remove it: the next start writes it.',
       });
     const prepared = query.preparation === undefined ? 0 : preparationShare;
-    if (!isEmpty) await prepare(engine, query, job, read, (share) => onShare(share * prepared));
-    const paths = pathsOf(job, read);
-    const atMost = read.files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
-    if (
-      atMost > limits.maxRows &&
-      (await watch(engine, job, () => undefined, engine.run(query.count, paths))) > limits.maxRows
-    )
-      throw new LimitError(tooManyRows);
-    return await copyRows(engine, query, job, read, (share) => onShare(prepared + share * (1 - prepared)));
+    await prepare(source, query, job, (share) => onShare(share * prepared));
+    await assertFewRows(source, query, job);
+    return await copyRows(source, query, job, slices, (share) => onShare(prepared + share * (1 - prepared)));
   } catch (error) {
     // A sort may take as much of the disk as a result.
     if (isAppError(error, 'disk') && error.message.includes('max_temp_directory_size'))
       throw new LimitError(tooManyBytes);
     throw error;
   } finally {
-    engine.close();
+    for (const engine of engines) engine.close();
   }
 }
 
@@ -180,17 +217,18 @@ function hasNoFiles({ plan: { request, apps }, snapshot }: QueryJob): boolean {
   return isEmptyResult(request, apps) || pruneFiles(snapshot.files, fileFilter(request, apps)).length === 0;
 }
 
-/** Writes the rows of the request into the job's file. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
+/** Writes the rows of the request. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
 export async function writeRows(job: QueryJob, onShare: OnShare): Promise<WrittenRows> {
   const { emptyFile } = job.format;
   if (emptyFile !== undefined && hasNoFiles(job)) {
-    await writeWorkFile(job.file, emptyFile(job.plan.request.selectors));
-    return { rows: 0, result: startFiles(job), filesRead: 0 };
+    const { paths, result } = startFiles(job, 1);
+    await writeWorkFile(paths[0], emptyFile(job.plan.request.selectors));
+    return { rows: 0, bytes: (await findSize(paths[0])) ?? 0, result, filesRead: 0 };
   }
-  const whole = new Set<string>();
-  return runQuery(job, onShare, false, whole).catch((error: unknown) => {
+  const verify = createVerify();
+  return runQuery(job, onShare, false, verify).catch((error: unknown) => {
     // Wide rows: once more in the way that needs the least memory.
     if (!isAppError(error, 'memory')) throw error;
-    return runQuery(job, onShare, true, whole);
+    return runQuery(job, onShare, true, verify);
   });
 }

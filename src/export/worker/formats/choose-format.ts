@@ -1,5 +1,5 @@
 import type { Compression, ExportSpec } from '../../jobs/export-spec.ts';
-import { csvCopyOptions, csvRows } from './csv.ts';
+import { csvAppendOptions, csvCopyOptions, csvRows } from './csv.ts';
 import type { Format, Parts } from './format.ts';
 import type { TextRows } from './text-parts.ts';
 
@@ -35,6 +35,7 @@ function csvFormat(compression: Compression | undefined): Format {
     extension: 'csv',
     cells: 'text',
     copyOptions: csvCopyOptions,
+    appendOptions: csvAppendOptions,
     // No selector's name has anything to quote.
     emptyFile: (columns) => `${columns.join(',')}\n`,
     parts: partsOf(csvRows, compression),
@@ -47,6 +48,7 @@ function jsonFormat(compression: Compression | undefined): Format {
     extension: 'jsonl',
     cells: 'typed',
     copyOptions: 'json',
+    appendOptions: 'json',
     emptyFile: () => '',
     parts: partsOf(jsonRows, compression),
   };

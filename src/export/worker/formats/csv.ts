@@ -18,5 +18,9 @@ function findRowEnds(buffer: Buffer): number[] {
 /** CSV of service.md 5: a header row, RFC 4180 quoting, LF. */
 export const csvRows: TextRows = { extension: 'csv', hasHeader: true, findRowEnds };
 
+const cellOptions = "DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
+
 /** What follows FORMAT in the engine's COPY. */
-export const csvCopyOptions = "csv, HEADER true, DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
+export const csvCopyOptions = `csv, HEADER true, ${cellOptions}`;
+/** The same for rows without a header. */
+export const csvAppendOptions = `csv, HEADER false, ${cellOptions}`;

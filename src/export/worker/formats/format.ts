@@ -21,6 +21,8 @@ export interface Format {
    * its file only.
    */
   readonly copyOptions: string;
+  /** The same for rows that go on a text which is begun; absent: no file can be made of two. */
+  readonly appendOptions?: string;
   /** The file of a result without rows, where no query has to write it. */
   readonly emptyFile?: (columns: readonly string[]) => string;
   /** Absent: the file that the engine writes is the one that is downloaded, whatever its size. */

@@ -1,14 +1,15 @@
-import { open, type FileHandle } from 'node:fs/promises';
-import { isSystemError } from '../../../runtime/errors.ts';
+import { constants, open, type FileHandle } from 'node:fs/promises';
 import { pause } from '../../../runtime/async/retry.ts';
+import { isSystemError } from '../../../runtime/errors.ts';
 
 /** How long until a file is asked again whether it has grown. */
 const lookEveryMs = 10;
 
 /** A file that somebody else appends to, read while it grows. What is read of it never changes any more. */
 export interface GrowingFile {
-  /** Opens it for reading, as soon as it is there. Error: when it is given up. */
-  open(): Promise<FileHandle>;
+  readonly path: string;
+  /** Opens it, as soon as it is there: for reading, or for appending. Error: when it is given up. */
+  open(flags: 'r' | 'a'): Promise<FileHandle>;
   /**
    * Fills a buffer with what the file has from `position` on: waits until it has as much, or is whole. Returns how many
    * bytes there were. Error: when the file is given up.
@@ -31,11 +32,12 @@ export function createGrowingFile(file: string): GrowingFile {
   }
 
   return {
-    async open() {
+    path: file,
+    async open(flags) {
       for (;;) {
         const isWhole = whole.signal.aborted;
         try {
-          return await open(file, 'r');
+          return await open(file, flags === 'a' ? constants.O_WRONLY | constants.O_APPEND : flags);
         } catch (error) {
           if (isWhole || !isSystemError(error, 'ENOENT')) throw error;
         }

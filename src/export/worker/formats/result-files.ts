@@ -1,8 +1,8 @@
 import type { ReportFile } from '../../../reports/reports.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Format } from './format.ts';
-import { createGrowingFile } from './growing-file.ts';
-import { keepFile, measureFile, type MeasuredFile } from './single-file.ts';
+import { createGrowingText } from './growing-text.ts';
+import { gatherText, keepFile, type MeasuredFile } from './single-file.ts';
 import { writeParts } from './text-parts.ts';
 
 /** Where the files of a result go, and how large they may be. */
@@ -24,50 +24,74 @@ export interface WrittenResult {
 
 /** The files that are downloaded, being made while the query still writes its result. */
 export interface ResultFiles {
+  /** Waits until the files of the result before this one have been read. Error: when files cannot be made. */
+  reached(file: number): Promise<void>;
+  /** Says that a file of the result is whole. */
+  complete(file: number): void;
+  /** Says that the result will never be whole: who waits for it gets an error. */
+  giveUp(): void;
   /** What has gone wrong with them: then the query need not go on. */
   fault(): unknown;
-  /** Ends them: durable, the folder's own entries apart. The result's own file may be gone then. */
+  /** Ends them: durable, the folder's own entries apart. The result's own files may be gone then. */
   finish(result: WrittenResult): Promise<ReportFile[]>;
   /** Leaves nothing of them; the result is not wanted. */
   abandon(): Promise<void>;
 }
 
-/** Starts to make the result, which a query writes into `file`, the files that are downloaded. */
-export function startResultFiles(file: string, format: Format, options: ResultOptions): ResultFiles {
+/**
+ * Starts to make the result, which queries write into `paths`, one file after the other, the files that are downloaded.
+ */
+export function startResultFiles(
+  paths: readonly [string, ...string[]],
+  format: Format,
+  options: ResultOptions,
+): ResultFiles {
   const { folder, stem, limits, onProgress } = options;
   const { extension, parts } = format;
-  const growing = createGrowingFile(file);
+  const [first] = paths;
+  const text = createGrowingText(paths);
   let wholeBytes = Infinity;
   let fault: unknown;
+  let isGivenUp = false;
   const onRead = (bytes: number): void => {
     if (wholeBytes !== Infinity) onProgress(bytes / wholeBytes);
   };
 
   async function make(): Promise<MeasuredFile | ReportFile[]> {
     const plainMaxBytes = parts?.plainMaxBytes(limits) ?? Infinity;
-    const measured = await measureFile(growing, plainMaxBytes, onRead);
-    if (measured !== undefined || parts === undefined) return measured ?? [];
+    const gathered = await gatherText(text, plainMaxBytes, onRead);
+    if (gathered !== undefined || parts === undefined) return gathered ?? [];
     const { rows, isCompressed } = parts;
-    return writeParts(growing, rows, { folder, stem, partMaxBytes: limits.partMaxBytes, isCompressed, onRead });
+    return writeParts(text, rows, { folder, stem, partMaxBytes: limits.partMaxBytes, isCompressed, onRead });
   }
 
   const made = make();
+  function giveUp(): void {
+    isGivenUp = true;
+    text.giveUp();
+  }
+
   made.catch((error: unknown) => {
-    fault = error;
+    // What was given up has no fault of its own, which would hide the reason.
+    if (!isGivenUp) fault = error;
+    text.giveUp();
   });
   return {
+    reached: (file) => text.reached(file),
+    complete: (file) => text.complete(file),
+    giveUp,
     fault: () => fault,
     async finish({ bytes, rows }) {
       wholeBytes = bytes;
-      growing.complete();
+      for (let file = 0; file < text.files; file += 1) text.complete(file);
       const result = await made;
       if (Array.isArray(result)) return result;
       const name = `${stem}.${extension}`;
-      await keepFile(file, folder, name);
+      await keepFile(first, folder, name);
       return [{ name, rows, ...result }];
     },
     async abandon() {
-      growing.giveUp();
+      giveUp();
       await Promise.allSettled([made]);
     },
   };

@@ -1,5 +1,5 @@
 import type { ReportFile } from '../../../reports/reports.ts';
-import type { GrowingFile } from './growing-file.ts';
+import { fillFrom, type GrowingText } from './growing-text.ts';
 import { openPart, type PartWriter } from './part-writer.ts';
 
 /** What is read at a time: also what a member of gzip holds, as a rule. */
@@ -36,24 +36,26 @@ interface RowBlock {
   readonly ends: readonly number[];
 }
 
-/** Reads a text in blocks of whole rows. A row longer than the usual block makes a longer one. */
-async function* readRows(file: GrowingFile, text: TextRows): AsyncGenerator<RowBlock> {
-  const handle = await file.open();
+/**
+ * Reads a text in blocks of whole rows, the same whatever files it lies in. A row longer than the usual block makes a
+ * longer one.
+ */
+async function* readRows(text: GrowingText, form: TextRows): AsyncGenerator<RowBlock> {
   try {
     let rest: Buffer = Buffer.alloc(0);
-    for (let [position, length] = [0, blockBytes]; length === blockBytes; position += length) {
+    for (let length = blockBytes; length === blockBytes;) {
       const block = Buffer.allocUnsafe(rest.length + blockBytes);
       rest.copy(block);
-      length = await file.fill(handle, block.subarray(rest.length), position);
+      length = await fillFrom(text, block.subarray(rest.length));
       const read = block.subarray(0, rest.length + length);
-      const ends = text.findRowEnds(read);
+      const ends = form.findRowEnds(read);
       const last = ends.at(-1) ?? 0;
       if (last > 0) yield { bytes: read.subarray(0, last), ends };
       rest = read.subarray(last);
     }
     if (rest.length > 0) throw new Error('the result ends inside a row');
   } finally {
-    await handle.close();
+    await text.close();
   }
 }
 
@@ -62,12 +64,12 @@ async function* readRows(file: GrowingFile, text: TextRows): AsyncGenerator<RowB
  * only. The same text gives the same bytes. Every part is durable; the folder's own entries are the caller's to sync.
  * After an error no part is left.
  */
-export async function writeParts(file: GrowingFile, text: TextRows, options: PartOptions): Promise<ReportFile[]> {
+export async function writeParts(text: GrowingText, form: TextRows, options: PartOptions): Promise<ReportFile[]> {
   const { folder, stem, partMaxBytes, isCompressed, onRead } = options;
-  const extension = isCompressed ? `${text.extension}.gz` : text.extension;
+  const extension = isCompressed ? `${form.extension}.gz` : form.extension;
   const parts: PartWriter[] = [];
   const finished: Promise<ReportFile>[] = [];
-  let header = text.hasHeader ? undefined : Buffer.alloc(0);
+  let header = form.hasHeader ? undefined : Buffer.alloc(0);
   let part: PartWriter | undefined;
   let partBytes = 0;
   let partRows = 0;
@@ -114,7 +116,7 @@ export async function writeParts(file: GrowingFile, text: TextRows, options: Par
 
   try {
     if (header !== undefined) await startPart();
-    for await (const block of readRows(file, text)) {
+    for await (const block of readRows(text, form)) {
       await addRows(block);
       read += block.bytes.length;
       onRead(read);

@@ -45,7 +45,7 @@ async function split(folder: string, pieces: readonly Buffer[] | string, partMax
   const file = path.join(folder, 'result.csv');
   const written = typeof pieces === 'string' ? [Buffer.from(pieces)] : pieces;
   const progress: number[] = [];
-  const result = startResultFiles(file, chooseFormat(requestOf('gzip')), {
+  const result = startResultFiles([file], chooseFormat(requestOf('gzip')), {
     folder,
     stem: 'stem',
     limits: { singleFileMaxBytes: 0, partMaxBytes },
@@ -193,7 +193,7 @@ describe('CSV parts', () => {
   it('An export without parts is one plain CSV file', async () => {
     const folder = testFolder();
     const file = path.join(folder, 'result.csv');
-    const result = startResultFiles(file, chooseFormat(requestOf('none')), {
+    const result = startResultFiles([file], chooseFormat(requestOf('none')), {
       folder,
       stem: 'stem',
       limits: { singleFileMaxBytes: 0, partMaxBytes: 4 },
@@ -209,7 +209,7 @@ describe('CSV parts', () => {
   it('Files of a result that is given up are gone, the parts that were whole too', async () => {
     const folder = testFolder();
     const file = path.join(folder, 'result.csv');
-    const result = startResultFiles(file, chooseFormat(requestOf('gzip')), {
+    const result = startResultFiles([file], chooseFormat(requestOf('gzip')), {
       folder,
       stem: 'stem',
       limits: { singleFileMaxBytes: 0, partMaxBytes: 1_000_000 },
@@ -225,7 +225,7 @@ describe('CSV parts', () => {
     const folder = testFolder();
     const file = path.join(folder, 'result.csv');
     writeFileSync(path.join(folder, 'stem.1.csv.gz'), 'in the way');
-    const result = startResultFiles(file, chooseFormat(requestOf('gzip')), {
+    const result = startResultFiles([file], chooseFormat(requestOf('gzip')), {
       folder,
       stem: 'stem',
       limits: { singleFileMaxBytes: 0, partMaxBytes: 1_000_000 },

@@ -1,0 +1,107 @@
+import type { DataFile } from '../../lake/log/snapshot.ts';
+import { inParallel } from '../../runtime/async/in-parallel.ts';
+import { findSize } from '../../runtime/files/file-checks.ts';
+import type { ExportQuery, Statement } from './export-query.ts';
+import type { Format } from './formats/format.ts';
+import type { ResultFiles } from './formats/result-files.ts';
+import type { QueryEngine } from './query-engine.ts';
+import type { Slice } from './slices.ts';
+
+/** Slices that may lie on the disk for each engine, the one that it writes included: the reader is behind, or waits. */
+const slicesAhead = 2;
+
+/** What is copied, and by whom. */
+export interface SliceCopy {
+  /** Each works on one slice at a time. */
+  readonly engines: readonly QueryEngine[];
+  readonly query: ExportQuery;
+  readonly format: Format;
+  /** An empty file with every column. */
+  readonly emptyFile: string;
+  /** In the order of the rows; several only where the query has `selectRows` and the format `appendOptions`. */
+  readonly slices: readonly Slice[];
+  /** The file that each slice is written to. */
+  readonly paths: readonly string[];
+  /** Compares files with their hashes, before they are read. */
+  readonly verify: (files: readonly DataFile[]) => Promise<void>;
+}
+
+/** The copying of slices, under way. */
+export interface Copying {
+  /** How many rows there were, when all are written. */
+  readonly rows: Promise<number>;
+  /** The share that is done, 0 to 1. */
+  progress(): number;
+  /** Ends it soon, with an error. */
+  interrupt(): void;
+  readonly writtenBytes: () => Promise<number>;
+}
+
+function selectOf({ select, selectRows }: ExportQuery, { rows }: Slice): Statement {
+  if (rows === undefined || selectRows === undefined) return select;
+  const { sql, values } = selectRows;
+  return { sql, values: { ...values, fromRow: BigInt(rows.from), beforeRow: BigInt(rows.before) } };
+}
+
+/**
+ * Starts to copy the rows of a query into the files of its slices, while a result is made of them in their order. Many
+ * small statements on engines of one thread each, instead of one on all threads: an engine that keeps the order of rows
+ * holds what its threads have read ahead, and little of a slice is on the disk when the result is made as fast.
+ */
+export function copySlices(
+  { engines, query, format, emptyFile, slices, paths, verify }: SliceCopy,
+  result: ResultFiles,
+): Copying {
+  const idle = [...engines];
+  const busy = new Map<QueryEngine, string>();
+  let [rows, ended, endedBytes] = [0, 0, 0];
+
+  async function copyWith(engine: QueryEngine, slice: Slice, index: number): Promise<void> {
+    const file = paths[index] ?? '';
+    const options = index === 0 ? format.copyOptions : (format.appendOptions ?? '');
+    await result.reached(index + 1 - slicesAhead * engines.length);
+    await verify(slice.files);
+    // The next one's meanwhile; what is wrong with them shows when it is their turn.
+    verify(slices[index + engines.length]?.files ?? []).catch(() => undefined);
+    busy.set(engine, file);
+    const read = [emptyFile, ...slice.files.map(({ absolutePath }) => absolutePath)];
+    const copied = await engine.copyTo(selectOf(query, slice), read, file, options);
+    const bytes = (await findSize(file)) ?? 0;
+    busy.delete(engine);
+    rows += copied;
+    ended += 1;
+    endedBytes += bytes;
+    result.complete(index);
+  }
+
+  async function copy([index, slice]: [number, Slice]): Promise<void> {
+    const engine = idle.pop();
+    if (engine === undefined) throw new Error('more slices at a time than engines');
+    try {
+      await copyWith(engine, slice, index);
+    } catch (error) {
+      // The others may wait for a slice that never comes.
+      result.giveUp();
+      throw error;
+    } finally {
+      busy.delete(engine);
+      idle.push(engine);
+    }
+  }
+
+  return {
+    rows: inParallel(slices.entries(), engines.length, copy).then(() => rows),
+    progress() {
+      const underWay = [...busy.keys()].reduce((sum, engine) => sum + engine.progress(), 0);
+      return (ended + underWay) / slices.length;
+    },
+    interrupt() {
+      result.giveUp();
+      for (const engine of engines) engine.interrupt();
+    },
+    async writtenBytes() {
+      const sizes = await Promise.all([...busy.values()].map(findSize));
+      return sizes.reduce<number>((sum, size = 0) => sum + size, endedBytes);
+    },
+  };
+}

@@ -1,0 +1,40 @@
+import { pruneFiles } from '../../lake/files/prune.ts';
+import { assertFilesWhole } from '../../lake/files/verify-files.ts';
+import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
+import type { WorkerPlan } from '../jobs/worker-messages.ts';
+import { fileFilter } from './query.ts';
+
+/** The files that a query reads: more with each reach, those that were there in their places. */
+export interface ReadFiles {
+  readonly files: readonly DataFile[];
+  /** Adds the files of a reach. */
+  reachOut(reachSeconds: number): void;
+}
+
+/** Compares files with their hashes, each of them once, whoever asks. Errors: `file_damaged`. */
+export type Verify = (files: readonly DataFile[]) => Promise<void>;
+
+/** Creates the list of the files that a plan reads of a snapshot, empty. */
+export function createReadFiles({ request, apps }: WorkerPlan, snapshot: Snapshot): ReadFiles {
+  const files: DataFile[] = [];
+  return {
+    files,
+    reachOut(reachSeconds) {
+      const known = new Set(files);
+      const reached = pruneFiles(snapshot.files, fileFilter(request, apps, reachSeconds));
+      files.push(...reached.filter((file) => !known.has(file)));
+    },
+  };
+}
+
+/** Creates the verification of what an attempt reads. */
+export function createVerify(): Verify {
+  const verified = new Map<string, Promise<void>>();
+  return async (files) => {
+    for (const file of files) {
+      const verifying = verified.get(file.absolutePath) ?? assertFilesWhole([file]);
+      verified.set(file.absolutePath, verifying);
+      await verifying;
+    }
+  };
+}
