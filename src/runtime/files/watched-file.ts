@@ -1,13 +1,15 @@
+import { watch, type FSWatcher } from 'node:fs';
+import path from 'node:path';
 import { startPollLoop } from '../async/poll-loop.ts';
 import { AppError, describeError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { findStamp } from './file-stamp.ts';
 
 /**
- * How often the file is looked at, milliseconds: a change by another process is promised to take effect within a
- * second, of which the larger part is left for reading a large file on a busy machine.
+ * How often the file is looked at, milliseconds, where the kernel does not tell: a change by another process is promised
+ * to take effect within a second, of which the rest is left for reading a large file on a busy machine.
  */
-const pollMs = 200;
+const pollMs = 500;
 
 /** What was last read from a file that other processes rewrite whole. */
 export interface WatchedFile<T> {
@@ -27,6 +29,25 @@ export interface WatchOptions<T> {
    * Called after each later reading, with the new value in force, and when what could not be read is again as it was.
    */
   readonly onChange?: () => void;
+}
+
+/**
+ * Calls `onChange` when the kernel says that something happens in the folders of files. It may say nothing: it watches
+ * only so many folders for a user, no folder that takes this one's place, and no host that shares it.
+ */
+function hearChanges(files: readonly string[], onChange: () => void): { close(): void } {
+  const watchers = [...new Set(files.map((file) => path.dirname(file)))].flatMap((folder): FSWatcher[] => {
+    try {
+      return [watch(folder, { persistent: false }, onChange).on('error', () => undefined)];
+    } catch {
+      return [];
+    }
+  });
+  return {
+    close() {
+      for (const watcher of watchers) watcher.close();
+    },
+  };
 }
 
 /**
@@ -73,6 +94,14 @@ export function watchFile<T>(
   }
 
   const loop = startPollLoop(lookAgain, { everyMs: pollMs, onError: report, pausesFirst: true });
-  // A reading under way is not waited for: its value is not used.
-  return { current: () => value, problem: () => problem, close: () => void loop.stop() };
+  const heard = hearChanges([file, ...beside], () => loop.wake());
+  return {
+    current: () => value,
+    problem: () => problem,
+    close() {
+      heard.close();
+      // A reading under way is not waited for: its value is not used.
+      void loop.stop();
+    },
+  };
 }
