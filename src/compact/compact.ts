@@ -37,6 +37,7 @@ import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import { compactFacts, createTrouble } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
 import { watchStreamEnd } from './position/stream-end.ts';
+import { createStillness } from './position/stillness.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
 import { engineMemoryMb, startMaintenance } from './seal/maintenance.ts';
 import { createFactRecord } from './seen-facts.ts';
@@ -118,7 +119,9 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   closers.add('write probe', () => writeProbe.stop());
   const position = (): number => table.lake().epoch?.position ?? 0;
   const file = paths.streamEnd;
-  const streamEnd = await watchStreamEnd({ reader, file, position, assertFolder, alarm: seen.fault, logger });
+  const stillness = createStillness(reader);
+  const isStill = (): boolean => stillness.holds();
+  const streamEnd = await watchStreamEnd({ reader, file, position, assertFolder, alarm: seen.fault, isStill, logger });
   closers.add('stream end', () => streamEnd.stop());
   const start = { swept: false, faulty: false, keysKnown: false };
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
@@ -147,6 +150,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     trouble,
     maintenance,
     streamEnd,
+    stillness,
     bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
     age: createFlushAge(options.flushAgeMs),
     start,

@@ -35,7 +35,12 @@ function isEndOfBatch(error: unknown): boolean {
 }
 
 /** Reads a fetch to its end: bytes or messages reached, its time over, or cut off by `waitMs` or the signal. */
-async function readFetch(fetch: ConsumerMessages, waitMs: number, signal: AbortSignal | undefined): Promise<Fetched> {
+async function readFetch(
+  fetch: ConsumerMessages,
+  waitMs: number,
+  signal: AbortSignal | undefined,
+  onArrival: () => void,
+): Promise<Fetched> {
   const messages: StreamMessage[] = [];
   let clean = true;
   const cut = (): void => {
@@ -46,7 +51,10 @@ async function readFetch(fetch: ConsumerMessages, waitMs: number, signal: AbortS
   signal?.addEventListener('abort', cut, { once: true });
   if (signal?.aborted === true) cut();
   try {
-    for await (const message of fetch) messages.push({ sequence: message.seq, payload: message.data });
+    for await (const message of fetch) {
+      onArrival();
+      messages.push({ sequence: message.seq, payload: message.data });
+    }
     return { messages, clean };
   } catch (error) {
     // Refused as malformed: asking again would only be refused again, without end and without a sign.
@@ -77,12 +85,13 @@ export interface StreamCursor {
 /**
  * Creates a cursor: it keeps one ephemeral consumer without acks, and knows the sequence it delivers next. The broker's
  * own memory of a position is not trusted: when the caller asks for another position, or a fetch was cut off, a new
- * consumer is made.
+ * consumer is made. `onArrival` is called with each message as it comes, and when a fetch was cut off.
  */
 export function createCursor(
   connection: StreamConnection,
   manager: JetStreamManager,
   streamName: string,
+  onArrival: () => void,
 ): StreamCursor {
   const js = jetstream(connection.nats);
   let consumer: Consumer | undefined;
@@ -138,6 +147,7 @@ export function createCursor(
         await from.fetch({ max_bytes: maxBytes, expires }),
         waitMs < minFetchMs ? waitMs : waitMs + 500,
         signal,
+        onArrival,
       );
       for (const message of messages) {
         if (message.sequence !== nextSequence) {
@@ -152,7 +162,10 @@ export function createCursor(
         }
         nextSequence += 1;
       }
-      if (!clean) await drop();
+      if (!clean) {
+        onArrival();
+        await drop();
+      }
       return messages;
     },
   };

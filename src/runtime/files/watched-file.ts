@@ -6,10 +6,11 @@ import type { Logger } from '../logger.ts';
 import { findStamp } from './file-stamp.ts';
 
 /**
- * How often the file is looked at, milliseconds, where the kernel does not tell: a change by another process is promised
- * to take effect within a second, of which the rest is left for reading a large file on a busy machine.
+ * How often the file is looked at, milliseconds, where the kernel tells of changes at once, and where it does not: a
+ * change by another process is promised to take effect within a second, of which the larger part is then left for
+ * reading a large file on a busy machine.
  */
-const pollMs = 500;
+const pollMs = { told: 1000, untold: 200 } as const;
 
 /** What was last read from a file that other processes rewrite whole. */
 export interface WatchedFile<T> {
@@ -31,21 +32,36 @@ export interface WatchOptions<T> {
   readonly onChange?: () => void;
 }
 
-/**
- * Calls `onChange` when the kernel says that something happens in the folders of files. It may say nothing: it watches
- * only so many folders for a user, no folder that takes this one's place, and no host that shares it.
- */
-function hearChanges(files: readonly string[], onChange: () => void): { close(): void } {
-  const watchers = [...new Set(files.map((file) => path.dirname(file)))].flatMap((folder): FSWatcher[] => {
+/** What the kernel tells of the folders of some files. */
+interface Hearing {
+  /**
+   * Says whether it tells of all of them; asks it again for those of which it does not: a folder may have come meanwhile.
+   * Of some it never does: it watches only so many for a user.
+   */
+  isTold(): boolean;
+  close(): void;
+}
+
+/** Calls `onChange` when the kernel says that something happens in the folders of files. */
+function hearChanges(files: readonly string[], onChange: () => void): Hearing {
+  const folders = new Set(files.map((file) => path.dirname(file)));
+  const watchers = new Map<string, FSWatcher>();
+
+  function hear(folder: string): boolean {
     try {
-      return [watch(folder, { persistent: false }, onChange).on('error', () => undefined)];
+      const watcher = watch(folder, { persistent: false }, onChange);
+      watcher.on('error', () => void watchers.delete(folder));
+      watchers.set(folder, watcher);
+      return true;
     } catch {
-      return [];
+      return false;
     }
-  });
+  }
+
   return {
+    isTold: () => [...folders].filter((folder) => !watchers.has(folder) && !hear(folder)).length === 0,
     close() {
-      for (const watcher of watchers) watcher.close();
+      for (const watcher of watchers.values()) watcher.close();
     },
   };
 }
@@ -93,8 +109,9 @@ export function watchFile<T>(
       logger.error({ file, error: problem }, 'file cannot be read, the last good reading stays in force');
   }
 
-  const loop = startPollLoop(lookAgain, { everyMs: pollMs, onError: report, pausesFirst: true });
   const heard = hearChanges([file, ...beside], () => loop.wake());
+  const everyMs = (): number => pollMs[heard.isTold() && problem === undefined ? 'told' : 'untold'];
+  const loop = startPollLoop(lookAgain, { everyMs, onError: report, pausesFirst: true });
   return {
     current: () => value,
     problem: () => problem,
