@@ -106,6 +106,7 @@ export function createCursor(
   async function drop(): Promise<void> {
     const older = stale;
     if (consumer === undefined) return;
+    onArrival();
     stale = consumer;
     consumer = undefined;
     await forget(older);
@@ -162,10 +163,7 @@ export function createCursor(
         }
         nextSequence += 1;
       }
-      if (!clean) {
-        onArrival();
-        await drop();
-      }
+      if (!clean) await drop();
       return messages;
     },
   };

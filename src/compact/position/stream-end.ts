@@ -6,6 +6,7 @@ import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/mutex.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import type { StreamReader } from '../../stream/stream.ts';
+import type { Stillness } from './stillness.ts';
 import type { FollowDependencies } from './stream-position.ts';
 import { hashMessage } from '../../stream/message.ts';
 
@@ -34,8 +35,8 @@ export interface StreamEndDependencies {
   /** Throws when the folder of the file is another's by now. */
   readonly assertFolder: () => void;
   readonly alarm: FollowDependencies['alarm'];
-  /** Says that the stream is known to end where it was seen to end: it is not looked at then. */
-  readonly isStill: () => boolean;
+  /** Knows whether the stream ends where it was seen to end: it is not looked at then. */
+  readonly stillness: Pick<Stillness, 'holds'>;
   readonly logger: Logger;
 }
 
@@ -65,7 +66,7 @@ export async function watchStreamEnd({
   position,
   assertFolder,
   alarm,
-  isStill,
+  stillness,
   logger,
 }: StreamEndDependencies): Promise<StreamEnd> {
   let mark = await findMark(file);
@@ -118,7 +119,7 @@ export async function watchStreamEnd({
   let unseen = false;
   const loop = startPollLoop(
     async () => {
-      if (isStill()) return;
+      if (stillness.holds()) return;
       await look();
       unseen = false;
     },

@@ -14,18 +14,19 @@ function replace(file: string, text: string): void {
   renameSync(`${file}.tmp`, file);
 }
 
+function read(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return 'none';
+  }
+}
+
 /** Watches a file, and another beside it in a folder of its own that is not there yet. */
 function watchTwo(): { file: string; beside: string; watched: WatchedFile<string> } {
   const folder = testFolder();
   const [file, beside] = [path.join(folder, 'file'), path.join(folder, 'later', 'beside')];
   replace(file, 'first');
-  const read = (one: string): string => {
-    try {
-      return readFileSync(one, 'utf8');
-    } catch {
-      return 'none';
-    }
-  };
   const watched = watchFile(file, () => `${read(file)} ${read(beside)}`, logger, { beside: [beside] });
   onTestFinished(() => watched.close());
   return { file, beside, watched };
