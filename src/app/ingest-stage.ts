@@ -9,6 +9,7 @@ import type { Stage } from '../runtime/processes/role-process.ts';
 import { publishToOwnFolders } from '../stream/own-store-publisher.ts';
 import { startPublishProbe } from '../stream/publish-probe.ts';
 import { openPublisher } from '../stream/publisher.ts';
+import type { StreamPublisher } from '../stream/stream.ts';
 import { openHealth, openStream, withProblems, type Parts } from './stage-parts.ts';
 
 /** Starts import: it asks access, and writes to the stream. */
@@ -30,7 +31,14 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
   const opened = openPublisher(connection, guard);
   const probe = startPublishProbe(connection, { streamName: config.streamName, claimFile: paths.claim }, opened);
   closers.add('publish probe', () => probe.stop());
-  const publisher = publishToOwnFolders(opened, parts.folders ?? {}, paths.nats);
+  const own = publishToOwnFolders(opened, parts.folders ?? {}, paths.nats);
+  const publisher: StreamPublisher = {
+    ...own,
+    publish(payload, timeoutMs) {
+      disk?.expectWrites();
+      return own.publish(payload, timeoutMs);
+    },
+  };
   const { addRoutes, onService } = await openHealth();
   const ingest = await startIngest(
     { access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes },

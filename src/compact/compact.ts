@@ -38,7 +38,8 @@ import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import { compactFacts, createTrouble } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
 import { createKeyLearning } from './key-learning.ts';
-import { watchStreamEnd } from './position/stream-end.ts';
+import { watchStreamEnd, type StreamEnd, type StreamEndDependencies } from './position/stream-end.ts';
+import { createStillness } from './position/stillness.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
 import { engineMemoryMb, startMaintenance } from './seal/maintenance.ts';
 import { createFactRecord } from './seen-facts.ts';
@@ -103,6 +104,18 @@ async function openFlushEngine(closers: Closers, { spoolDir, duckdbMemoryMb }: C
   return duckdb;
 }
 
+/** Starts looking at the end of the stream. */
+async function openStreamEnd(
+  closers: Closers,
+  seeing: Pick<StreamEndDependencies, 'reader' | 'alarm' | 'stillness' | 'logger'>,
+  { paths, table, assertFolder }: Pick<TakenLake, 'paths' | 'table' | 'assertFolder'>,
+): Promise<StreamEnd> {
+  const position = (): number => table.lake().epoch?.position ?? 0;
+  const streamEnd = await watchStreamEnd({ ...seeing, file: paths.streamEnd, position, assertFolder });
+  closers.add('stream end', () => streamEnd.stop());
+  return streamEnd;
+}
+
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger, clock, reader } = dependencies;
   const crashPoint = dependencies.crashPoint ?? noCrashPoint;
@@ -118,10 +131,9 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   closers.add('maintenance', () => maintenance.stop());
   const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(options.lakeDir, assertFolder), clock, logger });
   closers.add('write probe', () => writeProbe.stop());
-  const position = (): number => table.lake().epoch?.position ?? 0;
-  const file = paths.streamEnd;
-  const streamEnd = await watchStreamEnd({ reader, file, position, assertFolder, alarm: seen.fault, logger });
-  closers.add('stream end', () => streamEnd.stop());
+  const stillness = createStillness(reader);
+  const seeing = { reader, alarm: seen.fault, stillness, logger };
+  const streamEnd = await openStreamEnd(closers, seeing, { paths, table, assertFolder });
   const start = { swept: false, faulty: false };
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     streamEnd.reset();
@@ -151,6 +163,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     trouble,
     maintenance,
     streamEnd,
+    stillness,
     bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
     purging: createPurgeBehind(),
     age: createFlushAge(options.flushAgeMs),

@@ -20,6 +20,7 @@ import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import type { KeyLearning } from './key-learning.ts';
 import { assertOwner } from './lake-owner.ts';
+import type { Stillness } from './position/stillness.ts';
 import type { StreamEnd } from './position/stream-end.ts';
 import {
   findStreamFault,
@@ -54,6 +55,7 @@ export interface Loop {
   readonly maintenance: Maintenance;
   readonly streamEnd: StreamEnd;
   readonly purging: PurgeBehind;
+  readonly stillness: Stillness;
   readonly bound: BatchBound;
   readonly age: FlushAge;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
@@ -163,15 +165,31 @@ function report(
 }
 
 /**
+ * Compares the stream with the lake's position, unless it is known to be as it was; returns the epoch to read on in.
+ */
+async function comparePosition(loop: Loop, signal: AbortSignal): Promise<Epoch> {
+  const { table, followers, stillness, streamEnd } = loop;
+  const known = table.lake().epoch;
+  if (known !== undefined && stillness.holds(known)) {
+    await recoverOnce(loop, signal);
+    return known;
+  }
+  const arrivals = stillness.arrivals();
+  const lastSequence = await streamEnd.look();
+  const epoch = await followStream(loop.follow);
+  await recoverOnce(loop, signal);
+  if (lastSequence === epoch.position && findAhead(followers, epoch) === undefined) stillness.begin(epoch, arrivals);
+  return epoch;
+}
+
+/**
  * One turn of the flush loop: pull, convert, flush, commit, purge. What comes next is pulled meanwhile, and what came
  * before is purged.
  */
 async function flushOnce(loop: Loop, puller: BatchPuller, signal: AbortSignal): Promise<void> {
   await loop.table.refresh();
   for (const follower of loop.followers) await follower.refresh();
-  await loop.streamEnd.look();
-  const epoch = await followStream(loop.follow);
-  await recoverOnce(loop, signal);
+  const epoch = await comparePosition(loop, signal);
   const batch = await pullAfter(loop, puller, epoch);
   if (batch === undefined) return loop.purging.ended();
   if (!(await isOfOurStream(loop, epoch, batch))) return;
@@ -217,6 +235,7 @@ async function runTurns(loop: Loop, puller: BatchPuller, signal: AbortSignal): P
       loop.trouble.clear();
     } catch (error) {
       if (signal.aborted) return;
+      loop.stillness.end();
       const lastedMs = loop.trouble.note(error);
       // Anything that is not lasting by itself may go better in a new process, but not while the lake refuses to be
       // written, whatever the error says.

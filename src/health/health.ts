@@ -4,14 +4,14 @@ import type { ServiceState } from '../runtime/processes/service-state.ts';
 /**
  * Health: what is wrong with the service, and what to do about it.
  *
- * In: the supervisor's view of its processes and the facts each stage reports about once a second.
+ * In: the supervisor's view of its processes and the facts each stage reports, within a second of their change.
  * Out: a list of problems for the operator's `/readyz`, `tributary status` and the supervisor's log; none means ready.
  * Also `/healthz` (this process answers), `/metrics` (every process's metrics, merged), and for the public ports a bare
  * ready or not.
  * Invariant: a problem always comes with a next step, and is reported with the time it began. Crash: nothing rests here.
  */
 
-/** A process, or a supervisor, that has not reported for this long is stuck, milliseconds. They report every second. */
+/** A process, or a supervisor, that has not reported for this long is stuck, milliseconds. They do every few seconds. */
 const silentAfterMs = 10_000;
 
 function isProblem(value: unknown): value is Problem {

@@ -9,8 +9,8 @@ import { ownSchemas } from '../runtime/http/own-schemas.ts';
 /** What the supervisor knows, asked at each request. */
 export interface OpsView {
   readonly problems: readonly Problem[];
-  /** A snapshot of the metrics of each process. */
-  readonly metrics: readonly unknown[][];
+  /** Reads the metrics of each process. */
+  readonly collectMetrics: () => Promise<readonly unknown[][]>;
 }
 
 /** The operator's address. */
@@ -64,8 +64,10 @@ export async function startOpsServer(
   const metrics = createMetrics();
   const problemCount = metrics.gauge('service_problems', 'Problems that /readyz names now.');
   server.get('/metrics', async (_request, reply) => {
-    problemCount.set((view()?.problems ?? [starting]).length);
-    const { contentType, body } = await renderMetrics([...(view()?.metrics ?? []), await metrics.snapshot()]);
+    const shown = view();
+    problemCount.set((shown?.problems ?? [starting]).length);
+    const collected = (await shown?.collectMetrics()) ?? [];
+    const { contentType, body } = await renderMetrics([...collected, await metrics.snapshot()]);
     return reply.type(contentType).send(body);
   });
   addRoutes(server);

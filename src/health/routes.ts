@@ -4,7 +4,7 @@ import type { ServiceView } from '../runtime/processes/role-messages.ts';
 /** A server of a public port, whatever else it serves. */
 export type PublicServer = FastifyInstance;
 
-/** A supervisor that has not sent its view for this long is stuck, milliseconds. It sends it every second. */
+/** A supervisor that has not sent its view for this long is stuck, milliseconds. It sends it every few seconds. */
 const silentAfterMs = 10_000;
 
 /** Keeps the supervisor's view of the service; ready only while that view is fresh. */

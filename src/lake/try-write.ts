@@ -21,7 +21,8 @@ const bytes = Buffer.alloc(4096);
 export async function tryWrite(lakeDir: string, assertFolder: () => void): Promise<void> {
   const { root, table, young, failed, staging } = lakePaths(lakeDir);
   assertFolder();
-  for (const folder of [root, table, logFolder(table), young, failed, staging]) await assertWritableFolder(folder);
+  // At once: each of them one after the other would wake an idle process.
+  await Promise.all([root, table, logFolder(table), young, failed, staging].map(assertWritableFolder));
   const file = path.join(root, fileName);
   assertFolder();
   try {

@@ -5,7 +5,8 @@ import type { FolderPins } from '../runtime/files/folder-pins.ts';
 import type { FolderWatch } from '../runtime/files/folder-watch.ts';
 import { forkRole, type RoleChild } from '../runtime/processes/child.ts';
 import { startSupervisor, type Supervisor } from '../runtime/processes/supervisor.ts';
-import type { Role } from './service-options.ts';
+import { createProcessMetrics } from './process-metrics.ts';
+import type { Role, ServiceOptions } from './service-options.ts';
 import type { ServiceStart } from './service-start.ts';
 
 const readyMs = 60_000;
@@ -14,7 +15,6 @@ const graceMs = 30_000;
 
 /** What a role's process reported last, and when, by the monotonic clock. */
 export interface Report {
-  readonly metrics: unknown[];
   readonly facts: Readonly<Record<string, unknown>>;
   readonly atMs: number;
 }
@@ -32,11 +32,20 @@ export interface RoleProcesses {
   readonly supervisors: readonly Supervisor<RoleChild>[];
   /** What each reported last, by its name. */
   readonly reports: ReadonlyMap<string, Report>;
+  /** Asks the processes for their metrics. */
+  readonly collectMetrics: () => Promise<readonly unknown[][]>;
 }
 
 /** The names of a role's processes. */
 function namesOf(role: Role, config: Config): readonly string[] {
   return role === 'ingest' ? Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`) : [role];
+}
+
+/** The processes of the roles that run, in the order in which they are listed and stopped, backwards. */
+function listProcesses({ config, roles }: ServiceOptions): readonly { readonly name: string; readonly role: Role }[] {
+  return (['export', 'compact', 'ingest'] as const)
+    .filter((role) => roles.includes(role))
+    .flatMap((role) => namesOf(role, config).map((name) => ({ name, role })));
 }
 
 /**
@@ -53,8 +62,9 @@ export async function startRoles({
   closers,
   signal,
 }: RoleDependencies): Promise<RoleProcesses> {
-  const { config, logger, entry } = options;
+  const { logger, entry } = options;
   const reports = new Map<string, Report>();
+  const metrics = createProcessMetrics();
   const started = new Map<string, Supervisor<RoleChild>>();
 
   const startOne = async (name: string, role: Role, unwanted: AbortSignal): Promise<RoleChild> => {
@@ -73,6 +83,7 @@ export async function startRoles({
       readyMs,
       signal: unwanted,
       onReport,
+      onMetrics: (measured) => metrics.take(name, measured),
     });
     // It was no child yet when that was reported: one that is closed would stay so, and one that is not would go on.
     if (watch.findLoss()?.what !== loss?.what) {
@@ -83,7 +94,8 @@ export async function startRoles({
         'the folders of the service were lost, or came back, while the process started',
       );
     }
-    onReport({ metrics: [], facts: {} });
+    onReport({ facts: {} });
+    metrics.forget(name);
     return child;
   };
   const supervise = async (name: string, role: Role, starting: AbortSignal): Promise<void> => {
@@ -98,21 +110,21 @@ export async function startRoles({
     supervisors.push(supervisor);
   };
 
-  const wanted = (['export', 'compact', 'ingest'] as const)
-    .filter((role) => options.roles.includes(role))
-    .flatMap((role) => namesOf(role, config).map((name) => ({ name, role })));
+  const wanted = listProcesses(options);
   for (const { name } of wanted) closers.add(name, () => started.get(name)?.stop(graceMs));
-  await startTogether(
-    wanted.map(
-      ({ name, role }) =>
-        (unwanted) =>
-          supervise(name, role, unwanted),
-    ),
-    signal,
+  const starts = wanted.map(
+    ({ name, role }) =>
+      (unwanted: AbortSignal) =>
+        supervise(name, role, unwanted),
   );
+  await startTogether(starts, signal);
   // The order in which they are listed, whichever was ready first.
   const order = wanted.map(({ name }) => name);
   supervisors.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));
   if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');
-  return { supervisors: [...started.values()], reports };
+  return {
+    supervisors: [...started.values()],
+    reports,
+    collectMetrics: () => metrics.collect(started),
+  };
 }

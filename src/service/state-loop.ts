@@ -11,7 +11,10 @@ import type { FolderPins } from '../runtime/files/folder-pins.ts';
 import type { FolderWatch } from '../runtime/files/folder-watch.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { RunningChild } from '../runtime/processes/child.ts';
+import type { RoleChild } from '../runtime/processes/child.ts';
+import { createNews, type News } from '../runtime/processes/news.ts';
 import { findProcessStart } from '../runtime/processes/process-identity.ts';
+import type { ServiceView } from '../runtime/processes/role-messages.ts';
 import { removeServiceState, writeServiceState, type ServiceState } from '../runtime/processes/service-state.ts';
 import { createSilenceWatch, type SilenceWatch } from '../runtime/processes/silence-watch.ts';
 import type { Supervisor } from '../runtime/processes/supervisor.ts';
@@ -21,6 +24,8 @@ import type { RoleProcesses } from './role-processes.ts';
 import type { ServiceOptions } from './service-options.ts';
 
 const stateEveryMs = 1000;
+/** Never another while this process lives. */
+const ownStart = findProcessStart(process.pid);
 
 export interface StateDependencies {
   readonly options: ServiceOptions;
@@ -64,7 +69,7 @@ function buildState(dependencies: StateDependencies, descriptors: DescriptorWatc
   const { config } = options;
   return {
     pid: process.pid,
-    processStart: findProcessStart(process.pid),
+    processStart: ownStart,
     folder: pins.ids()[config.dataDir] ?? '',
     startedAt,
     writtenAt: new Date(clock.nowMs()).toISOString(),
@@ -92,15 +97,25 @@ function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesse
   );
 }
 
+/** Sends a role's process the view of the service, where it is news to it. */
+function sendView(supervisor: Supervisor<RoleChild>, news: News, view: ServiceView): void {
+  const child = supervisor.current();
+  if (child !== undefined)
+    news.pass(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
+}
+
 /**
  * Collects, every second, what the service is doing: for the commands (run/), the operator's address, the log and the
- * roles' /readyz. Stopped, it removes the state.
+ * roles' /readyz, which are told what has changed. Stopped, it removes the state.
  */
 export function startStateLoop(dependencies: StateDependencies): Stoppable {
   const { options, clock, pins, roles, onView } = dependencies;
   const { config, logger } = options;
   const { run } = dataPaths(config.dataDir);
-  const served = roles.supervisors.filter((supervisor) => supervisor.state().name !== 'compact');
+  const served = roles.supervisors
+    .filter((supervisor) => supervisor.state().name !== 'compact')
+    .map((supervisor) => ({ supervisor, news: createNews() }));
+  const stateNews = createNews();
   const silence = createSilenceWatch(logger);
   const problemLog = createProblemLog(logger, () => clock.nowMs());
   const descriptors = createDescriptorWatch('the supervisor');
@@ -111,12 +126,12 @@ export function startStateLoop(dependencies: StateDependencies): Stoppable {
     const found = findProblems(state, clock.nowMs());
     const since = problemLog.update(found, findNotices(state));
     const problems = withSince(found, since);
-    onView({ problems, metrics: [...roles.reports.values()].map((report) => report.metrics) });
-    for (const supervisor of served)
-      supervisor.current()?.send({ type: 'service', view: { ready: problems.length === 0 } });
+    onView({ problems, collectMetrics: roles.collectMetrics });
+    for (const { supervisor, news } of served) sendView(supervisor, news, { ready: problems.length === 0 });
     if (pins.findLost().length > 0) return;
     try {
-      writeServiceState(run, { ...state, since });
+      const { writtenAt: _writtenAt, silentMs: _silentMs, ...lasting } = state;
+      stateNews.pass(JSON.stringify({ ...lasting, since }), () => writeServiceState(run, { ...state, since }));
     } catch (error) {
       // A full disk must not take the supervisor down: the state is a convenience for the commands.
       logger.warn({ error: describeError(error) }, 'service state cannot be written');

@@ -12,7 +12,8 @@ export interface BrokerPing extends Stoppable {
   problems(): readonly Problem[];
 }
 
-const pingEveryMs = 1000;
+/** Between pings while the broker answers, and while it does not, milliseconds. A connection that ends is seen at once. */
+const pingEveryMs = { well: 3000, silent: 1000 } as const;
 /** A busy broker's answer waits behind an fsync; one this late is no answer. */
 const answerMs = 2000;
 
@@ -28,7 +29,7 @@ function refusalProblem({ words, todo }: Refusal): Problem {
   return { code: 'broker_refuses', what: `the broker refuses what the service asks of it: ${words}`, todo };
 }
 
-/** Starts to ping the broker once a second. */
+/** Starts to ping the broker every few seconds. */
 export function startBrokerPing(connection: StreamConnection): BrokerPing {
   let answers = true;
   const loop = startPollLoop(
@@ -37,7 +38,7 @@ export function startBrokerPing(connection: StreamConnection): BrokerPing {
       answers = true;
     },
     {
-      everyMs: pingEveryMs,
+      everyMs: () => pingEveryMs[answers ? 'well' : 'silent'],
       onError() {
         answers = false;
       },

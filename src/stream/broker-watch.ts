@@ -31,7 +31,8 @@ export interface BrokerWatchOptions {
   readonly logger: Logger;
 }
 
-const checkEveryMs = 1000;
+/** Between checks while the server is well, and while it is not, milliseconds: each wakes it and this process. */
+const checkEveryMs = { well: 3000, unwell: 1000 } as const;
 const answerMs = 2000;
 /** Consecutive bad health checks before the server counts as unhealthy; one is normal under load. */
 const unhealthyChecks = 2;
@@ -107,7 +108,7 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
   }
 
   const loop = startPollLoop(check, {
-    everyMs: checkEveryMs,
+    everyMs: () => checkEveryMs[lastState === 'well' ? 'well' : 'unwell'],
     onError: (error) => logger.warn({ error: describeError(error) }, 'nats-server cannot be watched'),
   });
 

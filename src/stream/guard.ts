@@ -50,6 +50,8 @@ export interface GuardOptions {
 
 /** Between looks while all is well, while something is wrong, and while nothing is known, milliseconds. */
 const lookEveryMs = { open: 2000, shut: 250, unknown: 50 } as const;
+/** While all is well and the broker announces what changes: the look only catches what an announcement has missed. */
+const lookBesideMs = 5000;
 
 /** Leave without conditions, for a stream that no service has claimed: tests, and what works on a broker of its own. */
 export const noGuard: StreamGuard = {
@@ -128,7 +130,10 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
       refused = undefined;
     },
     {
-      everyMs: () => lookEveryMs[observation.verdict().kind],
+      everyMs() {
+        const { kind } = observation.verdict();
+        return kind === 'open' && heard.heard() ? lookBesideMs : lookEveryMs[kind];
+      },
       onError(error) {
         refused = failures.record(error);
       },

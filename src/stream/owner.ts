@@ -31,9 +31,11 @@ export interface StreamOwner extends Stoppable {
   notices(): readonly Problem[];
 }
 
-/** Between looks while something is wrong, milliseconds. */
-const lookAgainMs = 250;
-const lookEveryMs = 2000;
+/**
+ * Between looks while something is wrong, while all is well, and while the broker also announces what changes,
+ * milliseconds.
+ */
+const lookEveryMs = { wrong: 250, well: 2000, heard: 5000 } as const;
 
 /** What a look at the stream works with. */
 interface Inspection {
@@ -141,7 +143,10 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
       failures.clear();
     },
     {
-      everyMs: () => (problems.length > 0 || failures.isFailing() ? lookAgainMs : lookEveryMs),
+      everyMs() {
+        if (problems.length > 0 || failures.isFailing()) return lookEveryMs.wrong;
+        return lookEveryMs[heard.heard() ? 'heard' : 'well'];
+      },
       onError(error) {
         const refused = failures.record(error);
         if (refused !== undefined) problems = [refused];

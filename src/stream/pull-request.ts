@@ -16,6 +16,8 @@ export interface PullRequest {
   readonly signal: AbortSignal | undefined;
   /** Gives the memory for so many bytes of a payload. */
   readonly room: (bytes: number) => Uint8Array;
+  /** Called with each message, the moment it is whole. */
+  readonly onArrival: () => void;
 }
 
 /** What one request brought. `clean` says that nothing can have been delivered and missed. */
@@ -56,7 +58,7 @@ export function parseSequence(reply: string): number {
 
 /** Asks once, and gathers what comes until the broker ends it, it is cut off, or the connection is lost. */
 export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<Pulled> {
-  const { streamName, consumer, maxBytes, expiresMs, cutMs, signal, room } = request;
+  const { streamName, consumer, maxBytes, expiresMs, cutMs, signal, room, onArrival } = request;
   const heartbeatMs = Math.min(maxHeartbeatMs, Math.floor(expiresMs / 2));
   const messages: StreamMessage[] = [];
   return new Promise((resolve) => {
@@ -77,6 +79,7 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
         room,
         message(reply, payload) {
           silence.refresh();
+          onArrival();
           messages.push({ sequence: parseSequence(reply), payload });
           if (messages.length === maxMessages) end(true);
         },

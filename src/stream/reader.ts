@@ -52,7 +52,10 @@ export async function openReader(
   const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
     throw wrapBrokerError(error, 'open the stream');
   });
-  const cursor = createCursor(connection, manager, streamName);
+  let arrivals = 0;
+  const onArrival = (): void => void (arrivals += 1);
+  const cursor = createCursor(connection, manager, streamName, onArrival);
+  const forget = connection.onDisconnect(onArrival);
 
   async function pull(afterSequence: number, limits: PullLimits): Promise<StreamMessage[]> {
     const deadline = performance.now() + limits.waitMs;
@@ -105,6 +108,10 @@ export async function openReader(
       edge('purge the stream', async () => {
         await manager.streams.purge(streamName, { seq: sequence });
       }),
-    close: () => cursor.close(),
+    arrivals: () => arrivals,
+    close() {
+      forget();
+      return cursor.close();
+    },
   };
 }

@@ -75,9 +75,10 @@ const looks = 4;
 const betweenLooksMs = 25;
 /**
  * For so long a store from which a file was taken is not trusted again, milliseconds. The server soon begins another
- * file, in its place at last, behind messages that no restart will find; until then the supervisor has looked twice.
+ * file, in its place at last, behind messages that no restart will find; until then the supervisor, who looks every
+ * second, has looked twice.
  */
-const distrustMs = 3000;
+const distrustMs = 5000;
 
 /** Says of acknowledgements whether what they confirm is in the server's folder. */
 export interface StoreCheck {

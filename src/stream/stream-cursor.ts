@@ -35,7 +35,7 @@ interface Consumer {
   close(): Promise<void>;
 }
 
-function createConsumer(manager: JetStreamManager, streamName: string): Consumer {
+function createConsumer(manager: JetStreamManager, streamName: string, onDrop: () => void): Consumer {
   let consumer: string | undefined;
   /** No longer read from; deleted when the next is there, so that the stream never is without one: see `drop`. */
   let stale: string | undefined;
@@ -53,6 +53,7 @@ function createConsumer(manager: JetStreamManager, streamName: string): Consumer
   async function drop(): Promise<void> {
     const older = stale;
     if (consumer === undefined) return;
+    onDrop();
     stale = consumer;
     consumer = undefined;
     await forget(older);
@@ -95,14 +96,15 @@ function createConsumer(manager: JetStreamManager, streamName: string): Consumer
 /**
  * Creates a cursor: it keeps one ephemeral consumer without acks, and a connection that its messages come over. The
  * broker's own memory of a position is not trusted: when the caller asks for another position, or a fetch was cut off, a
- * new consumer is made.
+ * new consumer is made. `onArrival` is called with each message as it comes, and when a fetch was cut off.
  */
 export function createCursor(
   connection: StreamConnection,
   manager: JetStreamManager,
   streamName: string,
+  onArrival: () => void,
 ): StreamCursor {
-  const consumer = createConsumer(manager, streamName);
+  const consumer = createConsumer(manager, streamName, onArrival);
   let pulls: PullConnection | undefined;
 
   async function openPulls(): Promise<PullConnection> {
@@ -127,6 +129,7 @@ export function createCursor(
         cutMs: waitMs < minFetchMs ? waitMs : waitMs + 500,
         signal,
         room,
+        onArrival,
       });
       try {
         for (const message of messages) consumer.advance(message);

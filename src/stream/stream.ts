@@ -69,6 +69,11 @@ export interface StreamReader {
     afterSequence: number,
     limits: { maxBytes: number; waitMs: number; signal?: AbortSignal; into?: Uint8Array },
   ): Promise<StreamMessage[]>;
+  /**
+   * Grows with each message that a pull brings, the moment it comes, and whenever a pull was cut off or the connection
+   * lost, after which there may be messages that did not come. Absent where that is not known.
+   */
+  arrivals?(): number;
   /** Removes every message below `sequence`; the message at `sequence` stays. */
   purgeBelow(sequence: number): Promise<void>;
   close(): Promise<void>;

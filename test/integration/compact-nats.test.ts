@@ -1,5 +1,7 @@
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
@@ -141,3 +143,30 @@ test.for(['while the compactor is stopped', 'while it runs'])(
     });
   },
 );
+
+test('An idle compactor does not ask where the stream ends, and writes down at once what comes, before the lake has it', async () => {
+  const folder = testFolder();
+  const own = await startTestNats();
+  onTestFinished(() => own.stop());
+  const publisher = openPublisher(await own.connect());
+  const reader = await openReader(await own.connect());
+  let asked = { times: 0, atMs: 0 };
+  const counted = {
+    ...reader,
+    state() {
+      asked = { times: asked.times + 1, atMs: performance.now() };
+      return reader.state();
+    },
+  };
+  // Longer than the test takes: what comes waits for others, and is not in the lake yet.
+  const compact = await startTestCompact(folder, counted, { flushAgeMs: 60_000 });
+  onTestFinished(() => compact.stop());
+  const restsForMs = 2000;
+  await waitFor('the stream is asked no more', () => asked.times > 0 && performance.now() - asked.atMs > restsForMs);
+  const { sequence } = await publisher.publish(payload(1), 5000);
+  const file = lakePaths(path.join(folder, 'lake')).streamEnd;
+  await waitFor('the new end was written down', () =>
+    readFileSync(file, 'utf8').includes(`"lastSequence":${sequence},`),
+  );
+  expect((await readSnapshot(path.join(folder, 'lake', 'events'))).lake?.totals.stored ?? 0).toBe(0);
+});

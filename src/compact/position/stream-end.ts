@@ -6,6 +6,7 @@ import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/mutex.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import type { StreamReader } from '../../stream/stream.ts';
+import type { Stillness } from './stillness.ts';
 import type { FollowDependencies } from './stream-position.ts';
 import { hashMessage } from '../../stream/message.ts';
 
@@ -17,10 +18,10 @@ import { hashMessage } from '../../stream/message.ts';
  */
 export interface StreamEnd extends Stoppable {
   /**
-   * Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Errors: the
-   * reader's.
+   * Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Returns the
+   * last sequence. Errors: the reader's.
    */
-  look(): Promise<void>;
+  look(): Promise<number>;
   /** Forgets: the stream is another one, and that was reported. */
   reset(): void;
 }
@@ -34,6 +35,8 @@ export interface StreamEndDependencies {
   /** Throws when the folder of the file is another's by now. */
   readonly assertFolder: () => void;
   readonly alarm: FollowDependencies['alarm'];
+  /** Knows whether the stream ends where it was seen to end: it is not looked at then. */
+  readonly stillness: Pick<Stillness, 'holds'>;
   readonly logger: Logger;
 }
 
@@ -63,6 +66,7 @@ export async function watchStreamEnd({
   position,
   assertFolder,
   alarm,
+  stillness,
   logger,
 }: StreamEndDependencies): Promise<StreamEnd> {
   let mark = await findMark(file);
@@ -85,7 +89,7 @@ export async function watchStreamEnd({
     return hash !== undefined && seen.hash !== undefined && hash !== seen.hash;
   }
 
-  async function lookNow(): Promise<void> {
+  async function lookNow(): Promise<number> {
     const { id: stream, lastSequence } = await reader.state();
     const hash = await hashAt(lastSequence);
     const lost = mark?.stream === stream && (await isLost(mark, lastSequence));
@@ -94,7 +98,7 @@ export async function watchStreamEnd({
     if (lost && seen !== undefined)
       alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
     const text = renderChecked({ ...mark });
-    if (text === kept) return;
+    if (text === kept) return lastSequence;
     try {
       assertFolder();
       await writeFileDurably(file, text);
@@ -106,14 +110,16 @@ export async function watchStreamEnd({
         logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be written down, will retry');
       failing = true;
     }
+    return lastSequence;
   }
 
   /** Held by a look: two at once would report a loss twice. */
   const mutex = createMutex();
-  const look = (): Promise<void> => mutex.run(lookNow);
+  const look = (): Promise<number> => mutex.run(lookNow);
   let unseen = false;
   const loop = startPollLoop(
     async () => {
+      if (stillness.holds()) return;
       await look();
       unseen = false;
     },

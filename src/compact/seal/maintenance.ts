@@ -35,7 +35,25 @@ export function engineMemoryMb(memoryMb: number): number {
   return Math.max(128, Math.ceil(memoryMb / 2));
 }
 
-const turnEveryMs = 500;
+/** Between turns while something changes, and while nothing does, milliseconds. */
+const turnEveryMs = { busy: 500, idle: 5000 } as const;
+/** For so long after the last commit turns follow each other closely: there may be more to do, milliseconds. */
+const busyMs = 15_000;
+
+/**
+ * How long to rest after a turn. Where rows are sealed soon, or replaced files removed soon, nothing is idle for long.
+ */
+function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: readonly TableTurns[]) => number {
+  const idleMs = Math.max(turnEveryMs.busy, Math.min(turnEveryMs.idle, sealAgeMs / 10, retentionMs / 10));
+  let versions = '';
+  let changedAtMs = 0;
+  return (tables) => {
+    const now = tables.map(({ dataset, table }) => `${dataset.table} ${table.state().version}`).join();
+    if (now !== versions) changedAtMs = performance.now();
+    versions = now;
+    return performance.now() - changedAtMs < busyMs ? turnEveryMs.busy : idleMs;
+  };
+}
 
 /** Creates what keeps snapshot.sql near the newest commit, and naming the tables that there are. */
 function createRenewal(
@@ -78,6 +96,9 @@ export async function startMaintenance(
   );
   const followers = createFollowerTables(dependencies, options, engine);
   const renewSnapshotFile = createRenewal(dependencies, options.retentionMs);
+  const restMs = createRest(options);
+  const tables = (): readonly TableTurns[] => [first, ...followers.list()];
+  const problems = (): Problem[] => [followers, ...tables()].flatMap((table) => table.problems());
   const aborter = new AbortController();
   const { signal } = aborter;
   const gate = createSweepGate(first, followers, signal);
@@ -87,20 +108,21 @@ export async function startMaintenance(
     await followers.look().catch((error: unknown) => {
       dependencies.logger.debug({ error: describeError(error) }, 'the lake was not looked through, will retry');
     });
-    await renewSnapshotFile([first, ...followers.list()]);
+    await renewSnapshotFile(tables());
     // The flush loop, which looks at the log all the time, reports a foreign commit and sees its end.
-    for (const table of [first, ...followers.list()]) if (table.table.foreign() === undefined) await table.turn(signal);
+    for (const table of tables()) if (table.table.foreign() === undefined) await table.turn(signal);
   }
 
   async function loop(): Promise<void> {
-    while (!signal.aborted) if (await gate.turn(turn)) await pause(turnEveryMs, signal);
+    while (!signal.aborted)
+      if (await gate.turn(turn)) await pause(problems().length > 0 ? turnEveryMs.busy : restMs(tables()), signal);
   }
 
   const running = loop();
   running.catch(() => undefined);
   return {
     running,
-    problems: () => [first, followers, ...followers.list()].flatMap((table) => table.problems()),
+    problems,
     followers: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
     sweep: (putAside) => gate.sweep(putAside),
     async stop() {

@@ -4,13 +4,20 @@ import { describeError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 
-/** Often enough that what arrives in between fits into any sensible reserve. */
-const checkEveryMs = 500;
+/**
+ * Between looks, milliseconds: while something is written, often enough that what arrives in between fits into any
+ * sensible reserve, and as often while the disk is low, so that its room is soon used again.
+ */
+const checkEveryMs = { busy: 500, idle: 3000 } as const;
+/** A disk is looked at often for so long after the last write, milliseconds. */
+const busyMs = 3000;
 
 /** Watches the free space of one folder's file system. */
 export interface DiskWatch extends Stoppable {
   /** Says whether less than the reserve was free at the last look. */
   isLow(): boolean;
+  /** Something is about to be written: the disk is looked at now, and more often for a while. */
+  expectWrites(): void;
 }
 
 /** Free bytes for an ordinary user on the file system of a folder. */
@@ -31,6 +38,7 @@ export async function isSameDisk(folder: string, other: string): Promise<boolean
  */
 export async function startDiskWatch(folder: string, reserveBytes: number, logger: Logger): Promise<DiskWatch> {
   let low = false;
+  let busyUntilMs = 0;
   async function look(): Promise<void> {
     const freeBytes = await readFreeBytes(folder);
     if (low === freeBytes < reserveBytes) return;
@@ -43,6 +51,16 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
   const onError = (error: unknown): void =>
     logger.warn({ folder, error: describeError(error) }, 'free space cannot be read');
   await look().catch(onError);
-  const loop = startPollLoop(look, { everyMs: checkEveryMs, onError, pausesFirst: true });
-  return { isLow: () => low, stop: () => loop.stop() };
+  const isBusy = (): boolean => performance.now() < busyUntilMs;
+  const everyMs = (): number => checkEveryMs[low || isBusy() ? 'busy' : 'idle'];
+  const loop = startPollLoop(look, { everyMs, onError, pausesFirst: true });
+  return {
+    isLow: () => low,
+    expectWrites() {
+      const wasBusy = isBusy();
+      busyUntilMs = performance.now() + busyMs;
+      if (!wasBusy) loop.wake();
+    },
+    stop: () => loop.stop(),
+  };
 }

@@ -5,8 +5,11 @@ import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 import type { Problem } from '../conditions/problem.ts';
 
-/** Looked at this often, milliseconds: a few calls of stat(2). */
-const lookEveryMs = 500;
+/**
+ * Looked at this often, milliseconds: some calls of stat(2), and what the broker has open. Who writes into a folder, or
+ * answers for what was written there, looks for himself before.
+ */
+const lookEveryMs = 1000;
 
 /** Watches whether a service still has the folders that it runs on. */
 export interface FolderWatch extends Stoppable {

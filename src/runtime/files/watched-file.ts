@@ -1,13 +1,16 @@
+import { watch, type FSWatcher } from 'node:fs';
+import path from 'node:path';
 import { startPollLoop } from '../async/poll-loop.ts';
 import { AppError, describeError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { findStamp } from './file-stamp.ts';
 
 /**
- * How often the file is looked at, milliseconds: a change by another process is promised to take effect within a
- * second, of which the larger part is left for reading a large file on a busy machine.
+ * How often the file is looked at, milliseconds, where the kernel tells of changes at once, and where it does not: a
+ * change by another process is promised to take effect within a second, of which the larger part is then left for
+ * reading a large file on a busy machine.
  */
-const pollMs = 200;
+const pollMs = { told: 500, untold: 200 } as const;
 
 /** What was last read from a file that other processes rewrite whole. */
 export interface WatchedFile<T> {
@@ -27,6 +30,40 @@ export interface WatchOptions<T> {
    * Called after each later reading, with the new value in force, and when what could not be read is again as it was.
    */
   readonly onChange?: () => void;
+}
+
+/** What the kernel tells of the folders of some files. */
+interface Hearing {
+  /**
+   * Says whether it tells of all of them; asks it again for those of which it does not: a folder may have come meanwhile.
+   * Of some it never does: it watches only so many for a user.
+   */
+  isTold(): boolean;
+  close(): void;
+}
+
+/** Calls `onChange` when the kernel says that something happens in the folders of files. */
+function hearChanges(files: readonly string[], onChange: () => void): Hearing {
+  const folders = new Set(files.map((file) => path.dirname(file)));
+  const watchers = new Map<string, FSWatcher>();
+
+  function hear(folder: string): boolean {
+    try {
+      const watcher = watch(folder, { persistent: false }, onChange);
+      watcher.on('error', () => void watchers.delete(folder));
+      watchers.set(folder, watcher);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  return {
+    isTold: () => [...folders].filter((folder) => !watchers.has(folder) && !hear(folder)).length === 0,
+    close() {
+      for (const watcher of watchers.values()) watcher.close();
+    },
+  };
 }
 
 /**
@@ -72,7 +109,16 @@ export function watchFile<T>(
       logger.error({ file, error: problem }, 'file cannot be read, the last good reading stays in force');
   }
 
-  const loop = startPollLoop(lookAgain, { everyMs: pollMs, onError: report, pausesFirst: true });
-  // A reading under way is not waited for: its value is not used.
-  return { current: () => value, problem: () => problem, close: () => void loop.stop() };
+  const heard = hearChanges([file, ...beside], () => loop.wake());
+  const everyMs = (): number => pollMs[heard.isTold() && problem === undefined ? 'told' : 'untold'];
+  const loop = startPollLoop(lookAgain, { everyMs, onError: report, pausesFirst: true });
+  return {
+    current: () => value,
+    problem: () => problem,
+    close() {
+      heard.close();
+      // A reading under way is not waited for: its value is not used.
+      void loop.stop();
+    },
+  };
 }

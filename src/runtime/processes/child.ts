@@ -42,7 +42,8 @@ export interface ForkOptions {
   readonly readyMs: number;
   /** Aborted when the start is no longer wanted. */
   readonly signal: AbortSignal;
-  readonly onReport: (report: { metrics: unknown[]; facts: Readonly<Record<string, unknown>> }) => void;
+  readonly onReport: (report: { facts: Readonly<Record<string, unknown>> }) => void;
+  readonly onMetrics: (metrics: unknown[]) => void;
 }
 
 function spawnRole(options: ForkOptions): ChildProcess {
@@ -126,6 +127,9 @@ async function awaitReady(
           break;
         case 'report':
           options.onReport(message);
+          break;
+        case 'metrics':
+          options.onMetrics(message.metrics);
           break;
         case undefined:
           break;

@@ -4,7 +4,8 @@ import { isErrorCode, type ErrorCode } from '../errors.ts';
 export type RoleMessage =
   | { readonly type: 'ready'; readonly port?: number }
   | { readonly type: 'failed'; readonly code: ErrorCode; readonly message: string; readonly hint?: string }
-  | { readonly type: 'report'; readonly metrics: unknown[]; readonly facts: Readonly<Record<string, unknown>> };
+  | { readonly type: 'report'; readonly facts: Readonly<Record<string, unknown>> }
+  | { readonly type: 'metrics'; readonly metrics: unknown[] };
 
 /** The supervisor's view of the whole service, as a role needs it. */
 export interface ServiceView {
@@ -12,11 +13,8 @@ export interface ServiceView {
   readonly ready: boolean;
 }
 
-/** What the supervisor sends a role's process, about once a second. */
-export interface SupervisorMessage {
-  readonly type: 'service';
-  readonly view: ServiceView;
-}
+/** What the supervisor sends a role's process: its view, and that it wants to see the metrics. */
+export type SupervisorMessage = { readonly type: 'service'; readonly view: ServiceView } | { readonly type: 'measure' };
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -39,8 +37,12 @@ export function parseRoleMessage(value: unknown): RoleMessage | undefined {
       return { type: 'failed', code, message, ...(typeof hint === 'string' ? { hint } : {}) };
     }
     case 'report': {
-      const { metrics, facts } = value;
-      return Array.isArray(metrics) && isRecord(facts) ? { type: 'report', metrics, facts } : undefined;
+      const { facts } = value;
+      return isRecord(facts) ? { type: 'report', facts } : undefined;
+    }
+    case 'metrics': {
+      const { metrics } = value;
+      return Array.isArray(metrics) ? { type: 'metrics', metrics } : undefined;
     }
     default:
       return undefined;
@@ -49,7 +51,9 @@ export function parseRoleMessage(value: unknown): RoleMessage | undefined {
 
 /** Reads the supervisor's message; undefined for anything else. */
 export function parseSupervisorMessage(value: unknown): SupervisorMessage | undefined {
-  if (!isRecord(value) || value['type'] !== 'service' || !isRecord(value['view'])) return undefined;
+  if (!isRecord(value)) return undefined;
+  if (value['type'] === 'measure') return { type: 'measure' };
+  if (value['type'] !== 'service' || !isRecord(value['view'])) return undefined;
   const { ready } = value['view'];
   return typeof ready === 'boolean' ? { type: 'service', view: { ready } } : undefined;
 }

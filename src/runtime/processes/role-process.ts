@@ -1,4 +1,5 @@
 import process from 'node:process';
+import { createNews } from './news.ts';
 import { parseSupervisorMessage, type RoleMessage, type ServiceView } from './role-messages.ts';
 import { startPollLoop } from '../async/poll-loop.ts';
 import { AppError, describeError, isAppError } from '../errors.ts';
@@ -18,7 +19,7 @@ export interface Stage extends Stoppable {
   readonly failed?: Promise<never>;
   /** Short facts for `tributary status` and `/readyz`. */
   facts?(): Readonly<Record<string, unknown>>;
-  /** Takes the supervisor's view of the whole service, about once a second. */
+  /** Takes the supervisor's view of the whole service: when it has changed, and every few seconds. */
   onService?(view: ServiceView): void;
 }
 
@@ -42,8 +43,8 @@ function stopRequested(): Promise<string> {
 }
 
 /**
- * Runs a stage as a supervised process: starts it, says ready, reports once a second, and drains it when the supervisor
- * asks or is gone. Returns the exit code; an error of the start is sent to the supervisor in its own words.
+ * Runs a stage as a supervised process: starts it, says ready, reports within a second what has changed, and every few
+ * seconds that it is there, answers with its metrics, and drains it when the supervisor asks or is gone. Returns the exit code; an error of the start is sent to the supervisor in its own words.
  */
 export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metrics, logger: Logger): Promise<number> {
   const stop = stopRequested();
@@ -66,14 +67,23 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
     });
     return 1;
   }
+  const answerMetrics = (): void =>
+    void metrics.snapshot().then(
+      (snapshot) => send({ type: 'metrics', metrics: snapshot }),
+      (error: unknown) => logger.error({ error: describeError(error) }, 'metrics cannot be read'),
+    );
   process.on('message', (value) => {
     const message = parseSupervisorMessage(value);
-    if (message !== undefined) stage.onService?.(message.view);
+    if (message?.type === 'service') stage.onService?.(message.view);
+    else if (message !== undefined) answerMetrics();
   });
   send(stage.port === undefined ? { type: 'ready' } : { type: 'ready', port: stage.port });
 
-  const report = async (): Promise<void> =>
-    send({ type: 'report', metrics: await metrics.snapshot(), facts: stage.facts?.() ?? {} });
+  const news = createNews();
+  const report = (): void => {
+    const facts = stage.facts?.() ?? {};
+    news.pass(JSON.stringify(facts), () => send({ type: 'report', facts }));
+  };
   const reporting = startPollLoop(report, {
     everyMs: reportEveryMs,
     onError: (error) => logger.error({ error: describeError(error) }, 'report cannot be made'),

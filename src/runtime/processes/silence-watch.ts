@@ -1,6 +1,6 @@
 import type { Logger } from '../logger.ts';
 
-/** A process that reports about once a second, as its supervisor sees it. */
+/** A process that reports every few seconds, as its supervisor sees it. */
 export interface ReportingProcess {
   readonly name: string;
   /** When it reported last, or was started. */

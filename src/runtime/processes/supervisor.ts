@@ -2,7 +2,7 @@
  * Processes: the supervisor's side (this file, child.ts) and the child's (role-process.ts).
  *
  * In: how to start a child. Out: a child that runs, is started again after a growing pause when it ends, and reports
- * once a second what it knows.
+ * within a second what has changed.
  * Invariant: a child outlives its supervisor by a moment only: it ends when the channel between them closes.
  * Crash: the state file of a supervisor that was killed (service-state.ts) is removed by the next one, which knows by
  * process id and start time that nobody runs.

@@ -29,6 +29,7 @@ async function fork(program: string, given: Partial<ForkOptions> = {}): Promise<
     readyMs: 30_000,
     signal: new AbortController().signal,
     onReport: () => undefined,
+    onMetrics: () => undefined,
     ...given,
   });
 }

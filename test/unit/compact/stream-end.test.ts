@@ -23,6 +23,7 @@ async function logOf(error: Error): Promise<string[]> {
     position: () => 0,
     assertFolder: () => undefined,
     alarm: () => undefined,
+    stillness: { holds: () => false },
     logger: pino({ base: null }, { write: (line: string) => void lines.push(line) }),
   });
   await waitFor('the stream was looked at three times', () => looks >= 3);

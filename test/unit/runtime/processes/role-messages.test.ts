@@ -7,7 +7,8 @@ describe('a message between the supervisor and a role', () => {
     { type: 'ready', port: 8080 },
     { type: 'failed', code: 'locked', message: 'in use' },
     { type: 'failed', code: 'disk', message: 'full', hint: 'Free some space.' },
-    { type: 'report', metrics: [], facts: { problems: [] } },
+    { type: 'report', facts: { problems: [] } },
+    { type: 'metrics', metrics: [] },
   ])('A message of a role is read as it was sent: %j', (message) => {
     expect(parseRoleMessage(structuredClone(message))).toEqual(message);
   });
@@ -21,8 +22,8 @@ describe('a message between the supervisor and a role', () => {
     { type: 'ready', port: '80' },
     { type: 'failed', code: 'nonsense', message: 'x' },
     { type: 'failed', code: 'toString', message: 'x' },
-    { type: 'report', metrics: {}, facts: {} },
-    { type: 'report', metrics: [], facts: null },
+    { type: 'metrics', metrics: {} },
+    { type: 'report', facts: null },
   ])('A message is refused when it is something else: %j', (value) => {
     expect(parseRoleMessage(value)).toBeUndefined();
   });

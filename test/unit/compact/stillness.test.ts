@@ -1,0 +1,50 @@
+import { expect, it } from 'vitest';
+import { createStillness } from '../../../src/compact/position/stillness.ts';
+import type { Epoch } from '../../../src/lake/log/lake-state.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const epoch: Epoch = { appId: 'S@1', streamId: 'S@1', position: 7, dedupeThrough: 0 };
+
+/** A reader whose count of arrivals the test raises. */
+function createReader(): { arrivals: () => number; arrive: () => void } {
+  let count = 0;
+  return { arrivals: () => count, arrive: () => void (count += 1) };
+}
+
+it('The stream is known to be as it was until something arrives', () => {
+  const reader = createReader();
+  const stillness = createStillness(reader);
+  expect(stillness.holds()).toBe(false);
+  stillness.begin(epoch, stillness.arrivals());
+  expect([stillness.holds(), stillness.holds(epoch)]).toEqual([true, true]);
+  reader.arrive();
+  expect([stillness.holds(), stillness.holds(epoch)]).toEqual([false, false]);
+});
+
+it('What arrives while the stream is being compared is not overlooked', () => {
+  const reader = createReader();
+  const stillness = createStillness(reader);
+  const before = stillness.arrivals();
+  reader.arrive();
+  stillness.begin(epoch, before);
+  expect(stillness.holds()).toBe(false);
+});
+
+it('It is not known of another position or epoch, after a failure, or of a reader that does not count', () => {
+  const stillness = createStillness(createReader());
+  stillness.begin(epoch, stillness.arrivals());
+  expect(stillness.holds({ ...epoch, position: 8 })).toBe(false);
+  expect(stillness.holds({ ...epoch, appId: 'S@1#2' })).toBe(false);
+  stillness.end();
+  expect(stillness.holds(epoch)).toBe(false);
+  const blind = createStillness({});
+  blind.begin(epoch, blind.arrivals());
+  expect(blind.holds()).toBe(false);
+});
+
+it('The stream is compared again now and then, whatever was heard of it', async () => {
+  const stillness = createStillness(createReader(), 20);
+  stillness.begin(epoch, stillness.arrivals());
+  await waitFor('it is to be compared again', () => !stillness.holds());
+  expect(stillness.holds(epoch)).toBe(false);
+});
