@@ -131,8 +131,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   closers.add('maintenance', () => maintenance.stop());
   const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(options.lakeDir, assertFolder), clock, logger });
   closers.add('write probe', () => writeProbe.stop());
-  const stillness = createStillness(reader);
-  const seeing = { reader, alarm: seen.fault, stillness, logger };
+  const seeing = { reader, alarm: seen.fault, stillness: createStillness(reader), logger };
   const streamEnd = await openStreamEnd(closers, seeing, { paths, table, assertFolder });
   const start = { swept: false, faulty: false };
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
@@ -163,7 +162,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     trouble,
     maintenance,
     streamEnd,
-    stillness,
+    stillness: seeing.stillness,
     bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
     purging: createPurgeBehind(),
     age: createFlushAge(options.flushAgeMs),
