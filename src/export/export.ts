@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
+import { findKeptVersions } from '../lake/log/kept-versions.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
@@ -23,6 +24,7 @@ import { createExports } from './api/exports.ts';
 import { addExportRoutes } from './api/export-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
+import { tableDirOf } from './jobs/table-of.ts';
 import { runInWorker, type RunAttempt } from './jobs/worker-process.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
 import { createThrottle } from './api/throttle.ts';
@@ -58,6 +60,7 @@ type ExportSettings = Pick<
   | 'maxExports'
   | 'exportWorkers'
   | 'exportMaxRows'
+  | 'retentionMs'
   | 'exportMaxBytes'
   | 'exportTimeoutMs'
   | 'singleFileMaxBytes'
@@ -208,6 +211,7 @@ function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
     lakeDir: options.lakeDir,
     segmentsDir: options.segmentsDir,
     titlesDir: options.titlesDir,
+    retentionMs: options.retentionMs,
     limits: {
       maxRows: options.exportMaxRows,
       maxBytes: options.exportMaxBytes,
@@ -265,8 +269,9 @@ async function buildExport(
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
   const zoneDays = createZoneDays(engine);
   const listSegments = (idAccount: number) => listSegmentIds(options.segmentsDir, idAccount);
+  const findVersions = (event: string) => findKeptVersions(tableDirOf(options.lakeDir, { event }));
   const exports = createExports(
-    { store, runner, zoneDays, clock, listSegmentIds: listSegments, loaded },
+    { store, runner, zoneDays, clock, listSegmentIds: listSegments, findVersions, loaded },
     { maxExports: options.maxExports },
   );
   const answers = createAnswers(keys, (job) => exports.progress(job));

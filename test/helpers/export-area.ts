@@ -228,6 +228,7 @@ export function createExportArea(dataDir: string): ExportArea {
     maxExports: 10,
     exportWorkers: 2,
     exportMaxRows: 100_000_000,
+    retentionMs: 86_400_000,
     exportMaxBytes: 1024 ** 3,
     exportTimeoutMs: 60_000,
     singleFileMaxBytes: 10 * 1024 ** 2,

@@ -7,6 +7,9 @@ export interface SecondsSpan {
   readonly beforeSeconds?: number;
 }
 
+/** As `sinceVersion` is written: a version, and the mark of its commit where the answer that named it had one. */
+export const sincePattern = /^(0|[1-9]\d{0,11})(?:-([0-9a-f]{8}))?$/;
+
 /** Kinds of file that an export can be written as, and how they are compressed. */
 export const fileFormats = ['csv', 'jsonl', 'parquet'] as const;
 export type FileFormat = (typeof fileFormats)[number];
@@ -31,6 +34,10 @@ export interface ExportSpec {
   readonly timezone: string;
   readonly eventTime: SecondsSpan;
   readonly availableAt: SecondsSpan;
+  /** Only rows that came after this version of the table: as `sincePattern`. */
+  readonly sinceVersion?: string;
+  /** The version of the table to read; absent: the newest. */
+  readonly asOf?: number;
   /**
    * First and last local date in the zone, `YYYY-MM-DD`: only where clocks that go back over midnight make the span of
    * those days hold moments of other days too.
@@ -80,6 +87,8 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   timezone: isText,
   eventTime: isSpan,
   availableAt: isSpan,
+  sinceVersion: (value) => value === undefined || (isText(value) && sincePattern.test(value)),
+  asOf: (value) => value === undefined || (Number.isSafeInteger(value) && (value as number) >= 0),
   localDates: (value) =>
     value === undefined ||
     (typeof value === 'object' &&

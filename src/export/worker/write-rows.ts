@@ -6,6 +6,7 @@ import { AppError, isAppError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { WorkerLimits, WorkerPlan } from '../jobs/worker-messages.ts';
+import { assertKept } from './basis.ts';
 import type { ExportQuery } from './export-query.ts';
 import type { Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
@@ -25,6 +26,8 @@ export type Lists = Pick<WorkerPlan, 'segment' | 'titles'>;
 /** What a query runs on. */
 export interface QueryJob extends WatchedJob {
   readonly snapshot: Snapshot;
+  /** Only rows that became available after this, Unix milliseconds; undefined: all. */
+  readonly sinceMs: number | undefined;
   readonly format: Format;
   readonly tempDir: string;
   /** The plan's, with their files where nobody removes them. */
@@ -41,16 +44,17 @@ interface ReadFiles {
 }
 
 /** `whole`: paths that were compared with their hashes before. */
-function createReadFiles({ plan, snapshot }: QueryJob, whole: Set<string>): ReadFiles {
+function createReadFiles({ plan, snapshot, sinceMs }: QueryJob, whole: Set<string>): ReadFiles {
   const { request, apps } = plan;
   const files: DataFile[] = [];
   return {
     files,
     async reachOut(reachSeconds) {
       const known = new Set(files);
-      const added = pruneFiles(snapshot.files, fileFilter(request, apps, reachSeconds)).filter(
+      const added = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs })).filter(
         (file) => !known.has(file),
       );
+      await assertKept(request, added);
       await assertFilesWhole(added.filter(({ absolutePath }) => !whole.has(absolutePath)));
       for (const { absolutePath } of added) whole.add(absolutePath);
       files.push(...added);
@@ -134,13 +138,19 @@ function shareOf({ plan, format }: QueryJob, { isStreamed }: ExportQuery): Pick<
 
 /** Runs the query of the request into one file. `lean` as in `buildQuery`, on one thread. */
 async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, whole: Set<string>): Promise<WrittenRows> {
-  const { plan, snapshot, format, tempDir, lists } = job;
+  const { plan, snapshot, sinceMs, format, tempDir, lists } = job;
   const { request, apps, limits } = plan;
   const { schemaString } = snapshot;
   const isEmpty = schemaString === undefined || isEmptyResult(request, apps);
   const query = isEmpty
     ? buildEmptyQuery(request)
-    : buildQuery(request, apps, { lean, cells: format.cells, columns: parseSchemaString(schemaString), ...lists });
+    : buildQuery(request, apps, {
+        lean,
+        cells: format.cells,
+        columns: parseSchemaString(schemaString),
+        sinceMs,
+        ...lists,
+      });
   const read = createReadFiles(job, whole);
   const engine = await openQueryEngine({
     apps,
@@ -176,8 +186,10 @@ async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, whole: S
 }
 
 /** Whether no file can have a row of the result, which then needs no query. */
-function hasNoFiles({ plan: { request, apps }, snapshot }: QueryJob): boolean {
-  return isEmptyResult(request, apps) || pruneFiles(snapshot.files, fileFilter(request, apps)).length === 0;
+function hasNoFiles({ plan: { request, apps }, snapshot, sinceMs }: QueryJob): boolean {
+  return (
+    isEmptyResult(request, apps) || pruneFiles(snapshot.files, fileFilter(request, apps, { sinceMs })).length === 0
+  );
 }
 
 /** Writes the rows of the request into the job's file. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
