@@ -18,6 +18,7 @@ export async function readFeed(tableDir: string, since: string | undefined): Pro
   const plan = { tableDir, request, retentionMs: 0 } as unknown as WorkerPlan;
   const basis = await findBasis(plan);
   const { nextSinceVersion, version } = await describeBasis(plan, basis, 0);
+  if (basis.snapshot.version < 0) return { version, next: nextSinceVersion, ids: [] };
   const { sinceMs = 0 } = basis;
   const { emptyFile, files } = basis.snapshot;
   const kept = pruneFiles(files, { availableAt: { fromMs: sinceMs } }).map(({ absolutePath }) => absolutePath);
