@@ -110,6 +110,9 @@ const files = {
 };
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 
+/** The version of the data that a finished export was read from. */
+const basis = { version: text, nextSinceVersion: text, timestampKeptUntil: text };
+
 const schemas: Readonly<Record<string, Schema>> = {
   AccessDenied: object({ code: { const: 403 }, message: { const: 'Access denied' }, data: { type: 'null' } }),
   ExportRefusal: object({
@@ -130,6 +133,7 @@ const schemas: Readonly<Record<string, Schema>> = {
       progress,
       files,
       archive: object(link),
+      ...basis,
     },
     ['idReportFile', 'status'],
   ),
@@ -143,6 +147,7 @@ const schemas: Readonly<Record<string, Schema>> = {
       progress,
       files,
       archive: object(link),
+      ...basis,
     },
     ['idRawExport', 'idReportFile', 'status'],
   ),

@@ -12,7 +12,8 @@ import {
 import type { FieldSchema } from '../../datasets/field-schema.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
 import { isSdkKey } from '../../access/sdk-key.ts';
-import { compressions, fileFormats, sincePattern } from '../jobs/export-spec.ts';
+import { parsePlace } from '../../lake/log/change-feed.ts';
+import { compressions, fileFormats } from '../jobs/export-spec.ts';
 
 /** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */
 export interface ValueRule {
@@ -66,7 +67,7 @@ const dateRule: ValueRule = {
 
 const sinceRule: ValueRule = {
   allowed: 'a version that an answer has named, as nextSinceVersion has it',
-  accept: (value) => (sincePattern.test(value) ? value : undefined),
+  accept: (value) => (parsePlace(value) === undefined ? undefined : value),
 };
 
 const versionRule: ValueRule = {

@@ -1,5 +1,6 @@
 import { refuseVersion, type KeptVersions } from '../../lake/log/kept-versions.ts';
-import { sincePattern, type ExportSpec } from '../jobs/export-spec.ts';
+import { parsePlace } from '../../lake/log/change-feed.ts';
+import type { ExportSpec } from '../jobs/export-spec.ts';
 import { quote } from './arguments.ts';
 import { badRequest, type Refusal } from './envelope.ts';
 
@@ -19,7 +20,7 @@ export async function refuseVersions(
   const newest = Math.max(kept.newest, 0);
   const refusal = asOf === undefined || asOf === newest ? undefined : refuseVersion(asOf, kept);
   if (refusal !== undefined) return badRequest(`Argument asOf is invalid: ${refusal}`);
-  const since = Number(sincePattern.exec(sinceVersion ?? '0')?.[1]);
+  const since = parsePlace(sinceVersion ?? '0')?.version ?? 0;
   const upTo = asOf ?? newest;
   if (since > upTo)
     return badRequest(

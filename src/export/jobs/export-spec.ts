@@ -1,3 +1,5 @@
+import { parsePlace } from '../../lake/log/change-feed.ts';
+
 /**
  * A half-open span of Unix seconds: from `fromSeconds` (inclusive) up to `beforeSeconds` (exclusive); an absent bound
  * is open.
@@ -6,9 +8,6 @@ export interface SecondsSpan {
   readonly fromSeconds?: number;
   readonly beforeSeconds?: number;
 }
-
-/** As `sinceVersion` is written: a version, and the mark of its commit where the answer that named it had one. */
-export const sincePattern = /^(0|[1-9]\d{0,11})(?:-([0-9a-f]{8}))?$/;
 
 /** Kinds of file that an export can be written as, and how they are compressed. */
 export const fileFormats = ['csv', 'jsonl', 'parquet'] as const;
@@ -34,7 +33,7 @@ export interface ExportSpec {
   readonly timezone: string;
   readonly eventTime: SecondsSpan;
   readonly availableAt: SecondsSpan;
-  /** Only rows that came after this version of the table: as `sincePattern`. */
+  /** Only rows that came after this version of the table: as `parsePlace` reads it. */
   readonly sinceVersion?: string;
   /** The version of the table to read; absent: the newest. */
   readonly asOf?: number;
@@ -87,7 +86,7 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   timezone: isText,
   eventTime: isSpan,
   availableAt: isSpan,
-  sinceVersion: (value) => value === undefined || (isText(value) && sincePattern.test(value)),
+  sinceVersion: (value) => value === undefined || (isText(value) && parsePlace(value) !== undefined),
   asOf: (value) => value === undefined || (Number.isSafeInteger(value) && (value as number) >= 0),
   localDates: (value) =>
     value === undefined ||

@@ -1,12 +1,11 @@
 import { isAppError } from '../../runtime/errors.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
+import { findSinceMs, nextPlace, parsePlace } from '../../lake/log/change-feed.ts';
 import { readSnapshotAt } from '../../lake/log/kept-versions.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
-import { findPoint, toPoint } from '../../lake/log/version-points.ts';
 import type { ReportBasis } from '../../reports/reports.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
-import { sincePattern } from '../jobs/export-spec.ts';
 import type { WorkerPlan } from '../jobs/worker-messages.ts';
 import { LimitError } from './watch-statement.ts';
 
@@ -19,44 +18,23 @@ export interface Basis {
 
 const noLonger = (version: number): string => `Version ${version} is not kept any more: order the export without asOf`;
 
-/** Refuses what cannot be the same again, in words for the user. Errors: `LimitError`. */
-async function readWanted({ tableDir, request: { asOf } }: WorkerPlan): Promise<Snapshot> {
-  if (asOf === undefined) return await readSnapshot(tableDir);
+/** Does what a parameter asks; a version that cannot be given ends the request, in words for its user. */
+async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T> {
   try {
-    return await readSnapshotAt(tableDir, asOf);
+    return await work();
   } catch (error) {
-    if (isAppError(error, 'not_found')) throw new LimitError(`asOf: ${error.message}`);
-    throw error;
+    if (!isAppError(error, 'not_found')) throw error;
+    throw new LimitError(`${parameter}: ${error.message}${error.hint === undefined ? '' : `. ${error.hint}`}`);
   }
 }
 
-/**
- * The `available_at` that a version stands for. Errors: `LimitError` where nobody knows, or the version is one of
- * another history.
- */
-async function findSince(plan: WorkerPlan, since: string, { version: newest, lake }: Snapshot): Promise<number> {
-  const [, digits, mark] = sincePattern.exec(since) ?? [];
-  const version = Number(digits);
-  if (newest < 0 && version === 0) return 0;
-  if (version > newest)
-    throw new LimitError(`sinceVersion: version ${version} is later than the one that is read, ${newest}`);
-  const point = await findPoint(plan.tableDir, version, lake?.restamps);
-  if (point === undefined)
-    throw new LimitError(
-      `sinceVersion: nothing is known of version ${version} any more: order everything once, and go on from there`,
-    );
-  if (mark !== undefined && point.mark !== undefined && mark !== point.mark)
-    throw new LimitError(
-      `sinceVersion: version ${version} is not the one that was named then: the data was restored from a backup meanwhile; order everything once, and go on from there`,
-    );
-  return point.availableAtMs;
-}
-
 /** Finds what a request reads. Errors: `LimitError` where its versions cannot be given; those of `readSnapshot`. */
-export async function findBasis(plan: WorkerPlan): Promise<Basis> {
-  const snapshot = await readWanted(plan);
-  const { sinceVersion } = plan.request;
-  return { snapshot, sinceMs: sinceVersion === undefined ? undefined : await findSince(plan, sinceVersion, snapshot) };
+export async function findBasis({ tableDir, request: { asOf, sinceVersion } }: WorkerPlan): Promise<Basis> {
+  const snapshot =
+    asOf === undefined ? await readSnapshot(tableDir) : await forUser('asOf', () => readSnapshotAt(tableDir, asOf));
+  const place = sinceVersion === undefined ? undefined : parsePlace(sinceVersion);
+  const sinceMs = place === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(place, snapshot));
+  return { snapshot, sinceMs };
 }
 
 /** Refuses a version some of whose files are gone already. Errors: `LimitError`. */
@@ -77,13 +55,11 @@ export async function describeBasis(
   { snapshot }: Basis,
   nowMs: number,
 ): Promise<ReportBasis> {
-  const { lake } = snapshot;
   const version = Math.max(snapshot.version, 0);
-  const mark = lake === undefined ? undefined : toPoint(version, lake).mark;
   const endMs = Math.min((await findEndMs(tableDir, version)) ?? nowMs, nowMs);
   return {
     version,
-    nextSinceVersion: mark === undefined ? String(version) : `${version}-${mark}`,
+    nextSinceVersion: nextPlace(snapshot),
     keptUntilSeconds: Math.floor((endMs + retentionMs) / 1000),
   };
 }

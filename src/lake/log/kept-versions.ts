@@ -50,6 +50,7 @@ export async function readSnapshotAt(tableDir: string, version: number): Promise
   const newest = await readSnapshot(tableDir);
   if (newest.version === version) return newest;
   const refusal = refuseVersion(version, await findKeptVersions(tableDir));
-  if (refusal !== undefined) throw new AppError('not_found', refusal);
+  if (refusal !== undefined)
+    throw new AppError('not_found', refusal, { hint: 'Ask without a version, for the newest.' });
   return toSnapshot(tableDir, await loadTableState(tableDir, version));
 }
