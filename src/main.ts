@@ -22,6 +22,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,
   backup: async () => (await import('./cli/backup.ts')).backupCommand,
   restore: async () => (await import('./cli/restore.ts')).restoreCommand,
+  verify: async () => (await import('./cli/verify.ts')).verifyCommand,
   key: async () => (await import('./cli/key.ts')).keyCommand,
   demo: async () => (await import('./cli/demo-command.ts')).demoCommand,
   setup: async () => (await import('./cli/setup.ts')).setupCommand,

@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
@@ -5,6 +6,8 @@ import { findKeptVersions } from '../lake/log/kept-versions.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
+import { openManifestKey } from '../reports/manifest-key.ts';
+import { addManifestRoutes } from '../reports/manifest-routes.ts';
 import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/signing-keys.ts';
 import { isExpired, type ReportJob } from '../reports/reports.ts';
 import { openReportStore, type ReportStore } from '../reports/store.ts';
@@ -157,6 +160,8 @@ function describeLostKeys(store: ReportStore, keysDir: string, startedMs: number
 interface OpenReports {
   readonly store: ReportStore;
   readonly keys: SigningKeys;
+  /** Signs manifests. */
+  readonly manifestKey: KeyObject;
   /** The link keys were there before this start. */
   readonly hadKeys: boolean;
 }
@@ -175,7 +180,7 @@ async function openReports(
   closers.add('link keys', () => keys.close());
   const sweeper = startSweeper(store, clock, logger);
   closers.add('sweeper', () => sweeper.stop());
-  return { store, keys, hadKeys };
+  return { store, keys, hadKeys, manifestKey: await openManifestKey(keysDir) };
 }
 
 /** What the stage counts. */
@@ -238,7 +243,7 @@ async function buildExport(
 ): Promise<ExportStage> {
   const { access, clock, logger, extraRoutes = [] } = dependencies;
   const startedMs = clock.nowMs();
-  const { store, keys, hadKeys } = await openReports(dependencies, options, closers);
+  const { store, keys, hadKeys, manifestKey } = await openReports(dependencies, options, closers);
   const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
   closers.add('zone engine', () => engine.close());
 
@@ -278,7 +283,8 @@ async function buildExport(
   const onAnswer = (method: string, status: number): void => metrics.answered(method, status);
   const throttle = createThrottle(options);
   addExportRoutes(server, { access, exports, answers, throttle, onAnswer }, { publicUrl: options.publicUrl });
-  addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files });
+  addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
+  addManifestRoutes(server, manifestKey);
   for (const add of extraRoutes) add(server);
   closers.add('api server', () => server.close());
   const port = await listen(server, options.host, options.port);

@@ -54,6 +54,8 @@ export interface ReportBasis {
   readonly nextSinceVersion: string;
   /** Unix seconds: at least until then the same request as of that version gives the same bytes. */
   readonly keptUntilSeconds: number;
+  /** SHA-256 (hex) of the log's entry of that version, each of which names that of the one before. */
+  readonly head?: string;
 }
 
 /** Says whether a value that was read is a basis. */
@@ -64,7 +66,8 @@ export function isReportBasis(value: unknown): value is ReportBasis {
     basis !== null &&
     isCount(basis.version) &&
     typeof basis.nextSinceVersion === 'string' &&
-    isCount(basis.keptUntilSeconds)
+    isCount(basis.keptUntilSeconds) &&
+    (basis.head === undefined || /^[0-9a-f]{64}$/.test(basis.head))
   );
 }
 

@@ -111,7 +111,7 @@ const files = {
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 
 /** The version of the data that a finished export was read from. */
-const basis = { version: text, nextSinceVersion: text, timestampKeptUntil: text };
+const basis = { manifest: object(link), version: text, nextSinceVersion: text, timestampKeptUntil: text };
 
 const schemas: Readonly<Record<string, Schema>> = {
   AccessDenied: object({ code: { const: 403 }, message: { const: 'Access denied' }, data: { type: 'null' } }),
@@ -207,6 +207,13 @@ const download = {
   },
 };
 
+const manifestKey = {
+  summary: 'The public key of the manifests.',
+  tags: ['Export'],
+  security: [],
+  responses: { 200: json('Done.', envelope(object({ algorithm: { const: 'Ed25519' }, key: text }))) },
+};
+
 function describeDictionary(name: string): Schema {
   return {
     summary: `The ${name} dictionary.`,
@@ -268,6 +275,7 @@ export function describeExportApi(): OpenApiPart {
       '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
+      '/manifest-key.json': { get: manifestKey },
       '/files/{id}/{name}': { get: download, head: download },
       ...Object.fromEntries(
         dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: describeDictionary(name) }]),

@@ -1,5 +1,6 @@
 import type { User } from '../../access/access.ts';
-import { archiveName, isInProgress, type ReportBasis, type ReportJob } from '../../reports/reports.ts';
+import { manifestName } from '../../reports/manifest.ts';
+import { archiveName, fileStem, isInProgress, type ReportBasis, type ReportJob } from '../../reports/reports.ts';
 import { signLink } from '../../reports/signed-links.ts';
 import type { SigningKeys } from '../../reports/signing-keys.ts';
 import { holderOf } from './link-holders.ts';
@@ -48,7 +49,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
     return {
       files: (job.files ?? []).map(({ name, rows, bytes, sha256 }) => ({ ...link(name), rows, bytes, sha256 })),
       archive: link(archiveName(job)),
-      ...(job.basis === undefined ? {} : describeBasis(job.basis)),
+      ...(job.basis === undefined ? {} : { manifest: link(manifestName(fileStem(job))), ...describeBasis(job.basis) }),
     };
   }
 

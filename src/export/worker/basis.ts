@@ -61,5 +61,6 @@ export async function describeBasis(
     version,
     nextSinceVersion: nextPlace(snapshot),
     keptUntilSeconds: Math.floor((endMs + retentionMs) / 1000),
+    ...(snapshot.head === undefined ? {} : { head: snapshot.head }),
   };
 }

@@ -1,6 +1,9 @@
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { CommandContext } from '../../../src/cli/command.ts';
 import { readChanges } from '../../../src/cli/lake-changes.ts';
+import { verifyCommand } from '../../../src/cli/verify.ts';
 import type { Compact } from '../../../src/compact/compact.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { listLog } from '../../../src/lake/log/log-files.ts';
@@ -9,7 +12,14 @@ import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { eraseEvents } from '../../../src/operate/erase/erase.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
-import { createExportArea, type AnswerData, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
+import {
+  createExportArea,
+  send,
+  targetOf,
+  type AnswerData,
+  type Credentials,
+  type RunningArea,
+} from '../../helpers/export-area.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
@@ -18,6 +28,13 @@ import { waitFor } from '../../helpers/wait.ts';
 const create = '/api/raw/v1/export/create.json';
 const hourMs = 3_600_000;
 const retentionMs = 24 * hourMs;
+
+/** Runs `tributary verify`: its exit code and its answer. */
+async function verify(...words: string[]) {
+  const answers: unknown[] = [];
+  const context = { answer: (value: unknown) => void answers.push(value) } as unknown as CommandContext;
+  return { code: await verifyCommand.run(words, context), answer: answers[0] };
+}
 
 describe('versions of the data', () => {
   const area = createExportArea(temporaryFolder());
@@ -158,6 +175,37 @@ describe('versions of the data', () => {
     // both: what was between two versions
     const between = await order(`${asOf}&sinceVersion=0`);
     expect(between.text.split('\n').toSorted()).toEqual(text.split('\n').toSorted());
+  });
+
+  it('A file and its manifest are verified by the command alone, and a file that differs is named', async () => {
+    const { data, text } = await order(everything());
+    const { manifest } = data as unknown as { readonly manifest: { readonly link: string } };
+    const answer = await send(running.port, targetOf(manifest.link));
+    expect(answer.status).toBe(200);
+    const served = await send(running.port, '/manifest-key.json');
+    const {
+      data: { key },
+    } = JSON.parse(served.body.toString('utf8')) as { readonly data: { readonly key: string } };
+    const folder = temporaryFolder();
+    const [file, other, signed] = ['a.csv', 'b.csv', 'a.manifest.json'].map((name) => path.join(folder, name)) as [
+      string,
+      string,
+      string,
+    ];
+    writeFileSync(file, text);
+    writeFileSync(other, `${text} `);
+    writeFileSync(signed, answer.body);
+    expect(await verify(file, signed, '--key', key)).toMatchObject({
+      code: 0,
+      answer: { ok: true, export: { event: 'customEvents', version: Number(data['version']) } },
+    });
+    expect(await verify(file, other, signed)).toMatchObject({
+      code: 1,
+      answer: { ok: false, files: [{ ok: true }, { ok: false, why: 'it is none of the files of the manifest' }] },
+    });
+    await expect(verify(file, signed, '--key', '0'.repeat(64))).rejects.toMatchObject({ code: 'manifest_invalid' });
+    await expect(verify(signed)).rejects.toMatchObject({ code: 'usage' });
+    await expect(verify(path.join(folder, 'c'), signed)).rejects.toMatchObject({ code: 'not_found' });
   });
 
   it('A version whose rows were erased since is refused', async () => {
