@@ -1,9 +1,9 @@
-import { stat, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { parseManifest, type Manifest } from '../reports/manifest.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import { hashFile } from '../runtime/files/file-checks.ts';
+import { findTextFile } from '../runtime/files/durable-file.ts';
+import { getSize, hashFile } from '../runtime/files/file-checks.ts';
 import type { Command } from './command.ts';
 
 const usage = 'tributary verify FILE... MANIFEST [--key HEX]';
@@ -16,17 +16,21 @@ interface Verdict {
   readonly why?: string;
 }
 
+function cannotRead(file: string, cause?: unknown): AppError {
+  return new AppError('not_found', `${file} cannot be read`, { hint: `Usage: ${usage}`, cause });
+}
+
 async function readable<T>(file: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (error) {
     if (!isSystemError(error, 'ENOENT', 'EISDIR', 'EACCES')) throw error;
-    throw new AppError('not_found', `${file} cannot be read`, { hint: `Usage: ${usage}`, cause: error });
+    throw cannotRead(file, error);
   }
 }
 
 async function judge(file: string, { files }: Manifest): Promise<Verdict> {
-  const [sha256, { size }] = await readable(file, async () => [await hashFile(file), await stat(file)] as const);
+  const [sha256, size] = await readable(file, async () => [await hashFile(file), await getSize(file)] as const);
   const found = files.find((known) => known.sha256 === sha256 && known.bytes === size);
   if (found !== undefined) return { file, ok: true, rows: found.rows };
   const isNamed = files.some(({ name }) => name === path.basename(file));
@@ -66,7 +70,8 @@ export const verifyCommand: Command = {
   ],
   async run(args, { answer }) {
     const { files, manifestFile, key: trusted } = parseVerify(args);
-    const text = await readable(manifestFile, () => readFile(manifestFile, 'utf8'));
+    const text = await readable(manifestFile, () => findTextFile(manifestFile));
+    if (text === undefined) throw cannotRead(manifestFile);
     const manifest = parseManifest(text, trusted);
     const verdicts: Verdict[] = [];
     for (const file of files) verdicts.push(await judge(file, manifest));
