@@ -9,6 +9,8 @@ import { parseJsonDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } fro
 export interface Violation {
   readonly pointer: string;
   readonly reason: string;
+  /** What was probably meant. */
+  readonly hint?: string;
 }
 
 /** Fields of one event, as the client gave them. */
@@ -92,11 +94,11 @@ function numberReader(schema: FieldSchema): ((text: string) => number | string |
 }
 
 /** What the client has probably meant by a value that its field cannot have. */
-function hintAt({ keyword, data, instancePath }: ErrorObject): string {
+function hintAt({ keyword, data, instancePath }: ErrorObject): Pick<Violation, 'hint'> {
   const name = instancePath.split('/').at(-1) ?? '';
-  if (keyword === 'type' && typeof data === 'number') return '; write it in quotes';
+  if (keyword === 'type' && typeof data === 'number') return { hint: 'write it in quotes' };
   const isTime = /timestamp/i.test(name) && typeof data === 'number';
-  return keyword === 'maximum' && isTime && data >= 1e11 ? '; it looks like milliseconds, seconds are meant' : '';
+  return keyword === 'maximum' && isTime && data >= 1e11 ? { hint: 'it looks like milliseconds: give seconds' } : {};
 }
 
 function describeViolation(errors: readonly ErrorObject[]): Violation {
@@ -127,7 +129,7 @@ function describeViolation(errors: readonly ErrorObject[]): Violation {
       return { pointer: first.instancePath, reason: `must be a string of digits from ${minimum} to ${maximum}` };
     }
     default:
-      return { pointer: first.instancePath, reason: `${first.message ?? 'is not valid'}${hintAt(first)}` };
+      return { pointer: first.instancePath, reason: first.message ?? 'is not valid', ...hintAt(first) };
   }
 }
 

@@ -89,19 +89,30 @@ function toRefusal(outcome: Exclude<AppendOutcome, { state: 'stored' }>): Refusa
   return { reason: outcome.state === 'refused' ? 'unavailable' : 'unknown', detail: outcome.detail };
 }
 
+/** The two ends of an exchange. */
+interface Ends {
+  readonly refuse: (exchange: Exchange, refusal: Refusal) => void;
+  /** `message`: another text than that of events that are stored. */
+  readonly accept: (exchange: Exchange, imported: ImportedLines, message?: string) => void;
+}
+
+function createEnds({ metrics, answers }: ImportDependencies): Ends {
+  return {
+    refuse({ method, idApp, response, startedMs }, refusal) {
+      metrics.answered(method, performance.now() - startedMs);
+      answers.refuse(response, refusal, { method, idApp });
+    },
+    accept({ method, response, startedMs }, { unknownNames }, message) {
+      metrics.answered(method, performance.now() - startedMs);
+      answers.accept(response, { unknownNames, message });
+    },
+  };
+}
+
 /** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
 export function createImportHandler(dependencies: ImportDependencies): ImportHandler {
-  const { access, groupCommit, clock, metrics, answers, fail } = dependencies;
-
-  function refuse({ method, idApp, response, startedMs }: Exchange, refusal: Refusal): void {
-    metrics.answered(method, performance.now() - startedMs);
-    answers.refuse(response, refusal, { method, idApp });
-  }
-
-  function accept({ method, response, startedMs }: Exchange, { unknownNames }: ImportedLines, message?: string): void {
-    metrics.answered(method, performance.now() - startedMs);
-    answers.accept(response, { unknownNames, message });
-  }
+  const { access, groupCommit, clock, metrics, fail } = dependencies;
+  const { refuse, accept } = createEnds(dependencies);
 
   /** Runs a step of an exchange, which nothing else would answer if it threw. */
   function attempt(exchange: Exchange, step: () => void): void {

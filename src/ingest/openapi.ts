@@ -217,7 +217,11 @@ export function describeImport(): OpenApiPart {
     components: {
       schemas: {
         ...Object.fromEntries([...importKinds.keys()].map((kind) => [schemaNameOf(kind), describeKind(kind)])),
-        Accepted: { type: 'object', required: ['message'], properties: { message: { enum: ['Ok', 'Valid, nothing was stored'] } } },
+        Accepted: {
+          type: 'object',
+          required: ['message'],
+          properties: { message: { enum: ['Ok', 'Valid, nothing was stored'] } },
+        },
         ImportError: {
           type: 'object',
           required: ['error'],
@@ -230,7 +234,7 @@ export function describeImport(): OpenApiPart {
               items: {
                 type: 'object',
                 required: ['pointer', 'reason'],
-                properties: { pointer: { type: 'string' }, reason: { type: 'string' } },
+                properties: { pointer: { type: 'string' }, reason: { type: 'string' }, hint: { type: 'string' } },
               },
             },
           },

@@ -38,6 +38,8 @@ export interface Fault {
   /** JSON pointer into the body; empty: the request as a whole. */
   readonly pointer: string;
   readonly reason: string;
+  /** What was probably meant. */
+  readonly hint?: string;
 }
 
 const bodies = Object.fromEntries(

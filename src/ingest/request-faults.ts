@@ -20,9 +20,9 @@ function faultsOf({ method, app }: ImportRequest, value: unknown, at: string): F
   const fields = value as GivenFields;
   const broken = listViolations(kind, fields);
   const missing = findMissingIdentity(kind, app.platform, fields);
-  return [...broken, ...(missing === undefined ? [] : [missing])].map(({ pointer, reason }) => ({
-    pointer: `${at}${pointer}`,
-    reason,
+  return [...broken, ...(missing === undefined ? [] : [missing])].map((violation) => ({
+    ...violation,
+    pointer: `${at}${violation.pointer}`,
   }));
 }
 

@@ -4,6 +4,8 @@ import { ask, startTestIngest, testApps, type ImportAnswer, type TestIngest } fr
 
 const all = { prefer: 'errors=all' };
 
+const faultsOf = ({ body }: ImportAnswer): unknown => (JSON.parse(body) as { readonly errors?: unknown }).errors;
+
 describe('answers that help the sender', () => {
   const folder = temporaryFolder();
   let service: TestIngest;
@@ -11,8 +13,6 @@ describe('answers that help the sender', () => {
     service = await startTestIngest(folder);
   });
   afterAll(() => service.stop());
-
-  const faultsOf = ({ body }: ImportAnswer): unknown => (JSON.parse(body) as { readonly errors?: unknown }).errors;
 
   function validate(query: string, body: string): Promise<ImportAnswer> {
     return ask(`${service.url}/v1/login/?idApp=${testApps.web}&${query}`, {
@@ -36,13 +36,14 @@ describe('answers that help the sender', () => {
     expect(answer.headers.get('x-error-detail')).toContain('/1/');
     expect(JSON.parse(answer.body)).toMatchObject({ error: 'Bad Request' });
     expect(faultsOf(answer)).toEqual([
-      { pointer: '/1/customUserId', reason: 'must be string; write it in quotes' },
+      { pointer: '/1/customUserId', reason: 'must be string', hint: 'write it in quotes' },
       { pointer: '/1/idGender', reason: 'must be one of 0, 1, 2' },
       { pointer: '/1/age', reason: 'must be <= 128' },
       { pointer: '/2', reason: 'must be an object' },
       {
         pointer: '/3/eventTimestamp',
-        reason: 'must be <= 4294967295; it looks like milliseconds, seconds are meant',
+        reason: 'must be <= 4294967295',
+        hint: 'it looks like milliseconds: give seconds',
       },
       { pointer: '/4/customUserId', reason: 'is required' },
     ]);
