@@ -9,7 +9,7 @@ import { parseJsonDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } fro
 export interface Violation {
   readonly pointer: string;
   readonly reason: string;
-  /** What was probably meant. */
+  /** What was probably meant; only where all that is wrong is listed. */
   readonly hint?: string;
 }
 
@@ -93,14 +93,6 @@ function numberReader(schema: FieldSchema): ((text: string) => number | string |
   return decimal === undefined ? undefined : (text) => parseJsonDecimal(text, decimal.places);
 }
 
-/** What the client has probably meant by a value that its field cannot have. */
-function hintAt({ keyword, data, instancePath }: ErrorObject): Pick<Violation, 'hint'> {
-  const name = instancePath.split('/').at(-1) ?? '';
-  if (keyword === 'type' && typeof data === 'number') return { hint: 'write it in quotes' };
-  const isTime = /timestamp/i.test(name) && typeof data === 'number';
-  return keyword === 'maximum' && isTime && data >= 1e11 ? { hint: 'it looks like milliseconds: give seconds' } : {};
-}
-
 function describeViolation(errors: readonly ErrorObject[]): Violation {
   const [first] = errors;
   if (first === undefined) return { pointer: '', reason: 'is not valid' };
@@ -129,7 +121,7 @@ function describeViolation(errors: readonly ErrorObject[]): Violation {
       return { pointer: first.instancePath, reason: `must be a string of digits from ${minimum} to ${maximum}` };
     }
     default:
-      return { pointer: first.instancePath, reason: first.message ?? 'is not valid', ...hintAt(first) };
+      return { pointer: first.instancePath, reason: first.message ?? 'is not valid' };
   }
 }
 
@@ -210,6 +202,16 @@ function createThorough(): ReadonlyMap<EventKind, ValidateFunction> {
   return new Map([...eventSchemas].map(([kind, schema]) => [kind, ajv.compile(schema)]));
 }
 
+/** What the client has probably meant by a value that its field cannot have. */
+function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
+  if (first === undefined) return {};
+  const { keyword, data, instancePath } = first;
+  const name = instancePath.split('/').at(-1) ?? '';
+  if (keyword === 'type' && typeof data === 'number') return { hint: 'write it in quotes' };
+  const isTime = /timestamp/i.test(name) && typeof data === 'number';
+  return keyword === 'maximum' && isTime && data >= 1e11 ? { hint: 'it looks like milliseconds: give seconds' } : {};
+}
+
 /**
  * Lists the rules that one event of a kind breaks, at most one for each place. Fields are read in place as
  * `validateEvent` reads them; empty where that finds nothing wrong.
@@ -218,5 +220,7 @@ export function listViolations(kind: EventKind, fields: GivenFields): Violation[
   const validate = (thorough ??= createThorough()).get(kind);
   if (validate === undefined) throw new Error(`${kind} is no kind of event`);
   createReader(kind)(fields);
-  return validate(fields) ? [] : groupByPlace(validate.errors ?? []).map(describeViolation);
+  return validate(fields)
+    ? []
+    : groupByPlace(validate.errors ?? []).map((errors) => ({ ...describeViolation(errors), ...hintAt(errors) }));
 }
