@@ -224,6 +224,8 @@ export function createExportArea(dataDir: string): ExportArea {
     reportsDir,
     keysDir: paths.keys,
     ...lists,
+    webhooksDir: path.join(dataDir, 'webhooks'),
+    webhooksAllow: [],
     linkTtlSeconds: 3600,
     maxExports: 10,
     exportWorkers: 2,

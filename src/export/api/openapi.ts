@@ -223,6 +223,26 @@ function describeDictionary(name: string): Schema {
   };
 }
 
+const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
+
+function describeWebhooks(): Record<string, Schema> {
+  const argument = (name: string): Schema => ({ name, in: 'query', required: true, schema: text });
+  const list = object({ webhooks: { type: 'array', items: object(webhook) } });
+  const created = object({
+    ...webhook,
+    secret: { ...text, description: 'The messages are signed with it; told once.' },
+  });
+  return {
+    '/api/webhook/v1/create.json': {
+      post: method('Have the ended exports of the account told to an address.', [argument('url')], created, {}),
+    },
+    '/api/webhook/v1/list.json': { get: method('The webhooks of the account.', [], list, {}) },
+    '/api/webhook/v1/delete.json': {
+      post: method('Remove a webhook.', [argument('idWebhook')], object({ idWebhook: text }), notFound),
+    },
+  };
+}
+
 /** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
 const formBody = {
   description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
@@ -275,6 +295,7 @@ export function describeExportApi(): OpenApiPart {
       '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
+      ...describeWebhooks(),
       '/manifest-key.json': { get: manifestKey },
       '/files/{id}/{name}': { get: download, head: download },
       ...Object.fromEntries(
