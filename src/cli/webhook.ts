@@ -50,7 +50,10 @@ export const webhookCommand: Command = {
     }
     assertAccount(paths, idAccount);
     const rules = createOutgoingRules(config.webhooksAllow);
-    if (typeof rules === 'string') throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW: ${rules}`);
+    if (typeof rules === 'string')
+      throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW holds '${rules}'`, {
+        hint: 'Name networks such as 10.1.0.0/16 and names such as hooks.example.com.',
+      });
     const url = parseWebhookUrl(word, rules);
     if (typeof url === 'string') throw new AppError('usage', `URL ${url}`, { hint: `Usage: ${usages.add}` });
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();

@@ -43,7 +43,7 @@ export function startNotifier(
   async function run(id: number): Promise<void> {
     while (!signal.aborted) {
       const nextMs = await teller.tell(id).catch((error: unknown) => {
-        logger.error({ idReport: id, error: describeError(error) }, 'webhooks cannot be told now, will retry');
+        logger.error({ idReport: id, error: describeError(error) }, 'webhooks of an export were not sent, will retry');
         return clock.nowMs() + longestMs;
       });
       if (nextMs === undefined) return;
