@@ -3,6 +3,7 @@ import path from 'node:path';
 import { dataFormatPath } from './runtime/files/data-format.ts';
 import { AppError } from './runtime/errors.ts';
 import { parseServerAddresses } from './runtime/processes/server-addresses.ts';
+import { createOutgoingRules } from './runtime/http/outgoing-rules.ts';
 
 /** Limit on calls: at most `limit` in each window of `windowMs`. */
 export interface Quota {
@@ -50,6 +51,8 @@ export interface Config {
   readonly diskReserveBytes: number;
   readonly quotaUser: readonly Quota[];
   readonly quotaIp: readonly Quota[];
+  /** Networks and names that webhooks may be sent to; see runtime/http/outgoing-rules.ts. */
+  readonly webhooksAllow: readonly string[];
   readonly clockOffsetSeconds: number;
   readonly logLevel: string;
   /** The group that may read the lake, by name or number; undefined: its owner alone. */
@@ -122,6 +125,12 @@ function createReader(environment: Environment) {
       if (!/^[A-Za-z0-9_-]{1,64}$/.test(text)) problem(name, 'must be 1 to 64 letters, digits, _ or -');
       return text;
     },
+    outgoing(name: string): readonly string[] {
+      const entries = (read(name) ?? '').split(',').filter((entry) => entry.trim() !== '');
+      const rules = createOutgoingRules(entries);
+      if (typeof rules === 'string') problem(name, `must be networks and names, and '${rules}' is neither`);
+      return entries;
+    },
     quotas(name: string, fallback: string): readonly Quota[] {
       const text = read(name) ?? fallback;
       if (text === 'off') return [];
@@ -175,6 +184,7 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     diskReserveBytes: read.integer('DISK_RESERVE_BYTES', 256 * mebibyte, 0),
     quotaUser: read.quotas('QUOTA_USER', '10/s,100/min,1000/h'),
     quotaIp: read.quotas('QUOTA_IP', '100/s,1000/min'),
+    webhooksAllow: read.outgoing('WEBHOOKS_ALLOW'),
     clockOffsetSeconds: read.integer('CLOCK_OFFSET_SECONDS', 0, -315_360_000, 315_360_000),
     logLevel: read.oneOf('LOG_LEVEL', 'info', logLevels),
     lakeGroup: read.text('LAKE_GROUP'),
@@ -260,6 +270,7 @@ export function dataPaths(dataDir: string) {
     reports: path.join(dataDir, 'reports'),
     segments: path.join(dataDir, 'segments'),
     titles: path.join(dataDir, 'titles'),
+    webhooks: path.join(dataDir, 'webhooks'),
     spool: path.join(dataDir, 'spool'),
     run: path.join(dataDir, 'run'),
   } as const;

@@ -1,12 +1,10 @@
-import { createCipheriv, createDecipheriv, createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import path from 'node:path';
 import { createExclusive, ensureFolder } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
+import { openText, sealKeyBytes, sealText } from '../runtime/sealed-text.ts';
 import { findTextFileSync } from '../runtime/files/text-file.ts';
 
-const keyBytes = 32;
-const ivBytes = 12;
-const tagBytes = 16;
 /** Characters of a token that stay readable, so that the operator can name one to revoke. */
 export const tokenPrefixLength = 8;
 
@@ -29,23 +27,13 @@ export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
-/**
- * Encrypts a secret for the access file: AES-256-GCM, base64 of IV, tag and ciphertext. `owner` binds it to its user.
- */
-export function sealSecret(key: Buffer, secret: string, owner: string): string {
-  const iv = randomBytes(ivBytes);
-  const cipher = createCipheriv('aes-256-gcm', key, iv).setAAD(Buffer.from(owner));
-  const data = Buffer.concat([cipher.update(secret, 'utf8'), cipher.final()]);
-  return Buffer.concat([iv, cipher.getAuthTag(), data]).toString('base64');
-}
+/** Encrypts a secret for the access file. `owner` binds it to its user. */
+export const sealSecret = sealText;
 
 /** Opens what `sealSecret` closed; `access_damaged` when the key is another one or the text was changed. */
 export function openSecret(key: Uint8Array, sealed: string, owner: string): string {
-  const bytes = Buffer.from(sealed, 'base64');
   try {
-    const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes });
-    decipher.setAAD(Buffer.from(owner)).setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes));
-    return Buffer.concat([decipher.update(bytes.subarray(ivBytes + tagBytes)), decipher.final()]).toString('utf8');
+    return openText(key, sealed, owner);
   } catch (error) {
     throw new AppError('access_damaged', `the secret of user ${owner} cannot be decrypted`, {
       cause: error,
@@ -64,7 +52,7 @@ function findSecretsKey(keysFolder: string): Buffer | undefined {
   const text = findTextFileSync(secretsKeyPath(keysFolder));
   if (text === undefined) return undefined;
   const key = Buffer.from(text.trim(), 'hex');
-  if (key.length !== keyBytes)
+  if (key.length !== sealKeyBytes)
     throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is not a key`, {
       hint: 'Restore it from a backup.',
     });
@@ -88,6 +76,6 @@ export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   const found = findSecretsKey(keysFolder);
   if (found !== undefined) return found;
   await ensureFolder(keysFolder);
-  await createExclusive(secretsKeyPath(keysFolder), `${randomBytes(keyBytes).toString('hex')}\n`);
+  await createExclusive(secretsKeyPath(keysFolder), `${randomBytes(sealKeyBytes).toString('hex')}\n`);
   return getSecretsKey(keysFolder);
 }

@@ -48,6 +48,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
       keysDir: paths.keys,
       segmentsDir: paths.segments,
       titlesDir: paths.titles,
+      webhooksDir: paths.webhooks,
     },
   );
   const watched = withProblems(stage, [

@@ -1,4 +1,4 @@
-import { dataPaths } from '../config.ts';
+import { dataPaths, type Config } from '../config.ts';
 import { checkLake } from '../lake/check.ts';
 import { readHistory, readLakeStats } from '../lake/history.ts';
 import { datasets, events, type Dataset } from '../datasets/dataset.ts';
@@ -6,12 +6,13 @@ import { tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
 import { assertLake } from './data-folder.ts';
-import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
+import { parseId, parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
 
 const usages = [
   'tributary lake check|stats [--data DIR]',
   'tributary lake files [--table NAME] [--data DIR]',
   'tributary lake log [--limit N] [--table NAME] [--data DIR]',
+  'tributary lake changes [--since PLACE] [--table NAME] [--data DIR]',
   'tributary lake repair [--accept-loss] [--data DIR]',
   'tributary lake enrich [--data DIR]',
   'tributary lake snapshot [--root DIR_OR_URL] [--data DIR]',
@@ -32,8 +33,25 @@ function parseTable(name = events.table): Dataset {
 const advice =
   "restore missing and damaged files from a backup, under the same paths; 'tributary lake repair' undoes what another engine has committed (foreign_commit); an orphan_file says itself what to do with it";
 
+/** Mends the lake; the exit code says whether it is whole. */
+async function repair(
+  config: Config,
+  acceptLoss: boolean,
+  { answer, note }: Pick<CommandContext, 'answer' | 'note'>,
+): Promise<number> {
+  const { runLakeRepair } = await import('./lake-repair.ts');
+  const repaired = await runLakeRepair(config, acceptLoss);
+  answer(repaired);
+  const isWhole = [repaired, ...Object.values(repaired.tables ?? {})].every(({ missing }) => missing.length === 0);
+  if (!isWhole)
+    note(
+      "files that the table names are missing: put them back from a backup, or, when there is none, run 'tributary lake repair --accept-loss'",
+    );
+  return isWhole ? 0 : 1;
+}
+
 /**
- * `tributary lake check|log|files|stats`: reads the lake, whether the service runs or not. `check` exits 1 when
+ * `tributary lake check|log|files|stats|changes`: reads the lake, whether the service runs or not. `check` exits 1 when
  * something is wrong. `tributary lake snapshot` prints the SQL of its views (lake-snapshot.ts). `tributary lake repair`
  * mends it, and exits 1 when files are missing that only a backup can bring back. `tributary lake enrich` fills rows that
  * were stored before (lake-enrich.ts).
@@ -42,11 +60,13 @@ export const lakeCommand: Command = {
   name: 'lake',
   usage: usages.join('\n'),
   summary:
-    'verify the lake; show its history, its live files, its rows and bytes; print the SQL of its views; mend it; fill what was stored before',
+    'verify the lake; show its history, its live files, its rows and bytes, what came since; print the SQL of its views; mend it; fill what was stored before',
   details: [
     'check          reads every live file and the log; exit code 1 and the list when something is wrong',
     'log            the newest commits, 50 unless --limit says more',
     'files, stats   the live files; rows and bytes by kind and date, and by table',
+    'changes        how many rows came since a place in the history, SQL that reads them, and the place to ask from next time',
+    '--since        the place: a version, or `next` of the last answer; all rows when it is left out',
     '--table        the table of a dataset, such as payments; that of the events by default',
     'repair         undoes what another engine has committed, and gives rows of a clock that was ahead a time that has passed',
     '--accept-loss  takes files out of the table that are missing and nowhere to be found',
@@ -59,6 +79,7 @@ export const lakeCommand: Command = {
       [],
       {
         limit: { type: 'string' },
+        since: { type: 'string' },
         table: { type: 'string' },
         'accept-loss': { type: 'boolean' },
         root: { type: 'string' },
@@ -75,17 +96,8 @@ export const lakeCommand: Command = {
         if (!report.ok) note(advice);
         return report.ok ? 0 : 1;
       }
-      case 'repair': {
-        const { runLakeRepair } = await import('./lake-repair.ts');
-        const repair = await runLakeRepair(config, values['accept-loss'] === true);
-        answer(repair);
-        const isWhole = [repair, ...Object.values(repair.tables ?? {})].every(({ missing }) => missing.length === 0);
-        if (!isWhole)
-          note(
-            "files that the table names are missing: put them back from a backup, or, when there is none, run 'tributary lake repair --accept-loss'",
-          );
-        return isWhole ? 0 : 1;
-      }
+      case 'repair':
+        return await repair(config, values['accept-loss'] === true, { answer, note });
       case 'enrich': {
         const { runLakeEnrich } = await import('./lake-enrich.ts');
         answer(await runLakeEnrich(config, stop));
@@ -105,6 +117,11 @@ export const lakeCommand: Command = {
           answer({ path, sizeBytes, numRecords, young, minValues, maxValues });
         return 0;
       }
+      case 'changes': {
+        const { readChanges } = await import('./lake-changes.ts');
+        answer(await readChanges(tablePaths(lakeDir, parseTable(values.table)).table, values.since));
+        return 0;
+      }
       case 'snapshot': {
         const { renderLakeSnapshot } = await import('./lake-snapshot.ts');
         print(await renderLakeSnapshot(config, values.root));
@@ -116,7 +133,7 @@ export const lakeCommand: Command = {
       default:
         throw new AppError(
           'usage',
-          `'lake' takes check, log, files, stats, snapshot, enrich or repair, not '${verb ?? ''}'`,
+          `'lake' takes check, log, files, stats, changes, snapshot, enrich or repair, not '${verb ?? ''}'`,
           {
             hint: `Usage: ${usage}`,
           },

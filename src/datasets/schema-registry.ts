@@ -9,6 +9,8 @@ import { parseJsonDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } fro
 export interface Violation {
   readonly pointer: string;
   readonly reason: string;
+  /** What was probably meant; only where all that is wrong is listed. */
+  readonly hint?: string;
 }
 
 /** Fields of one event, as the client gave them. */
@@ -66,13 +68,13 @@ const annotations = [
   'x-filter',
 ];
 
-function createAjv(): Ajv2020 {
+function createAjv(allErrors: boolean): Ajv2020 {
   // Strict, it refuses keywords that it does not know and values that they cannot have; to hold the schemas against the
   // schema of schemas as well would take a tenth of the time that a process needs to start.
   const ajv = new Ajv2020({
     strict: true,
     strictTypes: false,
-    allErrors: false,
+    allErrors,
     verbose: true,
     meta: false,
     validateSchema: false,
@@ -123,7 +125,8 @@ function describeViolation(errors: readonly ErrorObject[]): Violation {
   }
 }
 
-function createValidator(validate: ValidateFunction, kind: EventKind): EventValidator {
+/** Reads numbers that were written as strings, in place. */
+function createReader(kind: EventKind): (fields: GivenFields) => void {
   const readers = eventFields
     .filter((field) => field.kinds.includes(kind))
     .flatMap(({ name, schema }) => {
@@ -137,13 +140,31 @@ function createValidator(validate: ValidateFunction, kind: EventKind): EventVali
       // A text outside the grammar stays as it is, and the schema refuses it.
       fields[name] = read(value) ?? value;
     }
+  };
+}
+
+function createValidator(validate: ValidateFunction, kind: EventKind): EventValidator {
+  const readNumbers = createReader(kind);
+  return (fields) => {
+    readNumbers(fields);
     return validate(fields) ? undefined : describeViolation(validate.errors ?? []);
   };
 }
 
+/** Errors of one place: a rule may be reported in several parts. */
+function groupByPlace(errors: readonly ErrorObject[]): ErrorObject[][] {
+  const groups = new Map<string, ErrorObject[]>();
+  for (const error of errors) {
+    const missing = error.keyword === 'required' ? `/${String(error.params['missingProperty'])}` : '';
+    const place = `${error.instancePath}${missing}`;
+    groups.set(place, [...(groups.get(place) ?? []), error]);
+  }
+  return [...groups.values()];
+}
+
 /** The validator of each event kind, compiled from `schemas/events/`. */
 const eventValidators: ReadonlyMap<EventKind, EventValidator> = (() => {
-  const ajv = createAjv();
+  const ajv = createAjv(false);
   return new Map([...eventSchemas].map(([kind, schema]) => [kind, createValidator(ajv.compile(schema), kind)]));
 })();
 
@@ -171,4 +192,35 @@ export function validateEvent(kind: EventKind, fields: GivenFields): Violation |
   const validate = eventValidators.get(kind);
   if (validate === undefined) throw new Error(`${kind} is no kind of event`);
   return validate(fields);
+}
+
+/** As the validators, but each lists all that is wrong. Made when one is first asked for, which takes some milliseconds. */
+let thorough: ReadonlyMap<EventKind, ValidateFunction> | undefined;
+
+function createThorough(): ReadonlyMap<EventKind, ValidateFunction> {
+  const ajv = createAjv(true);
+  return new Map([...eventSchemas].map(([kind, schema]) => [kind, ajv.compile(schema)]));
+}
+
+/** What the client has probably meant by a value that its field cannot have. */
+function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
+  if (first === undefined) return {};
+  const { keyword, data, instancePath } = first;
+  const name = instancePath.split('/').at(-1) ?? '';
+  if (keyword === 'type' && typeof data === 'number') return { hint: 'write it in quotes' };
+  const isTime = /timestamp/i.test(name) && typeof data === 'number';
+  return keyword === 'maximum' && isTime && data >= 1e11 ? { hint: 'it looks like milliseconds: give seconds' } : {};
+}
+
+/**
+ * Lists the rules that one event of a kind breaks, at most one for each place. Fields are read in place as
+ * `validateEvent` reads them; empty where that finds nothing wrong.
+ */
+export function listViolations(kind: EventKind, fields: GivenFields): Violation[] {
+  const validate = (thorough ??= createThorough()).get(kind);
+  if (validate === undefined) throw new Error(`${kind} is no kind of event`);
+  createReader(kind)(fields);
+  return validate(fields)
+    ? []
+    : groupByPlace(validate.errors ?? []).map((errors) => ({ ...describeViolation(errors), ...hintAt(errors) }));
 }

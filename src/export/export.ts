@@ -1,14 +1,18 @@
+import type { KeyObject } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
+import { findKeptVersions } from '../lake/log/kept-versions.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
+import { openManifestKey } from '../reports/manifest-key.ts';
+import { addManifestRoutes } from '../reports/manifest-routes.ts';
 import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/signing-keys.ts';
 import { isExpired, type ReportJob } from '../reports/reports.ts';
 import { openReportStore, type ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
-import { createVerifiedFiles, type FileFault } from '../reports/verified-files.ts';
+import { createVerifiedFiles, type FileFault, type VerifiedFiles } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -19,10 +23,16 @@ import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { createAnswers } from './api/views.ts';
-import { createExports } from './api/exports.ts';
+import { createExports, type Exports } from './api/exports.ts';
+import { createAddMethod } from './api/methods-routes.ts';
+import { addWebhookRoutes } from './api/webhook-routes.ts';
+import { startNotifier, type Notifier } from './notify/notifier.ts';
+import type { WebhookPaths } from '../webhooks/webhook-store.ts';
+import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addExportRoutes } from './api/export-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
+import { tableDirOf } from './jobs/table-of.ts';
 import { runInWorker, type RunAttempt } from './jobs/worker-process.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
 import { createThrottle } from './api/throttle.ts';
@@ -58,6 +68,7 @@ type ExportSettings = Pick<
   | 'maxExports'
   | 'exportWorkers'
   | 'exportMaxRows'
+  | 'retentionMs'
   | 'exportMaxBytes'
   | 'exportTimeoutMs'
   | 'singleFileMaxBytes'
@@ -65,6 +76,7 @@ type ExportSettings = Pick<
   | 'duckdbMemoryMb'
   | 'quotaUser'
   | 'quotaIp'
+  | 'webhooksAllow'
 >;
 
 export interface ExportOptions extends ExportSettings {
@@ -77,6 +89,7 @@ export interface ExportOptions extends ExportSettings {
   readonly keysDir: string;
   readonly segmentsDir: string;
   readonly titlesDir: string;
+  readonly webhooksDir: string;
   readonly limits?: Partial<ApiServerLimits>;
 }
 
@@ -154,6 +167,8 @@ function describeLostKeys(store: ReportStore, keysDir: string, startedMs: number
 interface OpenReports {
   readonly store: ReportStore;
   readonly keys: SigningKeys;
+  /** Signs manifests. */
+  readonly manifestKey: KeyObject;
   /** The link keys were there before this start. */
   readonly hadKeys: boolean;
 }
@@ -172,7 +187,7 @@ async function openReports(
   closers.add('link keys', () => keys.close());
   const sweeper = startSweeper(store, clock, logger);
   closers.add('sweeper', () => sweeper.stop());
-  return { store, keys, hadKeys };
+  return { store, keys, hadKeys, manifestKey: await openManifestKey(keysDir) };
 }
 
 /** What the stage counts. */
@@ -208,6 +223,7 @@ function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
     lakeDir: options.lakeDir,
     segmentsDir: options.segmentsDir,
     titlesDir: options.titlesDir,
+    retentionMs: options.retentionMs,
     limits: {
       maxRows: options.exportMaxRows,
       maxBytes: options.exportMaxBytes,
@@ -227,18 +243,70 @@ export function startExport(dependencies: ExportDependencies, options: ExportOpt
   return buildWithClosers(dependencies.logger, (closers) => buildExport(dependencies, options, closers));
 }
 
+function webhookPaths({ webhooksDir, keysDir }: ExportOptions): WebhookPaths {
+  return { webhooks: webhooksDir, keys: keysDir };
+}
+
+function outgoingRules({ webhooksAllow }: ExportOptions): OutgoingRules {
+  const rules = createOutgoingRules(webhooksAllow);
+  if (typeof rules !== 'string') return rules;
+  throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW holds '${rules}', which is no network and no name`, {
+    hint: 'Name networks such as 10.1.0.0/16 and names such as hooks.example.com.',
+  });
+}
+
+/** Starts to tell webhooks, until the stage stops. */
+function startExportNotifier(
+  { clock, logger }: ExportDependencies,
+  options: ExportOptions,
+  store: ReportStore,
+  closers: Closers,
+): Notifier {
+  const paths = webhookPaths(options);
+  const notifier = startNotifier({ store, paths, rules: outgoingRules(options), clock, logger });
+  closers.add('webhooks', () => notifier.stop());
+  return notifier;
+}
+
+/** What the routes of the area share with the rest of the stage. */
+interface RouteParts {
+  readonly store: ReportStore;
+  readonly keys: SigningKeys;
+  readonly manifestKey: KeyObject;
+  readonly files: VerifiedFiles;
+  readonly exports: Exports;
+  readonly onAnswer: (method: string, status: number) => void;
+}
+
+function addRoutes(
+  server: ApiServer,
+  { access, clock, logger, extraRoutes = [] }: ExportDependencies,
+  options: ExportOptions,
+  { store, keys, manifestKey, files, exports, onAnswer }: RouteParts,
+): void {
+  const answers = createAnswers(keys, (job) => exports.progress(job));
+  const throttle = createThrottle(options);
+  const addMethod = createAddMethod(server, { access, throttle, onAnswer }, { publicUrl: options.publicUrl });
+  addExportRoutes(server, { exports, answers, throttle }, addMethod);
+  addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
+  addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
+  addManifestRoutes(server, manifestKey);
+  for (const add of extraRoutes) add(server);
+}
+
 async function buildExport(
   dependencies: ExportDependencies,
   options: ExportOptions,
   closers: Closers,
 ): Promise<ExportStage> {
-  const { access, clock, logger, extraRoutes = [] } = dependencies;
+  const { access, clock, logger } = dependencies;
   const startedMs = clock.nowMs();
-  const { store, keys, hadKeys } = await openReports(dependencies, options, closers);
+  const { store, keys, hadKeys, manifestKey } = await openReports(dependencies, options, closers);
   const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
   closers.add('zone engine', () => engine.close());
 
   const metrics = createExportMetrics(dependencies.metrics);
+  const notifier = startExportNotifier(dependencies, options, store, closers);
   const damages = new Set<string>();
   const files = createVerifiedFiles(logger);
   const onDamage = (error: string): void => void damages.add(error);
@@ -249,14 +317,17 @@ async function buildExport(
       clock,
       logger,
       runAttempt: dependencies.runAttempt ?? runInWorker,
-      onEnd: (job, seconds) => metrics.ended(job, seconds),
+      onEnd(job, seconds) {
+        metrics.ended(job, seconds);
+        notifier.look(job.id);
+      },
       onDamage,
     },
     toRunnerOptions(options),
   );
   closers.add('export workers', () => runner.stop());
   const loading = new AbortController();
-  const loaded = store.load(loading.signal, () => runner.wake());
+  const loaded = store.load(loading.signal, () => runner.wake()).then(() => notifier.lookAtAll());
   closers.add('earlier requests', async () => {
     loading.abort();
     await loaded;
@@ -265,16 +336,13 @@ async function buildExport(
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
   const zoneDays = createZoneDays(engine);
   const listSegments = (idAccount: number) => listSegmentIds(options.segmentsDir, idAccount);
+  const findVersions = (event: string) => findKeptVersions(tableDirOf(options.lakeDir, { event }));
   const exports = createExports(
-    { store, runner, zoneDays, clock, listSegmentIds: listSegments, loaded },
+    { store, runner, zoneDays, clock, listSegmentIds: listSegments, findVersions, loaded },
     { maxExports: options.maxExports },
   );
-  const answers = createAnswers(keys, (job) => exports.progress(job));
   const onAnswer = (method: string, status: number): void => metrics.answered(method, status);
-  const throttle = createThrottle(options);
-  addExportRoutes(server, { access, exports, answers, throttle, onAnswer }, { publicUrl: options.publicUrl });
-  addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files });
-  for (const add of extraRoutes) add(server);
+  addRoutes(server, dependencies, options, { store, keys, manifestKey, files, exports, onAnswer });
   closers.add('api server', () => server.close());
   const port = await listen(server, options.host, options.port);
   logger.info({ host: options.host, port }, 'export is listening');

@@ -6,8 +6,8 @@ import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 
 /** Answers requests of the import area on Node's own response, which must not have been answered yet. */
 export interface Answers {
-  /** The confirmation of service.md 4.3: every event of the request is stored. */
-  accept(response: ServerResponse): void;
+  /** The confirmation of service.md 4.1: every event of the request is stored, or what else the message says. */
+  accept(response: ServerResponse, said?: Accepted): void;
   /** A body of JSON with status 200. */
   send(response: ServerResponse, body: string): void;
   /** A refusal, counted and logged. `idApp` is the query's, whatever it is. */
@@ -16,6 +16,14 @@ export interface Answers {
     refusal: Refusal,
     request: { readonly method?: ImportMethod | undefined; readonly idApp: unknown },
   ): void;
+}
+
+/** What an answer says beside that a request is good. */
+export interface Accepted {
+  /** Names of parameters that were ignored. */
+  readonly unknownNames?: readonly string[];
+  /** Another text than `Ok`. */
+  readonly message?: string | undefined;
 }
 
 interface AnswerDependencies {
@@ -43,11 +51,15 @@ function renderHead(body: string): readonly string[] {
 /** Writes the answer to a refusal; `more`: names and values of further headers, in turn. */
 export function writeRefusal(
   response: ServerResponse,
-  { reason, detail }: Refusal,
+  { reason, detail, faults }: Refusal,
   more: readonly string[] = [],
 ): void {
-  const { status, body } = answerOf(reason);
-  response.writeHead(status, [...renderHead(body), 'x-error-detail', renderDetail(detail), ...more]).end(body);
+  const { status, error, body: short } = answerOf(reason);
+  const body = faults === undefined ? short : JSON.stringify({ error, errors: faults });
+  const applied = faults === undefined ? [] : ['preference-applied', 'errors=all'];
+  response
+    .writeHead(status, [...renderHead(body), 'x-error-detail', renderDetail(detail), ...applied, ...more])
+    .end(body);
 }
 
 /** Creates the answers of one server. */
@@ -57,7 +69,12 @@ export function createAnswers({ metrics, refusals, isClosing }: AnswerDependenci
   const send = (response: ServerResponse, head: readonly string[], body: string): void =>
     void response.writeHead(200, [...head, ...lastOne()]).end(body);
   return {
-    accept: (response) => send(response, acceptedHead, accepted),
+    accept(response, { unknownNames = [], message } = {}) {
+      if (unknownNames.length === 0 && message === undefined) return send(response, acceptedHead, accepted);
+      const body = message === undefined ? accepted : JSON.stringify({ message });
+      const names = unknownNames.length === 0 ? [] : ['x-unknown-parameters', renderDetail(unknownNames.join(', '))];
+      return send(response, [...renderHead(body), ...names], body);
+    },
     send: (response, body) => send(response, renderHead(body), body),
     refuse(response, refusal, { method, idApp }) {
       const { reason } = refusal;

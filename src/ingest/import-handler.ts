@@ -6,9 +6,10 @@ import type { Clock } from '../runtime/clock.ts';
 import type { Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
 import type { AppendOutcome, GroupCommit } from './group-commit.ts';
-import { parseBodyLimit, parseImportRequest, tooLarge } from './import-request.ts';
+import { parseBodyLimit, parseImportRequest, tooLarge, type ImportedLines } from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { Refusal } from './refusal.ts';
+import { listFaults, wantsAllFaults } from './request-faults.ts';
 
 /**
  * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
@@ -17,8 +18,15 @@ import type { Refusal } from './refusal.ts';
 export interface ImportHandler {
   /** Takes a request whose address is written in the usual form; says whether it did. The others are the framework's. */
   take(request: IncomingMessage, response: ServerResponse): boolean;
-  /** Takes a request to a method; `idApp` as its query has it. */
-  handle(method: ImportMethod, idApp: unknown, request: IncomingMessage, response: ServerResponse): void;
+  /** Takes a request to a method; `query` holds its parameters as they are. */
+  handle(method: ImportMethod, query: ImportQuery, request: IncomingMessage, response: ServerResponse): void;
+}
+
+/** The parameters of a request's address, whatever they are. */
+export interface ImportQuery {
+  readonly idApp?: unknown;
+  /** `1`: the request is checked, and nothing is stored. */
+  readonly validate?: unknown;
 }
 
 /** A request that could not be handled, as far as it is known. */
@@ -45,8 +53,12 @@ export interface ImportDependencies {
 /** One import request on its way through. */
 interface Exchange extends FailedRequest {
   readonly method: ImportMethod;
+  readonly validate: unknown;
   readonly startedMs: number;
 }
+
+const validMessage = 'Valid, nothing was stored';
+const badValidate: Refusal = { reason: 'rules', detail: 'the parameter validate must be 0 or 1' };
 
 /** An address in the usual form: the method, and the app as the only parameter. */
 const usualAddress = /^\/v1\/([A-Za-z]+)\/?\?idApp=(\d+)$/;
@@ -77,15 +89,30 @@ function toRefusal(outcome: Exclude<AppendOutcome, { state: 'stored' }>): Refusa
   return { reason: outcome.state === 'refused' ? 'unavailable' : 'unknown', detail: outcome.detail };
 }
 
+/** The two ends of an exchange. */
+interface Ends {
+  readonly refuse: (exchange: Exchange, refusal: Refusal) => void;
+  /** `message`: another text than that of events that are stored. */
+  readonly accept: (exchange: Exchange, imported: ImportedLines, message?: string) => void;
+}
+
+function createEnds({ metrics, answers }: ImportDependencies): Ends {
+  return {
+    refuse({ method, idApp, response, startedMs }, refusal) {
+      metrics.answered(method, performance.now() - startedMs);
+      answers.refuse(response, refusal, { method, idApp });
+    },
+    accept({ method, response, startedMs }, { unknownNames }, message) {
+      metrics.answered(method, performance.now() - startedMs);
+      answers.accept(response, { unknownNames, message });
+    },
+  };
+}
+
 /** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
 export function createImportHandler(dependencies: ImportDependencies): ImportHandler {
-  const { access, groupCommit, clock, metrics, answers, fail } = dependencies;
-
-  function finish({ method, idApp, response, startedMs }: Exchange, refusal?: Refusal): void {
-    metrics.answered(method, performance.now() - startedMs);
-    if (refusal === undefined) answers.accept(response);
-    else answers.refuse(response, refusal, { method, idApp });
-  }
+  const { access, groupCommit, clock, metrics, fail } = dependencies;
+  const { refuse, accept } = createEnds(dependencies);
 
   /** Runs a step of an exchange, which nothing else would answer if it threw. */
   function attempt(exchange: Exchange, step: () => void): void {
@@ -97,46 +124,59 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
   }
 
   function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
-    if ('reason' in body) return finish(exchange, body);
-    const { method, request } = exchange;
-    const imported = parseImportRequest({ method, head: request, body, app, receivedAtMs: clock.nowMs() });
-    if ('reason' in imported) return finish(exchange, imported);
+    if ('reason' in body) return refuse(exchange, body);
+    const { method, request, validate } = exchange;
+    const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs() };
+    const imported = parseImportRequest(asked);
+    if ('reason' in imported)
+      return refuse(
+        exchange,
+        wantsAllFaults(request) ? { ...imported, faults: listFaults(asked, imported) } : imported,
+      );
+    if (validate === '1') return accept(exchange, imported, validMessage);
     const { kind, count, unknownParameters, lines } = imported;
     metrics.received(kind, count);
-    if (unknownParameters > 0) metrics.unknownParameters(unknownParameters);
+    if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
     groupCommit.append(lines).then(
       (outcome) =>
         attempt(exchange, () => {
-          if (outcome.state !== 'stored') return finish(exchange, toRefusal(outcome));
+          if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome));
           metrics.acknowledged(kind, app.idApp, count);
-          finish(exchange);
+          accept(exchange, imported);
         }),
       (error: unknown) => fail(error, exchange),
     );
   }
 
   function start(exchange: Exchange): void {
-    const { idApp, request } = exchange;
+    const { idApp, request, validate } = exchange;
     const view = access.current();
     // Before anything is awaited: what stands behind the head is not looked at for one without the right.
     const named = findApp(access, idApp, request);
-    if ('reason' in named) return finish(exchange, named);
+    if ('reason' in named) return refuse(exchange, named);
+    // Whoever means to store nothing must not store by a slip of the pen.
+    if (validate !== undefined && validate !== '0' && validate !== '1') return refuse(exchange, badValidate);
     const limit = parseBodyLimit(request);
-    if (typeof limit !== 'number') return finish(exchange, limit);
+    if (typeof limit !== 'number') return refuse(exchange, limit);
     readBody(request, limit, (body) =>
       attempt(exchange, () => {
         // It was answered already: as one that comes too slowly.
         if (request.socket.writableEnded) return;
         // A body may take half a minute to come in: what was taken back meanwhile is refused.
         const app = access.current() === view ? named : findApp(access, idApp, request);
-        if ('reason' in app) finish(exchange, app);
+        if ('reason' in app) refuse(exchange, app);
         else takeBody(exchange, app, body);
       }),
     );
   }
 
-  function handle(method: ImportMethod, idApp: unknown, request: IncomingMessage, response: ServerResponse): void {
-    const exchange = { method, idApp, request, response, startedMs: performance.now() };
+  function handle(
+    method: ImportMethod,
+    { idApp, validate }: ImportQuery,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): void {
+    const exchange = { method, idApp, validate, request, response, startedMs: performance.now() };
     attempt(exchange, () => start(exchange));
   }
 
@@ -145,7 +185,7 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     take(request, response) {
       const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
       if (!importMethods.has(method)) return false;
-      handle(method, idApp, request, response);
+      handle(method, { idApp }, request, response);
       return true;
     },
   };

@@ -31,6 +31,8 @@ export interface ImportedLines {
   readonly count: number;
   /** Parameters that no schema knows; they are ignored. */
   readonly unknownParameters: number;
+  /** Their names, some of them. */
+  readonly unknownNames: readonly string[];
   readonly lines: Buffer;
 }
 
@@ -144,6 +146,18 @@ function countUnknown(kind: EventKind, fields: GivenFields): number {
   return count;
 }
 
+/** Names of a header that tells the client's developer. */
+const maxUnknownNames = 10;
+
+function listUnknown(kind: EventKind, given: readonly GivenFields[]): string[] {
+  const known = knownNames.get(kind);
+  const names = new Set<string>();
+  for (const fields of given)
+    for (const name of Object.keys(fields))
+      if (known?.has(name) !== true && names.size < maxUnknownNames) names.add(name);
+  return [...names];
+}
+
 /** The events in a body's value, by number as many as a request may hold; none of them is looked at yet. */
 function listEvents({ method }: ImportRequest, value: unknown): readonly unknown[] | Refusal {
   if (!getMethod(method).batch) return [value];
@@ -203,6 +217,14 @@ function chooseIds(request: ImportRequest, kind: EventKind, given: readonly Give
   return keyedEventIds({ idApp: app.idApp, key, method, given: texts });
 }
 
+/** Reads a request's body as events; none of them is looked at yet. */
+export function readEvents(request: ImportRequest): readonly unknown[] | Refusal {
+  const body = decodeBody(request);
+  if ('reason' in body) return body;
+  const parsed = parseJson(getMethod(request.method).kind, body);
+  return 'reason' in parsed ? parsed : listEvents(request, parsed.value);
+}
+
 /**
  * Turns a request's body into the lines that are published, all of its events or none: decompressed, read as UTF-8 and
  * JSON, validated, given ids, rendered anew from the validated fields. The first thing that is wrong is the refusal.
@@ -210,12 +232,8 @@ function chooseIds(request: ImportRequest, kind: EventKind, given: readonly Give
  */
 export function parseImportRequest(request: ImportRequest): ImportedLines | Refusal {
   const { app, receivedAtMs } = request;
-  const body = decodeBody(request);
-  if ('reason' in body) return body;
   const { kind } = getMethod(request.method);
-  const parsed = parseJson(kind, body);
-  if ('reason' in parsed) return parsed;
-  const values = listEvents(request, parsed.value);
+  const values = readEvents(request);
   if ('reason' in values) return values;
   const valid = takePlainEvents(request, values) ?? judgeEvents(request, values);
   if ('reason' in valid) return valid;
@@ -223,5 +241,6 @@ export function parseImportRequest(request: ImportRequest): ImportedLines | Refu
   const ids = chooseIds(request, kind, given);
   if (typeof ids !== 'function') return ids;
   const lines = Buffer.from(renderLines({ kind, idApp: app.idApp, receivedAtMs, ids }, events));
-  return { kind, count: given.length, unknownParameters, lines };
+  const unknownNames = unknownParameters === 0 ? [] : listUnknown(kind, given);
+  return { kind, count: given.length, unknownParameters, unknownNames, lines };
 }

@@ -15,7 +15,7 @@ export interface IngestMetrics {
   received(kind: EventKind, events: number): void;
   acknowledged(kind: EventKind, idApp: number, events: number): void;
   refused(reason: RefusalReason): void;
-  unknownParameters(count: number): void;
+  unknownParameters(idApp: number, count: number): void;
   /** From the request's headers to its answer. */
   answered(method: ImportMethod, tookMs: number): void;
   group(figures: GroupFigures): void;
@@ -40,6 +40,11 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
   );
   const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
   const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
+  const unknownByApp = metrics.tally(
+    'ingest_app_unknown_parameters_total',
+    `Parameters that no schema knows, by app; apps after the first ${maxAppLabels} count as other.`,
+    'id_app',
+  );
   const seconds = metrics.histogram(
     'ingest_request_seconds',
     'Time from the headers of an import request to its answer.',
@@ -76,7 +81,10 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
       byApp(labelOf(idApp), count);
     },
     refused: (reason) => refused.inc({ reason }),
-    unknownParameters: (count) => unknown.inc(count),
+    unknownParameters(idApp, count) {
+      unknown.inc(count);
+      unknownByApp(labelOf(idApp), count);
+    },
     answered: (method, tookMs) => seconds.observe({ method }, tookMs / 1000),
     group({ appends, bytes, tookMs }) {
       groupSeconds.observe(tookMs / 1000);

@@ -135,8 +135,28 @@ const idempotencyKey = {
   description: 'A key of the client for this request: repeated within 24 hours, the events are stored once.',
   schema: { type: 'string', minLength: 1, maxLength: maxKeyLength },
 };
+const validate = {
+  name: 'validate',
+  in: 'query',
+  required: false,
+  description: '1: the request is checked, and nothing is stored.',
+  schema: { enum: ['0', '1'], default: '0' },
+};
+const prefer = {
+  name: 'Prefer',
+  in: 'header',
+  required: false,
+  description: 'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error.',
+  schema: { type: 'string' },
+};
 const accepted = {
-  description: 'Every event of the request is stored.',
+  description: 'Every event of the request is stored; with validate=1, it could be.',
+  headers: {
+    'X-Unknown-Parameters': {
+      description: 'Names of parameters that no schema knows and that were ignored, up to ten.',
+      schema: { type: 'string', maxLength: 200 },
+    },
+  },
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } },
 };
 
@@ -146,7 +166,7 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
     tags,
     summary: `Import ${batch ? `1 to ${maxBatchEvents} events` : 'one event'} of the kind ${kind}`,
     security: [{ importToken: [] }],
-    parameters: [idApp, idempotencyKey],
+    parameters: [idApp, validate, idempotencyKey, prefer],
     requestBody: {
       required: true,
       description: `At most ${maxBodyBytes} bytes, gzip allowed. The Content-Type is not looked at.`,
@@ -197,13 +217,26 @@ export function describeImport(): OpenApiPart {
     components: {
       schemas: {
         ...Object.fromEntries([...importKinds.keys()].map((kind) => [schemaNameOf(kind), describeKind(kind)])),
-        Accepted: { type: 'object', required: ['message'], properties: { message: { type: 'string', const: 'Ok' } } },
+        Accepted: {
+          type: 'object',
+          required: ['message'],
+          properties: { message: { enum: ['Ok', 'Valid, nothing was stored'] } },
+        },
         ImportError: {
           type: 'object',
           required: ['error'],
           additionalProperties: false,
           properties: {
             error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] },
+            errors: {
+              type: 'array',
+              description: 'Only with Prefer: errors=all.',
+              items: {
+                type: 'object',
+                required: ['pointer', 'reason'],
+                properties: { pointer: { type: 'string' }, reason: { type: 'string' }, hint: { type: 'string' } },
+              },
+            },
           },
         },
       },

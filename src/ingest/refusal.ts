@@ -29,6 +29,17 @@ export const refusalReasons = Object.keys(answers) as RefusalReason[];
 export interface Refusal {
   readonly reason: RefusalReason;
   readonly detail: string;
+  /** Everything that is wrong, where the client has asked for it. */
+  readonly faults?: readonly Fault[];
+}
+
+/** One thing that is wrong with a request. */
+export interface Fault {
+  /** JSON pointer into the body; empty: the request as a whole. */
+  readonly pointer: string;
+  readonly reason: string;
+  /** What was probably meant. */
+  readonly hint?: string;
 }
 
 const bodies = Object.fromEntries(

@@ -4,7 +4,7 @@ import type { AccessReader } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
-import type { Fail, ImportHandler } from './import-handler.ts';
+import type { Fail, ImportHandler, ImportQuery } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
 import type { ImportServer } from './server.ts';
 
@@ -37,7 +37,7 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
   // The requests whose address is not in the usual form (import-handler.ts).
   for (const method of importMethods.keys())
     server.post(`/v1/${method}`, (request, reply) =>
-      imports.handle(method, idAppOf(request), request.raw, takeOver(reply)),
+      imports.handle(method, request.query as ImportQuery, request.raw, takeOver(reply)),
     );
 
   // Two methods that clients call beside service.md's: neither reads a body.

@@ -18,11 +18,12 @@ import { findLakeState } from './log/lake-state.ts';
 import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log/log-files.ts';
 import { listSwaps } from './files/swap.ts';
 import type { Table } from './log/table.ts';
+import { recordVersions } from './log/version-points.ts';
 import { copyTableState } from './log/table-state.ts';
 import { formerYoungFolder, listYoungPaths, youngFolder } from './log/young-folder.ts';
 
 /** The steps of clean-up at which a crash is tested. */
-export const cleanSteps = ['vacuumed', 'trimmed', 'swept'] as const;
+export const cleanSteps = ['vacuumed', 'versions-recorded', 'trimmed', 'swept'] as const;
 
 /** A checkpoint is due when this many commits have followed the last. */
 export const checkpointEvery = 100;
@@ -136,8 +137,11 @@ export async function trimLog(table: Table, failedDir: string | undefined, optio
     keepFrom = version;
   }
   const keepCommitsFrom = await findOwnVersion(table.dir, keepFrom, commits);
+  const staleCommits = commits.filter((version) => version < keepCommitsFrom);
+  await recordVersions(table.dir, staleCommits);
+  await options.crashPoint('versions-recorded');
   const stale = [
-    ...commits.filter((version) => version < keepCommitsFrom).map(commitName),
+    ...staleCommits.map(commitName),
     ...checkpoints
       .filter((version) => version < keepFrom)
       .flatMap((version) => [checkpointName(version), checkpointHashName(version)]),

@@ -119,7 +119,8 @@ async function createTable(lakeDir: string, dataset: Dataset, options: LakeOptio
     configuration: { 'delta.deletedFileRetentionDuration': `interval ${options.retentionMs} milliseconds` },
     createdTime: nowMs,
   };
-  const commitInfo = toCommitInfo(before, { cause: 'create', actions: [] }, { commitId, nowMs, previous: undefined });
+  const stamp = { version: 0, commitId, nowMs, previous: undefined };
+  const commitInfo = toCommitInfo(before, { cause: 'create', actions: [] }, stamp);
   const actions = [{ commitInfo }, { protocol: tableProtocol }, { metaData }];
   await linkCommit(tablePaths(lakeDir, dataset).table, 0, actions, noCrashPoint);
 }

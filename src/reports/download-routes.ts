@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../runtime/clock.ts';
@@ -5,7 +6,8 @@ import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseRange } from './byte-range.ts';
 import { applicableRange, checkPreconditions } from './preconditions.ts';
-import { archiveName, isExpired, type ReportFile, type ReportJob } from './reports.ts';
+import { manifestName, renderManifest } from './manifest.ts';
+import { archiveName, fileStem, isExpired, type ReportFile, type ReportJob } from './reports.ts';
 import { createOpenDownloads } from './open-downloads.ts';
 import { findNamedUser, parseLink, type LinkHolder } from './signed-links.ts';
 import type { SigningKeys } from './signing-keys.ts';
@@ -19,6 +21,8 @@ export interface DownloadDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly files: VerifiedFiles;
+  /** The private key that signs manifests. */
+  readonly manifestKey: KeyObject;
 }
 
 /** The users, as far as their links need them. */
@@ -176,6 +180,16 @@ async function sendArchive(
   return reply.send(archive);
 }
 
+/** Sends the manifest: made of the request's record, the same bytes each time, and never at rest. */
+function sendManifest(reply: FastifyReply, job: ReportJob, { manifestKey }: DownloadDependencies): FastifyReply {
+  const text = renderManifest(job, manifestKey);
+  if (text === undefined) return reply.code(404).send(notFound);
+  return reply
+    .type('application/json; charset=utf-8')
+    .header('content-disposition', `attachment; filename="${manifestName(fileStem(job))}"`)
+    .send(text);
+}
+
 /**
  * Adds the download routes: GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of
  * RFC
@@ -216,6 +230,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       downloads.add(holder, reply.raw);
       const file = job.files?.find((candidate) => candidate.name === target.name);
       if (file !== undefined) return sendFile(request, reply, job, file, dependencies);
+      if (target.name === manifestName(fileStem(job))) return sendManifest(reply, job, dependencies);
       if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
       return reply.code(404).send(notFound);
     },

@@ -47,6 +47,30 @@ export function isReportFile(value: unknown): value is ReportFile {
   );
 }
 
+/** The version of the data that a result was read from. */
+export interface ReportBasis {
+  readonly version: number;
+  /** What an export of the rows that came since is ordered with. */
+  readonly nextSinceVersion: string;
+  /** Unix seconds: at least until then the same request as of that version gives the same bytes. */
+  readonly keptUntilSeconds: number;
+  /** SHA-256 (hex) of the log's entry of that version, each of which names that of the one before. */
+  readonly head?: string;
+}
+
+/** Says whether a value that was read is a basis. */
+export function isReportBasis(value: unknown): value is ReportBasis {
+  const basis = value as Partial<ReportBasis> | null;
+  return (
+    typeof basis === 'object' &&
+    basis !== null &&
+    isCount(basis.version) &&
+    typeof basis.nextSinceVersion === 'string' &&
+    isCount(basis.keptUntilSeconds) &&
+    (basis.head === undefined || /^[0-9a-f]{64}$/.test(basis.head))
+  );
+}
+
 /**
  * An export request, as job.json has it beside its checksum. Times are Unix milliseconds unless the name says seconds.
  */
@@ -72,6 +96,8 @@ export interface ReportJob {
   /** Unix seconds: from then on the links are refused and the request is gone. Set when it ends. */
   readonly expiresSeconds?: number;
   readonly files?: readonly ReportFile[];
+  /** Of a successful request; absent where a version of before 0.3 made it. */
+  readonly basis?: ReportBasis;
 }
 
 /** What a new request is made of. */
@@ -79,7 +105,7 @@ export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'requ
 
 /** How a request can end. */
 export type ReportEnd =
-  | { readonly state: 'success'; readonly files: readonly ReportFile[] }
+  | { readonly state: 'success'; readonly files: readonly ReportFile[]; readonly basis?: ReportBasis }
   | { readonly state: 'failed' | 'user_failed'; readonly error: string }
   | { readonly state: 'canceled' };
 

@@ -53,6 +53,8 @@ export interface ReportStore extends JobAttempts {
   toldProgress(id: number): number;
   /** Deletes a request with its files; its id stays used. */
   remove(id: number): Promise<void>;
+  /** Absolute path of a request's own folder. */
+  folderOf(id: number): string;
   /** Absolute path of a published file. */
   filePath(id: number, name: string): string;
 }
@@ -147,6 +149,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     },
     toldProgress: (id) => progress.told(id),
     remove: (id) => mutex.run(id, () => removeRequest(records, ids, id)),
+    folderOf: (id) => records.folderOf(id),
     filePath: (id, name) => path.join(records.folderOf(id), partsFolder, name),
   };
 }

@@ -23,6 +23,8 @@ const table = {
   report_damaged: { retryable: false },
   /** The keys that links are signed with. */
   link_keys_damaged: { retryable: false },
+  /** The manifest of an export is not as it was signed. */
+  manifest_invalid: { retryable: false },
   backup_damaged: { retryable: false },
   /** The database of addresses that places come from: the package's own, or an operator's. */
   geo_database_damaged: { retryable: false },

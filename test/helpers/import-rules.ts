@@ -10,7 +10,7 @@ export interface SourceFile {
 }
 
 const foundation = ['runtime', 'datasets', 'config'];
-const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'enrichment'];
+const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'webhooks', 'enrichment'];
 const stages = ['ingest', 'compact', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */
 const composition = ['main', 'app', 'service', 'cli', 'demo'];
@@ -45,6 +45,7 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'export/api': ['export/jobs'],
   'export/jobs': [],
   'export/worker': ['export/jobs'],
+  'export/notify': [],
   'compact/batch': ['compact/.'],
   'compact/position': ['compact/.', 'compact/batch'],
   'compact/seal': ['compact/.'],

@@ -6,6 +6,7 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { pause } from '../../src/runtime/async/retry.ts';
 import { isLongRun } from './chaos.ts';
+import { readFeed } from './feed.ts';
 
 /** Readers at work; `stop` throws what they found wrong. */
 export interface LakeReaders {
@@ -30,13 +31,15 @@ async function count(duckdb: Duckdb, source: string, kept: string): Promise<Coun
 
 /**
  * Reads the lake over and over through the snapshot and through the glob, and checks each time that no file is missing,
- * no row is doubled, and none has gone since the time before. `kept`: SQL that is true for the rows that no erasure
+ * no row is doubled, and none has gone since the time before; and that what comes from version to version is every row,
+ * once. `kept`: SQL that is true for the rows that no erasure
  * takes.
  */
 export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
   const aborter = new AbortController();
   const last = { snapshot: 0, glob: 0 };
   let reads = 0;
+  const feed = { since: undefined as string | undefined, seen: new Set<string>() };
   const glob = path.join(folder, 'lake', 'events', 'kind=*', 'date=*', '*.parquet');
 
   async function readOnce(duckdb: Duckdb): Promise<void> {
@@ -65,11 +68,32 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
     }
   }
 
+  /** Reads what came since the last time, from whatever version that was, and checks that nothing comes twice. */
+  async function readChanges(): Promise<void> {
+    const { ids, next } = await readFeed(lakePaths(path.join(folder, 'lake')).table, feed.since);
+    for (const id of ids) {
+      expect(feed.seen.has(id), `feed: ${id} came before ${feed.since}, and again`).toBe(false);
+      feed.seen.add(id);
+    }
+    feed.since = next;
+  }
+
+  /** Checks that the changes of all the time were all the rows that there are. */
+  async function endChanges(): Promise<void> {
+    await readChanges();
+    const { ids } = await readFeed(lakePaths(path.join(folder, 'lake')).table, undefined);
+    expect(
+      ids.filter((id) => !feed.seen.has(id)),
+      'feed: rows came to nobody',
+    ).toEqual([]);
+  }
+
   async function run(): Promise<void> {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
       while (!aborter.signal.aborted) {
         await readOnce(duckdb);
+        await readChanges();
         // The two cores belong to what is read.
         await pause(betweenReadsMs, aborter.signal);
       }
@@ -84,6 +108,7 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
     async stop() {
       aborter.abort();
       await running;
+      await endChanges();
     },
     reads: () => reads,
   };

@@ -87,6 +87,7 @@ function start(play: Play): void {
           lakeDir: reportsDir,
           segmentsDir: reportsDir,
           titlesDir: reportsDir,
+          retentionMs: 0,
           limits,
         },
       );

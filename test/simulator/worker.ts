@@ -34,7 +34,7 @@ async function makeFiles({ request, folder, stem }: WorkerPlan): Promise<Attempt
     files: [
       { name, rows: 1, bytes: Buffer.byteLength(content), sha256: createHash('sha256').update(content).digest('hex') },
     ],
-    snapshotVersion: 0,
+    basis: { version: 0, nextSinceVersion: '0', keptUntilSeconds: 0 },
     filesRead: 0,
   };
 }

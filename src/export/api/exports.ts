@@ -19,6 +19,7 @@ import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { JobRunner } from '../jobs/scheduler.ts';
 import { parseExportRequest } from './parse-request.ts';
 import { refuseSegment, type ListSegmentIds } from './segment-rule.ts';
+import { refuseVersions, type FindVersions } from './version-rule.ts';
 import type { ZoneDays } from './calendar.ts';
 
 /** How long a list waits, after a start, for the requests of earlier processes to be read. */
@@ -52,6 +53,7 @@ export interface ExportsDependencies {
   readonly zoneDays: ZoneDays;
   readonly clock: Clock;
   readonly listSegmentIds: ListSegmentIds;
+  readonly findVersions: FindVersions;
   /** Settles when the requests of earlier processes have been read. */
   readonly loaded: Promise<void>;
 }
@@ -74,7 +76,7 @@ function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
 
 /** Creates the rules of the export area over its stores. */
 export function createExports(
-  { store, runner, zoneDays, clock, listSegmentIds, loaded }: ExportsDependencies,
+  { store, runner, zoneDays, clock, listSegmentIds, findVersions, loaded }: ExportsDependencies,
   options: { readonly maxExports: number; readonly loadWaitMs?: number },
 ): Exports {
   /** Creates run one after the other, those of all accounts, so that the limit holds however many come at once. */
@@ -94,7 +96,8 @@ export function createExports(
     if (isRefusal(parsed)) return parsed;
     const { idSegment } = parsed;
     const unavailable =
-      idSegment === undefined ? undefined : refuseSegment(idSegment, await listSegmentIds(user.idAccount));
+      (await refuseVersions(parsed, findVersions)) ??
+      (idSegment === undefined ? undefined : refuseSegment(idSegment, await listSegmentIds(user.idAccount)));
     if (unavailable !== undefined) return unavailable;
     const request = withUsersFiles(parsed, user);
     const job = await creates.run(async () => {

@@ -110,6 +110,9 @@ const files = {
 };
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 
+/** The version of the data that a finished export was read from. */
+const basis = { manifest: object(link), version: text, nextSinceVersion: text, timestampKeptUntil: text };
+
 const schemas: Readonly<Record<string, Schema>> = {
   AccessDenied: object({ code: { const: 403 }, message: { const: 'Access denied' }, data: { type: 'null' } }),
   ExportRefusal: object({
@@ -130,6 +133,7 @@ const schemas: Readonly<Record<string, Schema>> = {
       progress,
       files,
       archive: object(link),
+      ...basis,
     },
     ['idReportFile', 'status'],
   ),
@@ -143,6 +147,7 @@ const schemas: Readonly<Record<string, Schema>> = {
       progress,
       files,
       archive: object(link),
+      ...basis,
     },
     ['idRawExport', 'idReportFile', 'status'],
   ),
@@ -202,12 +207,39 @@ const download = {
   },
 };
 
+const manifestKey = {
+  summary: 'The public key of the manifests.',
+  tags: ['Export'],
+  security: [],
+  responses: { 200: json('Done.', envelope(object({ algorithm: { const: 'Ed25519' }, key: text }))) },
+};
+
 function describeDictionary(name: string): Schema {
   return {
     summary: `The ${name} dictionary.`,
     tags: ['Dictionaries'],
     security: [],
     responses: { 200: json('Done.', envelope({})), 429: overQuota },
+  };
+}
+
+const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
+
+function describeWebhooks(): Record<string, Schema> {
+  const argument = (name: string): Schema => ({ name, in: 'query', required: true, schema: text });
+  const list = object({ webhooks: { type: 'array', items: object(webhook) } });
+  const created = object({
+    ...webhook,
+    secret: { ...text, description: 'The messages are signed with it; told once.' },
+  });
+  return {
+    '/api/webhook/v1/create.json': {
+      post: method('Have the ended exports of the account told to an address.', [argument('url')], created, {}),
+    },
+    '/api/webhook/v1/list.json': { get: method('The webhooks of the account.', [], list, {}) },
+    '/api/webhook/v1/delete.json': {
+      post: method('Remove a webhook.', [argument('idWebhook')], object({ idWebhook: text }), notFound),
+    },
   };
 }
 
@@ -263,6 +295,8 @@ export function describeExportApi(): OpenApiPart {
       '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
+      ...describeWebhooks(),
+      '/manifest-key.json': { get: manifestKey },
       '/files/{id}/{name}': { get: download, head: download },
       ...Object.fromEntries(
         dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: describeDictionary(name) }]),

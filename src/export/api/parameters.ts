@@ -12,6 +12,7 @@ import {
 import type { FieldSchema } from '../../datasets/field-schema.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
 import { isSdkKey } from '../../access/sdk-key.ts';
+import { parsePlace } from '../../lake/log/change-feed.ts';
 import { compressions, fileFormats } from '../jobs/export-spec.ts';
 
 /** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */
@@ -64,6 +65,16 @@ const dateRule: ValueRule = {
   },
 };
 
+const sinceRule: ValueRule = {
+  allowed: 'a version that an answer has named, as nextSinceVersion has it',
+  accept: (value) => (parsePlace(value) === undefined ? undefined : value),
+};
+
+const versionRule: ValueRule = {
+  allowed: 'a version that an answer has named, a whole number',
+  accept: (value) => (/^\d{1,12}$/.test(value) ? String(Number(value)) : undefined),
+};
+
 const sdkKeyRule: ValueRule = {
   allowed: 'SDK keys of 1 to 255 characters',
   accept: (value) => (isSdkKey(value) ? value : undefined),
@@ -106,6 +117,11 @@ const eventRule: ValueRule = {
 export const customEvents: readonly string[] = ['customEvents', 'userCustomEvents'];
 
 const isCommon = (name: string): boolean => commonFields.some((field) => field.name === name);
+
+/** The export events whose rows are those of a table, and not found out from all of them. */
+const storedEvents: readonly string[] = [...datasets.values()].flatMap(({ exports }) =>
+  [...exports].flatMap(([name, event]) => ('derive' in event ? [] : [name])),
+);
 
 /** The export events of the datasets that have a field of their own. */
 function eventsWith(name: string): string[] {
@@ -162,6 +178,21 @@ const ownParameters: readonly Parameter[] = [
     meaning: 'Last second at which the event appeared in the system, inclusive.',
     shape: 'one',
     rule: timestampRule,
+  },
+  {
+    name: 'sinceVersion',
+    meaning:
+      'Only rows that became available after this version, each once however late its event was: nextSinceVersion of the answer to the export before. No pair of dates is needed with it.',
+    shape: 'one',
+    rule: sinceRule,
+    events: storedEvents,
+  },
+  {
+    name: 'asOf',
+    meaning:
+      'Version of the data to read, as an earlier answer has named it: the same request then gives the same bytes.',
+    shape: 'one',
+    rule: versionRule,
   },
   {
     name: 'timezone',

@@ -167,7 +167,8 @@ function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
 }
 
 function refusePairs(values: Values): Refusal | undefined {
-  let pairs = 0;
+  // What came since a version is a bound by itself, and late events have any date.
+  let pairs = values.has('sinceVersion') ? 1 : 0;
   for (const [first, second] of [
     ['dateFrom', 'dateTo'],
     ['tsFrom', 'tsTo'],
@@ -189,6 +190,15 @@ function readFileOptions(values: Values): Pick<ExportSpec, 'format' | 'compressi
     ...(format === undefined ? {} : { format }),
     ...(compression === undefined ? {} : { compression }),
     ...(values.has('order') ? { order: 'time' } : {}),
+  };
+}
+
+/** Which versions of the table are asked about; members that were not asked for are absent. */
+function readVersions(values: Values): Pick<ExportSpec, 'sinceVersion' | 'asOf'> {
+  const [sinceVersion, asOf] = [values.get('sinceVersion')?.[0], values.get('asOf')?.[0]];
+  return {
+    ...(sinceVersion === undefined ? {} : { sinceVersion }),
+    ...(asOf === undefined ? {} : { asOf: Number(asOf) }),
   };
 }
 
@@ -232,6 +242,7 @@ export async function parseExportRequest(
     eventTime: intersect(dates.eventTime, toSpan(timestamps)),
     ...(dates.localDates === undefined ? {} : { localDates: dates.localDates }),
     availableAt: toSpan(availability),
+    ...readVersions(values),
     ...set('idApp'),
     ...set('SDKKey'),
     ...set('idAccount'),

@@ -1,5 +1,6 @@
 import type { User } from '../../access/access.ts';
-import { archiveName, isInProgress, type ReportJob } from '../../reports/reports.ts';
+import { manifestName } from '../../reports/manifest.ts';
+import { archiveName, fileStem, isInProgress, type ReportBasis, type ReportJob } from '../../reports/reports.ts';
 import { signLink } from '../../reports/signed-links.ts';
 import type { SigningKeys } from '../../reports/signing-keys.ts';
 import { holderOf } from './link-holders.ts';
@@ -26,6 +27,11 @@ function rawStatus(job: ReportJob): string {
   return job.state === 'canceled' ? 'Canceled by user' : reportStatus(job);
 }
 
+/** What an answer says of the version that a result was read from. */
+function describeBasis({ version, nextSinceVersion, keptUntilSeconds }: ReportBasis): Record<string, unknown> {
+  return { version: String(version), nextSinceVersion, timestampKeptUntil: String(keptUntilSeconds) };
+}
+
 /**
  * Creates the answers. Links are signed anew for every answer with the key of the moment; their end is fixed when the
  * request ends.
@@ -43,6 +49,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
     return {
       files: (job.files ?? []).map(({ name, rows, bytes, sha256 }) => ({ ...link(name), rows, bytes, sha256 })),
       archive: link(archiveName(job)),
+      ...(job.basis === undefined ? {} : { manifest: link(manifestName(fileStem(job))), ...describeBasis(job.basis) }),
     };
   }
 

@@ -56,7 +56,7 @@ function judgeFailure(
 export function judgeOutcome(outcome: AttemptOutcome, attempt: JudgedAttempt): Settlement {
   switch (outcome.kind) {
     case 'done':
-      return { end: { state: 'success', files: outcome.files } };
+      return { end: { state: 'success', files: outcome.files, basis: outcome.basis } };
     case 'aborted':
       // By a stop, after which nothing is tried, or by a change of access: then it begins anew.
       return { release: 'nothing' };

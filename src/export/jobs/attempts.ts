@@ -1,6 +1,4 @@
 import type { AccessReader } from '../../access/access.ts';
-import { events, findExport } from '../../datasets/dataset.ts';
-import { tablePaths } from '../../lake/lake.ts';
 import { endedAttempts, fileStem, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { pause } from '../../runtime/async/retry.ts';
@@ -12,6 +10,7 @@ import { parseExportSpec, selectApps, type ExportApp, type ExportSpec } from './
 import { findPlanLists, type ListFault, type ListFolders, type PlanLists } from './plan-lists.ts';
 import { createRunningAttempts } from './running-attempts.ts';
 import { standingOf } from './standing.ts';
+import { tableDirOf } from './table-of.ts';
 import type { WorkerLimits, WorkerPlan } from './worker-messages.ts';
 import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 
@@ -48,6 +47,8 @@ export interface AttemptsOptions extends ListFolders {
   readonly timeoutMs: number;
   readonly lakeDir: string;
   readonly limits: WorkerLimits;
+  /** How long replaced files of the lake stay for their readers, milliseconds. */
+  readonly retentionMs: number;
 }
 
 /**
@@ -85,11 +86,6 @@ async function endRequest(
 
 const idsOf = (apps: readonly ExportApp[]): number[] => apps.map(({ idApp }) => idApp);
 
-/** The table that has the rows of a request's event. */
-function tableDirOf(lakeDir: string, { event }: ExportSpec): string {
-  return tablePaths(lakeDir, findExport(event)?.dataset ?? events).table;
-}
-
 /** What a request asks for, with the lists that it is made with now; or why it cannot be made, however often. */
 async function readRequest(
   { request: kept, idAccount }: ReportJob,
@@ -105,7 +101,7 @@ async function readRequest(
 /** Creates what runs attempts; nothing runs until `run` is called. */
 export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions): Attempts {
   const { store, access, clock, logger, runAttempt, onDamage } = dependencies;
-  const { timeoutMs, lakeDir, limits } = options;
+  const { timeoutMs, lakeDir, limits, retentionMs } = options;
   const running = createRunningAttempts(access);
 
   async function finish(id: number, end: ReportEnd, folder?: string): Promise<void> {
@@ -145,7 +141,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     const { request, lists } = read;
     const apps = selectApps(request, access.current().appsOfAccount(job.idAccount));
     const places = { tableDir: tableDirOf(lakeDir, request), folder, stem: fileStem(job) };
-    const plan: WorkerPlan = { request, apps, ...lists, ...places, limits };
+    const plan: WorkerPlan = { request, apps, ...lists, ...places, limits, retentionMs };
     const current = running.begin(job, idsOf(apps), signal);
     try {
       const { onPercent } = current;

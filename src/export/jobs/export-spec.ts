@@ -1,3 +1,5 @@
+import { parsePlace } from '../../lake/log/change-feed.ts';
+
 /**
  * A half-open span of Unix seconds: from `fromSeconds` (inclusive) up to `beforeSeconds` (exclusive); an absent bound
  * is open.
@@ -31,6 +33,10 @@ export interface ExportSpec {
   readonly timezone: string;
   readonly eventTime: SecondsSpan;
   readonly availableAt: SecondsSpan;
+  /** Only rows that came after this version of the table: as `parsePlace` reads it. */
+  readonly sinceVersion?: string;
+  /** The version of the table to read; absent: the newest. */
+  readonly asOf?: number;
   /**
    * First and last local date in the zone, `YYYY-MM-DD`: only where clocks that go back over midnight make the span of
    * those days hold moments of other days too.
@@ -80,6 +86,8 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   timezone: isText,
   eventTime: isSpan,
   availableAt: isSpan,
+  sinceVersion: (value) => value === undefined || (isText(value) && parsePlace(value) !== undefined),
+  asOf: (value) => value === undefined || (Number.isSafeInteger(value) && (value as number) >= 0),
   localDates: (value) =>
     value === undefined ||
     (typeof value === 'object' &&

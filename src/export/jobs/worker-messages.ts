@@ -1,4 +1,4 @@
-import { isReportFile, type ReportFile } from '../../reports/reports.ts';
+import { isReportBasis, isReportFile, type ReportBasis, type ReportFile } from '../../reports/reports.ts';
 import type { SegmentKind } from '../../segments/segments.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
 
@@ -38,6 +38,8 @@ export interface WorkerPlan {
   /** Beginning of each file name. */
   readonly stem: string;
   readonly limits: WorkerLimits;
+  /** How long replaced files of the lake stay for their readers, milliseconds. */
+  readonly retentionMs: number;
 }
 
 export interface WorkerLimits {
@@ -59,7 +61,7 @@ export type WorkerOutcome =
   | {
       readonly kind: 'done';
       readonly files: readonly ReportFile[];
-      readonly snapshotVersion: number;
+      readonly basis: ReportBasis;
       readonly filesRead: number;
     }
   | { readonly kind: 'failed'; readonly reason: 'user' | 'disk' | 'damage' | 'error'; readonly error: string };
@@ -78,7 +80,7 @@ export function parseWorkerMessage(value: unknown): WorkerMessage | undefined {
     done: () =>
       Array.isArray(message['files']) &&
       message['files'].every(isReportFile) &&
-      Number.isInteger(message['snapshotVersion']) &&
+      isReportBasis(message['basis']) &&
       Number.isInteger(message['filesRead']),
     failed: () => failures.includes(String(message['reason'])) && typeof message['error'] === 'string',
   }[String(message['kind'])];

@@ -125,6 +125,13 @@ export function spanConditions(
   return [...bound('From', '>=', fromSeconds), ...bound('Before', '<', beforeSeconds)];
 }
 
+/** The condition that a row became available after a moment, Unix milliseconds. */
+export function sinceConditions(afterMs: number | undefined, values: Record<string, BoundValue>): string[] {
+  if (afterMs === undefined) return [];
+  values['since'] = BigInt(afterMs) * 1000n;
+  return ['events.available_at > make_timestamptz(CAST($since AS BIGINT))'];
+}
+
 /**
  * The condition on the local date, where the span alone would let rows of another day in. It is the selector's own
  * expression.

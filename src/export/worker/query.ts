@@ -8,6 +8,7 @@ import {
   inSet,
   paramConditions,
   requirement,
+  sinceConditions,
   spanConditions,
   storedConditions,
 } from './conditions.ts';
@@ -44,8 +45,26 @@ function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
   };
 }
 
+/** The rows' availability, from the later of the two bounds that it may have. */
+function availability({ availableAt }: ExportSpec, sinceMs: number | undefined): TimeRange {
+  const range = toTimeRange(availableAt);
+  return sinceMs === undefined ? range : { ...range, fromMs: Math.max(range.fromMs ?? 0, sinceMs) };
+}
+
+/** What else a file filter goes by. */
+export interface FilterOptions {
+  /** How far beyond the end of the request's time derived rows are looked for, seconds. */
+  readonly reachSeconds?: number;
+  /** Rows became available after this, Unix milliseconds. */
+  readonly sinceMs?: number | undefined;
+}
+
 /** What of a request the log's statistics can be compared with, to leave files unopened. */
-export function fileFilter(request: ExportSpec, apps: readonly ExportApp[], reachSeconds = 0): FileFilter {
+export function fileFilter(
+  request: ExportSpec,
+  apps: readonly ExportApp[],
+  { reachSeconds = 0, sinceMs }: FilterOptions = {},
+): FileFilter {
   const event = findExport(request.event)?.event;
   const idApps = apps.map((app) => app.idApp);
   // Which rows are derived does not depend on when they became available.
@@ -55,13 +74,13 @@ export function fileFilter(request: ExportSpec, apps: readonly ExportApp[], reac
     idApps,
     ...(event?.kind === undefined ? {} : { kinds: [event.kind] }),
     eventTime: toTimeRange(request.eventTime),
-    availableAt: toTimeRange(request.availableAt),
+    availableAt: availability(request, sinceMs),
   };
 }
 
 /** Whether a request has a filter, so that there may be far more rows to read than to write. */
-export function isFiltered({ eventName, params, idSegment, filters }: ExportSpec): boolean {
-  const isSet = [eventName, params, idSegment].some((filter) => filter !== undefined);
+export function isFiltered({ eventName, params, idSegment, sinceVersion, filters }: ExportSpec): boolean {
+  const isSet = [eventName, params, idSegment, sinceVersion].some((filter) => filter !== undefined);
   return isSet || Object.keys(filters).length > 0;
 }
 
@@ -79,6 +98,8 @@ export interface QueryOptions {
   readonly segment?: PlanSegment | undefined;
   /** The loaded titles, as the segment. */
   readonly titles?: PlanTitles | undefined;
+  /** Only rows that became available after this, Unix milliseconds. */
+  readonly sinceMs?: number | undefined;
 }
 
 /** The dataset, as a table with these columns has it. */
@@ -91,7 +112,7 @@ function withColumns(dataset: Dataset, present: readonly { readonly name: string
 export function buildQuery(
   request: ExportSpec,
   apps: readonly ExportApp[],
-  { lean = false, cells = 'text', columns: present, segment, titles }: QueryOptions = {},
+  { lean = false, cells = 'text', columns: present, segment, titles, sinceMs }: QueryOptions = {},
 ): ExportQuery {
   const { dataset: declared, event } = getExport(request.event);
   const dataset = present === undefined ? declared : withColumns(declared, present);
@@ -106,6 +127,7 @@ export function buildQuery(
     ...(fieldConditions(dataset, request, values) ?? ['false']),
     ...spanConditions('event_time', 'event', request.eventTime, values),
     ...spanConditions('available_at', 'available', request.availableAt, values),
+    ...sinceConditions(sinceMs, values),
     ...dayConditions(request, values),
     ...paramConditions(request, values),
     ...(inline ? [`events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`] : []),

@@ -1,7 +1,9 @@
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
+import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { WorkerPlan } from '../jobs/worker-messages.ts';
+import { assertKept } from './basis.ts';
 import { fileFilter } from './query.ts';
 
 /** The files that a query reads: more with each reach, those that were there in their places. */
@@ -14,25 +16,37 @@ export interface ReadFiles {
 /** Compares files with their hashes, each of them once, whoever asks. Errors: `file_damaged`. */
 export type Verify = (files: readonly DataFile[]) => Promise<void>;
 
-/** Creates the list of the files that a plan reads of a snapshot, empty. */
-export function createReadFiles({ request, apps }: WorkerPlan, snapshot: Snapshot): ReadFiles {
+/** What files are chosen by. */
+interface Choice {
+  readonly plan: WorkerPlan;
+  readonly snapshot: Snapshot;
+  readonly sinceMs: number | undefined;
+}
+
+/** Creates the list of the files that are read of a snapshot, empty. */
+export function createReadFiles({ plan: { request, apps }, snapshot, sinceMs }: Choice): ReadFiles {
   const files: DataFile[] = [];
   return {
     files,
     reachOut(reachSeconds) {
       const known = new Set(files);
-      const reached = pruneFiles(snapshot.files, fileFilter(request, apps, reachSeconds));
+      const reached = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs }));
       files.push(...reached.filter((file) => !known.has(file)));
     },
   };
 }
 
+async function verifyFile(request: ExportSpec, file: DataFile): Promise<void> {
+  await assertKept(request, [file]);
+  await assertFilesWhole([file]);
+}
+
 /** Creates the verification of what an attempt reads. */
-export function createVerify(): Verify {
+export function createVerify(request: ExportSpec): Verify {
   const verified = new Map<string, Promise<void>>();
   return async (files) => {
     for (const file of files) {
-      const verifying = verified.get(file.absolutePath) ?? assertFilesWhole([file]);
+      const verifying = verified.get(file.absolutePath) ?? verifyFile(request, file);
       verified.set(file.absolutePath, verifying);
       await verifying;
     }

@@ -1,16 +1,18 @@
 import path from 'node:path';
-import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { ReportFile } from '../../reports/reports.ts';
+import { createClock } from '../../runtime/clock.ts';
 import { describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
+import { describeBasis, findBasis } from './basis.ts';
 import { chooseFormat } from './formats/choose-format.ts';
 import type { Format } from './formats/format.ts';
 import { pinFile } from './pinned-file.ts';
 import { LimitError, tooManyBytes } from './watch-statement.ts';
 import { writeRows, type Lists, type QueryJob, type WrittenRows } from './write-rows.ts';
 
+const clock = createClock(0);
 /** The share of the work that the query has; the rest is making files of its result. */
 const queryPercent = 70;
 const lastPercent = 99;
@@ -48,17 +50,23 @@ async function makeFiles(
   const tempDir = path.join(folder, 'work');
   await makeWorkFolder(tempDir);
   const lists = await pinLists(plan, tempDir);
-  const snapshot = await readSnapshot(plan.tableDir);
+  const basis = await findBasis(plan);
+  const readAtMs = clock.nowMs();
   const onFileShare = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
-  const job: QueryJob = { plan, snapshot, format, tempDir, lists, onFileShare };
+  const job: QueryJob = { plan, ...basis, format, tempDir, lists, onFileShare };
   const written = await writeRows(job, (share) => onPercent(Math.floor(share * queryPercent)));
   onPercent(queryPercent);
 
   const files = await finishFiles(job, written);
   await removeTree(tempDir);
   await syncFolder(folder);
-  return { kind: 'done', files, snapshotVersion: snapshot.version, filesRead: written.filesRead };
+  return {
+    kind: 'done',
+    files,
+    basis: await describeBasis(plan, basis, readAtMs),
+    filesRead: written.filesRead,
+  };
 }
 
 /**

@@ -30,6 +30,8 @@ export type Lists = Pick<WorkerPlan, 'segment' | 'titles'>;
 export interface QueryJob {
   readonly plan: WorkerPlan;
   readonly snapshot: Snapshot;
+  /** Only rows that became available after this, Unix milliseconds; undefined: all. */
+  readonly sinceMs: number | undefined;
   readonly format: Format;
   /** For work files, the rows on their way among them. */
   readonly tempDir: string;
@@ -181,14 +183,20 @@ async function openEngines(
 
 /** Runs the query of the request into work files. `lean` as in `buildQuery`, on one thread. */
 async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: Verify): Promise<WrittenRows> {
-  const { plan, snapshot, format, lists } = job;
+  const { plan, snapshot, sinceMs, format, lists } = job;
   const { request, apps } = plan;
   const { schemaString } = snapshot;
   const isEmpty = schemaString === undefined || isEmptyResult(request, apps);
   const query = isEmpty
     ? buildEmptyQuery(request)
-    : buildQuery(request, apps, { lean, cells: format.cells, columns: parseSchemaString(schemaString), ...lists });
-  const read = createReadFiles(plan, snapshot);
+    : buildQuery(request, apps, {
+        lean,
+        cells: format.cells,
+        columns: parseSchemaString(schemaString),
+        sinceMs,
+        ...lists,
+      });
+  const read = createReadFiles(job);
   if (!isEmpty && query.preparation === undefined) read.reachOut(0);
   const slices = slicesOf(job, query, read, lean);
   const engines = await openEngines(job, query, slices.length, lean);
@@ -213,8 +221,10 @@ async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: 
 }
 
 /** Whether no file can have a row of the result, which then needs no query. */
-function hasNoFiles({ plan: { request, apps }, snapshot }: QueryJob): boolean {
-  return isEmptyResult(request, apps) || pruneFiles(snapshot.files, fileFilter(request, apps)).length === 0;
+function hasNoFiles({ plan: { request, apps }, snapshot, sinceMs }: QueryJob): boolean {
+  return (
+    isEmptyResult(request, apps) || pruneFiles(snapshot.files, fileFilter(request, apps, { sinceMs })).length === 0
+  );
 }
 
 /** Writes the rows of the request. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
@@ -225,7 +235,7 @@ export async function writeRows(job: QueryJob, onShare: OnShare): Promise<Writte
     await writeWorkFile(paths[0], emptyFile(job.plan.request.selectors));
     return { rows: 0, bytes: (await findSize(paths[0])) ?? 0, result, filesRead: 0 };
   }
-  const verify = createVerify();
+  const verify = createVerify(job.plan.request);
   return runQuery(job, onShare, false, verify).catch((error: unknown) => {
     // Wide rows: once more in the way that needs the least memory.
     if (!isAppError(error, 'memory')) throw error;

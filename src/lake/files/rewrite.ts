@@ -12,6 +12,8 @@ import path from 'node:path';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError } from '../../runtime/errors.ts';
+import { writeNewFile } from '../../runtime/files/durable-file.ts';
+import { tableFileMode } from '../../runtime/files/group-access.ts';
 import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from './data-file.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -28,6 +30,13 @@ export interface RewriteDependencies {
   readonly duckdb: Duckdb;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
+}
+
+/** A text that a rewrite brings to the table's folder with its files. */
+export interface Companion {
+  /** A new name, relative to the table's folder. */
+  readonly path: string;
+  readonly text: string;
 }
 
 /** A live file that is to be written again. */
@@ -60,6 +69,8 @@ export function toWaiting(add: AddAction, replaces: string): AddAction {
 function isDropped({ file, rowsLeftOut }: Rewrite): boolean {
   return file.young && rowsLeftOut === file.numRecords;
 }
+
+const companionName = 'companion';
 
 interface Written {
   readonly moves: readonly Move[];
@@ -103,6 +114,7 @@ export async function rewriteFiles(
   dependencies: RewriteDependencies,
   rewrites: readonly Rewrite[],
   change: Omit<Change, 'actions'>,
+  companion?: Companion,
 ): Promise<number> {
   const { table, stagingDir, crashPoint } = dependencies;
   const commitId = randomUUID();
@@ -111,13 +123,16 @@ export async function rewriteFiles(
   try {
     for (const [index, rewrite] of rewrites.entries())
       written.push(await writeRewrite(dependencies, rewrite, path.join(folder, `${index}.parquet`)));
+    if (companion !== undefined) await writeNewFile(path.join(folder, companionName), companion.text, tableFileMode);
   } catch (error) {
     // Nothing is certain yet; on a disk that is full the room is needed at once.
     await rm(folder, { recursive: true, force: true });
     throw error;
   }
-  const moves = written.flatMap((one) => one.moves);
-  const metrics = { ...change.metrics, filesIn: rewrites.length, filesOut: moves.length };
+  const files = written.flatMap((one) => one.moves);
+  const beside = companion === undefined ? [] : [{ name: companionName, to: path.join(table.dir, companion.path) }];
+  const moves = [...files, ...beside];
+  const metrics = { ...change.metrics, filesIn: rewrites.length, filesOut: files.length };
   const actions = written.flatMap((one) => one.actions);
   await carryOut(
     table,
@@ -125,5 +140,5 @@ export async function rewriteFiles(
     { commitId, baseVersion: table.state().version, moves, change: { ...change, actions, metrics }, unlink: [] },
     crashPoint,
   );
-  return moves.length;
+  return files.length;
 }

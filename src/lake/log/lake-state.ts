@@ -54,6 +54,16 @@ export interface Epoch {
   readonly dedupeThrough: number;
 }
 
+/** A repair of the clock that has given rows another `available_at` (lake/repair/restamp.ts). */
+export interface Restamp {
+  /** The version that it made. */
+  readonly version: number;
+  /** The newest `available_at` that it has left, Unix milliseconds. */
+  readonly toMs: number;
+  /** The file that says what became of each time, relative to the table's folder; absent: no row had one. */
+  readonly steps?: string;
+}
+
 /** The service's own part of a commit: totals and position are running values, so the newest commit says it all. */
 export interface LakeState {
   /** Unique id of the commit. */
@@ -81,6 +91,10 @@ export interface LakeState {
   readonly keysCommit?: string;
   /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
   readonly availableAtMs: number;
+  /** The commitId of the commit that gave it out; absent where that was one of before 0.3. */
+  readonly availableBy?: string;
+  /** The repairs of the clock so far, oldest first. */
+  readonly restamps?: readonly Restamp[];
   /** The lake was restored from the backup of this time, ISO 8601, and nothing has been read from a stream since. */
   readonly restoredFrom?: string;
 }

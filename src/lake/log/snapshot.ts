@@ -55,6 +55,8 @@ export interface Snapshot {
    * `union_by_name`: the list is never empty then, and files from before a column was added read it as NULL.
    */
   readonly emptyFile: string;
+  /** SHA-256 (hex) of the log's entry at this version, which names that of the one before; undefined: it is not there. */
+  readonly head: string | undefined;
   /** The columns of the table, by which a damaged empty file is known; undefined on a table that does not exist. */
   readonly schemaString: string | undefined;
 }
@@ -85,6 +87,7 @@ export function describeState(
     lake: findLakeState(state.lastCommit),
     foreign,
     emptyFile: emptyFilePath(root),
+    head: state.lastHash,
     schemaString: state.metaData?.schemaString,
   };
 }

@@ -50,6 +50,8 @@ export interface Change {
    * (lake/repair/restamp.ts).
    */
   readonly availableAtBackToMs?: number;
+  /** With it: the file that says what became of each time, relative to the table's folder. */
+  readonly restampSteps?: string;
   /** The lake has just been restored from the backup of this time, ISO 8601. */
   readonly restoredFrom?: string;
   /** Figures for the history, such as rows and bytes. */
@@ -130,18 +132,37 @@ export async function linkCommit(
 }
 
 interface Stamp {
+  /** The version that the commit makes. */
+  readonly version: number;
   readonly commitId: string;
   readonly nowMs: number;
   /** Hash of the commit before. */
   readonly previous: string | undefined;
 }
 
-/** Builds the provenance of a commit from the state before it and what it changes. */
-export function toCommitInfo(
+/** How the times of rows stand after a change. */
+function moveTimes(
   before: LakeState,
-  change: Change,
-  { commitId, nowMs, previous }: Stamp,
-): CommitInfoAction {
+  { availableAtMs, availableAtBackToMs, restampSteps }: Change,
+  { version, commitId }: Stamp,
+): Pick<LakeState, 'availableAtMs' | 'availableBy' | 'restamps'> {
+  const isLater = (availableAtMs ?? 0) > before.availableAtMs;
+  const availableBy = isLater ? commitId : before.availableBy;
+  const steps = restampSteps === undefined ? {} : { steps: restampSteps };
+  const restamps =
+    availableAtBackToMs === undefined
+      ? before.restamps
+      : [...(before.restamps ?? []), { version, toMs: availableAtBackToMs, ...steps }];
+  return {
+    availableAtMs: availableAtBackToMs ?? Math.max(before.availableAtMs, availableAtMs ?? 0),
+    ...(availableBy === undefined ? {} : { availableBy }),
+    ...(restamps === undefined ? {} : { restamps }),
+  };
+}
+
+/** Builds the provenance of a commit from the state before it and what it changes. */
+export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): CommitInfoAction {
+  const { commitId, nowMs, previous } = stamp;
   const add = change.totals ?? {};
   const totals = Object.fromEntries(
     Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)]),
@@ -165,7 +186,7 @@ export function toCommitInfo(
     ...(epoch === undefined ? {} : { epoch }),
     ...(writer === undefined ? {} : { writer }),
     ...(keysCommit === undefined ? {} : { keysCommit }),
-    availableAtMs: change.availableAtBackToMs ?? Math.max(before.availableAtMs, change.availableAtMs ?? 0),
+    ...moveTimes(before, change, stamp),
     ...(restoredFrom === undefined ? {} : { restoredFrom }),
   };
   assert(
@@ -190,7 +211,8 @@ function toActions(
   { commitId, nowMs }: Pick<Stamp, 'commitId' | 'nowMs'>,
 ): Action[] {
   const { state } = follower;
-  const commitInfo = toCommitInfo(follower.lake(), change, { commitId, nowMs, previous: state.lastHash });
+  const stamp = { version: state.version + 1, commitId, nowMs, previous: state.lastHash };
+  const commitInfo = toCommitInfo(follower.lake(), change, stamp);
   const after = findLakeState(commitInfo);
   assert(after !== undefined, 'the commit would not be known as one of this service');
   const moved = change.actions.flatMap(({ txn }) => (txn === undefined ? [] : [[txn.appId, txn.version] as const]));

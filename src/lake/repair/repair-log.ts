@@ -255,9 +255,10 @@ async function commitAll(
     });
   let { version, lastHash: previous } = newest;
   for (const change of changes) {
-    const commitInfo = toCommitInfo(before, change, { commitId: randomUUID(), nowMs: clock.nowMs(), previous });
-    const actions = [{ commitInfo }, ...change.actions];
     version += 1;
+    const stamp = { version, commitId: randomUUID(), nowMs: clock.nowMs(), previous };
+    const commitInfo = toCommitInfo(before, change, stamp);
+    const actions = [{ commitInfo }, ...change.actions];
     if (!(await linkCommit(tableDir, version, actions, crashPoint))) return false;
     before = findLakeState(commitInfo) ?? before;
     previous = hashCommit(renderCommit(actions));

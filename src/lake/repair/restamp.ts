@@ -10,6 +10,7 @@
  * Crash: all or nothing, by one staged rewrite.
  */
 import { isClockBehind } from '../log/available-at.ts';
+import { newStepsFile, renderSteps } from '../log/version-points.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
 import { rewriteFiles, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
@@ -146,11 +147,13 @@ async function restampOnce(
     if (Number(counted?.['n']) > 0) rewrites.push({ file, rowsLeftOut: 0, toQuery });
     rows += Number(counted?.['n']);
   }
-  await rewriteFiles(dependencies, rewrites, {
-    cause: 'restamp',
-    availableAtBackToMs: lastMs,
-    metrics: { rows, files: rewrites.length },
-  });
+  const restampSteps = newStepsFile();
+  await rewriteFiles(
+    dependencies,
+    rewrites,
+    { cause: 'restamp', availableAtBackToMs: lastMs, restampSteps, metrics: { rows, files: rewrites.length } },
+    { path: restampSteps, text: renderSteps(steps.map(({ oldUs, newMs }) => [Number(oldUs / 1000n), newMs])) },
+  );
   return { restamped: describe(steps, passedMs, rows, rewrites.length), lastMs };
 }
 

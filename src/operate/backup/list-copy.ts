@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
 import { findRecord, listRecords, recordPath } from '../../runtime/files/recorded-file.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { listSegmentAccounts, withSegmentsLock } from '../../segments/segment-store.ts';
@@ -11,6 +12,7 @@ import type { BackupFile } from './backup-manifest.ts';
 export interface ListPaths {
   readonly segments: string;
   readonly titles: string;
+  readonly webhooks: string;
 }
 
 /** Says whether an error is that of a record or a file, rather than that of a disk or of the backup. */
@@ -42,13 +44,34 @@ async function copyRecords(target: BackupFolder, folder: string, place: string, 
   return files;
 }
 
-/** Copies the segments and the titles, each as they are at one moment: under the lock of whoever changes them. */
+/** Copies the webhooks: a record each, whole or not there. */
+async function copyWebhooks(target: BackupFolder, webhooks: string): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  for (const account of await findNames(webhooks)) {
+    for (const name of await listRecords(path.join(webhooks, account))) {
+      const record = recordPath(path.join(webhooks, account), name);
+      const place = path.posix.join(path.basename(webhooks), account, path.basename(record));
+      try {
+        files.push({ path: place, ...(await target.put(record)) });
+      } catch (error) {
+        // Removed meanwhile.
+        if (!isSystemError(error, 'ENOENT')) throw error;
+      }
+    }
+  }
+  return files;
+}
+
+/**
+ * Copies the segments and the titles, each as they are at one moment, under the lock of whoever changes them; and the
+ * webhooks.
+ */
 export async function copyLists(
   target: BackupFolder,
-  { segments, titles }: ListPaths,
+  { segments, titles, webhooks }: ListPaths,
   logger: Logger,
 ): Promise<BackupFile[]> {
-  const files: BackupFile[] = [];
+  const files: BackupFile[] = await copyWebhooks(target, webhooks);
   if (await exists(segments))
     await withSegmentsLock(segments, 'a backup', async () => {
       for (const account of await listSegmentAccounts(segments)) {

@@ -5,6 +5,8 @@ import { findLakeState } from '../../lake/log/lake-state.ts';
 import { commitName, logFolder, readCommit } from '../../lake/log/log-files.ts';
 import { loadTableState, toSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
 import type { TableState } from '../../lake/log/table-state.ts';
+import { copyLedger, ledgerFile } from '../../lake/log/version-ledger.ts';
+import { listUntrimmed } from '../../lake/log/version-points.ts';
 import { openDuckdb } from '../../lake/sql/duckdb.ts';
 import { noCrashPoint } from '../../runtime/crash-point.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
@@ -96,6 +98,30 @@ async function copyLog(
   return files;
 }
 
+/**
+ * Copies what tells where versions stand in the order of rows: the ledger, with the commits that the backup leaves out,
+ * and what repairs of the clock have changed.
+ */
+async function copyPoints(
+  tableDir: string,
+  state: Readonly<TableState>,
+  target: BackupFolder,
+  { lakeDir }: TableCopyOptions,
+): Promise<BackupFile[]> {
+  const folder = target.workPath(path.basename(tableDir));
+  const lines = await listUntrimmed(tableDir, state.version);
+  await copyLedger(tableDir, folder, lines);
+  const files: BackupFile[] = [
+    { path: pathBelow(lakeDir, ledgerFile(tableDir)), ...(await target.put(ledgerFile(folder))) },
+  ];
+  for (const { steps } of findLakeState(state.lastCommit)?.restamps ?? []) {
+    if (steps === undefined) continue;
+    const file = path.join(tableDir, steps);
+    files.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
+  }
+  return files;
+}
+
 /** How far in the stream the rows of a copied table may reach. */
 export interface PositionBound {
   /** Identity of the txn action that carries the position. */
@@ -150,5 +176,6 @@ export async function copyTable(
     });
   const log = await copyLog(tableDir, state, target, options);
   const empty = { path: pathBelow(options.lakeDir, snapshot.emptyFile), ...(await target.put(snapshot.emptyFile)) };
-  return [...copied, ...log, empty];
+  const points = await copyPoints(tableDir, state, target, options);
+  return [...copied, ...log, ...points, empty];
 }

@@ -62,6 +62,7 @@ async function order({ request, limits, apps = allApps, folder = testFolder() }:
       tableDir,
       folder,
       stem: 'r',
+      retentionMs: 0,
       limits: {
         maxRows: 1e9,
         maxBytes: 1e10,

@@ -89,7 +89,7 @@ test.for<[string, Change]>([
 test('A commit of another process that does not follow is not built on', async () => {
   const table = await newTable();
   const { lastHash: previous } = table.state();
-  const stamp = { commitId: 'wrong', nowMs: 0, previous };
+  const stamp = { version: 2, commitId: 'wrong', nowMs: 0, previous };
   // What a process of another version might write: its state goes on from another one.
   const wrong = toCommitInfo({ ...table.lake(), availableAtMs: 1000 }, { cause: 'start', actions: [] }, stamp);
   expect(await linkCommit(table.dir, 2, [{ commitInfo: wrong }], noCrashPoint)).toBe(true);

@@ -1,3 +1,4 @@
+import { generateKeyPairSync } from 'node:crypto';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { utimesSync, writeFileSync } from 'node:fs';
@@ -57,7 +58,8 @@ it('A connection may stand still while a file is read for its checksum, however 
   };
   const holders = { findMark: () => 'm', mayLackUsers: () => false, onChange: () => () => undefined };
   const after: unknown[] = [];
-  addDownloadRoutes(app, { store, keys, holders, clock, logger, files });
+  const { privateKey: manifestKey } = generateKeyPairSync('ed25519');
+  addDownloadRoutes(app, { store, keys, holders, clock, logger, files, manifestKey });
   await app.listen({ host: '127.0.0.1', port: 0 });
   for (const wanted of [name, archiveName(job)]) {
     const link = signLink(keys, { id: job.id, name: wanted, expiresSeconds: job.expiresSeconds ?? 0, holder });

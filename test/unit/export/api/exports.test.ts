@@ -7,6 +7,7 @@ import { createExports, type Exports } from '../../../../src/export/api/exports.
 import { runInWorker } from '../../../../src/export/jobs/worker-process.ts';
 import { startJobRunner } from '../../../../src/export/jobs/scheduler.ts';
 import { createZoneDays } from '../../../../src/export/api/calendar.ts';
+import { findKeptVersions } from '../../../../src/lake/log/kept-versions.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import type { NewReport } from '../../../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../../../src/reports/store.ts';
@@ -49,12 +50,20 @@ async function openExports(
   const limits = { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 128, threads: 1 };
   const runner = startJobRunner(
     { store, access, clock, logger, runAttempt: runInWorker, onEnd: () => undefined, onDamage: () => undefined },
-    { workers: 0, timeoutMs: 1000, lakeDir: folder, segmentsDir: folder, titlesDir: folder, limits },
+    { workers: 0, timeoutMs: 1000, lakeDir: folder, segmentsDir: folder, titlesDir: folder, retentionMs: 0, limits },
   );
   onTestFinished(() => runner.stop());
   return {
     exports: createExports(
-      { store, runner, zoneDays: createZoneDays(duckdb), clock, listSegmentIds: async () => [], loaded },
+      {
+        store,
+        runner,
+        zoneDays: createZoneDays(duckdb),
+        clock,
+        listSegmentIds: async () => [],
+        findVersions: () => findKeptVersions(folder),
+        loaded,
+      },
       { maxExports: 2, loadWaitMs: 10 },
     ),
     store,

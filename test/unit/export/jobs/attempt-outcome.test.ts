@@ -10,15 +10,16 @@ const failed = (reason: 'user' | 'disk' | 'damage' | 'error'): AttemptOutcome =>
   reason,
   error: 'e',
 });
+const basis = { version: 1, nextSinceVersion: '1', keptUntilSeconds: 2 };
 const end = { state: 'failed', error: 'e' } as const;
 const warning = { message: 'export attempt failed', error: 'e' };
 
 it.each<[string, AttemptOutcome, JudgedAttempt, Settlement]>([
   [
     'a result ends the request with its files',
-    { kind: 'done', files: [], snapshotVersion: 1, filesRead: 1 },
+    { kind: 'done', files: [], basis, filesRead: 1 },
     first,
-    { end: { state: 'success', files: [] } },
+    { end: { state: 'success', files: [], basis } },
   ],
   ['an attempt that was broken off counts as none', { kind: 'aborted' }, eighth, { release: 'nothing' }],
   [

@@ -37,7 +37,12 @@ describe('a message of an export worker', () => {
     const file = { name: 'a.csv', rows: 1, bytes: 2, sha256: 'a'.repeat(64) };
     for (const message of [
       { kind: 'progress', percent: 3 },
-      { kind: 'done', files: [file], snapshotVersion: 4, filesRead: 5 },
+      {
+        kind: 'done',
+        files: [file],
+        basis: { version: 4, nextSinceVersion: '4-0123abcd', keptUntilSeconds: 5 },
+        filesRead: 5,
+      },
       { kind: 'failed', reason: 'disk', error: 'full' },
     ])
       expect(parseWorkerMessage(message)).toEqual(message);
@@ -48,7 +53,13 @@ describe('a message of an export worker', () => {
     {},
     { kind: 'toString' },
     { kind: 'progress' },
-    { kind: 'done', files: [{}], snapshotVersion: 4, filesRead: 5 },
+    {
+      kind: 'done',
+      files: [{}],
+      basis: { version: 4, nextSinceVersion: '4-0123abcd', keptUntilSeconds: 5 },
+      filesRead: 5,
+    },
+    { kind: 'done', files: [], basis: { version: 4 }, filesRead: 5 },
     { kind: 'failed', reason: 'mood', error: '' },
   ])('A message of an export worker is refused when it is %j', (value) => {
     expect(parseWorkerMessage(value)).toBeUndefined();

@@ -1,0 +1,80 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { AccessReader, User } from '../../access/access.ts';
+import { findCaller } from '../../access/authorization.ts';
+import { addressOf } from '../../runtime/http/request-head.ts';
+import { parseArguments, type Arguments } from './arguments.ts';
+import { accessDenied, isRefusal, success, type Refusal } from './envelope.ts';
+import { refuse, type ApiServer } from './server.ts';
+import type { Throttle } from './throttle.ts';
+
+export interface MethodDependencies {
+  readonly access: AccessReader;
+  readonly throttle: Throttle;
+  /** Told every answer: method name and HTTP status. */
+  readonly onAnswer: (method: string, status: number) => void;
+}
+
+export interface MethodOptions {
+  /** The address clients see, without a trailing slash; undefined: the one they used. */
+  readonly publicUrl: string | undefined;
+}
+
+/** What an authorized call answers: data for the envelope, or a refusal. */
+export type Answer = { readonly data: unknown } | Refusal;
+/** What a method knows of its call beside user and arguments. */
+export interface CallContext {
+  /** The address for links, without a slash at its end. */
+  readonly baseUrl: string;
+  /** Says that the client has broken the connection off: no answer reaches it. */
+  readonly isGone: () => boolean;
+}
+export type Method = (user: User, given: Arguments, call: CallContext) => Promise<Answer> | Answer;
+
+const retryAfterSeconds = 5;
+
+/** The value of an argument given once; undefined otherwise. */
+export function single(given: Arguments, name: string): string | undefined {
+  const values = given.get(name);
+  return values?.length === 1 ? values[0] : undefined;
+}
+
+/** Adds a method of the API: each call is counted, authorized, and answered in the envelope. */
+export type AddMethod = (methods: ('GET' | 'POST')[], url: string, name: string, method: Method) => void;
+
+/** Creates what adds methods to a server. */
+export function createAddMethod(
+  server: ApiServer,
+  { access, throttle, onAnswer }: MethodDependencies,
+  options: MethodOptions,
+): AddMethod {
+  async function answer(request: FastifyRequest, method: Method): Promise<Answer> {
+    const target = request.raw.url ?? '';
+    const body = Buffer.isBuffer(request.body) ? request.body : undefined;
+    const { authorization, host } = request.headers;
+    const overQuota = throttle.ofAddress(request.ip);
+    if (overQuota !== undefined) return overQuota;
+    const user = findCaller(
+      { method: request.method, target, host, body, authorization },
+      access.current(),
+      options.publicUrl,
+    );
+    if (user === undefined && access.mayLackUsers()) return { code: 500, retryAfterSeconds };
+    if (user === undefined) return throttle.ofUnauthorized(request.ip) ?? accessDenied;
+    const overUser = throttle.ofUser(user.idUser);
+    if (overUser !== undefined) return overUser;
+    const given = parseArguments(target, body);
+    const call = { baseUrl: options.publicUrl ?? addressOf(request.raw), isGone: () => request.raw.socket.destroyed };
+    const result = isRefusal(given) ? given : await method(user, given, call);
+    return isRefusal(result) ? (throttle.ofMistake(user.idUser) ?? result) : result;
+  }
+
+  return (methods, url, name, method) => {
+    const handler = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+      const result = await answer(request, method);
+      onAnswer(name, isRefusal(result) ? result.code : 200);
+      reply.header('cache-control', 'no-store');
+      return isRefusal(result) ? refuse(reply, result) : reply.send(success(result.data));
+    };
+    server.route({ method: methods, url, handler });
+  };
+}

@@ -1,0 +1,30 @@
+import { refuseVersion, type KeptVersions } from '../../lake/log/kept-versions.ts';
+import { parsePlace } from '../../lake/log/change-feed.ts';
+import type { ExportSpec } from '../jobs/export-spec.ts';
+import { quote } from './arguments.ts';
+import { badRequest, type Refusal } from './envelope.ts';
+
+/** Which versions the table of an event has now. */
+export type FindVersions = (event: string) => Promise<KeptVersions>;
+
+/**
+ * Refuses versions that cannot be given, as far as a look at the log tells: the rest is seen when the export runs, and
+ * ends it with the reason.
+ */
+export async function refuseVersions(
+  { event, asOf, sinceVersion }: ExportSpec,
+  findVersions: FindVersions,
+): Promise<Refusal | undefined> {
+  if (asOf === undefined && sinceVersion === undefined) return undefined;
+  const kept = await findVersions(event);
+  const newest = Math.max(kept.newest, 0);
+  const refusal = asOf === undefined || asOf === newest ? undefined : refuseVersion(asOf, kept);
+  if (refusal !== undefined) return badRequest(`Argument asOf is invalid: ${refusal}`);
+  const since = parsePlace(sinceVersion ?? '0')?.version ?? 0;
+  const upTo = asOf ?? newest;
+  if (since > upTo)
+    return badRequest(
+      `Argument sinceVersion is invalid: ${quote(sinceVersion ?? '')} is later than the version that is read, ${upTo}`,
+    );
+  return undefined;
+}

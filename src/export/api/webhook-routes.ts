@@ -1,0 +1,64 @@
+import type { Clock } from '../../runtime/clock.ts';
+import { isAppError } from '../../runtime/errors.ts';
+import { refuseUrl } from '../../runtime/http/outgoing-post.ts';
+import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
+import {
+  addWebhook,
+  listWebhooks,
+  removeWebhook,
+  type Webhook,
+  type WebhookPaths,
+} from '../../webhooks/webhook-store.ts';
+import { quote } from './arguments.ts';
+import { badRequest, type Refusal } from './envelope.ts';
+import { single, type AddMethod } from './methods-routes.ts';
+
+/** Most webhooks of an account. */
+export const mostWebhooks = 10;
+const longestUrl = 2048;
+
+export interface WebhookRouteDependencies {
+  readonly paths: WebhookPaths;
+  readonly rules: OutgoingRules;
+  readonly clock: Clock;
+}
+
+const notFound: Refusal = { code: 404, detail: 'The webhook is not found' };
+
+/** Reads the address of a webhook, or says why it cannot be one. */
+export function parseWebhookUrl(text: string | undefined, rules: OutgoingRules): URL | string {
+  if (text === undefined || text === '') return 'is expected but not set';
+  if (text.length > longestUrl || !URL.canParse(text)) return `is invalid: ${quote(text)} is no address`;
+  const url = new URL(text);
+  const refusal = refuseUrl(url, rules);
+  return refusal === undefined ? url : `is invalid: ${quote(text)}: ${refusal}`;
+}
+
+function describe({ idWebhook, url, createdMs }: Webhook): Record<string, string> {
+  return { idWebhook, url, timestampCreated: String(Math.floor(createdMs / 1000)) };
+}
+
+/** Adds the methods by which a user changes the webhooks of the account: create, list, delete. */
+export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock }: WebhookRouteDependencies): void {
+  addMethod(['POST'], '/api/webhook/v1/create.json', 'webhook_create', async ({ idAccount, canExport }, given) => {
+    if (!canExport) return badRequest('The account lacks export permissions');
+    const url = parseWebhookUrl(single(given, 'url'), rules);
+    if (typeof url === 'string') return badRequest(`Argument url ${url}`);
+    try {
+      const added = await addWebhook(paths, { idAccount, url: url.href }, { nowMs: clock.nowMs(), most: mostWebhooks });
+      return { data: { ...describe(added.webhook), secret: added.secret } };
+    } catch (error) {
+      if (isAppError(error, 'conflict')) return badRequest(`There are ${mostWebhooks} webhooks already`);
+      throw error;
+    }
+  });
+
+  addMethod(['GET'], '/api/webhook/v1/list.json', 'webhook_list', async ({ idAccount }) => {
+    return { data: { webhooks: (await listWebhooks(paths, idAccount)).map(describe) } };
+  });
+
+  addMethod(['POST'], '/api/webhook/v1/delete.json', 'webhook_delete', async ({ idAccount }, given) => {
+    const idWebhook = single(given, 'idWebhook') ?? '';
+    return (await removeWebhook(paths, idAccount, idWebhook)) ? { data: { idWebhook } } : notFound;
+  });
+}

@@ -1,0 +1,51 @@
+import { AppError } from '../../runtime/errors.ts';
+import type { Snapshot } from './snapshot.ts';
+import { findPoint, toPoint } from './version-points.ts';
+
+/** A place in the history of a table, as an answer names it and the next call gives it back. */
+export interface FeedPlace {
+  readonly version: number;
+  /** Absent where the caller knows the number only. */
+  readonly mark: string | undefined;
+}
+
+const placePattern = /^(0|[1-9]\d{0,11})(?:-([0-9a-f]{8}))?$/;
+
+/** Reads a place: a version, or `VERSION-MARK` as `nextPlace` writes it; undefined for anything else. */
+export function parsePlace(text: string): FeedPlace | undefined {
+  const [, version, mark] = placePattern.exec(text) ?? [];
+  return version === undefined ? undefined : { version: Number(version), mark };
+}
+
+/** The place from which to ask for what comes after a snapshot. */
+export function nextPlace({ version, lake }: Snapshot): string {
+  // A table without rows does not exist yet: its first version has none either.
+  if (version < 0 || lake === undefined) return String(Math.max(version, 0));
+  const { mark } = toPoint(version, lake);
+  return mark === undefined ? String(version) : `${version}-${mark}`;
+}
+
+const fromTheStart = 'Ask for everything once, and go on from the place that the answer names.';
+
+/**
+ * The `available_at`, Unix milliseconds, that the rows of a snapshot have passed which came after a place. Errors:
+ * `not_found` where the place is ahead of the snapshot, of another history, or nobody knows it any more; `log_damaged`.
+ */
+export async function findSinceMs({ version, mark }: FeedPlace, snapshot: Snapshot): Promise<number> {
+  const newest = Math.max(snapshot.version, 0);
+  if (version > newest)
+    throw new AppError('not_found', `version ${version} is later than the one that is read, ${newest}`, {
+      hint: fromTheStart,
+    });
+  if (snapshot.version < 0) return 0;
+  const point = await findPoint(snapshot.tableDir, version, snapshot.lake?.restamps);
+  if (point === undefined)
+    throw new AppError('not_found', `nothing is known of version ${version} any more`, { hint: fromTheStart });
+  if (mark !== undefined && point.mark !== undefined && mark !== point.mark)
+    throw new AppError(
+      'not_found',
+      `version ${version} is another one by now: the lake was restored from a backup after it was named`,
+      { hint: fromTheStart },
+    );
+  return point.availableAtMs;
+}

@@ -1,0 +1,149 @@
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { findTextFile } from '../../runtime/files/durable-file.ts';
+import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
+import { findLakeState, type LakeState, type Restamp } from './lake-state.ts';
+import { listLog, readCommit } from './log-files.ts';
+import {
+  appendLines,
+  findInLedger,
+  findLastLine,
+  markOf,
+  type LedgerLine,
+  type VersionPoint,
+} from './version-ledger.ts';
+
+/**
+ * Where versions stand in the order of rows. Rows that came after version V are those with a later `available_at` than
+ * the point of V, in any later version, wherever seals and rewrites have put them.
+ */
+
+/** One old `available_at` and the one that a repair of the clock has given its rows, Unix milliseconds. */
+export type RestampStep = readonly [oldMs: number, newMs: number];
+
+/** The folder, below the table's, of what repairs of the clock have changed. */
+export const restampsFolder = '_restamps';
+
+/** A new file for the steps of a repair, relative to the table's folder. */
+export const newStepsFile = (): string => `${restampsFolder}/${randomUUID()}.json`;
+
+/** Renders the steps of a restamp, in growing order. */
+export function renderSteps(steps: readonly RestampStep[]): string {
+  return renderChecked({ steps });
+}
+
+async function readSteps(tableDir: string, name: string): Promise<readonly RestampStep[]> {
+  const file = path.join(tableDir, name);
+  const hint = `Put it back from a backup: exports with sinceVersion from before that repair need it.`;
+  const text = await findTextFile(file);
+  if (text === undefined) throw new AppError('log_damaged', `${file} is gone`, { hint });
+  try {
+    return parseChecked(text)['steps'] as readonly RestampStep[];
+  } catch (error) {
+    throw new AppError('log_damaged', `${file} is damaged`, { cause: error, hint });
+  }
+}
+
+/** The new place of a time: that of the last step at or before it, and none later than what the repair has left. */
+function restampTime(atMs: number, steps: readonly RestampStep[], toMs: number): number {
+  const step = steps.findLast(([oldMs]) => oldMs <= atMs);
+  return Math.min(step?.[1] ?? atMs, toMs);
+}
+
+/** The point as the repairs of the clock that came after it have left it. */
+async function followRestamps(
+  tableDir: string,
+  point: VersionPoint,
+  restamps: readonly Restamp[],
+): Promise<VersionPoint> {
+  let { availableAtMs } = point;
+  for (const { version, toMs, steps } of restamps) {
+    if (version <= point.version) continue;
+    availableAtMs = restampTime(availableAtMs, steps === undefined ? [] : await readSteps(tableDir, steps), toMs);
+  }
+  return { ...point, availableAtMs };
+}
+
+/** The point of a version whose own part of its commit is this. */
+export function toPoint(version: number, { availableAtMs, availableBy }: LakeState): VersionPoint {
+  return { version, availableAtMs, mark: markOf(availableBy) };
+}
+
+/** What a commit says; undefined when it is another engine's, which brings no rows of ours. */
+async function readPoint(tableDir: string, version: number): Promise<VersionPoint | undefined> {
+  const { actions } = await readCommit(tableDir, version);
+  const lake = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+  return lake === undefined ? undefined : toPoint(version, lake);
+}
+
+async function findInLog(tableDir: string, version: number): Promise<VersionPoint | undefined> {
+  for (let own = version; own >= 0; own -= 1) {
+    try {
+      const point = await readPoint(tableDir, own);
+      if (point !== undefined) return { ...point, version };
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return undefined;
+      throw error;
+    }
+  }
+  return undefined;
+}
+
+/**
+ * The point of a version; undefined when nobody knows it any more, because it is from before the ledger began.
+ * `restamps`: those of the version that is read with it. Errors: `log_damaged`.
+ */
+export async function findPoint(
+  tableDir: string,
+  version: number,
+  restamps: readonly Restamp[] = [],
+): Promise<VersionPoint | undefined> {
+  // A commit that is trimmed between the two looks is in the ledger by then.
+  const found = (await findInLog(tableDir, version)) ?? (await findInLedger(tableDir, version));
+  return found === undefined ? undefined : await followRestamps(tableDir, { ...found, version }, restamps);
+}
+
+/**
+ * The lines for commits that follow what the ledger covers. A version that brought no rows has one only where it is the
+ * last: so the ledger says how far it reaches.
+ */
+export async function listNewLines(tableDir: string, versions: readonly number[]): Promise<LedgerLine[]> {
+  const last = await findLastLine(tableDir);
+  const covered = last?.version ?? -1;
+  const lines: LedgerLine[] = [];
+  let known = last?.point;
+  const next = versions.find((version) => version > covered);
+  if (next !== undefined && next > covered + 1) {
+    lines.push({ version: covered + 1, point: undefined });
+    known = undefined;
+  }
+  for (const version of versions) {
+    if (version <= covered) continue;
+    const point = await readPoint(tableDir, version).catch((error: unknown) => {
+      // What is damaged goes with the others; nothing is known of it from then on.
+      if (!isAppError(error, 'log_damaged')) throw error;
+      return 'damaged' as const;
+    });
+    if (point === 'damaged') lines.push({ version, point: undefined });
+    else if (point !== undefined && (point.availableAtMs !== known?.availableAtMs || lines.at(-1)?.point === undefined))
+      lines.push({ version, point });
+    else if (version === versions.at(-1) && known !== undefined) lines.push({ version, point: { ...known, version } });
+    if (point !== undefined) known = point === 'damaged' ? undefined : point;
+  }
+  return lines;
+}
+
+/** Writes down what commits say that are about to be trimmed; `versions` in growing order. */
+export async function recordVersions(tableDir: string, versions: readonly number[]): Promise<void> {
+  await appendLines(tableDir, await listNewLines(tableDir, versions));
+}
+
+/** The ledger as it would be if every commit up to a version were trimmed, without what it has already. */
+export async function listUntrimmed(tableDir: string, upTo: number): Promise<LedgerLine[]> {
+  const { commits } = await listLog(tableDir);
+  return listNewLines(
+    tableDir,
+    commits.filter((version) => version <= upTo),
+  );
+}

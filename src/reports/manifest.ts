@@ -1,0 +1,113 @@
+import { createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
+import { AppError } from '../runtime/errors.ts';
+import { isCount, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
+
+/**
+ * What a finished export consists of, under the service's signature: whoever has a file and the manifest can tell,
+ * without the service, that the one is whole and what it is of.
+ *
+ * The text is JSON, indented by two, with `key` (the public Ed25519 key, 32 bytes, hex) and `signature` (64 bytes, hex)
+ * last. Signed is the same object without `signature` as JSON without spaces. A text that is not rendered exactly so is
+ * refused, so that not one bit of it can be another.
+ */
+export interface Manifest {
+  readonly manifestVersion: 1;
+  readonly idReportFile: string;
+  readonly event: string;
+  /** The request as it was understood: days are seconds, aliases their event. */
+  readonly request: unknown;
+  /** ISO 8601. */
+  readonly createdAt: string;
+  readonly finishedAt: string;
+  /** The version of the data that was read, with the hash of the log up to there. */
+  readonly data: ReportBasis;
+  /** Names of the columns, in their order. */
+  readonly columns: readonly string[];
+  readonly rows: number;
+  readonly files: readonly ReportFile[];
+  /** The public key, hex. */
+  readonly key: string;
+}
+
+/** The name of a request's manifest among its files. */
+export function manifestName(stem: string): string {
+  return `${stem}.manifest.json`;
+}
+
+/** A key pair's public half: its 32 bytes, hex. */
+export function publicKeyHex(key: KeyObject): string {
+  return Buffer.from(createPublicKey(key).export({ format: 'jwk' }).x ?? '', 'base64url').toString('hex');
+}
+
+function toPublicKey(hex: string): KeyObject {
+  const x = Buffer.from(hex, 'hex').toString('base64url');
+  return createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
+}
+
+function columnsOf(request: unknown): readonly string[] {
+  const { selectors } = request as { readonly selectors?: readonly string[] };
+  return selectors ?? [];
+}
+
+/** The signed text of a finished request's manifest; undefined where nothing is known of the version that it read. */
+export function renderManifest(job: ReportJob, privateKey: KeyObject): string | undefined {
+  const { basis, files } = job;
+  if (basis === undefined || files === undefined) return undefined;
+  const manifest: Manifest = {
+    manifestVersion: 1,
+    idReportFile: String(job.id),
+    event: job.event,
+    request: job.request,
+    createdAt: new Date(job.createdMs).toISOString(),
+    finishedAt: new Date(job.finishedMs ?? 0).toISOString(),
+    data: basis,
+    columns: columnsOf(job.request),
+    rows: files.reduce((sum, file) => sum + file.rows, 0),
+    files,
+    key: publicKeyHex(privateKey),
+  };
+  const signature = sign(undefined, Buffer.from(JSON.stringify(manifest)), privateKey).toString('hex');
+  return renderText(manifest, signature);
+}
+
+function renderText(manifest: object, signature: string): string {
+  return `${JSON.stringify({ ...manifest, signature }, undefined, 2)}\n`;
+}
+
+function refuse(why: string): AppError {
+  return new AppError('manifest_invalid', `the manifest ${why}`, {
+    hint: 'Download it again. If that does not help, do not trust the files.',
+  });
+}
+
+/**
+ * Reads a manifest and verifies its signature, by the key that it names; by none but `trusted` (hex) where one is
+ * given. Error: `manifest_invalid`.
+ */
+export function parseManifest(text: string, trusted?: string): Manifest {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw refuse('is not JSON');
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw refuse('is not an object');
+  const { signature, ...rest } = value as Readonly<Record<string, unknown>>;
+  const { manifestVersion, key, files, rows } = rest;
+  const isKnown =
+    manifestVersion === 1 &&
+    typeof key === 'string' &&
+    /^[0-9a-f]{64}$/.test(key) &&
+    typeof signature === 'string' &&
+    /^[0-9a-f]{128}$/.test(signature) &&
+    Array.isArray(files) &&
+    files.every(isReportFile) &&
+    isCount(rows);
+  if (!isKnown) throw refuse('is none that this version understands');
+  // Spaces, escapes and repeated names could differ without a change of what is signed.
+  if (renderText(rest, signature) !== text) throw refuse('is not written as it was');
+  if (trusted !== undefined && trusted !== key) throw refuse(`was signed by another key, ${key}`);
+  if (!verify(undefined, Buffer.from(JSON.stringify(rest)), toPublicKey(key), Buffer.from(signature, 'hex')))
+    throw refuse('is not what was signed');
+  return rest as unknown as Manifest;
+}

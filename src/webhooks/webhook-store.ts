@@ -1,0 +1,132 @@
+/**
+ * Webhooks at rest: addresses that an account has its ended exports told to.
+ *
+ * Layout: `webhooks/<account>/<id>.json`, one checked record each; the secret that messages are signed with is sealed
+ * under `keys/webhooks.key`. Ids are random, so that none is given out twice.
+ * Crash: a record is there whole or not at all.
+ */
+import { randomBytes } from 'node:crypto';
+import path from 'node:path';
+import { AppError } from '../runtime/errors.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { createExclusive, ensureFolder, findTextFile, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
+import { findNames } from '../runtime/files/folder-names.ts';
+import { openText, sealKeyBytes, sealText } from '../runtime/sealed-text.ts';
+
+export interface Webhook {
+  /** `wh_` and 16 hex digits. */
+  readonly idWebhook: string;
+  readonly idAccount: number;
+  readonly url: string;
+  readonly createdMs: number;
+  readonly sealedSecret: string;
+}
+
+export interface WebhookPaths {
+  readonly webhooks: string;
+  readonly keys: string;
+}
+
+const idForm = /^wh_[0-9a-f]{16}$/;
+const secretBytes = 32;
+
+function accountFolder({ webhooks }: WebhookPaths, idAccount: number): string {
+  return path.join(webhooks, String(idAccount));
+}
+
+async function ensureKey({ keys }: WebhookPaths): Promise<Buffer> {
+  const file = path.join(keys, 'webhooks.key');
+  let text = await findTextFile(file);
+  if (text === undefined) {
+    await ensureFolder(keys);
+    await createExclusive(file, `${randomBytes(sealKeyBytes).toString('hex')}\n`);
+    text = await findTextFile(file);
+  }
+  const key = Buffer.from((text ?? '').trim(), 'hex');
+  if (key.length === sealKeyBytes) return key;
+  throw new AppError('record_damaged', `${file} is not a key`, {
+    hint: 'Restore it from a backup, or remove it and add the webhooks anew.',
+  });
+}
+
+function isWebhook(value: Readonly<Record<string, unknown>>): boolean {
+  return (
+    idForm.test(String(value['idWebhook'])) &&
+    Number.isSafeInteger(value['idAccount']) &&
+    typeof value['url'] === 'string' &&
+    URL.canParse(value['url']) &&
+    Number.isSafeInteger(value['createdMs']) &&
+    typeof value['sealedSecret'] === 'string'
+  );
+}
+
+async function readWebhook(folder: string, idWebhook: string): Promise<Webhook | undefined> {
+  const file = path.join(folder, `${idWebhook}.json`);
+  const text = await findTextFile(file);
+  if (text === undefined) return undefined;
+  const damaged = (cause?: unknown): AppError =>
+    new AppError('record_damaged', `${file} is damaged`, { cause, hint: 'Remove it, and add the webhook anew.' });
+  let record: Readonly<Record<string, unknown>>;
+  try {
+    record = parseChecked(text);
+  } catch (error) {
+    throw damaged(error);
+  }
+  if (!isWebhook(record)) throw damaged();
+  return record as unknown as Webhook;
+}
+
+/**
+ * Adds a webhook, durably, and returns it with the secret that its messages are signed with, which nobody can ask for
+ * again. Errors: `conflict` when the account has `most` already.
+ */
+export async function addWebhook(
+  paths: WebhookPaths,
+  { idAccount, url }: Pick<Webhook, 'idAccount' | 'url'>,
+  { nowMs, most }: { readonly nowMs: number; readonly most: number },
+): Promise<{ readonly webhook: Webhook; readonly secret: string }> {
+  const folder = accountFolder(paths, idAccount);
+  if ((await listWebhooks(paths, idAccount)).length >= most)
+    throw new AppError('conflict', `account ${idAccount} has ${most} webhooks already`, { hint: 'Remove one first.' });
+  const idWebhook = `wh_${randomBytes(8).toString('hex')}`;
+  const secret = `whsec_${randomBytes(secretBytes).toString('base64')}`;
+  const sealedSecret = sealText(await ensureKey(paths), secret, idWebhook);
+  const webhook: Webhook = { idWebhook, idAccount, url, createdMs: nowMs, sealedSecret };
+  await ensureFolder(folder);
+  await createExclusive(path.join(folder, `${idWebhook}.json`), renderChecked({ ...webhook }));
+  return { webhook, secret };
+}
+
+/** The webhooks of an account, oldest first. Error: `record_damaged`. */
+export async function listWebhooks(paths: WebhookPaths, idAccount: number): Promise<Webhook[]> {
+  const folder = accountFolder(paths, idAccount);
+  const webhooks: Webhook[] = [];
+  for (const name of await findNames(folder)) {
+    const id = name.replace(/\.json$/, '');
+    const webhook = idForm.test(id) ? await readWebhook(folder, id) : undefined;
+    if (webhook !== undefined) webhooks.push(webhook);
+  }
+  return webhooks.toSorted((a, b) => a.createdMs - b.createdMs || (a.idWebhook < b.idWebhook ? -1 : 1));
+}
+
+/** Removes a webhook, durably; says whether the account had it. */
+export async function removeWebhook(paths: WebhookPaths, idAccount: number, idWebhook: string): Promise<boolean> {
+  const folder = accountFolder(paths, idAccount);
+  if (!idForm.test(idWebhook) || (await readWebhook(folder, idWebhook)) === undefined) return false;
+  await removeFile(path.join(folder, `${idWebhook}.json`));
+  await syncFolder(folder);
+  return true;
+}
+
+/** The secret of a webhook. Error: `record_damaged` where its key is another one. */
+export async function openWebhookSecret(paths: WebhookPaths, { idWebhook, sealedSecret }: Webhook): Promise<string> {
+  const key = await ensureKey(paths);
+  try {
+    return openText(key, sealedSecret, idWebhook);
+  } catch (error) {
+    throw new AppError('record_damaged', `the secret of webhook ${idWebhook} cannot be decrypted`, {
+      cause: error,
+      hint: 'Restore the webhooks and keys/webhooks.key from the same backup, or add the webhook anew.',
+    });
+  }
+}

@@ -1,0 +1,252 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { CommandContext } from '../../../src/cli/command.ts';
+import { readChanges } from '../../../src/cli/lake-changes.ts';
+import { verifyCommand } from '../../../src/cli/verify.ts';
+import type { Compact } from '../../../src/compact/compact.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { listLog } from '../../../src/lake/log/log-files.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openTable } from '../../../src/lake/log/table.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { eraseEvents } from '../../../src/operate/erase/erase.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import {
+  createExportArea,
+  send,
+  targetOf,
+  type AnswerData,
+  type Credentials,
+  type RunningArea,
+} from '../../helpers/export-area.ts';
+import { temporaryFolder } from '../../helpers/folder.ts';
+import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const create = '/api/raw/v1/export/create.json';
+const hourMs = 3_600_000;
+const retentionMs = 24 * hourMs;
+
+/** Runs `tributary verify`: its exit code and its answer. */
+async function verify(...words: string[]) {
+  const answers: unknown[] = [];
+  const context = { answer: (value: unknown) => void answers.push(value) } as unknown as CommandContext;
+  return { code: await verifyCommand.run(words, context), answer: answers[0] };
+}
+
+describe('versions of the data', () => {
+  const area = createExportArea(temporaryFolder());
+  const { table } = lakePaths(path.join(area.dataDir, 'lake'));
+  const stream = createMemoryStream();
+  // Long ago, so that nothing becomes available in the future, however far a test moves it on.
+  const clock = { now: Date.now() - 1000 * 24 * hourMs, nowMs: () => clock.now };
+  const start = () =>
+    startTestCompact(area.dataDir, stream, { clock, retentionMs, sealAgeMs: hourMs, checkpointEvery: 3 });
+  let compact: Compact;
+  let running: RunningArea;
+  let user: Credentials;
+  let sent = 0;
+
+  beforeAll(async () => {
+    await area.addApp({ idApp: 1, title: 'one', platform: 'web', idAccount: 1, sdkKey: 'sdk 1' });
+    user = await area.addUser({});
+    running = await area.start({ maxExports: 100, retentionMs });
+    compact = await start();
+  });
+  afterAll(async () => {
+    await running.stop();
+    await compact.stop();
+  });
+
+  /** Stores an event of a user, late by some seconds. */
+  async function store(name: string, lateSeconds = 0): Promise<void> {
+    const { totals } = (await readSnapshot(table)).lake ?? {};
+    stream.publish([
+      eventLine({
+        kind: 'custom_event',
+        custom_event_name: 'e',
+        custom_user_id: name,
+        event_time: Math.floor(clock.now / 1000) - lateSeconds,
+        received_at: clock.now,
+      }),
+    ]);
+    sent += 1;
+    await waitFor('the event is stored', async () => {
+      const { lake } = await readSnapshot(table);
+      return (lake?.totals.stored ?? 0) > (totals?.stored ?? 0);
+    });
+    clock.now += 1000;
+  }
+
+  const all = 'event=customEvents&selectors=customUserId&tsFrom=0&tsTo=1';
+  const everything = (): string => all.replace('tsTo=1', `tsTo=${Math.floor(Date.now() / 1000)}`);
+
+  async function order(
+    parameters: string,
+  ): Promise<{ readonly data: AnswerData & Record<string, unknown>; readonly text: string }> {
+    const id = await running.create(user, parameters);
+    const data = await running.waitForEnd(user, id);
+    const text = data.status === 'Success!' ? (await running.download(user, id)).join('') : '';
+    return { data: data as AnswerData & Record<string, unknown>, text };
+  }
+
+  async function since(place: unknown): Promise<{ readonly names: string[]; readonly next: unknown }> {
+    const { data, text } = await order(`event=customEvents&selectors=customUserId&sinceVersion=${String(place)}`);
+    expect(data.status).toBe('Success!');
+    return { names: text.trim().split('\n').slice(1).toSorted(), next: data['nextSinceVersion'] };
+  }
+
+  async function seal(): Promise<void> {
+    clock.now += 30 * hourMs;
+    await waitFor('all rows are sealed', async () => (await readSnapshot(table)).young.length === 0);
+  }
+
+  async function refusal(parameters: string): Promise<string> {
+    const answer = await running.call(user, `${create}?${parameters}`, { method: 'POST' });
+    expect(answer.status).toBe(400);
+    return String(answer.json?.data?.error?.detail);
+  }
+
+  it('Each finished export names the version that it was read from, and what came since it is given once', async () => {
+    await store('a');
+    const first = await order(everything());
+    expect(first.text).toBe('customUserId\na\n');
+    expect(first.data['version']).toMatch(/^\d+$/);
+    expect(first.data['nextSinceVersion']).toMatch(new RegExp(`^${String(first.data['version'])}-[0-9a-f]{8}$`));
+    expect(Number(first.data['timestampKeptUntil'])).toBeGreaterThan(Date.now() / 1000 + 23 * 3600);
+
+    const none = await since(first.data['nextSinceVersion']);
+    expect(none.names).toEqual([]);
+    await store('b');
+    await store('c', 400 * 86_400);
+    const two = await since(none.next);
+    expect(two.names).toEqual(['b', 'c']);
+    expect((await since(0)).names).toEqual(['a', 'b', 'c']);
+
+    await seal();
+    await store('d');
+    expect((await since(two.next)).names).toEqual(['d']);
+    // by its number alone, too
+    expect((await since(first.data['version'])).names).toEqual(['b', 'c', 'd']);
+  });
+
+  it('A place is remembered when the log is not, and the command gives the same rows as the export', async () => {
+    const { data } = await order(everything());
+    const place = String(data['nextSinceVersion']);
+    for (const name of ['e', 'f', 'g', 'h']) await store(name);
+    clock.now += 2 * retentionMs;
+    await store('i');
+    await seal();
+    // What is past its retention goes at a start.
+    await compact.stop();
+    compact = await start();
+    await waitFor(
+      'the log of that version is gone',
+      async () => ((await listLog(table)).commits[0] ?? 0) > Number(data['version']),
+    );
+    const after = await since(place);
+    expect(after.names).toEqual(['e', 'f', 'g', 'h', 'i']);
+    const changes = await readChanges(table, place);
+    expect(changes).toMatchObject({ rows: 5, next: after.next });
+    const rows = await query(changes.sql);
+    expect(rows.map((row) => String(row['custom_user_id'])).toSorted()).toEqual(after.names);
+    expect((await readChanges(table, undefined)).rows).toBe(sent);
+    await expect(readChanges(table, '1-zz')).rejects.toMatchObject({ code: 'usage' });
+    expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain(
+      'is not kept any more: the oldest that is kept is',
+    );
+  });
+
+  it('The same request as of a version gives the same bytes, through what comes and what is sealed', async () => {
+    await store('k');
+    const parameters = everything();
+    const { data, text } = await order(parameters);
+    const asOf = `${parameters}&asOf=${String(data['version'])}`;
+    await store('l');
+    expect((await order(asOf)).text).toBe(text);
+    await seal();
+    await store('m');
+    const again = await order(asOf);
+    expect(again.text).toBe(text);
+    expect(again.data['version']).toBe(data['version']);
+    expect(again.data.files?.[0]?.sha256).toBe(data.files?.[0]?.sha256);
+    // both: what was between two versions
+    const between = await order(`${asOf}&sinceVersion=0`);
+    expect(between.text.split('\n').toSorted()).toEqual(text.split('\n').toSorted());
+  });
+
+  it('A file and its manifest are verified by the command alone, and a file that differs is named', async () => {
+    const { data, text } = await order(everything());
+    const { manifest } = data as unknown as { readonly manifest: { readonly link: string } };
+    const answer = await send(running.port, targetOf(manifest.link));
+    expect(answer.status).toBe(200);
+    const served = await send(running.port, '/manifest-key.json');
+    const {
+      data: { key },
+    } = JSON.parse(served.body.toString('utf8')) as { readonly data: { readonly key: string } };
+    const folder = temporaryFolder();
+    const [file, other, signed] = ['a.csv', 'b.csv', 'a.manifest.json'].map((name) => path.join(folder, name)) as [
+      string,
+      string,
+      string,
+    ];
+    writeFileSync(file, text);
+    writeFileSync(other, `${text} `);
+    writeFileSync(signed, answer.body);
+    expect(await verify(file, signed, '--key', key)).toMatchObject({
+      code: 0,
+      answer: { ok: true, export: { event: 'customEvents', version: Number(data['version']) } },
+    });
+    expect(await verify(file, other, signed)).toMatchObject({
+      code: 1,
+      answer: { ok: false, files: [{ ok: true }, { ok: false, why: 'it is none of the files of the manifest' }] },
+    });
+    await expect(verify(file, signed, '--key', '0'.repeat(64))).rejects.toMatchObject({ code: 'manifest_invalid' });
+    await expect(verify(signed)).rejects.toMatchObject({ code: 'usage' });
+    await expect(verify(path.join(folder, 'c'), signed)).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  it('A version whose rows were erased since is refused', async () => {
+    const { data } = await order(everything());
+    const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
+    const options = { clock, crashPoint: noCrashPoint };
+    const dependencies = {
+      table: await openTable(table, options),
+      lakeDir: path.join(area.dataDir, 'lake'),
+      duckdb,
+      ...options,
+      publisher: stream.publisher,
+      signal: new AbortController().signal,
+    };
+    await eraseEvents(dependencies, { users: ['k'] }, { retentionMs });
+    duckdb.close();
+    expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain(
+      'has rows that were erased since',
+    );
+    expect((await order(everything())).text).not.toContain('k\n');
+  });
+
+  it.each([
+    ['sinceVersion=x', 'Argument sinceVersion is invalid'],
+    ['sinceVersion=999999', 'is later than the version that is read'],
+    ['asOf=999999', 'is not there yet: the newest is'],
+    ['asOf=-1', 'Argument asOf is invalid'],
+  ])('A version that cannot be given is refused: %s', async (parameters, detail) => {
+    expect(await refusal(`${everything()}&${parameters}`)).toContain(detail);
+  });
+
+  it('What is found out from all rows cannot be asked for since a version', async () => {
+    const detail = await refusal('event=sessions&selectors=customUserId&sinceVersion=1');
+    expect(detail).toContain('Argument sinceVersion does not suit event sessions');
+  });
+
+  it('A place of another history ends the export with the reason', async () => {
+    const { data } = await order(everything());
+    const { data: ended } = await order(
+      `event=customEvents&selectors=customUserId&sinceVersion=${String(data['version'])}-00000001`,
+    );
+    expect(ended.status).toBe('Error occurred');
+  });
+});

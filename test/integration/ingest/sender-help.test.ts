@@ -1,0 +1,119 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { temporaryFolder } from '../../helpers/folder.ts';
+import { ask, startTestIngest, testApps, type ImportAnswer, type TestIngest } from '../../helpers/ingest.ts';
+
+const all = { prefer: 'errors=all' };
+
+const faultsOf = ({ body }: ImportAnswer): unknown => (JSON.parse(body) as { readonly errors?: unknown }).errors;
+
+describe('answers that help the sender', () => {
+  const folder = temporaryFolder();
+  let service: TestIngest;
+  beforeAll(async () => {
+    service = await startTestIngest(folder);
+  });
+  afterAll(() => service.stop());
+
+  function validate(query: string, body: string): Promise<ImportAnswer> {
+    return ask(`${service.url}/v1/login/?idApp=${testApps.web}&${query}`, {
+      method: 'POST',
+      headers: { authorization: service.tokens.web },
+      body,
+    });
+  }
+
+  it('Everything that is wrong with a batch is listed where the client asks for it, beside the one error', async () => {
+    const batch = [
+      { customUserId: 'good' },
+      { customUserId: 5, age: 200, idGender: 7 },
+      'no event',
+      { eventTimestamp: 1_700_000_000_000, customUserId: 'u' },
+      { age: 3 },
+    ];
+    const answer = await service.post('web', 'loginBatch', batch, all);
+    expect(answer.status).toBe(400);
+    expect(answer.headers.get('preference-applied')).toBe('errors=all');
+    expect(answer.headers.get('x-error-detail')).toContain('/1/');
+    expect(JSON.parse(answer.body)).toMatchObject({ error: 'Bad Request' });
+    expect(faultsOf(answer)).toEqual([
+      { pointer: '/1/customUserId', reason: 'must be string', hint: 'write it in quotes' },
+      { pointer: '/1/idGender', reason: 'must be one of 0, 1, 2' },
+      { pointer: '/1/age', reason: 'must be <= 128' },
+      { pointer: '/2', reason: 'must be an object' },
+      {
+        pointer: '/3/eventTimestamp',
+        reason: 'must be <= 4294967295',
+        hint: 'it looks like milliseconds: give seconds',
+      },
+      { pointer: '/4/customUserId', reason: 'is required' },
+    ]);
+    expect(await service.newLines()).toEqual([]);
+  });
+
+  it('Without being asked an error is one field, and a good request has no list', async () => {
+    const bad = await service.post('web', 'login', { age: 'x' });
+    expect(bad.body).toBe('{"error":"Bad Request"}');
+    expect(bad.headers.get('preference-applied')).toBeNull();
+    const good = await service.post('web', 'login', { customUserId: 'u' }, all);
+    expect(good.body).toBe('{"message":"Ok"}');
+    expect(await service.newLines()).toHaveLength(1);
+  });
+
+  it('The list is bounded, and has what is wrong with a request as a whole', async () => {
+    const names = Object.fromEntries(Array.from({ length: 20 }, (_, n) => [`${'x'.repeat(300)}${n}`.slice(-256), 'v']));
+    const events = Array.from({ length: 1 }, () => ({
+      customEventName: 'e',
+      customUserId: 'u',
+      customEventParams: names,
+    }));
+    const wide = await service.post('web', 'customEventBatch', events, all);
+    expect(wide.status).toBe(400);
+    expect((faultsOf(wide) as unknown[]).length).toBeLessThanOrEqual(100);
+    expect(faultsOf(await service.post('web', 'loginBatch', {}, all))).toEqual([
+      { pointer: '', reason: '/ must be an array of events' },
+    ]);
+    expect(faultsOf(await service.post('web', 'login', '{', all))).toEqual([
+      { pointer: '', reason: 'the body is not valid JSON' },
+    ]);
+    const keyed = { ...all, 'idempotency-key': 'k'.repeat(256) };
+    expect(faultsOf(await service.post('web', 'login', { customUserId: 'u' }, keyed))).toEqual([
+      { pointer: '', reason: 'Idempotency-Key must have 1 to 255 characters' },
+    ]);
+  });
+
+  it('A request is checked and not stored where it says so', async () => {
+    await service.newLines();
+    const good = await validate('validate=1', '{"customUserId":"u","extra":1}');
+    expect([good.status, good.body]).toEqual([200, '{"message":"Valid, nothing was stored"}']);
+    expect(good.headers.get('x-unknown-parameters')).toBe('extra');
+    const bad = await validate('validate=1', '{"customUserId":"u","age":"x"}');
+    expect([bad.status, bad.headers.get('x-error-detail')]).toEqual([400, '/age must be integer']);
+    expect(await service.newLines()).toEqual([]);
+    expect((await validate('validate=0', '{"customUserId":"u"}')).body).toBe('{"message":"Ok"}');
+    expect(await service.newLines()).toHaveLength(1);
+  });
+
+  it.each(['validate=true', 'validate=', 'validate=1&validate=1'])(
+    'A request that says neither whether to store nor not is refused: %s',
+    async (query) => {
+      const answer = await validate(query, '{"customUserId":"u"}');
+      expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([
+        400,
+        'the parameter validate must be 0 or 1',
+      ]);
+      expect(await service.newLines()).toEqual([]);
+    },
+  );
+
+  it('Parameters that are ignored are named, some of them, and counted by app', async () => {
+    const before = await service.metric(`tributary_ingest_app_unknown_parameters_total{id_app="${testApps.web}"}`);
+    const answer = await service.post('web', 'login', { customUserId: 'u', customuserid: 'v', 'zoë\n': 1 });
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('x-unknown-parameters')).toBe('customuserid, zo\\u00eb\\u000a');
+    const after = await service.metric(`tributary_ingest_app_unknown_parameters_total{id_app="${testApps.web}"}`);
+    expect(after - (Number.isNaN(before) ? 0 : before)).toBe(2);
+    const many = Object.fromEntries(Array.from({ length: 50 }, (_, n) => [`unknown ${n}`, n]));
+    const named = await service.post('web', 'login', { customUserId: 'u', ...many });
+    expect(named.headers.get('x-unknown-parameters')?.split(', ')).toHaveLength(10);
+  });
+});

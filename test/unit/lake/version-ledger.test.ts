@@ -1,0 +1,93 @@
+import { appendFileSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { assert as assertProperty, asyncProperty, integer } from 'fast-check';
+import { expect, test } from 'vitest';
+import {
+  appendLines,
+  copyLedger,
+  findInLedger,
+  findLastLine,
+  ledgerFile,
+  type LedgerLine,
+} from '../../../src/lake/log/version-ledger.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+const line = (version: number, availableAtMs: number, mark?: string): LedgerLine => ({
+  version,
+  point: { version, availableAtMs, mark },
+});
+
+test('A ledger says of each version what the line at or before it says, and nothing beyond its last', async () => {
+  const folder = testFolder();
+  expect(await findInLedger(folder, 0)).toBeUndefined();
+  expect(await findLastLine(folder)).toBeUndefined();
+  await appendLines(folder, [line(0, 0), line(3, 1_700_000_000_000, '0123abcd')]);
+  await appendLines(folder, [line(7, 1_700_000_000_001, 'ffffffff')]);
+  const said = await Promise.all(
+    [0, 2, 3, 6, 7, 8].map(async (version) => (await findInLedger(folder, version))?.mark),
+  );
+  expect(said).toEqual([undefined, undefined, '0123abcd', '0123abcd', 'ffffffff', undefined]);
+  expect((await findInLedger(folder, 6))?.availableAtMs).toBe(1_700_000_000_000);
+  expect(await findInLedger(folder, 8)).toBeUndefined();
+  expect((await findLastLine(folder))?.version).toBe(7);
+  expect(readFileSync(ledgerFile(folder)).length).toBe(3 * 45);
+});
+
+test('A line that says that nothing is known is no point', async () => {
+  const folder = testFolder();
+  await appendLines(folder, [line(0, 5), { version: 4, point: undefined }, line(9, 6, 'aaaaaaaa')]);
+  expect((await findInLedger(folder, 3))?.availableAtMs).toBe(5);
+  expect(await findInLedger(folder, 4)).toBeUndefined();
+  expect(await findInLedger(folder, 8)).toBeUndefined();
+  expect((await findInLedger(folder, 9))?.availableAtMs).toBe(6);
+});
+
+test('A ledger cut off anywhere has its whole lines, and goes on from them', async () => {
+  const whole = testFolder();
+  await appendLines(whole, [line(1, 10), line(2, 20), line(3, 30)]);
+  const bytes = readFileSync(ledgerFile(whole));
+  await assertProperty(
+    asyncProperty(integer({ min: 0, max: bytes.length }), async (size) => {
+      const folder = testFolder();
+      writeFileSync(ledgerFile(folder), bytes.subarray(0, size));
+      const lines = Math.floor(size / 45);
+      expect((await findLastLine(folder))?.version).toBe(lines === 0 ? undefined : lines);
+      await appendLines(folder, [line(9, 90)]);
+      expect(readFileSync(ledgerFile(folder)).length).toBe((lines + 1) * 45);
+      expect((await findInLedger(folder, 9))?.availableAtMs).toBe(90);
+    }),
+    { numRuns: 30 },
+  );
+});
+
+test('A ledger with any byte changed says nothing that it did not say before', async () => {
+  const folder = testFolder();
+  const lines = Array.from({ length: 9 }, (_, n) => line(2 * n + 1, 1000 + n));
+  await appendLines(folder, lines);
+  const bytes = readFileSync(ledgerFile(folder));
+  const before = await Promise.all(Array.from({ length: 20 }, (_, version) => findInLedger(folder, version)));
+  const wrong: string[] = [];
+  for (let at = 0; at < bytes.length; at += 7) {
+    const damaged = Buffer.from(bytes);
+    damaged[at] = (damaged[at] ?? 0) ^ 1;
+    writeFileSync(ledgerFile(folder), damaged);
+    for (const [version, was] of before.entries()) {
+      const is = await findInLedger(folder, version);
+      if (is !== undefined && JSON.stringify(is) !== JSON.stringify(was)) wrong.push(`${version} at ${at}`);
+    }
+  }
+  expect(wrong).toEqual([]);
+});
+
+test('A copy of a ledger has further lines, and leaves the original as it is', async () => {
+  const [from, to] = [testFolder(), testFolder()];
+  await appendLines(from, [line(1, 10)]);
+  await copyLedger(from, to, [line(2, 20)]);
+  expect((await findLastLine(to))?.version).toBe(2);
+  expect((await findLastLine(from))?.version).toBe(1);
+  appendFileSync(ledgerFile(to), 'x');
+  truncateSync(ledgerFile(from), 0);
+  expect((await findLastLine(to))?.version).toBe(2);
+  const empty = testFolder();
+  await copyLedger(from, empty, []);
+  expect(await findLastLine(empty)).toBeUndefined();
+});

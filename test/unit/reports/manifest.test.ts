@@ -1,0 +1,77 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { expect, test } from 'vitest';
+import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
+import { parseManifest, publicKeyHex, renderManifest } from '../../../src/reports/manifest.ts';
+import type { ReportJob } from '../../../src/reports/reports.ts';
+import { writeFileSync } from 'node:fs';
+import { testFolder } from '../../helpers/folder.ts';
+
+const sha256 = 'ab'.repeat(32);
+const job: ReportJob = {
+  id: 7,
+  idUser: '1',
+  idAccount: 1,
+  createdMs: 1_700_000_000_000,
+  state: 'success',
+  attempts: 1,
+  event: 'customEvents',
+  nonce: '0'.repeat(32),
+  request: { event: 'customEvents', selectors: ['eventId', 'tsEvent'], timezone: 'UTC' },
+  finishedMs: 1_700_000_001_000,
+  expiresSeconds: 1_700_086_401,
+  files: [{ name: '7.csv', rows: 3, bytes: 99, sha256 }],
+  basis: { version: 12, nextSinceVersion: '12-0123abcd', keptUntilSeconds: 1_700_086_400, head: sha256 },
+};
+
+test('A manifest says what the request was, what was read and what came of it, the same each time', async () => {
+  const key = await openManifestKey(testFolder());
+  const text = renderManifest(job, key) ?? '';
+  expect(renderManifest(job, key)).toBe(text);
+  expect(parseManifest(text)).toEqual({
+    manifestVersion: 1,
+    idReportFile: '7',
+    event: 'customEvents',
+    request: job.request,
+    createdAt: '2023-11-14T22:13:20.000Z',
+    finishedAt: '2023-11-14T22:13:21.000Z',
+    data: job.basis,
+    columns: ['eventId', 'tsEvent'],
+    rows: 3,
+    files: job.files,
+    key: publicKeyHex(key),
+  });
+  const { basis: _, ...earlier } = job;
+  expect(renderManifest(earlier, key)).toBeUndefined();
+});
+
+test('A manifest with any bit changed, and one of another key, is refused', async () => {
+  const key = await openManifestKey(testFolder());
+  const text = renderManifest(job, key) ?? '';
+  const bytes = Buffer.from(text);
+  const accepted: string[] = [];
+  for (let bit = 0; bit < bytes.length * 8; bit += 1) {
+    const changed = Buffer.from(bytes);
+    changed[bit >> 3] = (changed[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+    try {
+      parseManifest(changed.toString('utf8'));
+      accepted.push(`bit ${bit}`);
+    } catch {
+      // Refused, as it must be.
+    }
+  }
+  expect(accepted).toEqual([]);
+  expect(() => parseManifest(text, publicKeyHex(key))).not.toThrow();
+  const { privateKey: other } = generateKeyPairSync('ed25519');
+  expect(() => parseManifest(text, publicKeyHex(other))).toThrow('was signed by another key');
+  expect(() => parseManifest(`${text} `)).toThrow('is not written as it was');
+  expect(() => parseManifest(text.replace('"rows": 3', '"rows": 3, "rows": 3'))).toThrow('is not written as it was');
+});
+
+test('The key of manifests is made once, by whichever process is first, and a damaged one is refused', async () => {
+  const folder = testFolder();
+  const keys = await Promise.all([1, 2, 3].map(() => openManifestKey(folder)));
+  expect(new Set(keys.map(publicKeyHex)).size).toBe(1);
+  expect(publicKeyHex(await openManifestKey(folder))).toBe(publicKeyHex(keys[0]!));
+  writeFileSync(manifestKeyPath(folder), '{}');
+  await expect(openManifestKey(folder)).rejects.toMatchObject({ code: 'file_damaged' });
+});
