@@ -183,6 +183,15 @@ async function comparePosition(loop: Loop, signal: AbortSignal): Promise<Epoch> 
 }
 
 /**
+ * Ends a turn in which nothing came. Where the stream says that it goes on, and has no message there, a broker's store
+ * was damaged at its end: no later pull would bring what is missing, nor show that it is.
+ */
+async function endQuietTurn({ purging, stillness, follow, followers }: Loop, epoch: Epoch): Promise<void> {
+  await purging.ended();
+  if (!stillness.holds(epoch) && findAhead(followers, epoch) === undefined) await skipHole(follow, epoch);
+}
+
+/**
  * One turn of the flush loop: pull, convert, flush, commit, purge. What comes next is pulled meanwhile, and what came
  * before is purged.
  */
@@ -191,7 +200,7 @@ async function flushOnce(loop: Loop, puller: BatchPuller, signal: AbortSignal): 
   for (const follower of loop.followers) await follower.refresh();
   const epoch = await comparePosition(loop, signal);
   const batch = await pullAfter(loop, puller, epoch);
-  if (batch === undefined) return loop.purging.ended();
+  if (batch === undefined) return endQuietTurn(loop, epoch);
   if (!(await isOfOurStream(loop, epoch, batch))) return;
   if (findAhead(loop.followers, epoch) === undefined)
     puller.pullAhead({ appId: epoch.appId, position: batch.lastSequence }, batchLimits(loop));
