@@ -186,9 +186,11 @@ async function comparePosition(loop: Loop, signal: AbortSignal): Promise<Epoch> 
  * Ends a turn in which nothing came. Where the stream says that it goes on, and has no message there, a broker's store
  * was damaged at its end: no later pull would bring what is missing, nor show that it is.
  */
-async function endQuietTurn({ purging, stillness, follow, followers }: Loop, epoch: Epoch): Promise<void> {
+async function endQuietTurn({ purging, stillness, follow, followers, table }: Loop, epoch: Epoch): Promise<void> {
   await purging.ended();
-  if (!stillness.holds(epoch) && findAhead(followers, epoch) === undefined) await skipHole(follow, epoch);
+  // A hole before a message that came has begun a new epoch already.
+  const isSame = table.lake().epoch?.appId === epoch.appId;
+  if (isSame && !stillness.holds(epoch) && findAhead(followers, epoch) === undefined) await skipHole(follow, epoch);
 }
 
 /**
