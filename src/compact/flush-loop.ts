@@ -116,8 +116,8 @@ async function isOfOurStream(
   return true;
 }
 
-/** Takes the batch into the lake, and begins to take it out of the stream. */
-async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Flushed> {
+/** Takes the batch into the lake. */
+async function flush(loop: Loop, batch: Batch, epoch: Epoch): Promise<Flushed> {
   const { table, writer, dependencies, options, bound } = loop;
   const { reader } = dependencies;
   loop.assertFolder();
@@ -139,13 +139,20 @@ async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Fl
     throw error;
   });
   bound.passed();
-  const { appId, position } = flushed.epoch;
-  assert((table.state().txns.get(appId) ?? 0) >= position, 'the log has what is purged from the stream');
-  await loop.purging.begin(async () => {
-    await purge(reader, flushed.epoch);
-    await loop.crashPoint('flush-purged');
-  });
   return flushed;
+}
+
+/** Begins to take out of the stream what the lake has. Throws what the purge before has failed with. */
+async function beginPurge(
+  { table, purging, crashPoint, dependencies: { reader } }: Loop,
+  { epoch }: Flushed,
+): Promise<void> {
+  const { appId, position } = epoch;
+  assert((table.state().txns.get(appId) ?? 0) >= position, 'the log has what is purged from the stream');
+  await purging.begin(async () => {
+    await purge(reader, epoch);
+    await crashPoint('flush-purged');
+  });
 }
 
 function report(
@@ -207,10 +214,11 @@ async function flushOnce(loop: Loop, puller: BatchPuller, signal: AbortSignal): 
   if (findAhead(loop.followers, epoch) === undefined)
     puller.pullAhead({ appId: epoch.appId, position: batch.lastSequence }, batchLimits(loop));
   const startedAt = performance.now();
-  const flushed = await flushAndPurge(loop, batch, epoch);
+  const flushed = await flush(loop, batch, epoch);
   const durationMs = Math.round(performance.now() - startedAt);
   loop.age.flushed(durationMs);
   report(loop, batch, flushed, durationMs);
+  await beginPurge(loop, flushed);
 }
 
 /**
