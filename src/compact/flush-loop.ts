@@ -116,8 +116,8 @@ async function isOfOurStream(
   return true;
 }
 
-/** Takes the batch into the lake, and begins to take it out of the stream. */
-async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Flushed> {
+/** Takes the batch into the lake. */
+async function flush(loop: Loop, batch: Batch, epoch: Epoch): Promise<Flushed> {
   const { table, writer, dependencies, options, bound } = loop;
   const { reader } = dependencies;
   loop.assertFolder();
@@ -139,13 +139,20 @@ async function flushAndPurge(loop: Loop, batch: Batch, epoch: Epoch): Promise<Fl
     throw error;
   });
   bound.passed();
-  const { appId, position } = flushed.epoch;
-  assert((table.state().txns.get(appId) ?? 0) >= position, 'the log has what is purged from the stream');
-  await loop.purging.begin(async () => {
-    await purge(reader, flushed.epoch);
-    await loop.crashPoint('flush-purged');
-  });
   return flushed;
+}
+
+/** Begins to take out of the stream what the lake has. Throws what the purge before has failed with. */
+async function beginPurge(
+  { table, purging, crashPoint, dependencies: { reader } }: Loop,
+  { epoch }: Flushed,
+): Promise<void> {
+  const { appId, position } = epoch;
+  assert((table.state().txns.get(appId) ?? 0) >= position, 'the log has what is purged from the stream');
+  await purging.begin(async () => {
+    await purge(reader, epoch);
+    await crashPoint('flush-purged');
+  });
 }
 
 function report(
@@ -183,6 +190,17 @@ async function comparePosition(loop: Loop, signal: AbortSignal): Promise<Epoch> 
 }
 
 /**
+ * Ends a turn in which nothing came. Where the stream says that it goes on, and has no message there, a broker's store
+ * was damaged at its end: no later pull would bring what is missing, nor show that it is.
+ */
+async function endQuietTurn({ purging, stillness, follow, followers, table }: Loop, epoch: Epoch): Promise<void> {
+  await purging.ended();
+  // A hole before a message that came has begun a new epoch already.
+  const isSame = table.lake().epoch?.appId === epoch.appId;
+  if (isSame && !stillness.holds(epoch) && findAhead(followers, epoch) === undefined) await skipHole(follow, epoch);
+}
+
+/**
  * One turn of the flush loop: pull, convert, flush, commit, purge. What comes next is pulled meanwhile, and what came
  * before is purged.
  */
@@ -191,15 +209,16 @@ async function flushOnce(loop: Loop, puller: BatchPuller, signal: AbortSignal): 
   for (const follower of loop.followers) await follower.refresh();
   const epoch = await comparePosition(loop, signal);
   const batch = await pullAfter(loop, puller, epoch);
-  if (batch === undefined) return loop.purging.ended();
+  if (batch === undefined) return endQuietTurn(loop, epoch);
   if (!(await isOfOurStream(loop, epoch, batch))) return;
   if (findAhead(loop.followers, epoch) === undefined)
     puller.pullAhead({ appId: epoch.appId, position: batch.lastSequence }, batchLimits(loop));
   const startedAt = performance.now();
-  const flushed = await flushAndPurge(loop, batch, epoch);
+  const flushed = await flush(loop, batch, epoch);
   const durationMs = Math.round(performance.now() - startedAt);
   loop.age.flushed(durationMs);
   report(loop, batch, flushed, durationMs);
+  await beginPurge(loop, flushed);
 }
 
 /**

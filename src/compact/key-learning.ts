@@ -12,7 +12,10 @@ export const learnStep = 'keys-unlearnt';
  * time.
  */
 export interface KeyLearning {
-  /** Begins, unless it has begun. Throws what it ended with since the last call; the next one begins anew. */
+  /**
+   * Begins, unless it has begun, and anew where it has failed. Throws what it failed with last, again and again until it
+   * has loaded them: so a failure that stays is one trouble, however long each try takes.
+   */
   begin(signal: AbortSignal): void;
   /** Resolves when nothing is being loaded. */
   ended(): Promise<void>;
@@ -40,15 +43,16 @@ export function createKeyLearning({ keys, clock, crashPoint, logger }: KeyLearni
 
   return {
     begin(signal) {
-      if (failure !== undefined) {
-        const { error } = failure;
-        failure = undefined;
-        learning = undefined;
-        throw error;
-      }
-      learning ??= learn(signal).catch((error: unknown) => {
-        if (!signal.aborted) failure = { error };
-      });
+      learning ??= learn(signal).then(
+        () => {
+          failure = undefined;
+        },
+        (error: unknown) => {
+          learning = undefined;
+          if (!signal.aborted) failure = { error };
+        },
+      );
+      if (failure !== undefined) throw failure.error;
     },
     ended: async () => learning,
   };

@@ -7,6 +7,8 @@ import type { StreamMessage } from './stream.ts';
 export interface PullRequest {
   readonly streamName: string;
   readonly consumer: string;
+  /** Most messages. */
+  readonly batch: number;
   /** With subjects, replies and headers. */
   readonly maxBytes: number;
   /** When the broker ends it, milliseconds. */
@@ -26,10 +28,10 @@ export interface Pulled {
   readonly clean: boolean;
   /** Why it brought no more, where asking again would only bring the same. */
   readonly refused?: Error;
+  /** Fewer messages are allowed in a request than were asked for. */
+  readonly mostMessages?: number;
 }
 
-/** More than a request can bring by its bytes. */
-const maxMessages = 1_000_000;
 const maxHeartbeatMs = 30_000;
 const [idleHeartbeat, badRequest] = [100, 400];
 const nanosOfMs = 1_000_000;
@@ -37,6 +39,17 @@ const nanosOfMs = 1_000_000;
 /** Says whether a status is the end of a request that has run as it should: its bytes reached, or its time over. */
 function isEnd(code: number, text: string): boolean {
   return code === 404 || code === 408 || (code === 409 && /batch completed|exceeds maxbytes/i.test(text));
+}
+
+/** Says whether a status refuses a request that would be refused again: malformed, or more than is allowed. */
+function isRefusal(code: number, text: string): boolean {
+  return code === badRequest || (code === 409 && /^exceeded max/i.test(text));
+}
+
+/** How many messages a request may ask for, where that is what it was refused for. */
+function findMost(text: string): number | undefined {
+  const [, most] = /maxrequestbatch of (\d+)/i.exec(text) ?? [];
+  return most === undefined ? undefined : Math.max(1, Number(most));
 }
 
 /** The error of a status, or of a connection, that stays when it is asked again. */
@@ -58,7 +71,7 @@ export function parseSequence(reply: string): number {
 
 /** Asks once, and gathers what comes until the broker ends it, it is cut off, or the connection is lost. */
 export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<Pulled> {
-  const { streamName, consumer, maxBytes, expiresMs, cutMs, signal, room, onArrival } = request;
+  const { streamName, consumer, batch, maxBytes, expiresMs, cutMs, signal, room, onArrival } = request;
   const heartbeatMs = Math.min(maxHeartbeatMs, Math.floor(expiresMs / 2));
   const messages: StreamMessage[] = [];
   return new Promise((resolve) => {
@@ -70,7 +83,7 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
     const stop = pulls.request(
       `$JS.API.CONSUMER.MSG.NEXT.${streamName}.${consumer}`,
       JSON.stringify({
-        batch: maxMessages,
+        batch,
         max_bytes: maxBytes,
         expires: expiresMs * nanosOfMs,
         idle_heartbeat: heartbeatMs * nanosOfMs,
@@ -81,11 +94,11 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
           silence.refresh();
           onArrival();
           messages.push({ sequence: parseSequence(reply), payload });
-          if (messages.length === maxMessages) end(true);
+          if (messages.length === batch) end(true);
         },
         status(code, text) {
           silence.refresh();
-          if (code === badRequest) end(false, new errors.ProtocolError(`${code} ${text}`));
+          if (isRefusal(code, text)) end(false, new errors.ProtocolError(`${code} ${text}`), findMost(text));
           else if (code !== idleHeartbeat) end(isEnd(code, text));
         },
         lost: (error) => end(false, findRefused(error)),
@@ -93,12 +106,17 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
     );
     if (signal?.aborted === true) cut();
 
-    function end(clean: boolean, refused?: Error): void {
+    function end(clean: boolean, refused?: Error, mostMessages?: number): void {
       clearTimeout(timer);
       clearTimeout(silence);
       signal?.removeEventListener('abort', cut);
       stop();
-      resolve({ messages, clean, ...(refused === undefined ? {} : { refused }) });
+      resolve({
+        messages,
+        clean,
+        ...(refused === undefined ? {} : { refused }),
+        ...(mostMessages === undefined ? {} : { mostMessages }),
+      });
     }
   });
 }

@@ -1,12 +1,17 @@
 import { AckPolicy, DeliverPolicy, type JetStreamManager } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
-import type { StreamConnection } from './connection.ts';
+import { pause } from '../runtime/async/retry.ts';
+import { whileConnected, type StreamConnection } from './connection.ts';
 import type { PullConnection } from './pull-connection.ts';
 import { pullOnce, type PullRequest } from './pull-request.ts';
 import type { StreamMessage } from './stream.ts';
 
 const minFetchMs = 1000;
+/** Messages of a request, unless the broker allows fewer: its bytes are reached before, where messages are large. */
+const mostMessages = 1000;
+/** A request that brings nothing takes so long at least, milliseconds. */
+const leastMs = 100;
 /** The server forgets a consumer that nobody pulls from for so long; it is then created again. */
 const consumerIdleMs = 300_000;
 
@@ -40,6 +45,8 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
   /** No longer read from; deleted when the next is there, so that the stream never is without one: see `drop`. */
   let stale: string | undefined;
   let nextSequence = 0;
+  /** Of several moves at once, as when one was given up, the newest counts. */
+  let moves = 0;
 
   async function forget(older: string | undefined): Promise<void> {
     // One that the broker has forgotten is deleted already.
@@ -68,6 +75,8 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
     },
     async moveTo(sequence) {
       if (consumer !== undefined && nextSequence === sequence) return consumer;
+      moves += 1;
+      const move = moves;
       await drop();
       const info = await manager.consumers.add(streamName, {
         ack_policy: AckPolicy.None,
@@ -77,6 +86,10 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
         mem_storage: true,
         num_replicas: 1,
       });
+      if (move !== moves) {
+        await forget(info.name);
+        throw new AppError('broker_away', 'a move in the stream was given up for a newer one');
+      }
       nextSequence = sequence;
       consumer = info.name;
       await forget(stale);
@@ -106,6 +119,7 @@ export function createCursor(
 ): StreamCursor {
   const consumer = createConsumer(manager, streamName, onArrival);
   let pulls: PullConnection | undefined;
+  let batch = mostMessages;
 
   async function openPulls(): Promise<PullConnection> {
     if (pulls?.isOpen() !== true) pulls = await connection.openPulls();
@@ -118,10 +132,18 @@ export function createCursor(
       pulls?.close();
     },
     async fetch(sequence, { maxBytes, waitMs, signal, room }) {
-      const from = await consumer.moveTo(sequence);
-      const { messages, clean, refused } = await pullOnce(await openPulls(), {
+      // The library would wait for its timeout, while the broker is back within moments.
+      const from = await whileConnected(connection, 'pull from the stream', () => consumer.moveTo(sequence));
+      const startedAt = performance.now();
+      const {
+        messages,
+        clean,
+        refused,
+        mostMessages: allowed,
+      } = await pullOnce(await openPulls(), {
         streamName,
         consumer: from,
+        batch,
         maxBytes,
         // Whole milliseconds: the server refuses a heartbeat with a fraction of a nanosecond.
         expiresMs: Math.ceil(Math.max(waitMs, minFetchMs)),
@@ -140,8 +162,11 @@ export function createCursor(
       if (!clean) await consumer.drop();
       // The broker may be gone, or only its end of this connection.
       if (!clean && pulls?.isSilent() === true) pulls.close();
+      if (allowed !== undefined) batch = allowed;
       // What came before is good.
-      if (refused !== undefined && messages.length === 0) throw refused;
+      else if (refused !== undefined && messages.length === 0) throw refused;
+      // A broker that ends each request at once, for a reason that passes, is not asked without a pause.
+      if (!clean && messages.length === 0 && performance.now() - startedAt < leastMs) await pause(leastMs, signal);
       return messages;
     },
   };

@@ -3,7 +3,10 @@
  * as long as a tenth of its flush, and nothing waits for it.
  */
 export interface PurgeBehind {
-  /** Begins a purge, once the one before has ended. Throws what that one failed with. */
+  /**
+   * Begins a purge, once the one before has ended; what that one was to remove, this one removes as well. Throws what it
+   * failed with, when this one has begun: so purges that fail again and again are an error each time.
+   */
   begin(purge: () => Promise<void>): Promise<void>;
   /** Waits until none is under way. Throws what it failed with, once. */
   ended(): Promise<void>;
@@ -22,10 +25,14 @@ export function createPurgeBehind(): PurgeBehind {
   return {
     ended,
     async begin(purge) {
-      await ended();
+      const failure = await ended().then(
+        () => undefined,
+        (error: unknown) => ({ error }),
+      );
       running = purge();
       // Whoever waits for it is told.
       running.catch(() => undefined);
+      if (failure !== undefined) throw failure.error;
     },
   };
 }

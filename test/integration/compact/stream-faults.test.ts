@@ -77,6 +77,19 @@ test('Sequences that are reused before anything of a new epoch is in the lake ar
   await compact.stop();
 });
 
+test('A stream whose last messages are gone, and whose end still counts them, is reported and read on behind them', async () => {
+  const { folder, stream } = await withTwoEvents();
+  for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
+  for (const sequence of [3, 4, 5]) stream.lose(sequence);
+  const compact = await startTestCompact(folder, stream);
+  await waitFor('the position is at the end', () => Number(compact.facts()['position']) === 5);
+  expect(facts(compact)).toEqual(['gap']);
+  stream.publish([eventLine()]);
+  await waitForStored(folder, 3);
+  await compact.stop();
+  expect(facts(compact)).toEqual(['gap']);
+});
+
 test('A stream that ends before the position is read from its end, with an alarm', async () => {
   const { folder, stream } = await withTwoEvents();
   stream.truncate(0);
