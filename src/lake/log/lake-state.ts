@@ -58,8 +58,10 @@ export interface Epoch {
 export interface Restamp {
   /** The version that it made. */
   readonly version: number;
-  /** The newest `available_at` that it has left, Unix milliseconds. */
+  /** The newest `available_at` among those that it has given, Unix milliseconds. */
   readonly toMs: number;
+  /** The newest `available_at` that it has looked at, Unix milliseconds: later ones stay as they are. Absent: all. */
+  readonly upToMs?: number;
   /** The file that says what became of each time, relative to the table's folder; absent: no row had one. */
   readonly steps?: string;
 }

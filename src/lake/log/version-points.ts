@@ -45,10 +45,15 @@ async function readSteps(tableDir: string, name: string): Promise<readonly Resta
   }
 }
 
-/** The new place of a time: that of the last step at or before it, and none later than what the repair has left. */
+/**
+ * The new place of a time: that of the last step at or before it, and none later than what the repair has left. Before
+ * the first step lies what has none of the rows that were moved: it stays before all of them, however far they have gone
+ * back, and after every row that had passed.
+ */
 function restampTime(atMs: number, steps: readonly RestampStep[], toMs: number): number {
   const step = steps.findLast(([oldMs]) => oldMs <= atMs);
-  return Math.min(step?.[1] ?? atMs, toMs);
+  const beforeAllMs = (steps[0]?.[1] ?? Infinity) - 1;
+  return Math.min(step?.[1] ?? Math.min(atMs, beforeAllMs), toMs);
 }
 
 /** The point as the repairs of the clock that came after it have left it. */
@@ -58,8 +63,9 @@ async function followRestamps(
   restamps: readonly Restamp[],
 ): Promise<VersionPoint> {
   let { availableAtMs } = point;
-  for (const { version, toMs, steps } of restamps) {
-    if (version <= point.version) continue;
+  for (const { version, toMs, upToMs = Infinity, steps } of restamps) {
+    // What came while the repair was under way is later than all that it has moved.
+    if (version <= point.version || availableAtMs > upToMs) continue;
     availableAtMs = restampTime(availableAtMs, steps === undefined ? [] : await readSteps(tableDir, steps), toMs);
   }
   return { ...point, availableAtMs };
