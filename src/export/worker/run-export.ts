@@ -1,6 +1,5 @@
 import path from 'node:path';
 import type { ReportFile } from '../../reports/reports.ts';
-import { createClock } from '../../runtime/clock.ts';
 import { describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
@@ -13,7 +12,6 @@ import { pinFile } from './pinned-file.ts';
 import { LimitError, tooManyBytes } from './watch-statement.ts';
 import { writeRows, type Lists, type QueryJob, type WrittenRows } from './write-rows.ts';
 
-const clock = createClock(0);
 /** The share of the work that the query has; the rest is making files of its result. */
 const queryPercent = 70;
 const lastPercent = 99;
@@ -54,7 +52,6 @@ async function makeFiles(
   const file = path.join(tempDir, `result.${format.extension}`);
   const lists = await pinLists(plan, tempDir);
   const basis = await findBasis(plan);
-  const readAtMs = clock.nowMs();
   const onFileShare = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
   const job: QueryJob = { plan, ...basis, file, format, tempDir, lists, onFileShare };
@@ -67,7 +64,7 @@ async function makeFiles(
   return {
     kind: 'done',
     files,
-    basis: await describeBasis(plan, basis, readAtMs),
+    basis: await describeBasis(plan, basis),
     filesRead: written.filesRead,
   };
 }

@@ -1,12 +1,11 @@
 import { pruneFiles } from '../../lake/files/prune.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import { hasColumns, parseSchemaString } from '../../lake/table-schema.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { WorkerLimits, WorkerPlan } from '../jobs/worker-messages.ts';
-import { assertKept } from './basis.ts';
+import { assertBasisWhole } from './basis.ts';
 import type { ExportQuery } from './export-query.ts';
 import type { Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
@@ -54,8 +53,8 @@ function createReadFiles({ plan, snapshot, sinceMs }: QueryJob, whole: Set<strin
       const added = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs })).filter(
         (file) => !known.has(file),
       );
-      await assertKept(request, added);
-      await assertFilesWhole(added.filter(({ absolutePath }) => !whole.has(absolutePath)));
+      const unread = added.filter(({ absolutePath }) => !whole.has(absolutePath));
+      await assertBasisWhole(request, snapshot, unread);
       for (const { absolutePath } of added) whole.add(absolutePath);
       files.push(...added);
     },

@@ -136,6 +136,11 @@ describe('versions of the data', () => {
     const { data } = await order(everything());
     const place = String(data['nextSinceVersion']);
     for (const name of ['e', 'f', 'g', 'h']) await store(name);
+    // The log is trimmed up to one that is older than the retention.
+    await waitFor(
+      'there is a checkpoint after that version',
+      async () => ((await listLog(table)).checkpoints.at(-1) ?? 0) > Number(data['version']),
+    );
     clock.now += 2 * retentionMs;
     await store('i');
     await seal();
@@ -163,7 +168,7 @@ describe('versions of the data', () => {
     await store('k');
     const parameters = everything();
     const { data, text } = await order(parameters);
-    const asOf = `${parameters}&asOf=${String(data['version'])}`;
+    const asOf = `${parameters}&asOf=${String(data['nextSinceVersion'])}`;
     await store('l');
     expect((await order(asOf)).text).toBe(text);
     await seal();
@@ -172,6 +177,8 @@ describe('versions of the data', () => {
     expect(again.text).toBe(text);
     expect(again.data['version']).toBe(data['version']);
     expect(again.data.files?.[0]?.sha256).toBe(data.files?.[0]?.sha256);
+    // by its number alone, too
+    expect((await order(`${parameters}&asOf=${String(data['version'])}`)).text).toBe(text);
     // both: what was between two versions
     const between = await order(`${asOf}&sinceVersion=0`);
     expect(between.text.split('\n').toSorted()).toEqual(text.split('\n').toSorted());
@@ -242,11 +249,24 @@ describe('versions of the data', () => {
     expect(detail).toContain('Argument sinceVersion does not suit event sessions');
   });
 
-  it('A place of another history ends the export with the reason', async () => {
+  it.each(['sinceVersion', 'asOf'])('A place of another history ends the export with the reason: %s', async (name) => {
     const { data } = await order(everything());
-    const { data: ended } = await order(
-      `event=customEvents&selectors=customUserId&sinceVersion=${String(data['version'])}-00000001`,
-    );
-    expect(ended.status).toBe('Error occurred');
+    const [version, mark = ''] = String(data['nextSinceVersion']).split('-');
+    const other = `${version}-${mark.startsWith('0') ? '1' : '0'}${mark.slice(1)}`;
+    const id = await running.create(user, `${everything()}&${name}=${other}`);
+    expect((await running.waitForEnd(user, id)).status).toBe('Error occurred');
+    const raw = await running.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`);
+    expect(raw.json?.data).toMatchObject({
+      status: 'User error occurred',
+      errorMessage: expect.stringContaining(`${name}: version ${version} is another one by now`),
+    });
   });
+
+  it.each(['availabilityTsFrom', 'availabilityTsTo'])(
+    'What came since a place is not cut by %s, which would lose rows for good',
+    async (name) => {
+      const detail = await refusal(`event=customEvents&selectors=customUserId&sinceVersion=0&${name}=1`);
+      expect(detail).toContain(`Argument ${name} is invalid: sinceVersion says by itself`);
+    },
+  );
 });
