@@ -93,7 +93,7 @@ export interface LakeState {
   readonly keysCommit?: string;
   /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
   readonly availableAtMs: number;
-  /** The commitId of the commit that gave it out; absent where that was one of before 0.3. */
+  /** The commitId of the commit that gave it out; absent where it was made before that was written down. */
   readonly availableBy?: string;
   /** The repairs of the clock so far, oldest first. */
   readonly restamps?: readonly Restamp[];
