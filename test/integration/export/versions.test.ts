@@ -32,8 +32,12 @@ const retentionMs = 24 * hourMs;
 /** Runs `tributary verify`: its exit code and its answer. */
 async function verify(...words: string[]) {
   const answers: unknown[] = [];
-  const context = { answer: (value: unknown) => void answers.push(value) } as unknown as CommandContext;
-  return { code: await verifyCommand.run(words, context), answer: answers[0] };
+  const notes: string[] = [];
+  const context = {
+    answer: (value: unknown) => void answers.push(value),
+    note: (line: string) => void notes.push(line),
+  } as unknown as CommandContext;
+  return { code: await verifyCommand.run(words, context), answer: answers[0], notes };
 }
 
 describe('versions of the data', () => {
@@ -204,11 +208,26 @@ describe('versions of the data', () => {
     writeFileSync(signed, answer.body);
     expect(await verify(file, signed, '--key', key)).toMatchObject({
       code: 0,
-      answer: { ok: true, export: { event: 'customEvents', version: Number(data['version']) } },
+      answer: {
+        ok: true,
+        trusted: true,
+        missing: [],
+        export: { event: 'customEvents', version: Number(data['version']) },
+      },
+      notes: [],
     });
     expect(await verify(file, other, signed)).toMatchObject({
       code: 1,
-      answer: { ok: false, files: [{ ok: true }, { ok: false, why: 'it is none of the files of the manifest' }] },
+      answer: {
+        ok: false,
+        trusted: false,
+        files: [{ ok: true }, { ok: false, why: 'it is none of the files of the manifest' }],
+      },
+      notes: [expect.stringContaining('give that of the service by --key')],
+    });
+    expect(await verify(other, signed, '--key', key)).toMatchObject({
+      answer: { ok: false, trusted: true, missing: [expect.stringMatching(/\.csv$/)] },
+      notes: [expect.stringContaining('the export has further files: ')],
     });
     await expect(verify(file, signed, '--key', '0'.repeat(64))).rejects.toMatchObject({ code: 'manifest_invalid' });
     await expect(verify(signed)).rejects.toMatchObject({ code: 'usage' });
