@@ -205,9 +205,10 @@ function createThorough(): ReadonlyMap<EventKind, ValidateFunction> {
 /** What the client has probably meant by a value that its field cannot have. */
 function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
   if (first === undefined) return {};
-  const { keyword, data, instancePath } = first;
+  const { keyword, params, data, instancePath } = first;
   const name = instancePath.split('/').at(-1) ?? '';
-  if (keyword === 'type' && typeof data === 'number') return { hint: 'write it in quotes' };
+  const isText = keyword === 'type' && params['type'] === 'string';
+  if (isText && typeof data === 'number') return { hint: 'write it in quotes' };
   const isTime = /timestamp/i.test(name) && typeof data === 'number';
   return keyword === 'maximum' && isTime && data >= 1e11 ? { hint: 'it looks like milliseconds: give seconds' } : {};
 }

@@ -3,6 +3,7 @@ import { datasets, events, type Dataset } from '../datasets/dataset.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Problem } from './check-log.ts';
+import { checkPoints } from './check-points.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
@@ -222,7 +223,7 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
       path: logPath(tableDir, commitName(0)),
       detail: 'there are files and no log',
     });
-  problems.push(...found.problems, ...orphans);
+  problems.push(...found.problems, ...orphans, ...(await checkPoints(tableDir, lake?.restamps)));
   return { version, files: files.length, rows: found.rows, commits, problems, lake };
 }
 

@@ -96,7 +96,7 @@ export interface ReportJob {
   /** Unix seconds: from then on the links are refused and the request is gone. Set when it ends. */
   readonly expiresSeconds?: number;
   readonly files?: readonly ReportFile[];
-  /** Of a successful request; absent where a version of before 0.3 made it. */
+  /** Of a successful request; absent where it ended before that was written down. */
   readonly basis?: ReportBasis;
 }
 

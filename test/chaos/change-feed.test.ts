@@ -3,12 +3,13 @@ import { expect, onTestFinished, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log/log-files.ts';
+import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { repairLake } from '../../src/lake/repair/repair-lake.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { eraseEvents } from '../../src/operate/erase/erase.ts';
-import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+import { noCrashPoint, type CrashPoint } from '../../src/runtime/crash-point.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { readFeed, type Feed } from '../helpers/feed.ts';
@@ -32,6 +33,9 @@ interface Chain {
   readonly seen: Set<string>;
   calls: number;
 }
+
+/** Lets readers ask in the midst of an action. */
+type Look = () => Promise<void>;
 
 /** A service's lake whose time and work a test decides. */
 async function openHistory(random: Random, duckdb: Duckdb) {
@@ -65,8 +69,19 @@ async function openHistory(random: Random, duckdb: Duckdb) {
     clock.now += random.integer(1, 60_000);
   }
 
-  const actions: Readonly<Record<string, () => Promise<void>>> = {
+  /** A flush that moves the time of the newest rows on, and brings none. */
+  async function publishFaulty(): Promise<void> {
+    const failed = (await readSnapshot(table)).lake?.totals.failed ?? 0;
+    stream.publish([{ ...eventLine(), event_time: 'never' }]);
+    await waitFor('the event has failed', async () => (await readSnapshot(table)).lake?.totals.failed === failed + 1);
+    clock.now += random.integer(1, 60_000);
+  }
+
+  const repair = (crashPoint: CrashPoint) => repairLake({ lakeDir, duckdb, clock, crashPoint });
+
+  const actions: Readonly<Record<string, (look: Look) => Promise<void>>> = {
     publish,
+    'publish what fails': publishFaulty,
     async 'seal and trim'() {
       await publish();
       clock.now += random.pick([hourMs, 30 * hourMs]);
@@ -92,17 +107,40 @@ async function openHistory(random: Random, duckdb: Duckdb) {
       await eraseEvents(dependencies, { users: [user] }, { retentionMs });
       for (const [id, of] of ids) if (of === user) erased.add(id);
     },
-    async 'a clock ahead, and its repair'() {
+    async 'a clock ahead, and its repair'(look) {
       const right = clock.now;
       clock.now += 30 * 24 * hourMs;
-      for (let n = random.integer(1, 3); n > 0; n -= 1) await publish();
+      for (let n = random.integer(1, 4); n > 0; n -= 1) {
+        await (random.chance(0.4) ? publishFaulty() : publish());
+        await look();
+      }
       const ahead = clock.now - right - 30 * 24 * hourMs;
       clock.now = right + ahead + random.integer(0, hourMs);
       if (random.chance(0.5)) await publish();
-      await repairLake({ lakeDir, duckdb, clock, crashPoint: noCrashPoint });
+      const interfere: CrashPoint = async () => {
+        if (random.chance(0.2)) await (random.chance(0.5) ? publishFaulty() : publish());
+        if (random.chance(0.3)) await look();
+        if (random.chance(0.05)) throw new Error('killed');
+      };
+      await repair(interfere).catch((error: unknown) => {
+        if (!(error instanceof Error) || error.message !== 'killed') throw error;
+      });
+      await look();
+      await repair(noCrashPoint);
     },
   };
-  return { table, actions, ids, erased, trimmed: () => trimmed, stop: () => compact.stop() };
+  return {
+    table,
+    clock,
+    actions,
+    publish,
+    publishFaulty,
+    repair,
+    ids,
+    erased,
+    trimmed: () => trimmed,
+    stop: () => compact.stop(),
+  };
 }
 
 /** Asks for what came since each of the chains' last calls; those with the same place get the same answer. */
@@ -130,12 +168,13 @@ async function playHistory(random: Random, duckdb: Duckdb) {
   const done = new Map<string, number>();
   for (let round = 0; round < rounds; round += 1) {
     const name = random.chance(0.5) ? 'publish' : random.pick(names);
-    await actions[name]?.();
+    const look = (): Promise<void> => {
+      const some = chains.filter(() => random.chance(0.1));
+      return advance(table, some);
+    };
+    await actions[name]?.(look);
     done.set(name, (done.get(name) ?? 0) + 1);
-    await advance(
-      table,
-      chains.filter(() => random.chance(0.1)),
-    );
+    await look();
   }
   await advance(table, chains);
   const all = new Set((await readFeed(table, undefined)).ids);
@@ -175,4 +214,63 @@ test(
     });
   },
   histories * 200_000,
+);
+
+/** What comes after a place: asked for with it, and with what the answers name, until nothing comes. */
+async function follow(table: string, place: string): Promise<string[]> {
+  const { ids, next } = await readFeed(table, place);
+  return ids.length === 0 ? [] : [...ids, ...(await follow(table, next))];
+}
+
+test('Rows that came after a flush without rows, by a clock that was ahead, are not missed when the clock is repaired', async () => {
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const { table, clock, publish, publishFaulty, repair, ids, stop } = await openHistory(createRandom(seed), duckdb);
+  onTestFinished(stop);
+  await publish();
+  const had = new Set(ids.keys());
+  const right = clock.now;
+  clock.now += 30 * 24 * hourMs;
+  await publishFaulty();
+  const { next: empty } = await readFeed(table, undefined);
+  await publish();
+  clock.now = right + 60_000;
+  await repair(noCrashPoint);
+  const after = [...ids.keys()].filter((id) => !had.has(id));
+  expect((await follow(table, empty)).toSorted()).toEqual(after.toSorted());
+});
+
+test.each(intentSteps.flatMap((step) => [false, true].map((isKilled) => [step, isKilled] as const)))(
+  'Rows that are flushed at the step %s of a repair of the clock are given once, the repair killed there: %s',
+  async (at, isKilled) => {
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    onTestFinished(() => duckdb.close());
+    const { table, clock, publish, repair, ids, stop } = await openHistory(createRandom(seed), duckdb);
+    onTestFinished(stop);
+    await publish();
+    const right = clock.now;
+    clock.now += 30 * 24 * hourMs;
+    await publish();
+    const places = [await readFeed(table, undefined)];
+    clock.now = right + 60_000;
+    let isDone = false;
+    const interfere: CrashPoint = async (step) => {
+      if (step !== at || isDone) return;
+      isDone = true;
+      places.push(await readFeed(table, undefined));
+      await publish();
+      places.push(await readFeed(table, undefined));
+      if (isKilled) throw new Error('killed');
+    };
+    const end = await repair(interfere).catch((error: Error) => error.message);
+    expect(end === 'killed').toBe(isKilled);
+    places.push(await readFeed(table, undefined));
+    await publish();
+    await repair(noCrashPoint);
+    places.push(await readFeed(table, undefined));
+    for (const { ids: had, next } of places) {
+      const missing = [...ids.keys()].filter((id) => !had.includes(id));
+      expect((await follow(table, next)).toSorted(), next).toEqual(missing.toSorted());
+    }
+  },
 );

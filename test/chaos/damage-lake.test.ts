@@ -65,7 +65,7 @@ async function exportAll(data: string): Promise<string | undefined> {
   const to = path.join(data, 'export');
   mkdirSync(to);
   const outcome = await runExport(
-    { request, apps, tableDir: tableOf(data), folder: to, stem: 'all', limits, retentionMs: 0 },
+    { request, apps, tableDir: tableOf(data), folder: to, stem: 'all', limits, retentionMs: 0, begunMs: 0 },
     () => undefined,
   );
   if (outcome.kind === 'failed') return undefined;

@@ -76,7 +76,7 @@ test(
     const report = path.join(folder, 'report');
     mkdirSync(report);
     const outcome = await runExport(
-      { request, apps, tableDir: table, folder: report, stem: 'wide', limits, retentionMs: 0 },
+      { request, apps, tableDir: table, folder: report, stem: 'wide', limits, retentionMs: 0, begunMs: 0 },
       () => undefined,
     );
     expect(outcome).toMatchObject({ kind: 'done', files: [{ rows }] });

@@ -15,9 +15,9 @@ export interface Feed {
 /** Reads what came to a table since a call, or all, by the way of an export. */
 export async function readFeed(tableDir: string, since: string | undefined): Promise<Feed> {
   const request = { event: 'customEvents', ...(since === undefined ? {} : { sinceVersion: since }) };
-  const plan = { tableDir, request, retentionMs: 0 } as unknown as WorkerPlan;
+  const plan = { tableDir, request, retentionMs: 0, begunMs: 0 } as unknown as WorkerPlan;
   const basis = await findBasis(plan);
-  const { nextSinceVersion, version } = await describeBasis(plan, basis, 0);
+  const { nextSinceVersion, version } = await describeBasis(plan, basis);
   if (basis.snapshot.version < 0) return { version, next: nextSinceVersion, ids: [] };
   const { sinceMs = 0 } = basis;
   const { emptyFile, files } = basis.snapshot;

@@ -65,14 +65,9 @@ const dateRule: ValueRule = {
   },
 };
 
-const sinceRule: ValueRule = {
-  allowed: 'a version that an answer has named, as nextSinceVersion has it',
+const placeRule: ValueRule = {
+  allowed: 'a version that an answer has named, as nextSinceVersion has it or by its number',
   accept: (value) => (parsePlace(value) === undefined ? undefined : value),
-};
-
-const versionRule: ValueRule = {
-  allowed: 'a version that an answer has named, a whole number',
-  accept: (value) => (/^\d{1,12}$/.test(value) ? String(Number(value)) : undefined),
 };
 
 const sdkKeyRule: ValueRule = {
@@ -184,15 +179,15 @@ const ownParameters: readonly Parameter[] = [
     meaning:
       'Only rows that became available after this version, each once however late its event was: nextSinceVersion of the answer to the export before. No pair of dates is needed with it.',
     shape: 'one',
-    rule: sinceRule,
+    rule: placeRule,
     events: storedEvents,
   },
   {
     name: 'asOf',
     meaning:
-      'Version of the data to read, as an earlier answer has named it: the same request then gives the same bytes.',
+      'Version of the data to read, as nextSinceVersion of an earlier answer names it: the same request then gives the same bytes.',
     shape: 'one',
-    rule: versionRule,
+    rule: placeRule,
   },
   {
     name: 'timezone',

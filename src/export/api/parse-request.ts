@@ -166,6 +166,18 @@ function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
   };
 }
 
+/**
+ * Bounds on when rows became available do not go with a place: what they leave out, the next place is behind already,
+ * and it would never be given.
+ */
+function refuseBoundedFeed(values: Values): Refusal | undefined {
+  const bound = ['availabilityTsFrom', 'availabilityTsTo'].find((name) => values.has(name));
+  if (bound === undefined || !values.has('sinceVersion')) return undefined;
+  return badRequest(
+    `Argument ${bound} is invalid: sinceVersion says by itself when rows became available; ask without ${bound}`,
+  );
+}
+
 function refusePairs(values: Values): Refusal | undefined {
   // What came since a version is a bound by itself, and late events have any date.
   let pairs = values.has('sinceVersion') ? 1 : 0;
@@ -198,7 +210,7 @@ function readVersions(values: Values): Pick<ExportSpec, 'sinceVersion' | 'asOf'>
   const [sinceVersion, asOf] = [values.get('sinceVersion')?.[0], values.get('asOf')?.[0]];
   return {
     ...(sinceVersion === undefined ? {} : { sinceVersion }),
-    ...(asOf === undefined ? {} : { asOf: Number(asOf) }),
+    ...(asOf === undefined ? {} : { asOf }),
   };
 }
 
@@ -220,6 +232,7 @@ export async function parseExportRequest(
   const timestamps = readBounds(values, 'tsFrom', 'tsTo');
   const availability = readBounds(values, 'availabilityTsFrom', 'availabilityTsTo');
   const refusal =
+    refuseBoundedFeed(values) ??
     refusePairs(values) ??
     refuseBounds(timestamps, nowSeconds, `not after the current timestamp, ${nowSeconds}`) ??
     refuseBounds(

@@ -1,5 +1,6 @@
 import { refuseVersion, type KeptVersions } from '../../lake/log/kept-versions.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
+import { isAppError } from '../../runtime/errors.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import { quote } from './arguments.ts';
 import { badRequest, type Refusal } from './envelope.ts';
@@ -16,12 +17,16 @@ export async function refuseVersions(
   findVersions: FindVersions,
 ): Promise<Refusal | undefined> {
   if (asOf === undefined && sinceVersion === undefined) return undefined;
-  const kept = await findVersions(event);
-  const newest = Math.max(kept.newest, 0);
-  const refusal = asOf === undefined || asOf === newest ? undefined : refuseVersion(asOf, kept);
+  const kept = await findVersions(event).catch((error: unknown) => {
+    // The export meets the damage, and waits for its repair, as any other does.
+    if (isAppError(error, 'log_damaged')) return undefined;
+    throw error;
+  });
+  if (kept === undefined) return undefined;
+  const upTo = asOf === undefined ? Math.max(kept.newest, 0) : (parsePlace(asOf)?.version ?? 0);
+  const refusal = asOf === undefined ? undefined : refuseVersion(upTo, kept);
   if (refusal !== undefined) return badRequest(`Argument asOf is invalid: ${refusal}`);
   const since = parsePlace(sinceVersion ?? '0')?.version ?? 0;
-  const upTo = asOf ?? newest;
   if (since > upTo)
     return badRequest(
       `Argument sinceVersion is invalid: ${quote(sinceVersion ?? '')} is later than the version that is read, ${upTo}`,

@@ -141,7 +141,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     const { request, lists } = read;
     const apps = selectApps(request, access.current().appsOfAccount(job.idAccount));
     const places = { tableDir: tableDirOf(lakeDir, request), folder, stem: fileStem(job) };
-    const plan: WorkerPlan = { request, apps, ...lists, ...places, limits, retentionMs };
+    const plan: WorkerPlan = { request, apps, ...lists, ...places, limits, retentionMs, begunMs: clock.nowMs() };
     const current = running.begin(job, idsOf(apps), signal);
     try {
       const { onPercent } = current;

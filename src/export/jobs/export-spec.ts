@@ -33,10 +33,10 @@ export interface ExportSpec {
   readonly timezone: string;
   readonly eventTime: SecondsSpan;
   readonly availableAt: SecondsSpan;
-  /** Only rows that came after this version of the table: as `parsePlace` reads it. */
+  /** Only rows that came after this version of the table: a place, as `parsePlace` reads it. */
   readonly sinceVersion?: string;
-  /** The version of the table to read; absent: the newest. */
-  readonly asOf?: number;
+  /** The version of the table to read, a place too; absent: the newest. */
+  readonly asOf?: string;
   /**
    * First and last local date in the zone, `YYYY-MM-DD`: only where clocks that go back over midnight make the span of
    * those days hold moments of other days too.
@@ -64,6 +64,7 @@ export interface ExportSpec {
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string';
+const isPlace = (value: unknown): boolean => isText(value) && parsePlace(value) !== undefined;
 const isTextList = (value: unknown): boolean => Array.isArray(value) && value.every(isText);
 
 function isParamFilter(value: unknown): boolean {
@@ -86,8 +87,8 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   timezone: isText,
   eventTime: isSpan,
   availableAt: isSpan,
-  sinceVersion: (value) => value === undefined || (isText(value) && parsePlace(value) !== undefined),
-  asOf: (value) => value === undefined || (Number.isSafeInteger(value) && (value as number) >= 0),
+  sinceVersion: (value) => value === undefined || isPlace(value),
+  asOf: (value) => value === undefined || isPlace(value),
   localDates: (value) =>
     value === undefined ||
     (typeof value === 'object' &&

@@ -40,6 +40,8 @@ export interface WorkerPlan {
   readonly limits: WorkerLimits;
   /** How long replaced files of the lake stay for their readers, milliseconds. */
   readonly retentionMs: number;
+  /** When the attempt began, by the service's clock, Unix milliseconds. */
+  readonly begunMs: number;
 }
 
 export interface WorkerLimits {

@@ -1,5 +1,5 @@
 import { isAppError } from '../../runtime/errors.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
+import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { findSinceMs, nextPlace, parsePlace } from '../../lake/log/change-feed.ts';
 import { readSnapshotAt } from '../../lake/log/kept-versions.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
@@ -16,8 +16,6 @@ export interface Basis {
   readonly sinceMs: number | undefined;
 }
 
-const noLonger = (version: number): string => `Version ${version} is not kept any more: order the export without asOf`;
-
 /** Does what a parameter asks; a version that cannot be given ends the request, in words for its user. */
 async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T> {
   try {
@@ -29,18 +27,33 @@ async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T>
 }
 
 /** Finds what a request reads. Errors: `LimitError` where its versions cannot be given; those of `readSnapshot`. */
-export async function findBasis({ tableDir, request: { asOf, sinceVersion } }: WorkerPlan): Promise<Basis> {
+export async function findBasis({ tableDir, request }: WorkerPlan): Promise<Basis> {
+  const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
+    text === undefined ? undefined : parsePlace(text),
+  );
   const snapshot =
     asOf === undefined ? await readSnapshot(tableDir) : await forUser('asOf', () => readSnapshotAt(tableDir, asOf));
-  const place = sinceVersion === undefined ? undefined : parsePlace(sinceVersion);
-  const sinceMs = place === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(place, snapshot));
+  const sinceMs = since === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(since, snapshot));
   return { snapshot, sinceMs };
 }
 
-/** Refuses a version some of whose files are gone already. Errors: `LimitError`. */
-export async function assertKept({ asOf }: ExportSpec, files: readonly DataFile[]): Promise<void> {
-  if (asOf === undefined) return;
-  for (const { absolutePath } of files) if (!(await exists(absolutePath))) throw new LimitError(noLonger(asOf));
+/**
+ * Compares the files of a basis with their hashes. Errors: `file_damaged`; `LimitError` where all that is wrong is that
+ * an older version is not kept any more: its files go with the retention, and those of rewrites take their names.
+ */
+export async function assertBasisWhole(
+  { asOf }: ExportSpec,
+  { tableDir }: Snapshot,
+  files: readonly DataFile[],
+): Promise<void> {
+  try {
+    await assertFilesWhole(files);
+  } catch (error) {
+    if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
+    const live = new Map((await readSnapshot(tableDir)).files.map((file) => [file.path, file.sha256]));
+    await assertFilesWhole(files.filter(({ path, sha256 }) => live.has(path) && live.get(path) === sha256));
+    throw new LimitError(`asOf: version ${asOf} is not kept any more. Order the export without asOf`);
+  }
 }
 
 /** When the version after one was committed; undefined while there is none. */
@@ -49,14 +62,16 @@ async function findEndMs(tableDir: string, version: number): Promise<number | un
   return next?.actions.find(({ commitInfo }) => commitInfo !== undefined)?.commitInfo?.timestamp;
 }
 
-/** What the answer says of the version that was read; `nowMs`: when it was the newest still, if it was. */
+/**
+ * What the answer says of the version that was read. Its files are kept for the retention from when the next one was
+ * committed; one that was the newest when the attempt began was so at least until then.
+ */
 export async function describeBasis(
-  { tableDir, retentionMs }: WorkerPlan,
+  { tableDir, retentionMs, begunMs }: WorkerPlan,
   { snapshot }: Basis,
-  nowMs: number,
 ): Promise<ReportBasis> {
   const version = Math.max(snapshot.version, 0);
-  const endMs = Math.min((await findEndMs(tableDir, version)) ?? nowMs, nowMs);
+  const endMs = Math.min((await findEndMs(tableDir, version)) ?? begunMs, begunMs);
   return {
     version,
     nextSinceVersion: nextPlace(snapshot),

@@ -1,9 +1,7 @@
 import { pruneFiles } from '../../lake/files/prune.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
-import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { WorkerPlan } from '../jobs/worker-messages.ts';
-import { assertKept } from './basis.ts';
+import { assertBasisWhole } from './basis.ts';
 import { fileFilter } from './query.ts';
 
 /** The files that a query reads: more with each reach, those that were there in their places. */
@@ -36,17 +34,12 @@ export function createReadFiles({ plan: { request, apps }, snapshot, sinceMs }: 
   };
 }
 
-async function verifyFile(request: ExportSpec, file: DataFile): Promise<void> {
-  await assertKept(request, [file]);
-  await assertFilesWhole([file]);
-}
-
 /** Creates the verification of what an attempt reads. */
-export function createVerify(request: ExportSpec): Verify {
+export function createVerify({ plan: { request }, snapshot }: Pick<Choice, 'plan' | 'snapshot'>): Verify {
   const verified = new Map<string, Promise<void>>();
   return async (files) => {
     for (const file of files) {
-      const verifying = verified.get(file.absolutePath) ?? verifyFile(request, file);
+      const verifying = verified.get(file.absolutePath) ?? assertBasisWhole(request, snapshot, [file]);
       verified.set(file.absolutePath, verifying);
       await verifying;
     }

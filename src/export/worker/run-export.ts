@@ -1,6 +1,5 @@
 import path from 'node:path';
 import type { ReportFile } from '../../reports/reports.ts';
-import { createClock } from '../../runtime/clock.ts';
 import { describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
@@ -12,7 +11,6 @@ import { pinFile } from './pinned-file.ts';
 import { LimitError, tooManyBytes } from './watch-statement.ts';
 import { writeRows, type Lists, type QueryJob, type WrittenRows } from './write-rows.ts';
 
-const clock = createClock(0);
 /** The share of the work that the query has; the rest is making files of its result. */
 const queryPercent = 70;
 const lastPercent = 99;
@@ -51,7 +49,6 @@ async function makeFiles(
   await makeWorkFolder(tempDir);
   const lists = await pinLists(plan, tempDir);
   const basis = await findBasis(plan);
-  const readAtMs = clock.nowMs();
   const onFileShare = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
   const job: QueryJob = { plan, ...basis, format, tempDir, lists, onFileShare };
@@ -64,7 +61,7 @@ async function makeFiles(
   return {
     kind: 'done',
     files,
-    basis: await describeBasis(plan, basis, readAtMs),
+    basis: await describeBasis(plan, basis),
     filesRead: written.filesRead,
   };
 }

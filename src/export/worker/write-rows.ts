@@ -235,7 +235,7 @@ export async function writeRows(job: QueryJob, onShare: OnShare): Promise<Writte
     await writeWorkFile(paths[0], emptyFile(job.plan.request.selectors));
     return { rows: 0, bytes: (await findSize(paths[0])) ?? 0, result, filesRead: 0 };
   }
-  const verify = createVerify(job.plan.request);
+  const verify = createVerify(job);
   return runQuery(job, onShare, false, verify).catch((error: unknown) => {
     // Wide rows: once more in the way that needs the least memory.
     if (!isAppError(error, 'memory')) throw error;

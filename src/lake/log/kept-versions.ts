@@ -1,7 +1,11 @@
-import { AppError } from '../../runtime/errors.ts';
+import { AppError, isAppError } from '../../runtime/errors.ts';
+import { assertSameHistory, type FeedPlace } from './change-feed.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { listLog, readCommit } from './log-files.ts';
+import { assertProtocol } from './protocol.ts';
 import { loadTableState, readSnapshot, toSnapshot, type Snapshot } from './snapshot.ts';
+import type { TableState } from './table-state.ts';
+import { toPoint } from './version-points.ts';
 
 /** Which versions a table still has, by a look at its log that costs nothing for its files. */
 export interface KeptVersions {
@@ -11,6 +15,8 @@ export interface KeptVersions {
   readonly oldest: number;
   /** Versions before this one have rows that were erased since. */
   readonly forgetBefore: number;
+  /** An erasure has taken rows out and has not said yet which versions have them. */
+  readonly isErasing: boolean;
 }
 
 async function findNewestState(tableDir: string, commits: readonly number[]): Promise<LakeState | undefined> {
@@ -30,27 +36,68 @@ export async function findKeptVersions(tableDir: string): Promise<KeptVersions> 
     newest: Math.max(commits.at(-1) ?? -1, checkpoints.at(-1) ?? -1),
     oldest: commits[0] === 0 ? 0 : (checkpoints[0] ?? Infinity),
     forgetBefore: lake?.forgetBefore ?? 0,
+    isErasing: lake?.erasing === true,
   };
 }
 
-/** Says why a version cannot be read as it was; undefined where it can, as far as the log says. */
-export function refuseVersion(version: number, { newest, oldest, forgetBefore }: KeptVersions): string | undefined {
-  if (version > newest) return `version ${version} is not there yet: the newest is ${Math.max(newest, 0)}`;
+/**
+ * Says why a version cannot be read as it was; undefined where it can, as far as the log says. The newest always can;
+ * of a table that does not exist yet, that is version 0.
+ */
+export function refuseVersion(version: number, kept: KeptVersions): string | undefined {
+  const { oldest, forgetBefore, isErasing } = kept;
+  const newest = Math.max(kept.newest, 0);
+  if (version === newest) return undefined;
+  if (version > newest) return `version ${version} is not there yet: the newest is ${newest}`;
+  if (isErasing) return `version ${version} may have rows that are being erased: for now only ${newest} can be given`;
   if (version < forgetBefore)
     return `version ${version} has rows that were erased since: the oldest that can be given is ${forgetBefore}`;
   if (version < oldest) return `version ${version} is not kept any more: the oldest that is kept is ${oldest}`;
   return undefined;
 }
 
-/**
- * Reads a table as it was at a version. Its files may be gone, since they are kept for the retention only. Errors:
- * `not_found` with the reason of `refuseVersion`; those of `readSnapshot`.
- */
-export async function readSnapshotAt(tableDir: string, version: number): Promise<Snapshot> {
-  const newest = await readSnapshot(tableDir);
-  if (newest.version === version) return newest;
+const withoutVersion = 'Ask without a version, for the newest.';
+
+function refuse(why: string): AppError {
+  return new AppError('not_found', why, { hint: withoutVersion });
+}
+
+/** Refuses a state that another engine has made, or that a repair of that had only begun to undo. */
+function assertOwn({ version, foreign, lastCommit, protocol }: TableState): void {
+  const lake = findLakeState(lastCommit);
+  if (foreign !== undefined || lake === undefined || lake.cause === 'reset')
+    throw refuse(`version ${version} is what another engine has made of the table`);
+  assertProtocol(protocol);
+}
+
+/** Loads a version that is not the newest. Errors: `not_found` with the reason, `log_damaged`, `lake_protocol`. */
+async function loadOlder(tableDir: string, version: number): Promise<TableState> {
+  const loaded = await loadTableState(tableDir, version).catch((error: unknown) => {
+    if (isAppError(error, 'log_damaged')) return error;
+    throw error;
+  });
+  // Looked at afterwards: the log may have been trimmed, and an erasure have begun, while it was read.
   const refusal = refuseVersion(version, await findKeptVersions(tableDir));
-  if (refusal !== undefined)
-    throw new AppError('not_found', refusal, { hint: 'Ask without a version, for the newest.' });
-  return toSnapshot(tableDir, await loadTableState(tableDir, version));
+  if (refusal !== undefined) throw refuse(refusal);
+  if (loaded instanceof AppError) throw loaded;
+  if (loaded.version !== version)
+    throw new AppError('log_damaged', `the log of ${tableDir} lacks version ${version}`, {
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
+  assertOwn(loaded);
+  return loaded;
+}
+
+/**
+ * Reads a table as it was at a place. Its files may be gone, since they are kept for the retention only. Errors:
+ * `not_found` with the reason of `refuseVersion`, or where the version is another history's or another engine's; those
+ * of `readSnapshot`.
+ */
+export async function readSnapshotAt(tableDir: string, place: FeedPlace): Promise<Snapshot> {
+  const newest = await readSnapshot(tableDir);
+  const { version } = place;
+  const isNewest = version === Math.max(newest.version, 0);
+  const snapshot = isNewest ? newest : toSnapshot(tableDir, await loadOlder(tableDir, version));
+  if (snapshot.lake !== undefined) assertSameHistory(place, toPoint(version, snapshot.lake), withoutVersion);
+  return snapshot;
 }

@@ -58,8 +58,10 @@ export interface Epoch {
 export interface Restamp {
   /** The version that it made. */
   readonly version: number;
-  /** The newest `available_at` that it has left, Unix milliseconds. */
+  /** The newest `available_at` among those that it has given, Unix milliseconds. */
   readonly toMs: number;
+  /** The newest `available_at` that it has looked at, Unix milliseconds: later ones stay as they are. Absent: all. */
+  readonly upToMs?: number;
   /** The file that says what became of each time, relative to the table's folder; absent: no row had one. */
   readonly steps?: string;
 }
@@ -91,7 +93,7 @@ export interface LakeState {
   readonly keysCommit?: string;
   /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
   readonly availableAtMs: number;
-  /** The commitId of the commit that gave it out; absent where that was one of before 0.3. */
+  /** The commitId of the commit that gave it out; absent where it was made before that was written down. */
   readonly availableBy?: string;
   /** The repairs of the clock so far, oldest first. */
   readonly restamps?: readonly Restamp[];

@@ -50,6 +50,11 @@ export interface Change {
    * (lake/repair/restamp.ts).
    */
   readonly availableAtBackToMs?: number;
+  /**
+   * With it: the newest `available_at` that the change was made for. Where others have given out a later one by then, it
+   * is not set back, for their rows have it.
+   */
+  readonly availableAtBackFromMs?: number;
   /** With it: the file that says what became of each time, relative to the table's folder. */
   readonly restampSteps?: string;
   /** The lake has just been restored from the backup of this time, ISO 8601. */
@@ -143,18 +148,21 @@ interface Stamp {
 /** How the times of rows stand after a change. */
 function moveTimes(
   before: LakeState,
-  { availableAtMs, availableAtBackToMs, restampSteps }: Change,
+  { availableAtMs, availableAtBackToMs, availableAtBackFromMs, restampSteps }: Change,
   { version, commitId }: Stamp,
 ): Pick<LakeState, 'availableAtMs' | 'availableBy' | 'restamps'> {
   const isLater = (availableAtMs ?? 0) > before.availableAtMs;
   const availableBy = isLater ? commitId : before.availableBy;
   const steps = restampSteps === undefined ? {} : { steps: restampSteps };
+  const upTo = availableAtBackFromMs === undefined ? {} : { upToMs: availableAtBackFromMs };
   const restamps =
     availableAtBackToMs === undefined
       ? before.restamps
-      : [...(before.restamps ?? []), { version, toMs: availableAtBackToMs, ...steps }];
+      : [...(before.restamps ?? []), { version, toMs: availableAtBackToMs, ...upTo, ...steps }];
+  const isSetBack = before.availableAtMs <= (availableAtBackFromMs ?? Infinity);
+  const backToMs = isSetBack ? availableAtBackToMs : undefined;
   return {
-    availableAtMs: availableAtBackToMs ?? Math.max(before.availableAtMs, availableAtMs ?? 0),
+    availableAtMs: backToMs ?? Math.max(before.availableAtMs, availableAtMs ?? 0),
     ...(availableBy === undefined ? {} : { availableBy }),
     ...(restamps === undefined ? {} : { restamps }),
   };
@@ -204,6 +212,14 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   };
 }
 
+/**
+ * Lets a removal count from its commit, however long before the work on it has begun: whoever reads the version before
+ * has its files for the whole retention.
+ */
+function stampRemoval(action: Action, deletionTimestamp: number): Action {
+  return action.remove === undefined ? action : { ...action, remove: { ...action.remove, deletionTimestamp } };
+}
+
 /** Renders the next version, and asserts that it follows the state that it is built on. */
 function toActions(
   follower: LogFollower,
@@ -217,7 +233,7 @@ function toActions(
   assert(after !== undefined, 'the commit would not be known as one of this service');
   const moved = change.actions.flatMap(({ txn }) => (txn === undefined ? [] : [[txn.appId, txn.version] as const]));
   assertPosition(after, new Map([...state.txns, ...moved]));
-  return [{ commitInfo }, ...change.actions];
+  return [{ commitInfo }, ...change.actions.map((action) => stampRemoval(action, nowMs))];
 }
 
 /** The newest commit is never trimmed. Without it, others have gone on long ago, and the next number means nothing. */

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { copyFile, open, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
-import { isSystemError } from '../../runtime/errors.ts';
+import { AppError, isSystemError } from '../../runtime/errors.ts';
+import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 
 /**
@@ -13,7 +14,7 @@ import { tableFileMode } from '../../runtime/files/group-access.ts';
  * another with the same versions, CHECK those of the SHA-256 of the line before it. A version without a line of its own
  * brought no rows: it has what the line before says. A line with the mark `--------` says that from there on nothing is
  * known. A flush each five seconds is 284 MB a year.
- * Crash: lines are appended and fsynced before their commits go; a line that is cut off is written again.
+ * Crash: lines are appended and fsynced before their commits go; what is cut off is written again.
  */
 
 /** Where a version stands in the order of rows. */
@@ -23,7 +24,7 @@ export interface VersionPoint {
   readonly availableAtMs: number;
   /**
    * Tells the commit that gave that time from those of another history, such as what a lake had committed before it was
-   * restored from an older backup; undefined: a version of before 0.3 made it.
+   * restored from an older backup; undefined: a version of the service that wrote none made it.
    */
   readonly mark: string | undefined;
 }
@@ -74,18 +75,50 @@ function parseLine(text: string): LedgerLine | undefined {
   return { version, point };
 }
 
-async function readLine(file: FileHandle, index: number): Promise<LedgerLine | undefined> {
-  const { buffer, bytesRead } = await file.read(Buffer.alloc(lineBytes), 0, lineBytes, index * lineBytes);
-  return bytesRead === lineBytes ? parseLine(buffer.toString('latin1')) : undefined;
+/** Lines that are read at a time. */
+const linesTogether = 1024;
+
+/** The error of a ledger that is not what was written. */
+export function ledgerError(tableDir: string): AppError {
+  return new AppError('log_damaged', `${ledgerFile(tableDir)} is damaged`, {
+    hint: 'Put it back from a backup; or remove it, when there is none: what is asked for since an older version than the log has is refused then.',
+  });
 }
 
-/** The whole lines at the beginning of the file: how many there are, and the last. */
-async function findEnd(file: FileHandle): Promise<{ readonly lines: number; readonly last: LedgerLine | undefined }> {
-  for (let lines = Math.floor((await file.stat()).size / lineBytes); lines > 0; lines -= 1) {
-    const last = await readLine(file, lines - 1);
-    if (last !== undefined) return { lines, last };
+/** Reads some lines, whole or broken; undefined stands for one that was not written so. */
+async function readLines(file: FileHandle, from: number, count: number): Promise<(LedgerLine | undefined)[]> {
+  const { buffer, bytesRead } = await file.read(
+    Buffer.alloc(count * lineBytes),
+    0,
+    count * lineBytes,
+    from * lineBytes,
+  );
+  const text = buffer.toString('latin1', 0, bytesRead);
+  return Array.from({ length: Math.floor(bytesRead / lineBytes) }, (_, n) =>
+    parseLine(text.slice(n * lineBytes, (n + 1) * lineBytes)),
+  );
+}
+
+/** How far the ledger is whole. */
+export interface LedgerEnd {
+  /** Lines up to the last that is whole. */
+  readonly lines: number;
+  /** That line; undefined: there is none. */
+  readonly last: LedgerLine | undefined;
+  /** Something comes after it: a crash has cut it off, or it is damaged. */
+  readonly isCutOff: boolean;
+}
+
+async function readEnd(file: FileHandle): Promise<LedgerEnd> {
+  const { size } = await file.stat();
+  for (let to = Math.floor(size / lineBytes); to > 0; to -= Math.min(to, linesTogether)) {
+    const from = to - Math.min(to, linesTogether);
+    const read = await readLines(file, from, to - from);
+    const at = read.findLastIndex((line) => line !== undefined);
+    const lines = from + at + 1;
+    if (at >= 0) return { lines, last: read[at], isCutOff: size > lines * lineBytes };
   }
-  return { lines: 0, last: undefined };
+  return { lines: 0, last: undefined, isCutOff: size > 0 };
 }
 
 async function withLedger<T>(tableDir: string, absent: T, work: (file: FileHandle) => Promise<T>): Promise<T> {
@@ -103,29 +136,52 @@ async function withLedger<T>(tableDir: string, absent: T, work: (file: FileHandl
   }
 }
 
-/** The last version that the ledger covers, with what it says of it; undefined: it covers none. */
-export function findLastLine(tableDir: string): Promise<LedgerLine | undefined> {
-  return withLedger(tableDir, undefined, async (file) => (await findEnd(file)).last);
+/** Finds how far the ledger is whole; a table without one has an empty one. */
+export function findEnd(tableDir: string): Promise<LedgerEnd> {
+  return withLedger<LedgerEnd>(tableDir, { lines: 0, last: undefined, isCutOff: false }, readEnd);
+}
+
+/** The numbers, from 1 on, of the lines before the last whole one that are not what was written, at most some. */
+export function findBrokenLines(tableDir: string): Promise<number[]> {
+  return withLedger<number[]>(tableDir, [], async (file) => {
+    const { lines } = await readEnd(file);
+    const broken: number[] = [];
+    let before = -1;
+    for (let from = 0; from < lines && broken.length < 10; from += linesTogether) {
+      for (const [n, line] of (await readLines(file, from, Math.min(linesTogether, lines - from))).entries()) {
+        if (line === undefined || line.version <= before) broken.push(from + n + 1);
+        before = line?.version ?? before;
+      }
+    }
+    return broken.slice(0, 10);
+  });
 }
 
 /**
- * What the ledger says of a version; undefined when it does not cover it, says that nothing is known, or is damaged
- * there.
+ * What the ledger says of a version; undefined when it does not cover it, or says that nothing is known. Errors:
+ * `log_damaged` when it is damaged where it would say it.
  */
 export function findInLedger(tableDir: string, version: number): Promise<VersionPoint | undefined> {
   return withLedger<VersionPoint | undefined>(tableDir, undefined, async (file) => {
-    const { lines, last } = await findEnd(file);
-    if (last === undefined || version > last.version) return undefined;
+    const { lines, last, isCutOff } = await readEnd(file);
+    if (version > (last?.version ?? -1)) {
+      // What a crash has cut off is in the log still, where it was looked for before.
+      if (isCutOff) throw ledgerError(tableDir);
+      return undefined;
+    }
+    const lineAt = async (index: number): Promise<LedgerLine> => {
+      const [line] = await readLines(file, index, 1);
+      if (line === undefined) throw ledgerError(tableDir);
+      return line;
+    };
     let [low, high] = [0, lines];
     // The last line whose version is not above: every line before `low` is not, every one from `high` on is.
     while (low < high) {
       const middle = (low + high) >>> 1;
-      const line = await readLine(file, middle);
-      if (line === undefined) return undefined;
-      if (line.version <= version) low = middle + 1;
+      if ((await lineAt(middle)).version <= version) low = middle + 1;
       else high = middle;
     }
-    return low === 0 ? undefined : (await readLine(file, low - 1))?.point;
+    return low === 0 ? undefined : (await lineAt(low - 1)).point;
   });
 }
 
@@ -134,13 +190,15 @@ export async function appendLines(tableDir: string, lines: readonly LedgerLine[]
   if (lines.length === 0) return;
   const file = await open(ledgerFile(tableDir), 'a+', tableFileMode);
   try {
-    const { lines: whole } = await findEnd(file);
+    const { lines: whole } = await readEnd(file);
     await file.truncate(whole * lineBytes);
     await file.appendFile(lines.map(renderLine).join(''));
     await file.sync();
   } finally {
     await file.close();
   }
+  // A power cut could take the whole file, when it is new, and not the removal of the commits.
+  await syncFolder(tableDir);
 }
 
 /** Copies the ledger of a table into another folder, with further lines; none there is replaced. */

@@ -7,8 +7,9 @@ import { findLakeState, type LakeState, type Restamp } from './lake-state.ts';
 import { listLog, readCommit } from './log-files.ts';
 import {
   appendLines,
+  findEnd,
   findInLedger,
-  findLastLine,
+  ledgerError,
   markOf,
   type LedgerLine,
   type VersionPoint,
@@ -33,7 +34,8 @@ export function renderSteps(steps: readonly RestampStep[]): string {
   return renderChecked({ steps });
 }
 
-async function readSteps(tableDir: string, name: string): Promise<readonly RestampStep[]> {
+/** Reads the steps of a repair. Errors: `log_damaged`. */
+export async function readSteps(tableDir: string, name: string): Promise<readonly RestampStep[]> {
   const file = path.join(tableDir, name);
   const hint = `Put it back from a backup: exports with sinceVersion from before that repair need it.`;
   const text = await findTextFile(file);
@@ -45,10 +47,15 @@ async function readSteps(tableDir: string, name: string): Promise<readonly Resta
   }
 }
 
-/** The new place of a time: that of the last step at or before it, and none later than what the repair has left. */
+/**
+ * The new place of a time: that of the last step at or before it, and none later than what the repair has left. Before
+ * the first step lies what has none of the rows that were moved: it stays before all of them, however far they have gone
+ * back, and after every row that had passed.
+ */
 function restampTime(atMs: number, steps: readonly RestampStep[], toMs: number): number {
   const step = steps.findLast(([oldMs]) => oldMs <= atMs);
-  return Math.min(step?.[1] ?? atMs, toMs);
+  const beforeAllMs = (steps[0]?.[1] ?? Infinity) - 1;
+  return Math.min(step?.[1] ?? Math.min(atMs, beforeAllMs), toMs);
 }
 
 /** The point as the repairs of the clock that came after it have left it. */
@@ -58,8 +65,9 @@ async function followRestamps(
   restamps: readonly Restamp[],
 ): Promise<VersionPoint> {
   let { availableAtMs } = point;
-  for (const { version, toMs, steps } of restamps) {
-    if (version <= point.version) continue;
+  for (const { version, toMs, upToMs = Infinity, steps } of restamps) {
+    // What came while the repair was under way is later than all that it has moved.
+    if (version <= point.version || availableAtMs > upToMs) continue;
     availableAtMs = restampTime(availableAtMs, steps === undefined ? [] : await readSteps(tableDir, steps), toMs);
   }
   return { ...point, availableAtMs };
@@ -104,34 +112,62 @@ export async function findPoint(
   return found === undefined ? undefined : await followRestamps(tableDir, { ...found, version }, restamps);
 }
 
-/**
- * The lines for commits that follow what the ledger covers. A version that brought no rows has one only where it is the
- * last: so the ledger says how far it reaches.
- */
-export async function listNewLines(tableDir: string, versions: readonly number[]): Promise<LedgerLine[]> {
-  const last = await findLastLine(tableDir);
-  const covered = last?.version ?? -1;
-  const lines: LedgerLine[] = [];
-  let known = last?.point;
-  const next = versions.find((version) => version > covered);
-  if (next !== undefined && next > covered + 1) {
-    lines.push({ version: covered + 1, point: undefined });
-    known = undefined;
-  }
-  for (const version of versions) {
-    if (version <= covered) continue;
-    const point = await readPoint(tableDir, version).catch((error: unknown) => {
+/** Commits that are read at a time. */
+const commitsTogether = 64;
+
+/** What each commit says, as a line; undefined: it is another engine's, and leaves everything as it was. */
+async function readSaid(tableDir: string, versions: readonly number[]): Promise<(LedgerLine | undefined)[]> {
+  const read = async (version: number): Promise<LedgerLine | undefined> => {
+    try {
+      const point = await readPoint(tableDir, version);
+      return point === undefined ? undefined : { version, point };
+    } catch (error) {
       // What is damaged goes with the others; nothing is known of it from then on.
       if (!isAppError(error, 'log_damaged')) throw error;
-      return 'damaged' as const;
-    });
-    if (point === 'damaged') lines.push({ version, point: undefined });
-    else if (point !== undefined && (point.availableAtMs !== known?.availableAtMs || lines.at(-1)?.point === undefined))
-      lines.push({ version, point });
-    else if (version === versions.at(-1) && known !== undefined) lines.push({ version, point: { ...known, version } });
-    if (point !== undefined) known = point === 'damaged' ? undefined : point;
+      return { version, point: undefined };
+    }
+  };
+  const said: (LedgerLine | undefined)[] = [];
+  for (let from = 0; from < versions.length; from += commitsTogether)
+    said.push(...(await Promise.all(versions.slice(from, from + commitsTogether).map(read))));
+  return said;
+}
+
+function saysTheSame({ point: a }: LedgerLine, { point: b }: LedgerLine): boolean {
+  return a?.availableAtMs === b?.availableAtMs && a?.mark === b?.mark;
+}
+
+/** The lines that say something new, and the last, so that the ledger says how far it reaches. */
+function leaveOutRepeats(
+  versions: readonly number[],
+  said: readonly (LedgerLine | undefined)[],
+  last: LedgerLine | undefined,
+): LedgerLine[] {
+  const lines: LedgerLine[] = [];
+  let inForce = last;
+  for (const [n, version] of versions.entries()) {
+    const line = said[n] ?? { version, point: inForce?.point };
+    const isNew = inForce === undefined || !saysTheSame(line, inForce);
+    if (isNew || n === versions.length - 1) lines.push(line);
+    inForce = line;
   }
   return lines;
+}
+
+/**
+ * The lines for commits that follow what the ledger covers. A version that brought no rows has one only where it is the
+ * last. Errors: `log_damaged` where the ledger has lost what only it still said.
+ */
+export async function listNewLines(tableDir: string, versions: readonly number[]): Promise<LedgerLine[]> {
+  const { last, isCutOff } = await findEnd(tableDir);
+  const covered = last?.version ?? -1;
+  const newer = versions.filter((version) => version > covered);
+  const [next = covered + 1] = newer;
+  const isGap = next > covered + 1;
+  if (isGap && isCutOff) throw ledgerError(tableDir);
+  const gap = { version: covered + 1, point: undefined };
+  const lines = leaveOutRepeats(newer, await readSaid(tableDir, newer), isGap ? gap : last);
+  return isGap ? [gap, ...lines] : lines;
 }
 
 /** Writes down what commits say that are about to be trimmed; `versions` in growing order. */

@@ -129,6 +129,7 @@ async function restampOnce(
   const { table, duckdb, clock } = dependencies;
   await table.refresh();
   const nowMs = Math.max(clock.nowMs(), newestMs);
+  const { availableAtMs: availableAtBackFromMs } = table.lake();
   const files = table.snapshot().files.filter((file) => hasFutureRows(file, nowMs));
   const { steps, passedMs } =
     files.length === 0 ? { steps: [], passedMs: newestMs } : await planSteps(duckdb, table, files, nowMs, newestMs);
@@ -151,7 +152,13 @@ async function restampOnce(
   await rewriteFiles(
     dependencies,
     rewrites,
-    { cause: 'restamp', availableAtBackToMs: lastMs, restampSteps, metrics: { rows, files: rewrites.length } },
+    {
+      cause: 'restamp',
+      availableAtBackToMs: lastMs,
+      availableAtBackFromMs,
+      restampSteps,
+      metrics: { rows, files: rewrites.length },
+    },
     { path: restampSteps, text: renderSteps(steps.map(({ oldUs, newMs }) => [Number(oldUs / 1000n), newMs])) },
   );
   return { restamped: describe(steps, passedMs, rows, rewrites.length), lastMs };
@@ -171,26 +178,36 @@ async function restampTombstones(table: Table, nowMs: number): Promise<boolean> 
   return true;
 }
 
-/** Gives all rows that lie in the future times that have passed. */
+/**
+ * Sets the newest time back where no row has it, which an empty flush, or rows that are erased by now, may have left
+ * alone behind. Right after a pass that has found nothing.
+ */
+async function setBack(table: Table, nowMs: number, newestMs: number): Promise<void> {
+  const { availableAtMs } = table.lake();
+  await table.commit(() => ({
+    cause: 'restamp',
+    actions: [],
+    availableAtBackToMs: Math.max(newestMs, Math.min(nowMs, availableAtMs)),
+    availableAtBackFromMs: availableAtMs,
+  }));
+}
+
+/** Gives all rows that lie in the future times that have passed, also those that come meanwhile. */
 async function restampRows(dependencies: RewriteDependencies): Promise<Restamped[]> {
   const { table, clock } = dependencies;
   const passes: Restamped[] = [];
   let newestMs = 0;
   for (;;) {
     const pass = await restampOnce(dependencies, newestMs);
-    if (pass === undefined) break;
-    passes.push(pass.restamped);
-    newestMs = pass.lastMs;
+    if (pass !== undefined) {
+      passes.push(pass.restamped);
+      newestMs = pass.lastMs;
+      continue;
+    }
+    const nowMs = clock.nowMs();
+    if (table.lake().availableAtMs <= Math.max(nowMs, newestMs)) return passes;
+    await setBack(table, nowMs, newestMs);
   }
-  const nowMs = clock.nowMs();
-  // An empty flush, or rows that are erased by now, may have left the value alone behind.
-  if (table.lake().availableAtMs > nowMs)
-    await table.commit((_state, lake) => ({
-      cause: 'restamp',
-      actions: [],
-      availableAtBackToMs: Math.max(newestMs, Math.min(nowMs, lake.availableAtMs)),
-    }));
-  return passes;
 }
 
 /** What a repair of the times has done. */

@@ -46,7 +46,7 @@ function createLookup(rules: OutgoingRules): LookupFunction {
 function begin({ url, headers, body, signal }: OutgoingPost, rules: OutgoingRules): ClientRequest {
   const options: RequestOptions = {
     method: 'POST',
-    headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) },
+    headers: { ...headers, host: url.host, 'content-length': String(Buffer.byteLength(body)) },
     lookup: createLookup(rules),
     // A connection that was kept could be to an address that the rules of today do not allow.
     agent: false,
@@ -69,8 +69,16 @@ export async function postOutside(post: OutgoingPost, rules: OutgoingRules): Pro
       resolve(response.statusCode ?? 0);
       response.destroy();
     });
+    // To switch protocols is an answer too, but not one that this has asked for.
+    request.once('upgrade', (response, socket) => {
+      resolve(response.statusCode ?? 0);
+      socket.destroy();
+    });
     request.once('error', reject);
-    request.once('close', () => clearTimeout(timer));
+    request.once('close', () => {
+      clearTimeout(timer);
+      reject(new Error('the connection was closed without an answer'));
+    });
     request.end(post.body);
   });
 }

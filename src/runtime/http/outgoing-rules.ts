@@ -48,8 +48,13 @@ for (const [network, bits] of special.ipv6) notPublic.addSubnet(network, bits, '
 const globalUnicast = new BlockList();
 globalUnicast.addSubnet('2000::', 3, 'ipv6');
 
+/** The version of an IP address; 0 for anything else, and for one with a zone (`%eth0`), which only a link has. */
+function versionOf(address: string): number {
+  return address.includes('%') ? 0 : isIP(address);
+}
+
 function isPublic(address: string): boolean {
-  const version = isIP(address);
+  const version = versionOf(address);
   if (version === 4) return !notPublic.check(address, 'ipv4');
   return version === 6 && globalUnicast.check(address, 'ipv6') && !notPublic.check(address, 'ipv6');
 }
@@ -65,7 +70,7 @@ interface Allowed {
 /** Adds an entry that is an address or a network; false where it is none. */
 function addNetwork(networks: BlockList, entry: string): boolean {
   const [address = '', bits, ...rest] = entry.split('/');
-  const version = isIP(address);
+  const version = versionOf(address);
   const most = version === 4 ? 32 : 128;
   if (version === 0 || rest.length > 0 || (bits !== undefined && !/^\d{1,3}$/.test(bits)) || Number(bits ?? 0) > most)
     return false;
@@ -98,7 +103,7 @@ export function createOutgoingRules(entries: readonly string[]): OutgoingRules |
   if (typeof allowed === 'string') return allowed;
   const { networks, names } = allowed;
   const isListed = (address: string): boolean => {
-    const version = isIP(address);
+    const version = versionOf(address);
     return version !== 0 && networks.check(address, version === 4 ? 'ipv4' : 'ipv6');
   };
   return {

@@ -63,6 +63,7 @@ async function order({ request, limits, apps = allApps, folder = testFolder() }:
       folder,
       stem: 'r',
       retentionMs: 0,
+      begunMs: 0,
       limits: {
         maxRows: 1e9,
         maxBytes: 1e10,

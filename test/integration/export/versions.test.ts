@@ -32,8 +32,12 @@ const retentionMs = 24 * hourMs;
 /** Runs `tributary verify`: its exit code and its answer. */
 async function verify(...words: string[]) {
   const answers: unknown[] = [];
-  const context = { answer: (value: unknown) => void answers.push(value) } as unknown as CommandContext;
-  return { code: await verifyCommand.run(words, context), answer: answers[0] };
+  const notes: string[] = [];
+  const context = {
+    answer: (value: unknown) => void answers.push(value),
+    note: (line: string) => void notes.push(line),
+  } as unknown as CommandContext;
+  return { code: await verifyCommand.run(words, context), answer: answers[0], notes };
 }
 
 describe('versions of the data', () => {
@@ -136,6 +140,11 @@ describe('versions of the data', () => {
     const { data } = await order(everything());
     const place = String(data['nextSinceVersion']);
     for (const name of ['e', 'f', 'g', 'h']) await store(name);
+    // The log is trimmed up to one that is older than the retention.
+    await waitFor(
+      'there is a checkpoint after that version',
+      async () => ((await listLog(table)).checkpoints.at(-1) ?? 0) > Number(data['version']),
+    );
     clock.now += 2 * retentionMs;
     await store('i');
     await seal();
@@ -163,7 +172,7 @@ describe('versions of the data', () => {
     await store('k');
     const parameters = everything();
     const { data, text } = await order(parameters);
-    const asOf = `${parameters}&asOf=${String(data['version'])}`;
+    const asOf = `${parameters}&asOf=${String(data['nextSinceVersion'])}`;
     await store('l');
     expect((await order(asOf)).text).toBe(text);
     await seal();
@@ -172,6 +181,8 @@ describe('versions of the data', () => {
     expect(again.text).toBe(text);
     expect(again.data['version']).toBe(data['version']);
     expect(again.data.files?.[0]?.sha256).toBe(data.files?.[0]?.sha256);
+    // by its number alone, too
+    expect((await order(`${parameters}&asOf=${String(data['version'])}`)).text).toBe(text);
     // both: what was between two versions
     const between = await order(`${asOf}&sinceVersion=0`);
     expect(between.text.split('\n').toSorted()).toEqual(text.split('\n').toSorted());
@@ -197,11 +208,26 @@ describe('versions of the data', () => {
     writeFileSync(signed, answer.body);
     expect(await verify(file, signed, '--key', key)).toMatchObject({
       code: 0,
-      answer: { ok: true, export: { event: 'customEvents', version: Number(data['version']) } },
+      answer: {
+        ok: true,
+        trusted: true,
+        missing: [],
+        export: { event: 'customEvents', version: Number(data['version']) },
+      },
+      notes: [],
     });
     expect(await verify(file, other, signed)).toMatchObject({
       code: 1,
-      answer: { ok: false, files: [{ ok: true }, { ok: false, why: 'it is none of the files of the manifest' }] },
+      answer: {
+        ok: false,
+        trusted: false,
+        files: [{ ok: true }, { ok: false, why: 'it is none of the files of the manifest' }],
+      },
+      notes: [expect.stringContaining('give that of the service by --key')],
+    });
+    expect(await verify(other, signed, '--key', key)).toMatchObject({
+      answer: { ok: false, trusted: true, missing: [expect.stringMatching(/\.csv$/)] },
+      notes: [expect.stringContaining('the export has further files: ')],
     });
     await expect(verify(file, signed, '--key', '0'.repeat(64))).rejects.toMatchObject({ code: 'manifest_invalid' });
     await expect(verify(signed)).rejects.toMatchObject({ code: 'usage' });
@@ -242,11 +268,24 @@ describe('versions of the data', () => {
     expect(detail).toContain('Argument sinceVersion does not suit event sessions');
   });
 
-  it('A place of another history ends the export with the reason', async () => {
+  it.each(['sinceVersion', 'asOf'])('A place of another history ends the export with the reason: %s', async (name) => {
     const { data } = await order(everything());
-    const { data: ended } = await order(
-      `event=customEvents&selectors=customUserId&sinceVersion=${String(data['version'])}-00000001`,
-    );
-    expect(ended.status).toBe('Error occurred');
+    const [version, mark = ''] = String(data['nextSinceVersion']).split('-');
+    const other = `${version}-${mark.startsWith('0') ? '1' : '0'}${mark.slice(1)}`;
+    const id = await running.create(user, `${everything()}&${name}=${other}`);
+    expect((await running.waitForEnd(user, id)).status).toBe('Error occurred');
+    const raw = await running.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`);
+    expect(raw.json?.data).toMatchObject({
+      status: 'User error occurred',
+      errorMessage: expect.stringContaining(`${name}: version ${version} is another one by now`),
+    });
   });
+
+  it.each(['availabilityTsFrom', 'availabilityTsTo'])(
+    'What came since a place is not cut by %s, which would lose rows for good',
+    async (name) => {
+      const detail = await refusal(`event=customEvents&selectors=customUserId&sinceVersion=0&${name}=1`);
+      expect(detail).toContain(`Argument ${name} is invalid: sinceVersion says by itself`);
+    },
+  );
 });

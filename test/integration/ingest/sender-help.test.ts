@@ -22,6 +22,11 @@ describe('answers that help the sender', () => {
     });
   }
 
+  it('A number with a fraction is not told to be written in quotes', async () => {
+    const answer = await service.post('web', 'loginBatch', [{ customUserId: 'u', age: 30.5 }], all);
+    expect(faultsOf(answer)).toEqual([{ pointer: '/0/age', reason: 'must be integer' }]);
+  });
+
   it('Everything that is wrong with a batch is listed where the client asks for it, beside the one error', async () => {
     const batch = [
       { customUserId: 'good' },

@@ -1,9 +1,13 @@
-import { appendFile, copyFile, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { appendFile, copyFile, mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
+import { checkPoints } from '../../../src/lake/check-points.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
+import { commitName } from '../../../src/lake/log/log-files.ts';
+import { appendLines, ledgerFile, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
+import { renderSteps } from '../../../src/lake/log/version-points.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
@@ -38,6 +42,10 @@ async function writeLake(): Promise<{ lakeDir: string; table: string; sealed: st
   await compact.stop();
   const sealed = (await readSnapshot(table)).files.find((file) => !file.young)?.absolutePath ?? '';
   return { lakeDir, table, sealed, log: path.join(table, '_delta_log') };
+}
+
+function lineOf(version: number): LedgerLine {
+  return { version, point: { version, availableAtMs: 1000 + version, mark: undefined } };
 }
 
 test('A whole lake passes, and its history and statistics add up', async () => {
@@ -123,4 +131,31 @@ test('A lake whose log is missing is reported, and no new log begins beside its 
     message: expect.stringContaining('no log'),
   });
   expect((await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'))).toEqual(before);
+});
+
+test('A ledger of versions, and the steps of a repair of the clock, that are damaged, short or gone are named', async () => {
+  const { lakeDir, table, log } = await writeLake();
+  await appendLines(table, [0, 1, 2].map(lineOf));
+  expect(await checkLake(lakeDir)).toMatchObject({ ok: true });
+  await flip(ledgerFile(table));
+  expect((await checkLake(lakeDir)).problems).toEqual([
+    { problem: 'damaged_file', path: 'events/_versions.csv', detail: expect.stringContaining('the lines 2 are not') },
+  ]);
+  await rm(ledgerFile(table));
+  await appendLines(table, [lineOf(0)]);
+  for (const version of [0, 1, 2]) await rm(path.join(log, commitName(version)));
+  expect(await checkPoints(table)).toEqual([
+    { problem: 'damaged_file', path: 'events/_versions.csv', detail: expect.stringContaining('ends with version 0') },
+  ]);
+  await rm(ledgerFile(table));
+  await mkdir(path.join(table, '_restamps'));
+  await writeFile(path.join(table, '_restamps', 'a.json'), renderSteps([[2, 1]]));
+  const restamps = ['a', 'b'].map((name) => ({ version: 1, toMs: 1, steps: `_restamps/${name}.json` }));
+  expect(await checkPoints(table, restamps)).toMatchObject([
+    { problem: 'missing_file', path: 'events/_restamps/b.json' },
+  ]);
+  await flip(path.join(table, '_restamps', 'a.json'));
+  expect(await checkPoints(table, restamps.slice(0, 1))).toMatchObject([
+    { problem: 'damaged_file', path: 'events/_restamps/a.json' },
+  ]);
 });

@@ -9,7 +9,6 @@ import { openTable } from '../../../src/lake/log/table.ts';
 import { assertFilesWhole } from '../../../src/lake/files/verify-files.ts';
 import { vacuum } from '../../../src/lake/clean.ts';
 import { ensureFolder } from '../../../src/runtime/files/durable-file.ts';
-import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { damageFile } from '../../helpers/damage.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -22,11 +21,11 @@ async function withRewrites(count: number) {
   const lakeDir = path.join(testFolder(), 'lake');
   const paths = lakePaths(lakeDir);
   for (let n = 0; n < count; n += 1) await addSealedFile(lakeDir, 100 + n, 3);
-  const clock = createClock(0);
+  const removedAtMs = Date.now();
+  const clock = { nowMs: () => removedAtMs };
   const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
   await ensureFolder(path.join(table.dir, rewrittenFolder));
   const before = table.snapshot().files;
-  const removedAtMs = clock.nowMs();
   for (const file of before) {
     const relative = `${rewrittenFolder}/${randomUUID()}.parquet`;
     await copyFile(file.absolutePath, path.join(table.dir, relative));

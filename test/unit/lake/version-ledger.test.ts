@@ -1,14 +1,20 @@
-import { appendFileSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { assert as assertProperty, asyncProperty, integer } from 'fast-check';
 import { expect, test } from 'vitest';
 import {
   appendLines,
   copyLedger,
+  findBrokenLines,
+  findEnd,
   findInLedger,
-  findLastLine,
   ledgerFile,
   type LedgerLine,
 } from '../../../src/lake/log/version-ledger.ts';
+import { emptyTotals } from '../../../src/lake/log/lake-state.ts';
+import { commitName, logFolder, renderCommit } from '../../../src/lake/log/log-files.ts';
+import { recordVersions } from '../../../src/lake/log/version-points.ts';
+import type { AppError } from '../../../src/runtime/errors.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const line = (version: number, availableAtMs: number, mark?: string): LedgerLine => ({
@@ -19,7 +25,7 @@ const line = (version: number, availableAtMs: number, mark?: string): LedgerLine
 test('A ledger says of each version what the line at or before it says, and nothing beyond its last', async () => {
   const folder = testFolder();
   expect(await findInLedger(folder, 0)).toBeUndefined();
-  expect(await findLastLine(folder)).toBeUndefined();
+  expect((await findEnd(folder)).last).toBeUndefined();
   await appendLines(folder, [line(0, 0), line(3, 1_700_000_000_000, '0123abcd')]);
   await appendLines(folder, [line(7, 1_700_000_000_001, 'ffffffff')]);
   const said = await Promise.all(
@@ -28,7 +34,7 @@ test('A ledger says of each version what the line at or before it says, and noth
   expect(said).toEqual([undefined, undefined, '0123abcd', '0123abcd', 'ffffffff', undefined]);
   expect((await findInLedger(folder, 6))?.availableAtMs).toBe(1_700_000_000_000);
   expect(await findInLedger(folder, 8)).toBeUndefined();
-  expect((await findLastLine(folder))?.version).toBe(7);
+  expect((await findEnd(folder)).last?.version).toBe(7);
   expect(readFileSync(ledgerFile(folder)).length).toBe(3 * 45);
 });
 
@@ -50,7 +56,7 @@ test('A ledger cut off anywhere has its whole lines, and goes on from them', asy
       const folder = testFolder();
       writeFileSync(ledgerFile(folder), bytes.subarray(0, size));
       const lines = Math.floor(size / 45);
-      expect((await findLastLine(folder))?.version).toBe(lines === 0 ? undefined : lines);
+      expect((await findEnd(folder)).last?.version).toBe(lines === 0 ? undefined : lines);
       await appendLines(folder, [line(9, 90)]);
       expect(readFileSync(ledgerFile(folder)).length).toBe((lines + 1) * 45);
       expect((await findInLedger(folder, 9))?.availableAtMs).toBe(90);
@@ -59,35 +65,58 @@ test('A ledger cut off anywhere has its whole lines, and goes on from them', asy
   );
 });
 
-test('A ledger with any byte changed says nothing that it did not say before', async () => {
+test('A ledger with any byte changed says nothing that it did not say before, and what is lost is told as damage', async () => {
   const folder = testFolder();
   const lines = Array.from({ length: 9 }, (_, n) => line(2 * n + 1, 1000 + n));
   await appendLines(folder, lines);
   const bytes = readFileSync(ledgerFile(folder));
-  const before = await Promise.all(Array.from({ length: 20 }, (_, version) => findInLedger(folder, version)));
+  const all = Array.from({ length: 18 }, (_, version) => version);
+  const before = await Promise.all(all.map((version) => findInLedger(folder, version)));
   const wrong: string[] = [];
   for (let at = 0; at < bytes.length; at += 7) {
     const damaged = Buffer.from(bytes);
     damaged[at] = (damaged[at] ?? 0) ^ 1;
     writeFileSync(ledgerFile(folder), damaged);
     for (const [version, was] of before.entries()) {
-      const is = await findInLedger(folder, version);
-      if (is !== undefined && JSON.stringify(is) !== JSON.stringify(was)) wrong.push(`${version} at ${at}`);
+      const is = await findInLedger(folder, version).catch((error: unknown) => (error as AppError).code);
+      if (is !== 'log_damaged' && JSON.stringify(is) !== JSON.stringify(was)) wrong.push(`${version} at ${at}`);
     }
+    const number = Math.floor(at / 45) + 1;
+    const { isCutOff } = await findEnd(folder);
+    const broken = await findBrokenLines(folder);
+    if (number === 9 ? !isCutOff : broken.join() !== String(number)) wrong.push(`line ${number} at ${at}`);
   }
   expect(wrong).toEqual([]);
+});
+
+test('What a ledger has lost and the log no longer has is no crash, and nothing is written over it', async () => {
+  const table = path.join(testFolder(), 'events');
+  mkdirSync(logFolder(table), { recursive: true });
+  await appendLines(table, [line(1, 10), line(2, 20)]);
+  appendFileSync(ledgerFile(table), Buffer.alloc(200_000));
+  const lost = readFileSync(ledgerFile(table));
+  expect((await findEnd(table)).last?.version).toBe(2);
+  await expect(recordVersions(table, [9])).rejects.toMatchObject({ code: 'log_damaged' });
+  expect(readFileSync(ledgerFile(table))).toEqual(lost);
+  // A crash has cut off what the log still says.
+  const tributary = { commitId: 'one', cause: 'flush', totals: emptyTotals, availableAtMs: 30 } as const;
+  const commitInfo = { timestamp: 1, operation: 'FLUSH', operationParameters: {}, engineInfo: 'x', txnId: 'one' };
+  const commit = renderCommit([{ commitInfo: { ...commitInfo, tributary } }]);
+  writeFileSync(path.join(logFolder(table), commitName(3)), commit);
+  await recordVersions(table, [3]);
+  expect(await findInLedger(table, 3)).toMatchObject({ availableAtMs: 30 });
 });
 
 test('A copy of a ledger has further lines, and leaves the original as it is', async () => {
   const [from, to] = [testFolder(), testFolder()];
   await appendLines(from, [line(1, 10)]);
   await copyLedger(from, to, [line(2, 20)]);
-  expect((await findLastLine(to))?.version).toBe(2);
-  expect((await findLastLine(from))?.version).toBe(1);
+  expect((await findEnd(to)).last?.version).toBe(2);
+  expect((await findEnd(from)).last?.version).toBe(1);
   appendFileSync(ledgerFile(to), 'x');
   truncateSync(ledgerFile(from), 0);
-  expect((await findLastLine(to))?.version).toBe(2);
+  expect((await findEnd(to)).last?.version).toBe(2);
   const empty = testFolder();
   await copyLedger(from, empty, []);
-  expect(await findLastLine(empty)).toBeUndefined();
+  expect((await findEnd(empty)).last).toBeUndefined();
 });

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { createServer as createTcpServer, type AddressInfo } from 'node:net';
 import { expect, it, onTestFinished, test } from 'vitest';
 import { postOutside, refuseUrl } from '../../../src/runtime/http/outgoing-post.ts';
 import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';
@@ -71,7 +71,7 @@ it.each([
   );
 });
 
-it.each(['10.0.0.0/33', 'a b', 'http://x', '10.0.0.0/8/8', '*', ''])(
+it.each(['10.0.0.0/33', 'fe80::1%eth0/64', 'fe80::1%eth0', 'a b', 'http://x', '10.0.0.0/8/8', '*', ''])(
   'An entry of the list that is neither a network nor a name is told: %j',
   (entry) => {
     expect(createOutgoingRules(['example.com', entry])).toBe(entry);
@@ -140,4 +140,28 @@ test('A receiver that says nothing, or is not there, is an error in time', async
   const { port } = await startReceiver(() => ({ status: 0 }));
   await expect(postOutside(post(`http://127.0.0.1:${port}/`, 100), rulesOf('127.0.0.1'))).rejects.toThrow('no answer');
   await expect(postOutside(post('http://127.0.0.1:1/'), rulesOf('127.0.0.1'))).rejects.toThrow('ECONNREFUSED');
+});
+
+test.each([
+  ['switches protocols', 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n', 101],
+  ['says that there is more to come, and closes', 'HTTP/1.1 100 Continue\r\n\r\n', 'failed'],
+  ['closes in the midst of its head', 'HTTP/1.1 200 OK\r\nContent-', 'failed'],
+])('A receiver that %s keeps nobody waiting', async (_what, answer, end) => {
+  const server = createTcpServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.once('data', () => (end === 101 ? socket.write(answer) : socket.end(answer)));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  const sent = postOutside(post(`http://127.0.0.1:${port}/`), rulesOf('127.0.0.1')).catch(() => 'failed');
+  expect(await sent).toBe(end);
+});
+
+test('An address with a zone is connected to by nobody, whatever is allowed', () => {
+  const rules = rulesOf('2606:4700::/32', 'fe80::/10');
+  expect(rules.allowsAddress('2606:4700::1111')).toBe(true);
+  expect(rules.allowsAddress('fe80::1')).toBe(true);
+  expect(rules.allowsAddress('2606:4700::1111%eth0')).toBe(false);
+  expect(rules.allowsAddress('fe80::1%eth0')).toBe(false);
 });

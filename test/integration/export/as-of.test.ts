@@ -1,0 +1,277 @@
+import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import { expect, onTestFinished, test } from 'vitest';
+import type { WorkerOutcome, WorkerPlan } from '../../../src/export/jobs/worker-messages.ts';
+import { describeBasis, findBasis } from '../../../src/export/worker/basis.ts';
+import { runExport } from '../../../src/export/worker/run-export.ts';
+import { checkpointHashName, checkpointName, commitName, listLog, logFolder } from '../../../src/lake/log/log-files.ts';
+import { readSnapshotAt } from '../../../src/lake/log/kept-versions.ts';
+import { writeCheckpoint } from '../../../src/lake/log/checkpoint.ts';
+import { loadTableState, readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openTable } from '../../../src/lake/log/table.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { eraseEvents } from '../../../src/operate/erase/erase.ts';
+import { isAppError } from '../../../src/runtime/errors.ts';
+import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import { readFeed } from '../../helpers/feed.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const hourMs = 3_600_000;
+const retentionMs = 2 * hourMs;
+const limits = { memoryMb: 512, threads: 1, maxRows: 1e6, maxBytes: 1e9, singleFileMaxBytes: 1e8, partMaxBytes: 1e8 };
+const apps: WorkerPlan['apps'] = [
+  { idApp: 1, title: 'one', sdkKey: 'k', platform: 'web', idAccount: 1, idProject: undefined },
+];
+
+/** A lake whose time a test decides, and exports of it by the export worker's own code. */
+async function openLake() {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const { table } = lakePaths(lakeDir);
+  const stream = createMemoryStream();
+  const clock = { now: Date.UTC(2026, 0, 1), nowMs: () => clock.now };
+  const start = () => startTestCompact(folder, stream, { clock, retentionMs, sealAgeMs: hourMs, checkpointEvery: 4 });
+  let compact = await start();
+  onTestFinished(() => compact.stop());
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  let stored = 0;
+  let exports = 0;
+  const planOf = (to: string, asOf: number): WorkerPlan => ({
+    request: {
+      event: 'customEvents',
+      selectors: ['customUserId'],
+      timezone: 'UTC',
+      eventTime: {},
+      availableAt: {},
+      eventNameInvert: false,
+      filters: {},
+      asOf: String(asOf),
+    },
+    apps,
+    tableDir: table,
+    folder: to,
+    stem: 'all',
+    limits,
+    retentionMs,
+    begunMs: clock.now,
+  });
+  return {
+    lakeDir,
+    table,
+    clock,
+    planOf: (asOf: number) => planOf(folder, asOf),
+    newest: async () => (await readSnapshot(table)).version,
+    stop: () => compact.stop(),
+    async restart() {
+      await compact.stop();
+      compact = await start();
+    },
+    async publish(user = 'a') {
+      const seconds = Math.floor(clock.now / 1000);
+      const members = { kind: 'custom_event', custom_event_name: 'e', custom_user_id: user, event_time: seconds };
+      stream.publish([eventLine({ ...members, received_at: clock.now })]);
+      stored += 1;
+      await waitFor('the event is stored', async () => {
+        const totals = (await readSnapshot(table)).lake?.totals;
+        return (totals?.stored ?? 0) + (totals?.erased ?? 0) === stored;
+      });
+      clock.now += 1000;
+    },
+    async seal() {
+      clock.now += 30 * hourMs;
+      await waitFor('all rows are sealed', async () => (await readSnapshot(table)).young.length === 0);
+    },
+    repair: (crashPoint: CrashPoint = noCrashPoint) => repairLake({ lakeDir, duckdb, clock, crashPoint }),
+    async erase(user: string, crashPoint: CrashPoint) {
+      const options = { clock, crashPoint };
+      const { publisher } = stream;
+      const { signal } = new AbortController();
+      const dependencies = { table: await openTable(table, options), lakeDir, duckdb, ...options, publisher, signal };
+      await eraseEvents(dependencies, { users: [user] }, { retentionMs });
+    },
+    async exportAsOf(asOf: number): Promise<WorkerOutcome> {
+      exports += 1;
+      const to = path.join(folder, `export ${exports}`);
+      mkdirSync(to);
+      return await runExport(planOf(to, asOf), () => undefined);
+    },
+  };
+}
+
+/** Removes what the log has before its newest checkpoint, as a trim does. */
+async function trim(table: string): Promise<void> {
+  const { commits, checkpoints } = await listLog(table);
+  const first = checkpoints.at(-1) ?? 0;
+  const names = [
+    ...commits.map((version) => [version, commitName(version)] as const),
+    ...checkpoints.flatMap((version) => [
+      [version, checkpointName(version)] as const,
+      [version, checkpointHashName(version)] as const,
+    ]),
+  ];
+  for (const [version, name] of names) if (version < first) rmSync(path.join(logFolder(table), name), { force: true });
+}
+
+test('A version one of whose sealed files has given its place to a rewrite is not kept any more, and nothing is damaged', async () => {
+  const lake = await openLake();
+  const right = lake.clock.now;
+  lake.clock.now += 30 * 24 * hourMs;
+  await lake.publish();
+  await lake.seal();
+  const version = await lake.newest();
+  lake.clock.now = right + 60_000;
+  await lake.repair();
+  expect(await lake.exportAsOf(version)).toMatchObject({ kind: 'done', files: [{ rows: 1 }] });
+  lake.clock.now += 100 * hourMs;
+  await lake.publish();
+  await lake.restart();
+  await waitFor('the rewrite has its place', async () =>
+    (await readSnapshot(lake.table)).files.every(({ replaces }) => replaces === undefined),
+  );
+  expect(await lake.exportAsOf(version)).toMatchObject({
+    kind: 'failed',
+    reason: 'user',
+    error: expect.stringContaining('is not kept any more'),
+  });
+});
+
+test('A damaged file that the newest version names too is damage, whichever version is asked for', async () => {
+  const lake = await openLake();
+  await lake.publish();
+  const version = await lake.newest();
+  await lake.publish();
+  const [file] = (await readSnapshotAt(lake.table, { version, mark: undefined })).files;
+  writeFileSync(file?.absolutePath ?? '', 'another file');
+  expect(await lake.exportAsOf(version)).toMatchObject({ kind: 'failed', reason: 'damage' });
+});
+
+test('A version that is trimmed while it is read is refused or read, and not taken for an empty table', async () => {
+  const lake = await openLake();
+  for (let n = 0; n < 4; n += 1) await lake.publish();
+  await lake.stop();
+  const untrimmed = path.join(testFolder(), 'events');
+  cpSync(lake.table, untrimmed, { recursive: true });
+  const version = (await lake.newest()) - 1;
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  await writeCheckpoint(duckdb, lake.table, await loadTableState(lake.table), noCrashPoint);
+  await trim(lake.table);
+  const ends = new Set<string>();
+  // A little later each time, until the reading is over before the log is trimmed.
+  for (let turns = 0; !ends.has(`version ${version}`); turns = Math.ceil(turns * 1.2) + 1) {
+    const copy = path.join(testFolder(), 'events');
+    cpSync(untrimmed, copy, { recursive: true });
+    const reading = readSnapshotAt(copy, { version, mark: undefined }).then(
+      (snapshot) => `version ${snapshot.version}`,
+      (error: unknown) => (isAppError(error) ? error.code : String(error)),
+    );
+    for (let turn = 0; turn < turns; turn += 1) await setImmediate();
+    rmSync(logFolder(copy), { recursive: true });
+    cpSync(logFolder(lake.table), logFolder(copy), { recursive: true });
+    ends.add(await reading);
+  }
+  expect([...ends].toSorted()).toEqual(['not_found', `version ${version}`]);
+});
+
+test('Everything since version 0 is given where the log was trimmed before anybody wrote down what it said', async () => {
+  const lake = await openLake();
+  for (let n = 0; n < 8; n += 1) await lake.publish();
+  await lake.stop();
+  await trim(lake.table);
+  expect((await readFeed(lake.table, '0')).ids).toHaveLength(8);
+  await expect(readFeed(lake.table, '1')).rejects.toThrow('nothing is known of version 1 any more');
+});
+
+test('While an erasure is unfinished, only the newest version is given', async () => {
+  const lake = await openLake();
+  await lake.publish('erased');
+  await lake.publish('kept');
+  const version = await lake.newest();
+  let seen: WorkerOutcome[] = [];
+  const killed = lake.erase('erased', async () => {
+    const { version: newest, lake: state } = await readSnapshot(lake.table);
+    if (state?.erasing !== true || seen.length > 0) return;
+    seen = [await lake.exportAsOf(version), await lake.exportAsOf(newest)];
+    throw new Error('killed');
+  });
+  await expect(killed).rejects.toThrow('killed');
+  expect(seen).toMatchObject([
+    { kind: 'failed', reason: 'user', error: expect.stringContaining('that are being erased') },
+    { kind: 'done', files: [{ rows: 1 }] },
+  ]);
+});
+
+test('A version that another engine has made is refused, before and after the repair', async () => {
+  const lake = await openLake();
+  await lake.publish();
+  await lake.publish();
+  await lake.stop();
+  const { version, files } = await readSnapshot(lake.table);
+  const foreign = [
+    { commitInfo: { timestamp: lake.clock.now, operation: 'DELETE', engineInfo: 'spark' } },
+    { remove: { path: files[0]?.path, deletionTimestamp: lake.clock.now, dataChange: true } },
+  ];
+  const text = foreign.map((action) => `${JSON.stringify(action)}\n`).join('');
+  writeFileSync(path.join(logFolder(lake.table), commitName(version + 1)), text);
+  const refused = { kind: 'failed', reason: 'user', error: expect.stringContaining('another engine') };
+  expect(await lake.exportAsOf(version + 1)).toMatchObject(refused);
+  expect(await lake.exportAsOf(version)).toMatchObject({ kind: 'done', files: [{ rows: 2 }] });
+  await lake.repair();
+  expect(await lake.exportAsOf(version + 1)).toMatchObject(refused);
+  // What the first half of the repair has left is no version of ours either.
+  expect(await lake.newest()).toBeGreaterThan(version + 1);
+  for (let half = version + 2; half < (await lake.newest()); half += 1)
+    expect(await lake.exportAsOf(half)).toMatchObject(refused);
+  expect(await lake.exportAsOf(await lake.newest())).toMatchObject({ kind: 'done', files: [{ rows: 2 }] });
+});
+
+test('What an answer promises to keep is kept, also beside a rewrite that takes long', async () => {
+  const lake = await openLake();
+  const right = lake.clock.now;
+  lake.clock.now += 30 * 24 * hourMs;
+  await lake.publish();
+  lake.clock.now = right + 60_000;
+  let keptUntilSeconds = 0;
+  await lake.repair(async (step) => {
+    if (step !== 'intent-written' || keptUntilSeconds > 0) return;
+    lake.clock.now += 1.5 * hourMs;
+    const plan = lake.planOf(await lake.newest());
+    ({ keptUntilSeconds } = await describeBasis(plan, await findBasis(plan)));
+  });
+  const { tombstones } = (await openTable(lake.table, { clock: lake.clock, crashPoint: noCrashPoint })).state();
+  const goAtSeconds = [...tombstones.values()].map((remove) => ((remove.deletionTimestamp ?? 0) + retentionMs) / 1000);
+  expect(goAtSeconds.length).toBeGreaterThan(0);
+  expect(Math.min(...goAtSeconds)).toBeGreaterThanOrEqual(keptUntilSeconds);
+});
+
+test('Version 0 of a table that does not exist yet is an empty one, and stays so when there is one', async () => {
+  const nowhere = path.join(testFolder(), 'payments');
+  const first = { version: 0, mark: undefined };
+  await expect(readSnapshotAt(nowhere, first)).resolves.toMatchObject({ version: -1, files: [] });
+  await expect(readSnapshotAt(nowhere, { version: 1, mark: undefined })).rejects.toMatchObject({ code: 'not_found' });
+  const lake = await openLake();
+  await lake.publish();
+  await expect(readSnapshotAt(lake.table, first)).resolves.toMatchObject({ version: 0, files: [] });
+});
+
+test('A place is refused where its version has another mark, or none', async () => {
+  const lake = await openLake();
+  await lake.publish();
+  const { next, version } = await readFeed(lake.table, undefined);
+  await lake.publish();
+  const mark = next.slice(next.indexOf('-') + 1);
+  const other = `${mark.startsWith('0') ? '1' : '0'}${mark.slice(1)}`;
+  await expect(readSnapshotAt(lake.table, { version, mark })).resolves.toMatchObject({ version });
+  const anotherOne = expect.stringContaining('is another one by now');
+  await expect(readSnapshotAt(lake.table, { version, mark: other })).rejects.toMatchObject({ message: anotherOne });
+  await expect(readFeed(lake.table, `${version}-${other}`)).rejects.toMatchObject({ message: anotherOne });
+  // A version before any row has no mark.
+  await expect(readFeed(lake.table, `1-${mark}`)).rejects.toMatchObject({ message: anotherOne });
+});
