@@ -25,7 +25,11 @@ import { silentLogger } from '../helpers/nats.ts';
  */
 
 /** What anybody may call. Nothing of an account is told there. */
-const openToAll = [/^\/api\/dictionary\/v1\/[\w-]+\.json$/, /^\/(healthz|readyz|openapi\.json)$/, /^\/v1\/version\/?$/];
+const openToAll = [
+  /^\/api\/dictionary\/v1\/[\w-]+\.json$/,
+  /^\/(healthz|readyz|openapi\.json|manifest-key\.json)$/,
+  /^\/v1\/version\/?$/,
+];
 
 const create = '/api/raw/v1/export/create.json';
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
