@@ -80,7 +80,7 @@ export function copySlices(
     try {
       await copyWith(engine, slice, index);
     } catch (error) {
-      // The others may wait for a slice that never comes.
+      // The others may wait for a slice that never comes: they fail too, after this one, whose error is the reason.
       result.giveUp();
       throw error;
     } finally {
@@ -100,8 +100,10 @@ export function copySlices(
       for (const engine of engines) engine.interrupt();
     },
     async writtenBytes() {
+      // As of one moment: a slice that ends while sizes are read would count twice.
+      const before = endedBytes;
       const sizes = await Promise.all([...busy.values()].map(findSize));
-      return sizes.reduce<number>((sum, size = 0) => sum + size, endedBytes);
+      return sizes.reduce<number>((sum, size = 0) => sum + size, before);
     },
   };
 }

@@ -1,6 +1,6 @@
 /**
  * Runs a task for each item, at most `width` at a time, started in the order of the items. After a failure no further
- * one starts; it is thrown when those that run have ended.
+ * one starts; the first that there was is thrown when those that run have ended: it may be why others failed.
  */
 export async function inParallel<T>(
   items: Iterable<T>,
@@ -11,10 +11,14 @@ export async function inParallel<T>(
   const queue = (function* take() {
     yield* items;
   })();
+  const failures: unknown[] = [];
   const work = async (): Promise<void> => {
-    for (const item of queue) await task(item);
+    try {
+      for (const item of queue) await task(item);
+    } catch (error) {
+      failures.push(error);
+    }
   };
-  const ends = await Promise.allSettled(Array.from({ length: width }, work));
-  const failed = ends.find((end) => end.status === 'rejected');
-  if (failed !== undefined) throw failed.reason;
+  await Promise.all(Array.from({ length: width }, work));
+  if (failures.length > 0) throw failures[0];
 }

@@ -18,6 +18,14 @@ test('Every item is processed once, never more at a time than allowed', async ()
   expect(most).toBe(3);
 });
 
+test('Of several failures the first in time is thrown, whichever item it is of', async () => {
+  const running = inParallel([1, 2], 2, async (item) => {
+    if (item === 1) await turn();
+    throw new Error(`of item ${item}`);
+  });
+  await expect(running).rejects.toThrow('of item 2');
+});
+
 test('A failure stops further starts, and is thrown when the others have ended', async () => {
   const started: number[] = [];
   let ended = false;
