@@ -91,7 +91,7 @@ function createHandle(file: string, fd: number, inode: Inode | undefined): objec
     stat: () => call('fstat', file, ['EIO'], () => fs.fstatSync(fd)),
     read: (buffer: Buffer, offset: number, length: number, position: number) =>
       call('read', file, ['EIO'], () => ({ buffer, bytesRead: fs.readSync(fd, buffer, offset, length, position) })),
-    truncate: (bytes: number) => call('truncate', file, ['EIO'], () => void fs.ftruncateSync(fd, bytes)),
+    truncate: (bytes: number) => call('truncate', file, ['EIO'], () => fs.ftruncateSync(fd, bytes)),
     async writev(parts: readonly Uint8Array[]) {
       const bytes = Buffer.concat(parts);
       await write(world, file, fd, bytes);

@@ -21,6 +21,8 @@ import { LimitError, tooManyBytes, watch, type OnShare, type WatchedJob } from '
 const preparationShare = 0.6;
 /** What a thread of the engine may hold of rows that are only streamed: two row groups of the lake and their text. */
 const streamMemoryMb = 256;
+/** With less an engine may fail of rows that are only streamed. */
+const leastEngineMb = 64;
 const tooManyRows = 'Too many lines in export';
 
 /** An operator's lists that a request reads. */
@@ -157,7 +159,7 @@ async function openEngines(
   lean: boolean,
 ): Promise<[QueryEngine, ...QueryEngine[]]> {
   const { apps, tableDir, folder, limits } = plan;
-  const count = Math.min(slices, limits.threads);
+  const count = Math.max(1, Math.min(slices, limits.threads, Math.floor(limits.memoryMb / leastEngineMb)));
   const threads = lean ? 1 : Math.floor(limits.threads / count);
   const share = Math.floor(limits.memoryMb / count);
   const memoryMb = selectRows === undefined || lean ? share : Math.min(share, streamMemoryMb * threads);

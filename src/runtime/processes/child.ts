@@ -149,15 +149,25 @@ async function awaitReady(
   });
 }
 
-/** The way of messages to a child: one at a time, those that come meanwhile are dropped. */
+/** The way of messages to a child: one at a time; of those that come meanwhile, the newest of each type waits. */
 function createSender(child: ChildProcess): (message: SupervisorMessage) => void {
   let sending = false;
-  return (message) => {
-    if (sending || !child.connected) return;
+  /** Of each type the newest: who tells a thing once must not have it dropped. */
+  const waiting = new Map<string, SupervisorMessage>();
+  function send(message: SupervisorMessage): void {
+    if (!child.connected) return;
     sending = true;
     child.send(message, () => {
       sending = false;
+      const [next] = waiting.values();
+      if (next === undefined) return;
+      waiting.delete(next.type);
+      send(next);
     });
+  }
+  return (message) => {
+    if (sending) waiting.set(message.type, message);
+    else send(message);
   };
 }
 

@@ -44,7 +44,8 @@ function stopRequested(): Promise<string> {
 
 /**
  * Runs a stage as a supervised process: starts it, says ready, reports within a second what has changed, and every few
- * seconds that it is there, answers with its metrics, and drains it when the supervisor asks or is gone. Returns the exit code; an error of the start is sent to the supervisor in its own words.
+ * seconds that it is there, answers with its metrics, and drains it when the supervisor asks or is gone. Returns the exit
+ * code; an error of the start is sent to the supervisor in its own words.
  */
 export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metrics, logger: Logger): Promise<number> {
   const stop = stopRequested();

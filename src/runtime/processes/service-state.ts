@@ -6,7 +6,7 @@ import type { ProcessState } from './supervisor.ts';
 import { makeFolderSync } from '../files/make-folder.ts';
 import { isSameProcess } from './process-identity.ts';
 
-/** What a supervisor knows of the service it runs; renewed about once a second. */
+/** What a supervisor knows of the service it runs; renewed when it changes, and every three seconds. */
 export interface ServiceState {
   readonly pid: number;
   /** What `findProcessStart` gives for the supervisor; undefined where the system has no /proc. */

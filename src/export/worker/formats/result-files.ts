@@ -86,6 +86,7 @@ export function startResultFiles(
       for (let file = 0; file < text.files; file += 1) text.complete(file);
       const result = await made;
       if (Array.isArray(result)) return result;
+      if (result.bytes !== bytes) throw new Error(`the file holds ${result.bytes} bytes, ${bytes} were written`);
       const name = `${stem}.${extension}`;
       await keepFile(first, folder, name);
       return [{ name, rows, ...result }];
