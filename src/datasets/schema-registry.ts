@@ -194,12 +194,21 @@ export function validateEvent(kind: EventKind, fields: GivenFields): Violation |
   return validate(fields);
 }
 
-/** As the validators, but each lists all that is wrong. Made when one is first asked for, which takes some milliseconds. */
-let thorough: ReadonlyMap<EventKind, ValidateFunction> | undefined;
+/** Lists all that is wrong with one event; the numbers in it are read in place. */
+type EventJudge = (fields: GivenFields) => readonly ErrorObject[];
 
-function createThorough(): ReadonlyMap<EventKind, ValidateFunction> {
-  const ajv = createAjv(true);
-  return new Map([...eventSchemas].map(([kind, schema]) => [kind, ajv.compile(schema)]));
+/** As the validators, but each goes on to the end. Made kind by kind when one is first asked for: hardly anybody asks. */
+const judges = new Map<EventKind, EventJudge>();
+
+function createJudge(kind: EventKind): EventJudge {
+  const schema = eventSchemas.get(kind);
+  if (schema === undefined) throw new Error(`${kind} is no kind of event`);
+  const validate = createAjv(true).compile(schema);
+  const readNumbers = createReader(kind);
+  return (fields) => {
+    readNumbers(fields);
+    return validate(fields) ? [] : (validate.errors ?? []);
+  };
 }
 
 /** What the client has probably meant by a value that its field cannot have. */
@@ -218,10 +227,7 @@ function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
  * `validateEvent` reads them; empty where that finds nothing wrong.
  */
 export function listViolations(kind: EventKind, fields: GivenFields): Violation[] {
-  const validate = (thorough ??= createThorough()).get(kind);
-  if (validate === undefined) throw new Error(`${kind} is no kind of event`);
-  createReader(kind)(fields);
-  return validate(fields)
-    ? []
-    : groupByPlace(validate.errors ?? []).map((errors) => ({ ...describeViolation(errors), ...hintAt(errors) }));
+  const judge = judges.get(kind) ?? createJudge(kind);
+  judges.set(kind, judge);
+  return groupByPlace(judge(fields)).map((errors) => ({ ...describeViolation(errors), ...hintAt(errors) }));
 }

@@ -8,18 +8,11 @@ import { startResultFiles, type ResultFiles } from '../../../../src/export/worke
 import type { QueryEngine } from '../../../../src/export/worker/query-engine.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { waitFor } from '../../../helpers/wait.ts';
+import { formatRequest } from '../../../helpers/format-request.ts';
 
 const line = `${'x'.repeat(999)}\n`;
 const statement = { sql: '', values: {} };
-const format = chooseFormat({
-  event: 'customEvents',
-  selectors: ['eventId'],
-  timezone: 'UTC',
-  eventTime: {},
-  availableAt: {},
-  eventNameInvert: false,
-  filters: {},
-});
+const format = chooseFormat(formatRequest());
 
 /** What writes a slice, by its number, in place of a database. */
 type WriteSlice = (slice: number, file: string) => Promise<void>;

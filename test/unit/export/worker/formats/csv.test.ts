@@ -8,28 +8,14 @@ import { describe, expect, it } from 'vitest';
 import { chooseFormat } from '../../../../../src/export/worker/formats/choose-format.ts';
 import { csvRows } from '../../../../../src/export/worker/formats/csv.ts';
 import { startResultFiles } from '../../../../../src/export/worker/formats/result-files.ts';
-import type { Compression, ExportSpec } from '../../../../../src/export/jobs/export-spec.ts';
 import { parseCsv } from '../../../../helpers/export-oracle.ts';
 import { testFolder } from '../../../../helpers/folder.ts';
 import { waitFor } from '../../../../helpers/wait.ts';
+import { formatRequest } from '../../../../helpers/format-request.ts';
 
 const quoteCell = (cell: string): string => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
 const toCsv = (rows: readonly (readonly string[])[]): string =>
   rows.map((row) => `${row.map(quoteCell).join(',')}\n`).join('');
-
-/** A request whose files are made as it says; nothing else of it is looked at. */
-function requestOf(compression: Compression): ExportSpec {
-  return {
-    event: 'customEvents',
-    selectors: ['eventId'],
-    timezone: 'UTC',
-    eventTime: {},
-    availableAt: {},
-    eventNameInvert: false,
-    filters: {},
-    compression,
-  };
-}
 
 interface Split {
   readonly texts: string[];
@@ -45,7 +31,7 @@ async function split(folder: string, pieces: readonly Buffer[] | string, partMax
   const file = path.join(folder, 'result.csv');
   const written = typeof pieces === 'string' ? [Buffer.from(pieces)] : pieces;
   const progress: number[] = [];
-  const result = startResultFiles([file], chooseFormat(requestOf('gzip')), {
+  const result = startResultFiles([file], chooseFormat(formatRequest('gzip')), {
     folder,
     stem: 'stem',
     limits: { singleFileMaxBytes: 0, partMaxBytes },
@@ -193,7 +179,7 @@ describe('CSV parts', () => {
   it('An export without parts is one plain CSV file', async () => {
     const folder = testFolder();
     const file = path.join(folder, 'result.csv');
-    const result = startResultFiles([file], chooseFormat(requestOf('none')), {
+    const result = startResultFiles([file], chooseFormat(formatRequest('none')), {
       folder,
       stem: 'stem',
       limits: { singleFileMaxBytes: 0, partMaxBytes: 4 },
@@ -209,7 +195,7 @@ describe('CSV parts', () => {
   it('Files of a result that is given up are gone, the parts that were whole too', async () => {
     const folder = testFolder();
     const file = path.join(folder, 'result.csv');
-    const result = startResultFiles([file], chooseFormat(requestOf('gzip')), {
+    const result = startResultFiles([file], chooseFormat(formatRequest('gzip')), {
       folder,
       stem: 'stem',
       limits: { singleFileMaxBytes: 0, partMaxBytes: 1_000_000 },
@@ -225,7 +211,7 @@ describe('CSV parts', () => {
     const folder = testFolder();
     const file = path.join(folder, 'result.csv');
     writeFileSync(path.join(folder, 'stem.1.csv.gz'), 'in the way');
-    const result = startResultFiles([file], chooseFormat(requestOf('gzip')), {
+    const result = startResultFiles([file], chooseFormat(formatRequest('gzip')), {
       folder,
       stem: 'stem',
       limits: { singleFileMaxBytes: 0, partMaxBytes: 1_000_000 },

@@ -4,11 +4,12 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Compression, ExportSpec } from '../../../../../src/export/jobs/export-spec.ts';
+import type { Compression } from '../../../../../src/export/jobs/export-spec.ts';
 import { chooseFormat } from '../../../../../src/export/worker/formats/choose-format.ts';
 import { startResultFiles, type ResultFiles } from '../../../../../src/export/worker/formats/result-files.ts';
 import type { ReportFile } from '../../../../../src/reports/reports.ts';
 import { testFolder } from '../../../../helpers/folder.ts';
+import { formatRequest } from '../../../../helpers/format-request.ts';
 
 interface Made {
   readonly files: ReportFile[];
@@ -18,19 +19,6 @@ interface Made {
 interface Limits {
   readonly singleFileMaxBytes: number;
   readonly partMaxBytes: number;
-}
-
-function requestOf(compression: Compression | undefined): ExportSpec {
-  return {
-    event: 'customEvents',
-    selectors: ['eventId'],
-    timezone: 'UTC',
-    eventTime: {},
-    availableAt: {},
-    eventNameInvert: false,
-    filters: {},
-    ...(compression === undefined ? {} : { compression }),
-  };
 }
 
 function start(
@@ -44,7 +32,7 @@ function start(
   const paths: [string, ...string[]] = [pathOf(0)];
   for (let index = 1; index < count; index += 1) paths.push(pathOf(index));
   const options = { folder, stem: 'stem', limits, onProgress: () => undefined };
-  return { paths, result: startResultFiles(paths, chooseFormat(requestOf(compression)), options) };
+  return { paths, result: startResultFiles(paths, chooseFormat(formatRequest(compression)), options) };
 }
 
 /** Makes the result of a text that is written in pieces, each into a file of its own, the later ones first. */
