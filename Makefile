@@ -74,7 +74,7 @@ coverage: build ## unit tests with the coverage of each folder of src; reports i
 	TRIBUTARY_TEST_COVERAGE=1 $(VITEST)
 
 nightly: static ## every test, the coverage, then the long forms with hours of the simulator, and the benchmarks
-	TRIBUTARY_TEST_OPERATIONS=all TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 $(VITEST) --exclude 'chaos/**'
+	TRIBUTARY_TEST_OPERATIONS=all TRIBUTARY_TEST_FILTERS=all TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 $(VITEST) --exclude 'chaos/**'
 	$(MAKE) coverage
 	$(if $(NODES),$(MAKE) nodes)
 	$(MAKE) mutants

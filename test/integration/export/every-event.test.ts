@@ -18,6 +18,9 @@ const wide = { dateFrom: '2025-04-01', dateTo: '2025-08-01' };
 const paymentsOnly = loadedEvents.filter((event) => tableOf(event) === 'payments');
 const mediatedOnly = loadedEvents.filter((event) => tableOf(event) === 'adMonetization');
 
+/** Otherwise each event is asked with one filter in three, and each filter of one event in three: which, goes round. */
+const isEveryFilterAsked = process.env['TRIBUTARY_TEST_FILTERS'] === 'all';
+
 /** Each filter that an event of loaded rows can have, with values that some rows have and others have not. */
 function filtersOf(event: string): Readonly<Record<string, string | readonly string[]>>[] {
   return [
@@ -128,7 +131,8 @@ describe('every event of the dictionary', () => {
       expectRows(all, expectedLoadedRows({ event, selectors: known, ...wide }, rows));
       const ids = await exportRows({ event, selectors: ['eventId', 'tsEvent', 'tsInsert'], ...wide });
       expect(new Set(ids.slice(1).map(([id]) => id)).size, 'each row has an identity of its own').toBe(all.length - 1);
-      for (const filter of filtersOf(event)) {
+      const turn = loadedEvents.indexOf(event);
+      for (const filter of filtersOf(event).filter((_, index) => isEveryFilterAsked || (index + turn) % 3 === 0)) {
         const request = {
           event,
           selectors: ['tsEvent', 'idApp', 'idCampaign'],
