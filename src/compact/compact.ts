@@ -41,7 +41,8 @@ import { createKeyLearning } from './key-learning.ts';
 import { watchStreamEnd, type StreamEnd, type StreamEndDependencies } from './position/stream-end.ts';
 import { createStillness } from './position/stillness.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
-import { engineMemoryMb, startMaintenance } from './seal/maintenance.ts';
+import { divideMemory } from './engine-memory.ts';
+import { startMaintenance } from './seal/maintenance.ts';
 import { createFactRecord } from './seen-facts.ts';
 import { startWriteProbe } from './write-probe.ts';
 
@@ -98,8 +99,8 @@ async function takeLake(
 
 /** Opens the engine of the flushes. */
 async function openFlushEngine(closers: Closers, { spoolDir, duckdbMemoryMb }: CompactOptions): Promise<Duckdb> {
-  const memoryMb = engineMemoryMb(duckdbMemoryMb);
-  const duckdb = await openDuckdb({ memoryMb, threads: 2, tempDir: path.join(spoolDir, 'flush') });
+  const { flushMb } = divideMemory(duckdbMemoryMb);
+  const duckdb = await openDuckdb({ memoryMb: flushMb, threads: 2, tempDir: path.join(spoolDir, 'flush') });
   closers.add('duckdb', () => duckdb.close());
   return duckdb;
 }

@@ -4,6 +4,7 @@ import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { events } from '../../datasets/dataset.ts';
+import { divideMemory } from '../engine-memory.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import { createSnapshotFile } from '../../lake/sql/snapshot-file.ts';
@@ -28,11 +29,6 @@ export interface Maintenance extends Stoppable {
    * are kept in a folder of their own. False when another holds the maintenance lock.
    */
   sweep(putAside: boolean): Promise<boolean>;
-}
-
-/** The share of the memory setting that each of the compactor's two engines gets. */
-export function engineMemoryMb(memoryMb: number): number {
-  return Math.max(128, Math.ceil(memoryMb / 2));
 }
 
 /** Between turns while something changes, and while nothing does, milliseconds. */
@@ -84,7 +80,7 @@ export async function startMaintenance(
 ): Promise<Maintenance> {
   const { leader, lakeDir } = dependencies;
   const engine = await openReplaceable({
-    memoryMb: engineMemoryMb(options.duckdbMemoryMb),
+    memoryMb: divideMemory(options.duckdbMemoryMb).sealMb,
     threads: 1,
     tempDir: path.join(options.spoolDir, 'seal'),
     boundRowGroups: true,
