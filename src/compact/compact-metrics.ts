@@ -1,3 +1,4 @@
+import type { Clock } from '../runtime/clock.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { Flushed } from './batch/flush.ts';
 import type { StreamFault } from './position/stream-position.ts';
@@ -8,6 +9,8 @@ export interface CompactMetrics {
   flushed(flushed: Flushed, durationMs: number): void;
   sealed(sealed: Sealed, durationMs: number): void;
   streamFault(fault: StreamFault): void;
+  /** Gives the gauge of how far the watermark is behind the clock; since now, while none is known. */
+  followWatermark(clock: Clock, findMs: () => number | undefined): void;
 }
 
 const secondsBuckets = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
@@ -42,5 +45,13 @@ export function createCompactMetrics(metrics: Metrics): CompactMetrics {
       sealSeconds.observe(durationMs / 1000);
     },
     streamFault: (fault) => faults.inc({ fault }),
+    followWatermark(clock, findMs) {
+      const startedMs = clock.nowMs();
+      metrics.readGauge(
+        'compact_watermark_lag_seconds',
+        'How far the watermark is behind the clock: what was acknowledged before it is in the lake.',
+        () => (clock.nowMs() - (findMs() ?? startedMs)) / 1000,
+      );
+    },
   };
 }

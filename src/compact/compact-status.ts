@@ -78,12 +78,14 @@ function describeFlushTrouble(trouble: Trouble): Problem[] {
 }
 
 /**
- * The facts that the compactor reports for the service's status; `followers` are the tables beside that of the events.
+ * The facts that the compactor reports for the service's status; `watermarkMs` is up to when the lake is complete, `followers`
+ * are the tables beside that of the events.
  * `problems` are what keeps it from its work, so that
  * the service is not ready; `notices` are what an operator should look at while everything works.
  */
 export function compactFacts(
   table: Table,
+  watermarkMs: number | undefined,
   { faults, damages, clockProblems }: SeenFacts,
   troubles: {
     readonly flush: Trouble;
@@ -130,6 +132,7 @@ export function compactFacts(
     version,
     ...totals,
     position: epoch?.position ?? 0,
+    ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
     files: files.size,
     ...(followers.size === 0 ? {} : { tables: summarizeTables(followers) }),
     streamFaults: faults.slice(-newestFaults),

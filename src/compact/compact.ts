@@ -38,6 +38,7 @@ import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import { compactFacts, createTrouble } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
 import { createKeyLearning } from './key-learning.ts';
+import { createQuietWatermark } from './position/quiet-watermark.ts';
 import { watchStreamEnd, type StreamEnd, type StreamEndDependencies } from './position/stream-end.ts';
 import { createStillness } from './position/stillness.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
@@ -117,6 +118,17 @@ async function openStreamEnd(
   return streamEnd;
 }
 
+/** Runs the flush loop until it is closed. */
+function startFlushing(closers: Closers, loop: Loop): Promise<void> {
+  const aborter = new AbortController();
+  const running = runFlushLoop(loop, aborter.signal);
+  closers.add('flush loop', async () => {
+    aborter.abort();
+    await running.catch(() => undefined);
+  });
+  return running;
+}
+
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger, clock, reader } = dependencies;
   const crashPoint = dependencies.crashPoint ?? noCrashPoint;
@@ -147,6 +159,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };
   const followers = createFollowers(following);
   const keys = createRecentKeys({ tables, table, onDamage });
+  const watermark = createQuietWatermark({ lakeDir, assertFolder, logger });
   const loop: Loop = {
     table,
     followers,
@@ -164,18 +177,16 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     maintenance,
     streamEnd,
     stillness: seeing.stillness,
+    watermark,
     bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
     purging: createPurgeBehind(),
     age: createFlushAge(options.flushAgeMs),
     start,
     assertFolder,
   };
-  const aborter = new AbortController();
-  const running = runFlushLoop(loop, aborter.signal);
-  closers.add('flush loop', async () => {
-    aborter.abort();
-    await running.catch(() => undefined);
-  });
+  const findWatermark = (): number | undefined => watermark.find(table.lake().epoch);
+  counted.followWatermark(clock, findWatermark);
+  const running = startFlushing(closers, loop);
   const troubles = () => ({
     flush: trouble,
     maintenance: [...writeProbe.problems(), ...maintenance.problems()],
@@ -184,7 +195,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   return {
     failed: failWith([running, maintenance.running]),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, seen.facts(), troubles(), maintenance.followers()),
+    facts: () => compactFacts(table, findWatermark(), seen.facts(), troubles(), maintenance.followers()),
   };
 }
 

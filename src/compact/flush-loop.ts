@@ -20,6 +20,7 @@ import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import type { KeyLearning } from './key-learning.ts';
 import { assertOwner } from './lake-owner.ts';
+import type { QuietWatermark } from './position/quiet-watermark.ts';
 import type { Stillness } from './position/stillness.ts';
 import type { StreamEnd } from './position/stream-end.ts';
 import {
@@ -56,6 +57,7 @@ export interface Loop {
   readonly streamEnd: StreamEnd;
   readonly purging: PurgeBehind;
   readonly stillness: Stillness;
+  readonly watermark: QuietWatermark;
   readonly bound: BatchBound;
   readonly age: FlushAge;
   /** What of this start's work is done, and whether the stream was at fault before the sweep. */
@@ -175,17 +177,20 @@ function report(
  * Compares the stream with the lake's position, unless it is known to be as it was; returns the epoch to read on in.
  */
 async function comparePosition(loop: Loop, signal: AbortSignal): Promise<Epoch> {
-  const { table, followers, stillness, streamEnd } = loop;
+  const { table, followers, stillness, streamEnd, watermark } = loop;
   const known = table.lake().epoch;
   if (known !== undefined && stillness.holds(known)) {
+    if (watermark.isDue()) await watermark.take(known, await loop.dependencies.reader.state());
     await recoverOnce(loop, signal);
     return known;
   }
   const arrivals = stillness.arrivals();
-  const lastSequence = await streamEnd.look();
+  const state = await streamEnd.look();
   const epoch = await followStream(loop.follow);
+  await watermark.take(epoch, state);
   await recoverOnce(loop, signal);
-  if (lastSequence === epoch.position && findAhead(followers, epoch) === undefined) stillness.begin(epoch, arrivals);
+  if (state.lastSequence === epoch.position && findAhead(followers, epoch) === undefined)
+    stillness.begin(epoch, arrivals);
   return epoch;
 }
 

@@ -55,6 +55,8 @@ export function lakePaths(lakeDir: string) {
     orphans: path.join(root, 'orphans'),
     /** How far the compactor has seen the stream go. */
     streamEnd: path.join(root, 'stream-end.json'),
+    /** Up to when the position of the newest commit has everything, where that is later than the commit says. */
+    watermark: path.join(root, 'watermark.json'),
     snapshotSql: path.join(root, 'snapshot.sql'),
     /** The folder whose lock the one running compactor holds for its life. */
     compactorLock: root,

@@ -56,6 +56,11 @@ export interface ReportBasis {
   readonly keptUntilSeconds: number;
   /** SHA-256 (hex) of the log's entry of that version, each of which names that of the one before. */
   readonly head?: string;
+  /**
+   * Every event that was acknowledged before the broker's clock showed this is in the version, Unix milliseconds; absent
+   * where that is not known.
+   */
+  readonly watermarkMs?: number;
 }
 
 /** Says whether a value that was read is a basis. */
@@ -67,7 +72,8 @@ export function isReportBasis(value: unknown): value is ReportBasis {
     isCount(basis.version) &&
     typeof basis.nextSinceVersion === 'string' &&
     isCount(basis.keptUntilSeconds) &&
-    (basis.head === undefined || /^[0-9a-f]{64}$/.test(basis.head))
+    (basis.head === undefined || /^[0-9a-f]{64}$/.test(basis.head)) &&
+    isCount(basis.watermarkMs ?? 0)
   );
 }
 

@@ -58,15 +58,18 @@ function findRefused(error: Error): Error | undefined {
 }
 
 /**
- * The sequence of a message, by its reply subject: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>...`, with the
- * domain and a hash of the account before the stream where it is longer.
+ * What the reply subject of a message says of it: `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<sequence of the
+ * consumer>.<nanoseconds>...`, with the domain and a hash of the account before the stream where it is longer.
  */
-export function parseSequence(reply: string): number {
+export function parseReply(reply: string): Pick<StreamMessage, 'sequence' | 'storedAtMs'> {
   const words = reply.split('.');
-  const sequence = Number(words[words.length === 9 ? 5 : 7]);
+  const at = words.length === 9 ? 5 : 7;
+  const sequence = Number(words[at]);
   if (!reply.startsWith('$JS.ACK.') || !Number.isSafeInteger(sequence))
     throw new AppError('broker_away', `the broker sent a message that is of no stream: ${reply}`);
-  return sequence;
+  const storedAt = words[at + 2] ?? '';
+  // Cut off, not divided: a double cannot hold the nanoseconds, and rounding could name a later time.
+  return { sequence, storedAtMs: /^\d{13,20}$/.test(storedAt) ? Number(storedAt.slice(0, -6)) : undefined };
 }
 
 /** Asks once, and gathers what comes until the broker ends it, it is cut off, or the connection is lost. */
@@ -93,7 +96,7 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
         message(reply, payload) {
           silence.refresh();
           onArrival();
-          messages.push({ sequence: parseSequence(reply), payload });
+          messages.push({ ...parseReply(reply), payload });
           if (messages.length === batch) end(true);
         },
         status(code, text) {

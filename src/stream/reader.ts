@@ -1,9 +1,15 @@
-import { jetstreamManager } from '@nats-io/jetstream';
+import { jetstreamManager, type StreamInfo } from '@nats-io/jetstream';
 import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { noGuard, type StreamGuard } from './guard.ts';
 import { createCursor } from './stream-cursor.ts';
-import { maxMessageBytes, streamName as unclaimedName, type StreamMessage, type StreamReader } from './stream.ts';
+import {
+  maxMessageBytes,
+  streamName as unclaimedName,
+  type StreamMessage,
+  type StreamReader,
+  type StreamState,
+} from './stream.ts';
 
 /**
  * Most bytes asked for at once. The server cuts a client off as too slow at 64 MB waiting to be sent; a pull by number
@@ -22,6 +28,24 @@ function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint
     if (used + bytes > into.length) return Buffer.allocUnsafeSlow(bytes);
     used += bytes;
     return into.subarray(used - bytes, used);
+  };
+}
+
+/**
+ * What the broker says of a stream. It looks at its clock after it has looked at the stream, and the two are no further
+ * apart than the question, asked at `askedAt` (`performance.now()`), is from its answer.
+ */
+function toState(streamName: string, info: StreamInfo & { readonly ts?: string }, askedAt: number): StreamState {
+  const tookMs = performance.now() - askedAt;
+  const { created, state, ts } = info;
+  const toMs = Date.parse(ts ?? '');
+  return {
+    id: `${streamName}@${created}`,
+    firstSequence: state.first_seq,
+    lastSequence: state.last_seq,
+    messages: state.messages,
+    bytes: state.bytes,
+    ...(Number.isNaN(toMs) ? {} : { clock: { fromMs: Math.floor(toMs - tookMs), toMs } }),
   };
 }
 
@@ -85,23 +109,20 @@ export async function openReader(
   return {
     state: () =>
       edge('read the state of the stream', async () => {
+        const askedAt = performance.now();
         const info = await manager.streams.info(streamName);
+        const state = toState(streamName, info, askedAt);
         await guard.assertOwner(info);
-        const { created, state } = info;
-        return {
-          id: `${streamName}@${created}`,
-          firstSequence: state.first_seq,
-          lastSequence: state.last_seq,
-          messages: state.messages,
-          bytes: state.bytes,
-        };
+        return state;
       }),
     assertOwner: () =>
       edge('see whose the stream is', async () => guard.assertOwner(await manager.streams.info(streamName))),
     findMessage: (sequence) =>
       edge('read a message', async () => {
         const message = await manager.streams.getMessage(streamName, { seq: sequence });
-        return message === null ? undefined : { sequence: message.seq, payload: message.data };
+        return message === null
+          ? undefined
+          : { sequence: message.seq, payload: message.data, storedAtMs: message.time.getTime() };
       }),
     pull: (afterSequence, limits) => edge('pull from the stream', () => pull(afterSequence, limits)),
     purgeBelow: (sequence) =>

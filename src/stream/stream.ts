@@ -38,6 +38,11 @@ export interface StreamPublisher {
 export interface StreamMessage {
   readonly sequence: number;
   readonly payload: Uint8Array;
+  /**
+   * When it was stored, by the broker's clock, Unix milliseconds, rounded down; never later than that clock showed.
+   * Absent where it is not known.
+   */
+  readonly storedAtMs?: number | undefined;
 }
 
 /**
@@ -50,6 +55,16 @@ export interface StreamState {
   readonly lastSequence: number;
   readonly messages: number;
   readonly bytes: number;
+  /** Absent where the broker does not say. */
+  readonly clock?: BrokerClock | undefined;
+}
+
+/** What the broker's clock showed when the state of the stream was read, Unix milliseconds. */
+export interface BrokerClock {
+  /** No later than when it was read: what was acknowledged before this is counted. */
+  readonly fromMs: number;
+  /** When the broker answered. */
+  readonly toMs: number;
 }
 
 /** Reads the stream for the compactor. Position is the caller's: nothing here is remembered by the broker. */

@@ -1,7 +1,12 @@
+import { expect } from 'vitest';
 import { describeBasis, findBasis } from '../../src/export/worker/basis.ts';
 import type { WorkerPlan } from '../../src/export/jobs/worker-messages.ts';
 import { pruneFiles } from '../../src/lake/files/prune.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
+import { findSinceMs, nextPlace, parsePlace } from '../../src/lake/log/change-feed.ts';
+import type { DataFile } from '../../src/lake/log/snapshot.ts';
+import { readMarkedSnapshot } from '../../src/lake/watermark.ts';
+import { createClock } from '../../src/runtime/clock.ts';
 import { query } from './lake.ts';
 
 /** What one call of a change feed gives. */
@@ -10,6 +15,64 @@ export interface Feed {
   /** What the next call begins with. */
   readonly next: string;
   readonly ids: readonly string[];
+}
+
+/** A reader that asks again and again what came since it asked last. */
+export interface FeedChain {
+  since: string | undefined;
+  readonly seen: Set<string>;
+  calls: number;
+}
+
+/** The rows of a data file, read once: its name and the hash of its bytes say which they are. */
+type Rows = readonly { readonly id: string; readonly availableAtMs: number }[];
+const known = new Map<string, Promise<Rows>>();
+
+async function readFileRows({ absolutePath }: DataFile): Promise<Rows> {
+  const rows = await query(
+    `SELECT event_id, epoch_ms(available_at) AS ms FROM read_parquet(${sqlList([absolutePath])}, hive_partitioning = false)`,
+  );
+  return rows.map((row) => ({ id: String(row['event_id']), availableAtMs: Number(row['ms']) }));
+}
+
+/**
+ * The change feed of one version of a table, for many readers at once: what `lake changes` and an export would read, each
+ * file once.
+ */
+export async function openFeed(tableDir: string) {
+  const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, createClock(0));
+  const answers = new Map<string | undefined, Promise<readonly string[]>>();
+
+  async function readSince(since: string | undefined): Promise<readonly string[]> {
+    const place = parsePlace(since ?? '0');
+    const sinceMs = place === undefined || since === undefined ? 0 : await findSinceMs(place, snapshot);
+    const ids: string[] = [];
+    for (const file of pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } })) {
+      const key = `${file.absolutePath} ${file.sha256}`;
+      const rows = known.get(key) ?? readFileRows(file);
+      known.set(key, rows);
+      ids.push(...(await rows).flatMap(({ id, availableAtMs }) => (availableAtMs > sinceMs ? [id] : [])));
+    }
+    return ids;
+  }
+
+  function sinceOnce(since: string | undefined): Promise<readonly string[]> {
+    const answer = answers.get(since) ?? readSince(since);
+    answers.set(since, answer);
+    return answer;
+  }
+
+  return {
+    watermarkMs,
+    next: nextPlace(snapshot),
+    since: sinceOnce,
+    /** Asks the export as well, and compares, unless the table has gone on. */
+    async compareWithExport(since: string | undefined): Promise<void> {
+      const feed = await readFeed(tableDir, since);
+      if (feed.version === Math.max(snapshot.version, 0))
+        expect(feed.ids.toSorted()).toEqual([...(await sinceOnce(since))].toSorted());
+    },
+  };
 }
 
 /** Reads what came to a table since a call, or all, by the way of an export. */

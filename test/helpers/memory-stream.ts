@@ -1,7 +1,8 @@
+import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import type { StreamMessage, StreamPublisher, StreamReader } from '../../src/stream/stream.ts';
 
 /**
- * A stream in memory that follows the rules of StreamReader, and can be damaged as a broker's store can: for tests of
+ * A stream in memory, by a clock of its own, that follows the rules of StreamReader, and can be damaged as a broker's store can: for tests of
  * the compactor's own logic. Tests of the whole path use a real server.
  */
 export interface MemoryStream extends StreamReader {
@@ -18,13 +19,13 @@ export interface MemoryStream extends StreamReader {
   readonly publisher: StreamPublisher;
 }
 
-export function createMemoryStream(): MemoryStream {
+export function createMemoryStream(clock: Clock = createClock(0)): MemoryStream {
   let messages: StreamMessage[] = [];
   let last = 0;
   let created = 1;
   const publishRaw = (payload: string | Uint8Array): number => {
     last += 1;
-    messages.push({ sequence: last, payload: Buffer.from(payload) });
+    messages.push({ sequence: last, payload: Buffer.from(payload), storedAtMs: clock.nowMs() });
     return last;
   };
   return {
@@ -57,6 +58,7 @@ export function createMemoryStream(): MemoryStream {
         lastSequence: last,
         messages: messages.length,
         bytes: messages.reduce((sum, message) => sum + message.payload.length, 0),
+        clock: { fromMs: clock.nowMs(), toMs: clock.nowMs() },
       }),
     findMessage: (sequence) => Promise.resolve(messages.find((message) => message.sequence === sequence)),
     async pull(afterSequence, limits) {

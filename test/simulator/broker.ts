@@ -59,7 +59,7 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
 
   function store(payload: string): void {
     last += 1;
-    messages.push({ sequence: last, payload: Buffer.from(payload) });
+    messages.push({ sequence: last, payload: Buffer.from(payload), storedAtMs: world.clock.nowMs() });
     history.push(payload);
     for (const wake of waiting) wake();
   }
@@ -87,6 +87,7 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
       lastSequence: last,
       messages: messages.length,
       bytes: 0,
+      clock: { fromMs: world.clock.nowMs(), toMs: world.clock.nowMs() },
     };
   }
 

@@ -2,6 +2,7 @@ import { readdirSync } from 'node:fs';
 import { checkLake } from '../../src/lake/check.ts';
 import { listFailedFiles, readFailedFile } from '../../src/lake/files/failed-events.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
+import { readWatermarkMs } from '../../src/lake/watermark.ts';
 import { readLakeStats } from '../../src/lake/history.ts';
 import { createKeyJudge } from './key-judge.ts';
 import type { Ledger, SentRequest } from './ledger.ts';
@@ -102,6 +103,7 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     for (const request of requests) if (request.key === undefined) assertWhole(request, snapshot);
     const wrong = keys.findWrong(seen.snapshot);
     assert(wrong === undefined, wrong ?? '');
+    await judgeWatermark(snapshot);
     const newest = newestCommit(lakeDir);
     const { version, availableAtMs } =
       newest === undefined ? last : { version: newest.version, availableAtMs: newest.lake.availableAtMs };
@@ -112,6 +114,25 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     last = { snapshot, glob, availableAtMs, version };
     if (seen.isDurable) durable = last;
     return seen;
+  }
+
+  /** What was acknowledged before the clock first showed the watermark is there, or kept as failed. */
+  async function judgeWatermark(snapshot: ReadonlySet<string>): Promise<void> {
+    const watermarkMs = await readWatermarkMs(lakeDir, { nowMs: () => Infinity });
+    if (watermarkMs === undefined) return;
+    const shownMs = world.firstShownMs(watermarkMs);
+    const due = ledger.sent.filter(
+      ({ outcome, isLost, answeredMs }) => outcome === 'acknowledged' && !isLost && answeredMs < shownMs,
+    );
+    const names = due.flatMap(({ requests }) => requests.flatMap((request) => [...request.names, ...request.badNames]));
+    const missing = names.filter((name) => !snapshot.has(name));
+    world.count('watermarks');
+    world.count('eventsBeforeWatermarks', names.length);
+    if (missing.length === 0) return;
+    const paths = lakePaths(lakeDir);
+    const failed = await readFailedLines(paths.failed, paths.table);
+    const [early] = missing.filter((name) => !failed.some((line) => line.includes(`"${name}"`)));
+    assert(early === undefined, `the watermark ${watermarkMs} is early: event ${early} is not there`);
   }
 
   /** Every event that was acknowledged is there, and none that nobody sent. */

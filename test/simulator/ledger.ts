@@ -24,6 +24,8 @@ export interface SentMessage {
   readonly payload: string;
   readonly requests: readonly SentRequest[];
   outcome: PublishOutcome | 'on its way';
+  /** When its client had the answer, by the time that never goes back. */
+  answeredMs: number;
   /** The broker has lost it before the lake had it for good. */
   isLost: boolean;
 }
@@ -142,11 +144,13 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
       payload: [...requests.map((request) => render(client, request)), ...badNames.map(badLine)].join(''),
       requests,
       outcome: 'on its way',
+      answeredMs: Infinity,
       isLost: false,
     };
     sent.push(message);
     note(message);
     message.outcome = await broker.publish(message.payload);
+    message.answeredMs = world.nowMs();
   }
 
   /** A mistake of the client's: the key comes back with another request, longer, shorter or changed. */

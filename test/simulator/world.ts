@@ -50,6 +50,8 @@ export interface World {
   /** The wall clock of every process; `stepClock` moves it, as an operator or NTP may. */
   readonly clock: Clock;
   stepClock(byMs: number): void;
+  /** When the clock first showed a time or a later one, by `nowMs`; Infinity: it has not yet. */
+  firstShownMs(timeMs: number): number;
   /** Time that never goes back, milliseconds. */
   nowMs(): number;
   /** Share of file system calls and statements that fail, 0 to 1. */
@@ -75,7 +77,7 @@ export interface World {
   end(): void;
   note(text: string): void;
   /** Counts something that came about, for the report. */
-  count(what: string): void;
+  count(what: string, by?: number): void;
   readonly counts: Readonly<Record<string, number>>;
   /** The last lines of what happened. */
   trace(): readonly string[];
@@ -138,6 +140,8 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
   const trespasses: string[] = [];
   const counts: Record<string, number> = {};
   let wallMs = Date.UTC(2026, 0, 15, 12);
+  /** How the clock was set, and from when to when. */
+  const settings = [{ wallMs, sinceMs: 0, untilMs: Infinity }];
 
   function note(text: string): void {
     // The folder has another name in each run.
@@ -211,8 +215,17 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     clock: { nowMs: () => Math.floor(wallMs + nowMs) },
     stepClock(byMs) {
       wallMs += byMs;
+      Object.assign(settings.at(-1) ?? {}, { untilMs: nowMs });
+      settings.push({ wallMs, sinceMs: nowMs, untilMs: Infinity });
       note(`the clock is set ${byMs} ms ${byMs < 0 ? 'back' : 'ahead'}`);
     },
+    firstShownMs: (timeMs) =>
+      Math.min(
+        ...settings
+          .map((setting) => ({ ...setting, shownMs: Math.max(setting.sinceMs, timeMs - setting.wallMs) }))
+          .filter(({ shownMs, untilMs }) => shownMs < untilMs && shownMs <= nowMs)
+          .map(({ shownMs }) => shownMs),
+      ),
     nowMs: () => nowMs,
     start(name, main, home) {
       const process: Process = { name, home, dead: false, stoppedUntilMs: 0, faults: 0, onEnd: new Set() };
@@ -267,7 +280,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
       for (const process of running) world.kill(process);
     },
     note,
-    count: (what) => void (counts[what] = (counts[what] ?? 0) + 1),
+    count: (what, by = 1) => void (counts[what] = (counts[what] ?? 0) + by),
     counts,
     trace: () => lines.slice(-traceLines),
     operations: () => operations,

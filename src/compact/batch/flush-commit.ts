@@ -39,10 +39,18 @@ export interface FlushedBatch {
 /** Half of what an owner that is silent is waited for (the lease of stream/owner.ts). */
 const defaultOwnerHoldsMs = 5000;
 
-/** The epoch with the position after the batch. */
-export function moveOn(epoch: Epoch, { lastSequence, lastHash }: Batch): Epoch {
+/**
+ * The epoch with the position after the batch, and its watermark: what was stored before the batch's last message has a
+ * lower sequence. Where the time of that is not known, the watermark of before still holds.
+ */
+export function moveOn(epoch: Epoch, { lastSequence, lastHash, lastStoredAtMs }: Batch): Epoch {
   const { nextHash: _, ...followed } = epoch;
-  return { ...followed, position: lastSequence, anchorHash: lastHash };
+  return {
+    ...followed,
+    position: lastSequence,
+    anchorHash: lastHash,
+    ...(lastStoredAtMs === undefined ? {} : { watermarkMs: lastStoredAtMs }),
+  };
 }
 
 /** The lines that are accounted for by the logs of other tables. */

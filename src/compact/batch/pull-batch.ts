@@ -12,6 +12,8 @@ export interface Batch {
   readonly lastSequence: number;
   /** SHA-256 of the last message, hex: the anchor of the position after this batch. */
   readonly lastHash: string;
+  /** When the last message was stored, by the broker's clock, Unix milliseconds; undefined: not known. */
+  readonly lastStoredAtMs?: number | undefined;
   readonly messages: number;
   /** Lines, one for each event. */
   readonly events: number;
@@ -154,6 +156,7 @@ export async function pullBatch(
     firstSequence: after + 1,
     lastSequence: last.sequence,
     lastHash: hashMessage(last.payload),
+    lastStoredAtMs: last.storedAtMs,
     messages,
     events,
     bytes,

@@ -5,7 +5,7 @@ import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/mutex.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
-import type { StreamReader } from '../../stream/stream.ts';
+import type { StreamReader, StreamState } from '../../stream/stream.ts';
 import type { Stillness } from './stillness.ts';
 import type { FollowDependencies } from './stream-position.ts';
 import { hashMessage } from '../../stream/message.ts';
@@ -18,10 +18,10 @@ import { hashMessage } from '../../stream/message.ts';
  */
 export interface StreamEnd extends Stoppable {
   /**
-   * Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Returns the
-   * last sequence. Errors: the reader's.
+   * Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Returns what
+   * was seen. Errors: the reader's.
    */
-  look(): Promise<number>;
+  look(): Promise<StreamState>;
   /** Forgets: the stream is another one, and that was reported. */
   reset(): void;
 }
@@ -89,8 +89,9 @@ export async function watchStreamEnd({
     return hash !== undefined && seen.hash !== undefined && hash !== seen.hash;
   }
 
-  async function lookNow(): Promise<number> {
-    const { id: stream, lastSequence } = await reader.state();
+  async function lookNow(): Promise<StreamState> {
+    const state = await reader.state();
+    const { id: stream, lastSequence } = state;
     const hash = await hashAt(lastSequence);
     const lost = mark?.stream === stream && (await isLost(mark, lastSequence));
     const seen = mark;
@@ -98,7 +99,7 @@ export async function watchStreamEnd({
     if (lost && seen !== undefined)
       alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
     const text = renderChecked({ ...mark });
-    if (text === kept) return lastSequence;
+    if (text === kept) return state;
     try {
       assertFolder();
       await writeFileDurably(file, text);
@@ -110,12 +111,12 @@ export async function watchStreamEnd({
         logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be written down, will retry');
       failing = true;
     }
-    return lastSequence;
+    return state;
   }
 
   /** Held by a look: two at once would report a loss twice. */
   const mutex = createMutex();
-  const look = (): Promise<number> => mutex.run(lookNow);
+  const look = (): Promise<StreamState> => mutex.run(lookNow);
   let unseen = false;
   const loop = startPollLoop(
     async () => {

@@ -111,7 +111,13 @@ const files = {
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 
 /** The version of the data that a finished export was read from. */
-const basis = { manifest: object(link), version: text, nextSinceVersion: text, timestampKeptUntil: text };
+const basis = {
+  manifest: object(link),
+  version: text,
+  nextSinceVersion: text,
+  timestampKeptUntil: text,
+  timestampWatermark: text,
+};
 
 const schemas: Readonly<Record<string, Schema>> = {
   AccessDenied: object({ code: { const: 403 }, message: { const: 'Access denied' }, data: { type: 'null' } }),

@@ -28,8 +28,14 @@ function rawStatus(job: ReportJob): string {
 }
 
 /** What an answer says of the version that a result was read from. */
-function describeBasis({ version, nextSinceVersion, keptUntilSeconds }: ReportBasis): Record<string, unknown> {
-  return { version: String(version), nextSinceVersion, timestampKeptUntil: String(keptUntilSeconds) };
+function describeBasis(basis: ReportBasis): Record<string, unknown> {
+  const { version, nextSinceVersion, keptUntilSeconds, watermarkMs } = basis;
+  return {
+    version: String(version),
+    nextSinceVersion,
+    timestampKeptUntil: String(keptUntilSeconds),
+    ...(watermarkMs === undefined ? {} : { timestampWatermark: seconds(watermarkMs) }),
+  };
 }
 
 /**

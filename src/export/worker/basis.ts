@@ -1,20 +1,23 @@
+import { createClock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { findSinceMs, nextPlace, parsePlace } from '../../lake/log/change-feed.ts';
-import { readSnapshotAt } from '../../lake/log/kept-versions.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
+import { readMarkedSnapshot, type MarkedSnapshot } from '../../lake/watermark.ts';
 import type { ReportBasis } from '../../reports/reports.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { WorkerPlan } from '../jobs/worker-messages.ts';
 import { LimitError } from './watch-statement.ts';
 
 /** What a request reads: one version of the table, and of that the rows that came after another. */
-export interface Basis {
-  readonly snapshot: Snapshot;
+export interface Basis extends MarkedSnapshot {
   /** Rows that became available after this, Unix milliseconds; undefined: all. */
   readonly sinceMs: number | undefined;
 }
+
+/** What the broker's clock is compared with, which knows no offset of the service either. */
+const machineClock = createClock(0);
 
 /** Does what a parameter asks; a version that cannot be given ends the request, in words for its user. */
 async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T> {
@@ -31,10 +34,10 @@ export async function findBasis({ tableDir, request }: WorkerPlan): Promise<Basi
   const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
     text === undefined ? undefined : parsePlace(text),
   );
-  const snapshot =
-    asOf === undefined ? await readSnapshot(tableDir) : await forUser('asOf', () => readSnapshotAt(tableDir, asOf));
+  const marked = await forUser('asOf', () => readMarkedSnapshot(tableDir, machineClock, asOf));
+  const { snapshot } = marked;
   const sinceMs = since === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(since, snapshot));
-  return { snapshot, sinceMs };
+  return { ...marked, sinceMs };
 }
 
 /**
@@ -68,7 +71,7 @@ async function findEndMs(tableDir: string, version: number): Promise<number | un
  */
 export async function describeBasis(
   { tableDir, retentionMs, begunMs }: WorkerPlan,
-  { snapshot }: Basis,
+  { snapshot, watermarkMs }: Basis,
 ): Promise<ReportBasis> {
   const version = Math.max(snapshot.version, 0);
   const endMs = Math.min((await findEndMs(tableDir, version)) ?? begunMs, begunMs);
@@ -77,5 +80,6 @@ export async function describeBasis(
     nextSinceVersion: nextPlace(snapshot),
     keptUntilSeconds: Math.floor((endMs + retentionMs) / 1000),
     ...(snapshot.head === undefined ? {} : { head: snapshot.head }),
+    ...(watermarkMs === undefined ? {} : { watermarkMs }),
   };
 }

@@ -19,7 +19,8 @@ export interface KeptVersions {
   readonly isErasing: boolean;
 }
 
-async function findNewestState(tableDir: string, commits: readonly number[]): Promise<LakeState | undefined> {
+/** The newest state of ours among commits, oldest first; those of other engines are passed over. Errors: `log_damaged`. */
+export async function findNewestState(tableDir: string, commits: readonly number[]): Promise<LakeState | undefined> {
   for (const version of commits.toReversed()) {
     const { actions } = await readCommit(tableDir, version);
     const lake = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo);

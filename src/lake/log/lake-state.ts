@@ -52,6 +52,12 @@ export interface Epoch {
   readonly nextHash?: string;
   /** Events up to this sequence may already be in the lake under another epoch: each is looked up by its id. */
   readonly dedupeThrough: number;
+  /**
+   * Every event that was acknowledged before the broker's clock showed this is in the stream up to `position`, Unix
+   * milliseconds (lake/watermark.ts). Absent: nothing of the epoch is in the lake yet, or it was taken in before this
+   * was written down.
+   */
+  readonly watermarkMs?: number;
 }
 
 /** A repair of the clock that has given rows another `available_at` (lake/repair/restamp.ts). */
@@ -127,7 +133,8 @@ export function findLakeState(info: CommitInfoAction | undefined): LakeState | u
       typeof epoch.appId === 'string' &&
       typeof epoch.streamId === 'string' &&
       isCount(epoch.position) &&
-      isCount(epoch.dedupeThrough)
+      isCount(epoch.dedupeThrough) &&
+      isCount(epoch.watermarkMs ?? 0)
     )
   ) {
     return undefined;

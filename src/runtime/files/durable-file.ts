@@ -6,7 +6,7 @@
  * Crash: a temporary beside the file, with `.tmp` at its end, for the owner of the folder to remove at its next start.
  */
 import { constants } from 'node:fs';
-import { link, open, readFile, rename, rmdir, unlink } from 'node:fs/promises';
+import { link, open, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from '../errors.ts';
@@ -153,6 +153,21 @@ export async function writeFileDurably(file: string, data: string | Uint8Array, 
     throw error;
   }
   await syncFolder(path.dirname(file));
+}
+
+/**
+ * Writes a whole file so that a reader sees the old bytes or the new ones, without an fsync: after a power cut it may be
+ * either, or damaged. For what its reader can do without. Mode 0600 unless another is given.
+ */
+export async function replaceFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
+  const temporary = temporaryOf(file);
+  try {
+    await writeFile(temporary, data, { mode });
+    await rename(temporary, file);
+  } catch (error) {
+    await removeFile(temporary);
+    throw error;
+  }
 }
 
 /**

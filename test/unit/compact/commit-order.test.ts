@@ -15,7 +15,7 @@ function nameOf(file: unknown): string | undefined {
   const relative = path.relative(actions.lakeDir, String(file));
   if (actions.lakeDir === '' || relative === '' || relative.startsWith('..')) return undefined;
   // Kept by loops of their own beside the flush.
-  if (/^(snapshot\.sql|stream-end\.json|\.write-probe)/.test(relative)) return undefined;
+  if (/^(snapshot\.sql|stream-end\.json|watermark\.json|\.write-probe)/.test(relative)) return undefined;
   return relative
     .replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
     .replaceAll(/\d{20}/g, '<N>')

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Delivery } from '../../../src/stream/deliveries.ts';
 import type { PullConnection } from '../../../src/stream/pull-connection.ts';
-import { pullOnce } from '../../../src/stream/pull-request.ts';
+import { parseReply, pullOnce } from '../../../src/stream/pull-request.ts';
 
 /** A broker that answers each request with a status. */
 function answering(code: number, text: string): PullConnection {
@@ -37,4 +37,16 @@ it.each<[number, string, object]>([
   [409, 'Exceeded MaxRequestBatch of 10', { clean: false, refused: expect.any(Error) as unknown, mostMessages: 10 }],
 ])('A pull that the broker ends with a status is judged by it: %i %s', async (code, text, judged) => {
   expect(await pullOnce(answering(code, text), request)).toEqual({ messages: [], ...judged });
+});
+
+it.each<[string, object]>([
+  ['$JS.ACK.S.c.1.42.7.1700000000123999999.0', { sequence: 42, storedAtMs: 1_700_000_000_123 }],
+  ['$JS.ACK.hub.ABCDEF.S.c.1.42.7.1700000000123999999.0.xyz', { sequence: 42, storedAtMs: 1_700_000_000_123 }],
+  ['$JS.ACK.S.c.1.42.7.soon.0', { sequence: 42, storedAtMs: undefined }],
+])('The reply subject of a message says its sequence and when it was stored, never later: %s', (reply, parsed) => {
+  expect(parseReply(reply)).toEqual(parsed);
+});
+
+it('A message whose reply subject is of no stream is refused', () => {
+  expect(() => parseReply('_INBOX.1')).toThrow('of no stream');
 });

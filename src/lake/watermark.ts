@@ -1,0 +1,109 @@
+import path from 'node:path';
+import { importDatasets } from '../datasets/dataset.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { findTextFile, replaceFile } from '../runtime/files/durable-file.ts';
+import { tableFileMode } from '../runtime/files/group-access.ts';
+import { lakePaths } from './lake.ts';
+import type { FeedPlace } from './log/change-feed.ts';
+import { findNewestState, readSnapshotAt } from './log/kept-versions.ts';
+import type { Epoch } from './log/lake-state.ts';
+import { listLog } from './log/log-files.ts';
+import { readSnapshot, type Snapshot } from './log/snapshot.ts';
+
+/**
+ * The watermark: up to when a lake is complete.
+ *
+ * Every event whose import was answered with 200 before the broker's clock showed the watermark is in the lake, in the
+ * version that the watermark is told of and in all after it; or it is a failed event, a repeat of one that is there, or
+ * erased since. What the broker has lost, or whoever purged its stream has taken, is reported as a fault of the stream,
+ * and is excepted.
+ *
+ * It is a statement about a position of the stream, and stays true whatever becomes of the lake. Two places have it: the
+ * commit of each flush, by when the last message of its batch was stored; and `watermark.json`, for a stream that has had
+ * nothing new since the position of the newest commit, by the time at which the broker said so. The file is written
+ * without an fsync, by whoever compacts, and is passed over where it is damaged or about another position.
+ *
+ * A broker's clock that is set back takes the watermark back with it, once the compactor has heard of it. Until then the
+ * watermark lies in the future, where it is not told.
+ */
+
+/** What is known of a position. */
+export interface WatermarkClaim extends Pick<Epoch, 'appId' | 'position'> {
+  /** Unix milliseconds, by the broker's clock. */
+  readonly watermarkMs: number;
+}
+
+/** Keeps what is known of the position of the newest commit. Errors: the file system's; the file is then as it was. */
+export async function keepWatermark(lakeDir: string, { appId, position, watermarkMs }: WatermarkClaim): Promise<void> {
+  await replaceFile(lakePaths(lakeDir).watermark, renderChecked({ appId, position, watermarkMs }), tableFileMode);
+}
+
+/** Reads the file; one that is not there, damaged or not ours to read is as good as none. */
+async function findClaim(lakeDir: string): Promise<Partial<WatermarkClaim> | undefined> {
+  try {
+    const text = await findTextFile(lakePaths(lakeDir).watermark);
+    return text === undefined ? undefined : parseChecked(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * The watermark of a state of any table that gets imported events, by the epoch in it, Unix milliseconds; undefined where
+ * none is known, or it lies in the future of `clock`: the broker's clock and that differ, or one was set back.
+ */
+export async function findWatermarkMs(
+  lakeDir: string,
+  epoch: Epoch | undefined,
+  clock: Clock,
+): Promise<number | undefined> {
+  if (epoch === undefined) return undefined;
+  const claim = await findClaim(lakeDir);
+  const isSame = claim?.appId === epoch.appId && claim.position === epoch.position;
+  // The later word on the same position, also where it names an earlier time.
+  const watermarkMs = isSame && Number.isSafeInteger(claim.watermarkMs) ? claim.watermarkMs : epoch.watermarkMs;
+  return watermarkMs === undefined || watermarkMs > clock.nowMs() ? undefined : watermarkMs;
+}
+
+/**
+ * The watermark of a lake as it is now: what is read afterwards, of any table that gets imported events, has what came
+ * before it. As `findWatermarkMs`; undefined also where the newest commit cannot be read. Cheap: one listing and two small
+ * files.
+ */
+export async function readWatermarkMs(lakeDir: string, clock: Clock): Promise<number | undefined> {
+  // The events lead: the other tables are never behind them.
+  const { table } = lakePaths(lakeDir);
+  const newest = await findNewestState(table, (await listLog(table)).commits).catch(() => undefined);
+  return findWatermarkMs(lakeDir, newest?.epoch, clock);
+}
+
+/** What is read of a table: a version, and its watermark, Unix milliseconds, where one is known. */
+export interface MarkedSnapshot {
+  readonly snapshot: Snapshot;
+  readonly watermarkMs: number | undefined;
+}
+
+/** Says whether a table gets imported events: of others there is no watermark. */
+function hasWatermark(tableDir: string): boolean {
+  return importDatasets.some(({ table }) => table === path.basename(tableDir));
+}
+
+/**
+ * Reads a version of a table, the newest unless a place is given, with its watermark. Errors: those of `readSnapshot` and
+ * `readSnapshotAt`.
+ */
+export async function readMarkedSnapshot(tableDir: string, clock: Clock, at?: FeedPlace): Promise<MarkedSnapshot> {
+  const lakeDir = path.dirname(tableDir);
+  const isMarked = hasWatermark(tableDir);
+  if (at !== undefined) {
+    const snapshot = await readSnapshotAt(tableDir, at);
+    return {
+      snapshot,
+      watermarkMs: isMarked ? await findWatermarkMs(lakeDir, snapshot.lake?.epoch, clock) : undefined,
+    };
+  }
+  // Before the table: what is read after a watermark has all that it speaks of.
+  const watermarkMs = isMarked ? await readWatermarkMs(lakeDir, clock) : undefined;
+  return { snapshot: await readSnapshot(tableDir), watermarkMs };
+}

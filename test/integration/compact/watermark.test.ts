@@ -1,0 +1,128 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { keepWatermark, readMarkedSnapshot, readWatermarkMs } from '../../../src/lake/watermark.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const begin = Date.UTC(2026, 0, 1);
+
+/** A compactor on a stream whose broker has a clock that the test sets, and that stands still otherwise. */
+async function openLake() {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const { table } = lakePaths(lakeDir);
+  const broker = { now: begin, nowMs: () => broker.now };
+  const stream = createMemoryStream(broker);
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const read = (): Promise<number | undefined> => readWatermarkMs(lakeDir, createClock(0));
+  const commitsAt = async (): Promise<number | undefined> => (await readSnapshot(table)).lake?.epoch?.watermarkMs;
+  const waitForMark = (ms: number): Promise<void> =>
+    waitFor('the watermark is there', async () => (await read()) === ms);
+  return { lakeDir, table, broker, stream, compact, read, commitsAt, waitForMark };
+}
+
+test('The commit of a flush has the time at which the last message of its batch was stored', async () => {
+  const { stream, broker, table, commitsAt, read } = await openLake();
+  stream.publish([eventLine()]);
+  broker.now += 5;
+  stream.publish([eventLine(), eventLine()]);
+  await waitFor('both are stored', async () => (await readSnapshot(table)).lake?.totals.stored === 3);
+  expect([await commitsAt(), await read()]).toEqual([begin + 5, begin + 5]);
+});
+
+test('A lake that has had no message is complete up to when the stream was last seen to be empty', async () => {
+  const { broker, waitForMark, commitsAt } = await openLake();
+  broker.now += 60_000;
+  await waitForMark(begin + 60_000);
+  expect(await commitsAt()).toBeUndefined();
+});
+
+test('While nothing comes the watermark goes on without a commit', async () => {
+  const { stream, broker, table, waitForMark, compact } = await openLake();
+  stream.publish([eventLine()]);
+  await waitForMark(begin);
+  const { version } = await readSnapshot(table);
+  broker.now += 3_600_000;
+  await waitForMark(begin + 3_600_000);
+  expect((await readSnapshot(table)).version).toBe(version);
+  expect(compact.facts()['watermark']).toBe(new Date(begin + 3_600_000).toISOString());
+});
+
+test("A broker's clock that is set back takes the watermark back with it, in quiet and with the next message", async () => {
+  const { stream, broker, waitForMark, read } = await openLake();
+  broker.now += 3_600_000;
+  stream.publish([eventLine()]);
+  await waitForMark(begin + 3_600_000);
+  broker.now = begin + 1000;
+  await waitForMark(begin + 1000);
+  broker.now = begin + 500;
+  stream.publish([eventLine()]);
+  await waitForMark(begin + 500);
+  expect(await read()).toBe(begin + 500);
+});
+
+test('A watermark that lies in the future is not told: a clock is wrong, and nobody knows which', async () => {
+  const { broker, lakeDir, waitForMark } = await openLake();
+  await waitForMark(begin);
+  broker.now += 60_000;
+  await waitForMark(begin + 60_000);
+  const before = { nowMs: () => begin + 59_999 };
+  expect(await readWatermarkMs(lakeDir, before)).toBeUndefined();
+  expect(await readWatermarkMs(lakeDir, { nowMs: () => begin + 60_000 })).toBe(begin + 60_000);
+});
+
+test('What the file says is passed over where it is damaged, or of another position or epoch', async () => {
+  const { stream, table, lakeDir, compact, read, waitForMark } = await openLake();
+  stream.publish([eventLine()]);
+  await waitForMark(begin);
+  await compact.stop();
+  const epoch = (await readSnapshot(table)).lake?.epoch;
+  const { appId = '', position = 0 } = epoch ?? {};
+  const said: (number | undefined)[] = [];
+  for (const claim of [
+    { appId, position, watermarkMs: begin + 1 },
+    { appId, position: position + 1, watermarkMs: begin + 2 },
+    { appId, position: position - 1, watermarkMs: begin + 3 },
+    { appId: `${appId}#2`, position, watermarkMs: begin + 4 },
+  ]) {
+    await keepWatermark(lakeDir, claim);
+    said.push(await read());
+  }
+  expect(said).toEqual([begin + 1, begin, begin, begin]);
+  await keepWatermark(lakeDir, { appId, position, watermarkMs: begin + 5 });
+  const { watermark: file } = lakePaths(lakeDir);
+  writeFileSync(file, readFileSync(file, 'utf8').replace(String(begin + 5), String(begin + 6)));
+  expect(await read()).toBe(begin);
+});
+
+test('A new epoch knows no watermark until something of it is in the lake', async () => {
+  const { stream, broker, table, waitForMark, commitsAt } = await openLake();
+  stream.publish([eventLine()]);
+  await waitForMark(begin);
+  stream.recreate();
+  broker.now -= 1000;
+  stream.publish([eventLine()]);
+  await waitFor('the new stream is read', async () => (await readSnapshot(table)).lake?.totals.stored === 2);
+  expect(await commitsAt()).toBe(begin - 1000);
+});
+
+test('An older version has the watermark of its own commit, and the newest that of the lake', async () => {
+  const { stream, broker, table, waitForMark } = await openLake();
+  stream.publish([eventLine()]);
+  await waitForMark(begin);
+  const { version } = await readSnapshot(table);
+  broker.now += 1000;
+  stream.publish([eventLine()]);
+  await waitForMark(begin + 1000);
+  const clock = createClock(0);
+  const older = await readMarkedSnapshot(table, clock, { version, mark: undefined });
+  expect([older.snapshot.version, older.watermarkMs]).toEqual([version, begin]);
+  expect((await readMarkedSnapshot(table, clock)).watermarkMs).toBe(begin + 1000);
+});
