@@ -127,7 +127,11 @@ export interface ExportArea {
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(
     options?: Partial<ExportOptions> &
-      Pick<ExportDependencies, 'runAttempt'> & { readonly clock?: Clock; readonly clockOffsetSeconds?: number; readonly logger?: Logger },
+      Pick<ExportDependencies, 'runAttempt'> & {
+        readonly clock?: Clock;
+        readonly clockOffsetSeconds?: number;
+        readonly logger?: Logger;
+      },
   ): Promise<RunningArea>;
   /** Starts the stage in a process of its own, from `dist`. */
   startProcess(options?: Partial<ExportOptions>, conditions?: ProcessConditions): Promise<ProcessArea>;
