@@ -26,7 +26,7 @@ const plans = [
   { zone: 'Asia/Calcutta', at: '00:00' },
 ] as const;
 const daysEach = Math.ceil(slots / 2 / plans.length);
-const longestStopHours = daysEach > 20 ? 20 * 24 : 36;
+const longestStopHours = daysEach > 20 ? 5 * 24 : 36;
 const hourMs = 3_600_000;
 
 /** An event at each full hour. */
