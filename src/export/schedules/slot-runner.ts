@@ -140,6 +140,8 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
       if (job.slot === undefined) return false;
       const schedule = known.get(job.slot.idSchedule);
       if (schedule === undefined) return !hasLooked;
+      // Of one whose records are damaged nothing is learned; what is expired must not stay for it.
+      if (schedule.damage !== undefined) return false;
       return schedule.progress === undefined || !isSettled(schedule.progress, job);
     },
     notices: () => describeDamage(known),

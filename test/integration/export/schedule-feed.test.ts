@@ -73,7 +73,7 @@ it(
     let area = await start();
     const get = async (target: string): Promise<View> => ((await area.call(user, target)).json?.data ?? {}) as View;
     const created = await area.call(user, `/api/schedule/v1/create.json?${feed}`, { method: 'POST' });
-    const { idSchedule } = created.json?.data as unknown as { readonly idSchedule: string };
+    const idSchedule = String(((created.json?.data ?? {}) as View)['idSchedule']);
     const names: string[] = [];
     const ids: string[] = [];
     const states: unknown[] = [];
@@ -114,7 +114,7 @@ it('A change feed whose export can never be made as it is ordered stops where it
   const { user, clock, start, stop, store } = await openPlace();
   const area = await start({ exportMaxRows: 2 });
   const created = await area.call(user, `/api/schedule/v1/create.json?${feed}`, { method: 'POST' });
-  const { idSchedule } = created.json?.data as unknown as { readonly idSchedule: string };
+  const idSchedule = String(((created.json?.data ?? {}) as View)['idSchedule']);
   await store(['a', 'b', 'c']);
   clock.now += dayMs;
   const target = `/api/schedule/v1/get.json?idSchedule=${idSchedule}`;

@@ -16,6 +16,7 @@ beforeAll(async () => {
 afterAll(() => duckdb.close());
 
 const daily = (timezone: string, at: string): SlotRule => ({ every: 'day', at, timezone });
+const two = (value: number): string => String(value).padStart(2, '0');
 const iso = (ms: number): string => new Date(ms).toISOString();
 
 describe('the time of a slot', () => {
@@ -37,7 +38,6 @@ describe('the time of a slot', () => {
   it('The time of a slot is the first at which the clocks of the zone show it, and the newest slot is the last whose time has come', async () => {
     const days = fc.integer({ min: 16_000, max: 21_500 });
     const time = fc.tuple(fc.integer({ min: 0, max: 23 }), fc.integer({ min: 0, max: 59 }));
-    const two = (value: number): string => String(value).padStart(2, '0');
     await fc.assert(
       fc.asyncProperty(fc.constantFrom(...timezones), days, time, async (zone, day, [hour, minute]) => {
         const rule = daily(zone, `${two(hour)}:${two(minute)}`);
