@@ -271,6 +271,7 @@ export function dataPaths(dataDir: string) {
     segments: path.join(dataDir, 'segments'),
     titles: path.join(dataDir, 'titles'),
     webhooks: path.join(dataDir, 'webhooks'),
+    schedules: path.join(dataDir, 'schedules'),
     spool: path.join(dataDir, 'spool'),
     run: path.join(dataDir, 'run'),
   } as const;

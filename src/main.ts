@@ -18,6 +18,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   lake: async () => (await import('./cli/lake.ts')).lakeCommand,
   load: async () => (await import('./cli/load.ts')).loadCommand,
   segment: async () => (await import('./cli/segment.ts')).segmentCommand,
+  schedule: async () => (await import('./cli/schedule.ts')).scheduleCommand,
   webhook: async () => (await import('./cli/webhook.ts')).webhookCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,

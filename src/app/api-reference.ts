@@ -1,5 +1,6 @@
 import type { Config } from '../config.ts';
 import { describeExportApi } from '../export/api/openapi.ts';
+import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../health/openapi.ts';
 import { describeImport } from '../ingest/openapi.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
@@ -30,7 +31,7 @@ function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl
  */
 export function describeApi(config: Config): (exportUrl: string) => object {
   const { version } = readPackageJson('package.json') as { version: string };
-  const parts = [describeImport(), describeExportApi(), describeHealth()];
+  const parts = [describeImport(), describeExportApi(), describeScheduleApi(), describeHealth()];
   return (exportUrl) =>
     assembleOpenApi(
       version,

@@ -49,6 +49,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
       segmentsDir: paths.segments,
       titlesDir: paths.titles,
       webhooksDir: paths.webhooks,
+      schedulesDir: paths.schedules,
     },
   );
   const watched = withProblems(stage, [

@@ -3,17 +3,18 @@ import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
 import { findKeptVersions } from '../lake/log/kept-versions.ts';
-import { openDuckdb } from '../lake/sql/duckdb.ts';
+import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
 import { openManifestKey } from '../reports/manifest-key.ts';
 import { addManifestRoutes } from '../reports/manifest-routes.ts';
 import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/signing-keys.ts';
-import { isExpired, type ReportJob } from '../reports/reports.ts';
+import { isExpired } from '../reports/reports.ts';
 import { openReportStore, type ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
 import { createVerifiedFiles, type FileFault, type VerifiedFiles } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import { toListenError } from '../runtime/http/ports.ts';
@@ -22,16 +23,21 @@ import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Metrics } from '../runtime/metrics.ts';
+import { createExportMetrics } from './export-metrics.ts';
 import { createAnswers } from './api/views.ts';
 import { createExports, type Exports } from './api/exports.ts';
+import { createRequestRules } from './api/request-rules.ts';
 import { createAddMethod } from './api/methods-routes.ts';
 import { addWebhookRoutes } from './api/webhook-routes.ts';
+import { addScheduleRoutes } from './schedules/schedule-routes.ts';
+import type { AccountSchedules } from './schedules/account-schedules.ts';
+import { startSchedules, type Schedules } from './schedules/start-schedules.ts';
 import { startNotifier, type Notifier } from './notify/notifier.ts';
 import type { WebhookPaths } from '../webhooks/webhook-store.ts';
 import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addExportRoutes } from './api/export-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
-import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
+import { startJobRunner, type JobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
 import { tableDirOf } from './jobs/table-of.ts';
 import { runInWorker, type RunAttempt } from './jobs/worker-process.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
@@ -56,6 +62,8 @@ export interface ExportDependencies {
   readonly logger: Logger;
   /** How an attempt runs: in a process of its own, unless a test's time is not for that. */
   readonly runAttempt?: RunAttempt;
+  /** A place where a test may kill the process. */
+  readonly crashPoint?: CrashPoint;
   /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
 }
@@ -90,7 +98,10 @@ export interface ExportOptions extends ExportSettings {
   readonly segmentsDir: string;
   readonly titlesDir: string;
   readonly webhooksDir: string;
+  readonly schedulesDir: string;
   readonly limits?: Partial<ApiServerLimits>;
+  /** How soon a schedule's slot is made after its time, at most, milliseconds. */
+  readonly schedulesEveryMs?: number;
 }
 
 /** The running stage. */
@@ -103,7 +114,6 @@ export interface ExportStage extends Stoppable {
 const lockWaitMs = 10_000;
 /** The engine of this process only reckons with days. */
 const zoneEngineMemoryMb = 64;
-const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
 async function listen(server: ApiServer, host: string, port: number): Promise<number> {
   try {
@@ -185,35 +195,7 @@ async function openReports(
   const hasLinks = store.list().some((job) => job.state === 'success');
   const keys = await openSigningKeys(keysDir, clock, logger, hasLinks);
   closers.add('link keys', () => keys.close());
-  const sweeper = startSweeper(store, clock, logger);
-  closers.add('sweeper', () => sweeper.stop());
   return { store, keys, hadKeys, manifestKey: await openManifestKey(keysDir) };
-}
-
-/** What the stage counts. */
-interface ExportMetrics {
-  ended(job: ReportJob, seconds: number): void;
-  answered(method: string, status: number): void;
-}
-
-function createExportMetrics(metrics: Metrics): ExportMetrics {
-  const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
-  const seconds = metrics.histogram(
-    'export_request_seconds',
-    'Time from the creation of an export request to its end.',
-    secondsBuckets,
-  );
-  const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', [
-    'method',
-    'status',
-  ]);
-  return {
-    ended(job, took) {
-      ended.inc({ state: job.state });
-      seconds.observe(took);
-    },
-    answered: (method, status) => answered.inc({ method, status: String(status) }),
-  };
 }
 
 function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
@@ -275,6 +257,7 @@ interface RouteParts {
   readonly manifestKey: KeyObject;
   readonly files: VerifiedFiles;
   readonly exports: Exports;
+  readonly schedules: AccountSchedules;
   readonly onAnswer: (method: string, status: number) => void;
 }
 
@@ -282,16 +265,50 @@ function addRoutes(
   server: ApiServer,
   { access, clock, logger, extraRoutes = [] }: ExportDependencies,
   options: ExportOptions,
-  { store, keys, manifestKey, files, exports, onAnswer }: RouteParts,
+  { store, keys, manifestKey, files, exports, schedules, onAnswer }: RouteParts,
 ): void {
   const answers = createAnswers(keys, (job) => exports.progress(job));
   const throttle = createThrottle(options);
   const addMethod = createAddMethod(server, { access, throttle, onAnswer }, { publicUrl: options.publicUrl });
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
   addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
+  addScheduleRoutes(addMethod, schedules);
   addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
   addManifestRoutes(server, manifestKey);
   for (const add of extraRoutes) add(server);
+}
+
+/** What orders are made of. */
+interface OrderParts {
+  readonly store: ReportStore;
+  readonly runner: JobRunner;
+  /** Reckons with days. */
+  readonly engine: Duckdb;
+  /** Settles when the requests of earlier processes have been read. */
+  readonly loaded: Promise<void>;
+}
+
+/** Starts what users order, at once or by schedules; requests go when nobody needs them any more. */
+function startOrders(
+  { access, clock, logger, crashPoint = noCrashPoint }: ExportDependencies,
+  { maxExports, lakeDir, segmentsDir, schedulesDir, schedulesEveryMs }: ExportOptions,
+  { store, runner, engine, loaded }: OrderParts,
+  closers: Closers,
+): { readonly exports: Exports; readonly schedules: Schedules } {
+  const zoneDays = createZoneDays(engine);
+  const parseRequest = createRequestRules({
+    zoneDays,
+    listSegmentIds: (idAccount) => listSegmentIds(segmentsDir, idAccount),
+    findVersions: (event) => findKeptVersions(tableDirOf(lakeDir, { event })),
+  });
+  const exports = createExports({ store, runner, clock, parseRequest, loaded }, { maxExports });
+  const shared = { access, clock, logger, store, exports, parseRequest, zoneDays, loaded, crashPoint };
+  const pace = schedulesEveryMs === undefined ? {} : { everyMs: schedulesEveryMs };
+  const schedules = startSchedules({ ...shared, ...pace, schedules: schedulesDir });
+  closers.add('schedules', () => schedules.runner.stop());
+  const sweeper = startSweeper(store, clock, logger, (job) => schedules.runner.isHeld(job));
+  closers.add('sweeper', () => sweeper.stop());
+  return { exports, schedules };
 }
 
 async function buildExport(
@@ -309,7 +326,6 @@ async function buildExport(
   const notifier = startExportNotifier(dependencies, options, store, closers);
   const damages = new Set<string>();
   const files = createVerifiedFiles(logger);
-  const onDamage = (error: string): void => void damages.add(error);
   const runner = startJobRunner(
     {
       store,
@@ -320,8 +336,9 @@ async function buildExport(
       onEnd(job, seconds) {
         metrics.ended(job, seconds);
         notifier.look(job.id);
+        schedules.runner.onEnd();
       },
-      onDamage,
+      onDamage: (error) => void damages.add(error),
     },
     toRunnerOptions(options),
   );
@@ -334,15 +351,9 @@ async function buildExport(
   });
 
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
-  const zoneDays = createZoneDays(engine);
-  const listSegments = (idAccount: number) => listSegmentIds(options.segmentsDir, idAccount);
-  const findVersions = (event: string) => findKeptVersions(tableDirOf(options.lakeDir, { event }));
-  const exports = createExports(
-    { store, runner, zoneDays, clock, listSegmentIds: listSegments, findVersions, loaded },
-    { maxExports: options.maxExports },
-  );
-  const onAnswer = (method: string, status: number): void => metrics.answered(method, status);
-  addRoutes(server, dependencies, options, { store, keys, manifestKey, files, exports, onAnswer });
+  const { exports, schedules } = startOrders(dependencies, options, { store, runner, engine, loaded }, closers);
+  const parts = { store, keys, manifestKey, files, exports, schedules: schedules.ofAccounts };
+  addRoutes(server, dependencies, options, { ...parts, onAnswer: metrics.answered });
   closers.add('api server', () => server.close());
   const port = await listen(server, options.host, options.port);
   logger.info({ host: options.host, port }, 'export is listening');
@@ -353,6 +364,7 @@ async function buildExport(
       store.damaged(),
       files.faults().filter(({ idReport }) => store.knows(idReport)),
     ),
+    ...schedules.runner.notices(),
     ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock)),
   ];
   return {

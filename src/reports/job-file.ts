@@ -2,7 +2,7 @@ import path from 'node:path';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
-import { isCount, isReportBasis, isReportFile, type ReportJob } from './reports.ts';
+import { isCount, isReportBasis, isReportFile, isReportSlot, type ReportJob } from './reports.ts';
 
 const states = ['queued', 'running', 'success', 'failed', 'user_failed', 'canceled'];
 
@@ -21,7 +21,8 @@ function isReportJob(value: unknown, id: number): value is ReportJob {
     job.state === 'queued' || job.state === 'running' || (isCount(job.finishedMs) && isCount(job.expiresSeconds));
   const whole = job.state !== 'success' || (Array.isArray(job.files) && job.files.every(isReportFile));
   const based = job.basis === undefined || isReportBasis(job.basis);
-  return known && named && ended && whole && based && typeof job.request === 'object' && job.request !== null;
+  const placed = job.slot === undefined || isReportSlot(job.slot);
+  return known && named && ended && whole && based && placed && typeof job.request === 'object' && job.request !== null;
 }
 
 /** Path of a request's job.json. */

@@ -77,6 +77,27 @@ export function isReportBasis(value: unknown): value is ReportBasis {
   );
 }
 
+/** Which slot of a schedule a request is the export of; a slot has one request. */
+export interface ReportSlot {
+  readonly idSchedule: string;
+  /** The slot's number in its schedule. */
+  readonly slot: number;
+  /** What the slot is called in answers: its date, or its hour. */
+  readonly name: string;
+}
+
+/** Says whether a value that was read is a slot. */
+export function isReportSlot(value: unknown): value is ReportSlot {
+  const slot = value as Partial<ReportSlot> | null;
+  return (
+    typeof slot === 'object' &&
+    slot !== null &&
+    typeof slot.idSchedule === 'string' &&
+    Number.isSafeInteger(slot.slot) &&
+    typeof slot.name === 'string'
+  );
+}
+
 /**
  * An export request, as job.json has it beside its checksum. Times are Unix milliseconds unless the name says seconds.
  */
@@ -96,6 +117,8 @@ export interface ReportJob {
   readonly nonce: string;
   /** The parsed request. Only the export stage looks into it. */
   readonly request: unknown;
+  /** Absent: its user has ordered it. */
+  readonly slot?: ReportSlot;
   /** Why it failed, for the operator (`failed`) or for the user (`user_failed`). */
   readonly error?: string;
   readonly finishedMs?: number;
@@ -107,7 +130,7 @@ export interface ReportJob {
 }
 
 /** What a new request is made of. */
-export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'request'>;
+export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'request' | 'slot'>;
 
 /** How a request can end. */
 export type ReportEnd =

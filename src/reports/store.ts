@@ -42,6 +42,8 @@ export interface ReportStore extends JobAttempts {
    * or ran.
    */
   load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
+  /** Whether every request that earlier processes have left was read, or is damaged. */
+  isLoaded(): boolean;
   /** Requests that could not be read, one sentence each: to their users they do not exist. */
   damaged(): readonly string[];
   /**
@@ -142,6 +144,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     count: () => records.count(),
     knows: (id) => records.find(id) !== undefined,
     load: (signal, onInProgress) => earlier.load(signal, onInProgress),
+    isLoaded: () => records.unread.size === 0,
     damaged: () => earlier.damaged(),
     noteProgress(id, percent) {
       const job = records.find(id);

@@ -8,7 +8,7 @@ import { gunzipSync } from 'node:zlib';
 import { addApp, addUser, type NewApp, type NewUser } from '../../src/access/commands.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { startExport, type ExportDependencies, type ExportOptions, type ExportStage } from '../../src/export/export.ts';
-import { createClock } from '../../src/runtime/clock.ts';
+import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import { createLogger, type Logger } from '../../src/runtime/logger.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { bundleChild } from './bundled.ts';
@@ -127,15 +127,31 @@ export interface ExportArea {
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(
     options?: Partial<ExportOptions> &
-      Pick<ExportDependencies, 'runAttempt'> & { readonly clockOffsetSeconds?: number; readonly logger?: Logger },
+      Pick<ExportDependencies, 'runAttempt'> & {
+        readonly clock?: Clock;
+        readonly clockOffsetSeconds?: number;
+        readonly logger?: Logger;
+      },
   ): Promise<RunningArea>;
   /** Starts the stage in a process of its own, from `dist`. */
-  startProcess(options?: Partial<ExportOptions>): Promise<ProcessArea>;
+  startProcess(options?: Partial<ExportOptions>, conditions?: ProcessConditions): Promise<ProcessArea>;
+}
+
+/** What a stage in a process of its own runs under. */
+export interface ProcessConditions {
+  /** A file with the time, Unix milliseconds: a clock that the test sets. */
+  readonly clockFile?: string;
+  /** Where the process kills itself, as `createCrashPoint` reads it. */
+  readonly crashAt?: string;
+  /** Attempts run in the process, as `runHere` does. */
+  readonly runsHere?: boolean;
 }
 
 /** A running export stage that can be killed. */
 export interface ProcessArea extends Client {
   readonly pid: number;
+  /** Settles when the process has ended. */
+  readonly exited: Promise<unknown>;
   /** Kills the stage with SIGKILL and waits until it is gone. */
   kill(): Promise<void>;
 }
@@ -225,6 +241,7 @@ export function createExportArea(dataDir: string): ExportArea {
     keysDir: paths.keys,
     ...lists,
     webhooksDir: path.join(dataDir, 'webhooks'),
+    schedulesDir: path.join(dataDir, 'schedules'),
     webhooksAllow: [],
     linkTtlSeconds: 3600,
     maxExports: 10,
@@ -248,12 +265,13 @@ export function createExportArea(dataDir: string): ExportArea {
     addApp: async (app) => void (await addApp(paths, app, Date.now())),
     addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {
-      const { clockOffsetSeconds = 0, logger = createLogger('silent'), runAttempt, ...given } = options;
+      const { clockOffsetSeconds = 0, logger = createLogger('silent'), runAttempt, ...others } = options;
+      const { clock = createClock(clockOffsetSeconds), ...given } = others;
       const access = openAccessReader(paths, logger);
       const stage = await startExport(
         {
           access,
-          clock: createClock(clockOffsetSeconds),
+          clock,
           metrics: createMetrics(),
           logger,
           ...(runAttempt === undefined ? {} : { runAttempt }),
@@ -266,9 +284,9 @@ export function createExportArea(dataDir: string): ExportArea {
       };
       return { ...createClient(stage.port), stage, stop };
     },
-    async startProcess(options = {}) {
+    async startProcess(options = {}, conditions = {}) {
       entry ??= bundleChild(path.join(dataDir, 'process'), 'export-process');
-      const child = fork(entry, [JSON.stringify({ dataDir, options: { ...defaults, ...options } })], {
+      const child = fork(entry, [JSON.stringify({ dataDir, options: { ...defaults, ...options }, conditions })], {
         stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       });
       const exited = once(child, 'exit');
@@ -281,7 +299,7 @@ export function createExportArea(dataDir: string): ExportArea {
         child.kill('SIGKILL');
         await within('the export process is gone', exited);
       };
-      return { ...createClient(message.port), pid: child.pid ?? 0, kill };
+      return { ...createClient(message.port), pid: child.pid ?? 0, exited, kill };
     },
   };
 }

@@ -10,7 +10,7 @@ export interface SourceFile {
 }
 
 const foundation = ['runtime', 'datasets', 'config'];
-const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'webhooks', 'enrichment'];
+const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'webhooks', 'schedules', 'enrichment'];
 const stages = ['ingest', 'compact', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */
 const composition = ['main', 'app', 'service', 'cli', 'demo'];
@@ -46,6 +46,8 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'export/jobs': [],
   'export/worker': ['export/jobs'],
   'export/notify': [],
+  // Makes requests as the API does, by its rules.
+  'export/schedules': ['export/api', 'export/jobs'],
   'compact/batch': ['compact/.'],
   'compact/position': ['compact/.', 'compact/batch'],
   'compact/seal': ['compact/.'],

@@ -19,6 +19,11 @@ export interface ZoneDays {
   currentDate(zone: string, nowMs: number): Promise<string>;
   /** Where a day begins. A day that the zone skipped begins where the next one does. */
   beginOf(zone: string, date: string): Promise<DayBegin>;
+  /**
+   * When the clocks of a zone first show a time (`HH:MM`) of a date, or a later one, Unix seconds: where they are set
+   * forward over it the moment at which they are, where they show it twice the first.
+   */
+  momentOf(zone: string, date: string, time: string): Promise<number>;
   /** The day after, by the calendar. */
   nextDay(date: string): string;
 }
@@ -31,15 +36,15 @@ const dateQuery = `
  */
 const beginQuery = `
   WITH minutes AS (
-    SELECT moment, timezone($1, moment) >= CAST($2 AS TIMESTAMP) AS reached
+    SELECT moment, timezone($1, moment) >= CAST($2 || ' ' || $3 AS TIMESTAMP) AS reached
     FROM generate_series(CAST($2 || ' 00:00:00+00' AS TIMESTAMPTZ) - INTERVAL 16 HOUR, CAST($2 || ' 00:00:00+00' AS TIMESTAMPTZ) + INTERVAL 40 HOUR, INTERVAL 1 MINUTE) AS series(moment)
   ), turns AS (
     SELECT moment FROM minutes QUALIFY reached <> lead(reached) OVER (ORDER BY moment)
   ), seconds AS (
     SELECT moment + to_seconds(second) AS moment FROM turns, generate_series(0, 60) AS series(second)
   )
-  SELECT epoch_us(min(moment) FILTER (timezone($1, moment) >= CAST($2 AS TIMESTAMP))) // 1000000 AS first,
-         epoch_us(max(moment) FILTER (timezone($1, moment) < CAST($2 AS TIMESTAMP))) // 1000000 + 1 AS settled
+  SELECT epoch_us(min(moment) FILTER (timezone($1, moment) >= CAST($2 || ' ' || $3 AS TIMESTAMP))) // 1000000 AS first,
+         epoch_us(max(moment) FILTER (timezone($1, moment) < CAST($2 || ' ' || $3 AS TIMESTAMP))) // 1000000 + 1 AS settled
   FROM seconds`;
 
 const rememberedBegins = 10_000;
@@ -50,21 +55,25 @@ const rememberedBegins = 10_000;
  */
 export function createZoneDays(duckdb: Duckdb): ZoneDays {
   const begins = new Map<string, DayBegin>();
+
+  async function search(zone: string, date: string, time: string): Promise<DayBegin> {
+    const key = `${zone} ${date} ${time}`;
+    const known = begins.get(key);
+    if (known !== undefined) return known;
+    const [row] = await duckdb.rows(beginQuery, [zone, date, `${time}:00`]);
+    const begin = { firstSeconds: Number(row?.['first']), settledSeconds: Number(row?.['settled']) };
+    if (begins.size >= rememberedBegins) begins.clear();
+    begins.set(key, begin);
+    return begin;
+  }
+
   return {
     async currentDate(zone, nowMs) {
       const [row] = await duckdb.rows(dateQuery, [zone, BigInt(Math.floor(nowMs)) * 1000n]);
       return String(row?.['date']);
     },
-    async beginOf(zone, date) {
-      const key = `${zone} ${date}`;
-      const known = begins.get(key);
-      if (known !== undefined) return known;
-      const [row] = await duckdb.rows(beginQuery, [zone, date]);
-      const begin = { firstSeconds: Number(row?.['first']), settledSeconds: Number(row?.['settled']) };
-      if (begins.size >= rememberedBegins) begins.clear();
-      begins.set(key, begin);
-      return begin;
-    },
+    beginOf: (zone, date) => search(zone, date, '00:00'),
+    momentOf: async (zone, date, time) => (await search(zone, date, time)).firstSeconds,
     nextDay: (date) => new Date(Date.parse(`${date}T00:00:00Z`) + 86_400_000).toISOString().slice(0, 10),
   };
 }

@@ -8,7 +8,7 @@
  * Crash: nothing rests here; a request that was stored and not yet answered runs, and expires.
  */
 import type { User } from '../../access/access.ts';
-import { isExpired, type ReportJob } from '../../reports/reports.ts';
+import { isExpired, type ReportJob, type ReportSlot } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { createMutex } from '../../runtime/async/mutex.ts';
@@ -17,10 +17,7 @@ import type { Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { JobRunner } from '../jobs/scheduler.ts';
-import { parseExportRequest } from './parse-request.ts';
-import { refuseSegment, type ListSegmentIds } from './segment-rule.ts';
-import { refuseVersions, type FindVersions } from './version-rule.ts';
-import type { ZoneDays } from './calendar.ts';
+import type { ParseRequest } from './request-rules.ts';
 
 /** How long a list waits, after a start, for the requests of earlier processes to be read. */
 const defaultLoadWaitMs = 5000;
@@ -37,6 +34,11 @@ export interface Exports {
    */
   create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal>;
   /**
+   * Creates the request of a schedule's slot, parsed before; undefined where there is no room for it now. The caller
+   * knows that the slot has none, and that the user may order it.
+   */
+  createForSlot(user: User, request: ExportSpec, slot: ReportSlot): Promise<ReportJob | undefined>;
+  /**
    * The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired.
    */
   find(user: User, id: string | undefined): Promise<ReportJob | undefined>;
@@ -50,10 +52,8 @@ export interface Exports {
 export interface ExportsDependencies {
   readonly store: ReportStore;
   readonly runner: JobRunner;
-  readonly zoneDays: ZoneDays;
   readonly clock: Clock;
-  readonly listSegmentIds: ListSegmentIds;
-  readonly findVersions: FindVersions;
+  readonly parseRequest: ParseRequest;
   /** Settles when the requests of earlier processes have been read. */
   readonly loaded: Promise<void>;
 }
@@ -76,7 +76,7 @@ function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
 
 /** Creates the rules of the export area over its stores. */
 export function createExports(
-  { store, runner, zoneDays, clock, listSegmentIds, findVersions, loaded }: ExportsDependencies,
+  { store, runner, clock, parseRequest, loaded }: ExportsDependencies,
   options: { readonly maxExports: number; readonly loadWaitMs?: number },
 ): Exports {
   /** Creates run one after the other, those of all accounts, so that the limit holds however many come at once. */
@@ -91,26 +91,23 @@ export function createExports(
     );
   }
 
-  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
-    const parsed = await parseExportRequest(given, clock.nowMs(), zoneDays);
-    if (isRefusal(parsed)) return parsed;
-    const { idSegment } = parsed;
-    const unavailable =
-      (await refuseVersions(parsed, findVersions)) ??
-      (idSegment === undefined ? undefined : refuseSegment(idSegment, await listSegmentIds(user.idAccount)));
-    if (unavailable !== undefined) return unavailable;
+  /** Makes a request durable where there is room for it. */
+  async function createWithin(user: User, parsed: ExportSpec, slot?: ReportSlot): Promise<ReportJob | Refusal> {
+    const refusal = refuseOverLimit(user);
+    if (refusal !== undefined) return refusal;
     const request = withUsersFiles(parsed, user);
+    const { idUser, idAccount } = user;
+    const { event } = request;
+    return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) });
+  }
+
+  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
+    const parsed = await parseRequest(user.idAccount, given, clock.nowMs());
+    if (isRefusal(parsed)) return parsed;
     const job = await creates.run(async () => {
       if (isGone()) return gone;
-      const refusal = refuseOverLimit(user);
-      if (refusal !== undefined) return refusal;
-      const created = await store.create({
-        idUser: user.idUser,
-        idAccount: user.idAccount,
-        event: request.event,
-        request,
-      });
-      if (!isGone()) return created;
+      const created = await createWithin(user, parsed);
+      if (isRefusal(created) || !isGone()) return created;
       await store.remove(created.id);
       return gone;
     });
@@ -129,6 +126,11 @@ export function createExports(
     async create(user, given, isGone) {
       if (!user.canExport) return badRequest('The account lacks export permissions');
       return createNow(user, given, isGone);
+    },
+    async createForSlot(user, request, slot) {
+      const job = await creates.run(() => createWithin(user, request, slot));
+      runner.wake();
+      return isRefusal(job) ? undefined : job;
     },
     async find(user, id) {
       if (id === undefined || !/^[1-9]\d{0,14}$/.test(id)) return undefined;

@@ -2,9 +2,11 @@ import { dictionaryNames } from '../../datasets/dictionaries.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
 import { customEvents, parameters, paramRule, setSizeLimit, type Parameter } from './parameters.ts';
 
-type Schema = Readonly<Record<string, unknown>>;
+/** A part of an OpenAPI document. */
+export type Schema = Readonly<Record<string, unknown>>;
 
-const text: Schema = { type: 'string' };
+/** The schema of a text. */
+export const text: Schema = { type: 'string' };
 const count: Schema = { type: 'integer', minimum: 0 };
 const security = [{ basic: [] }, { authHmac: [] }];
 
@@ -12,7 +14,8 @@ function reference(name: string): Schema {
   return { $ref: `#/components/schemas/${name}` };
 }
 
-function object(
+/** The schema of an object; all members are required unless some are named. */
+export function object(
   properties: Readonly<Record<string, Schema>>,
   required: readonly string[] = Object.keys(properties),
 ): Schema {
@@ -35,7 +38,8 @@ const refusals = {
   429: overQuota,
   500: { ...json('The service cannot do it now.', reference('Failed')), headers: retryAfter },
 };
-const notFound = {
+/** The answer of a method about what is not there. */
+export const notFound = {
   404: json(
     "The request does not exist, is not of the caller's account, or its links have ended.",
     reference('ExportRefusal'),
@@ -46,7 +50,8 @@ function schemaOf({ shape }: Parameter): Schema {
   return shape === 'one' ? text : { type: 'array', items: text, maxItems: setSizeLimit - 1 };
 }
 
-function describeParameter(parameter: Parameter): Schema {
+/** Describes a parameter of the create call. */
+export function describeParameter(parameter: Parameter): Schema {
   const { name, meaning, shape, rule, events } = parameter;
   const notes = [
     meaning,
@@ -65,7 +70,7 @@ function describeParameter(parameter: Parameter): Schema {
 }
 
 /** `params[NAME]=value`, which no row of the table can be: its name is the caller's. */
-const paramsParameter: Schema = {
+export const paramsParameter: Schema = {
   name: 'params',
   in: 'query',
   required: false,
@@ -85,7 +90,8 @@ function idParameter(name: string): Schema {
   };
 }
 
-function method(summary: string, given: readonly Schema[], data: Schema, others: Schema): Schema {
+/** Describes a method of the area: its parameters, the data of its answer, and answers beside those of all. */
+export function method(summary: string, given: readonly Schema[], data: Schema, others: Schema): Schema {
   return {
     summary,
     tags: ['Export'],
@@ -109,6 +115,11 @@ const files = {
   }),
 };
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
+
+const slot = {
+  idSchedule: { ...text, description: 'The schedule that has made it.' },
+  slot: { ...text, description: 'Its slot in that schedule: a date, or an hour.' },
+};
 
 /** The version of the data that a finished export was read from. */
 const basis = {
@@ -148,6 +159,7 @@ const schemas: Readonly<Record<string, Schema>> = {
       idRawExport: text,
       idReportFile: text,
       status: { enum: ['In progress', 'Error occurred', 'Success!', 'User error occurred', 'Canceled by user'] },
+      ...slot,
       isCancellable: { const: true },
       errorMessage: text,
       progress,
@@ -163,6 +175,7 @@ const schemas: Readonly<Record<string, Schema>> = {
       idRawExport: text,
       event: text,
       status: text,
+      ...slot,
       timestampCreated: text,
       progress,
       errorMessage: text,

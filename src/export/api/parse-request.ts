@@ -18,7 +18,8 @@ type Values = ReadonlyMap<string, readonly string[]>;
 
 /** service.md 2.4: an availability bound must be this far back. */
 const availabilityLagSeconds = 3 * 3600;
-const defaultTimezone = 'Europe/Moscow';
+/** The zone of an export that names none. */
+export const defaultTimezone = 'Europe/Moscow';
 function refuseValue(parameter: Parameter, value: string): Refusal {
   const { name, rule } = parameter;
   if (name === 'event')

@@ -27,6 +27,11 @@ function rawStatus(job: ReportJob): string {
   return job.state === 'canceled' ? 'Canceled by user' : reportStatus(job);
 }
 
+/** What an answer says of a request that a schedule has made. */
+function describeSlot({ slot }: ReportJob): Record<string, unknown> {
+  return slot === undefined ? {} : { idSchedule: slot.idSchedule, slot: slot.name };
+}
+
 /** What an answer says of the version that a result was read from. */
 function describeBasis(basis: ReportBasis): Record<string, unknown> {
   const { version, nextSinceVersion, keptUntilSeconds, watermarkMs } = basis;
@@ -69,6 +74,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
       idRawExport: String(job.id),
       idReportFile: String(job.id),
       status: rawStatus(job),
+      ...describeSlot(job),
       ...(isInProgress(job) ? { isCancellable: true } : {}),
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
       ...result(job, user, baseUrl),
@@ -78,6 +84,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
       idRawExport: String(job.id),
       event: job.event,
       status: rawStatus(job),
+      ...describeSlot(job),
       timestampCreated: seconds(job.createdMs),
       ...(isInProgress(job) ? { progress: `${progress(job)}%` } : {}),
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),

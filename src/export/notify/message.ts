@@ -14,6 +14,7 @@ export function renderMessage(job: ReportJob, idWebhook: string): { readonly id:
     idReportFile: String(job.id),
     event: job.event,
     status: status ?? 'Error occurred',
+    ...(job.slot === undefined ? {} : { idSchedule: job.slot.idSchedule, slot: job.slot.name }),
     ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
     ...(job.state === 'success'
       ? {

@@ -28,7 +28,7 @@ import { copyAccess } from './access-copy.ts';
 import { openBackupFolder, type BackupFolder } from './backup-folder.ts';
 import { summarize, type BackupAnswer, type BackupFile, type BackupTail } from './backup-manifest.ts';
 import { copyBulk, copyFollowers, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
-import { copyLists, type ListPaths } from './list-copy.ts';
+import { copyLists, copySchedules, type ListPaths } from './list-copy.ts';
 import { copyReports } from './report-copy.ts';
 import { captureTail, copyFrames, countFrames, type CapturedTail } from './stream-tail.ts';
 
@@ -190,6 +190,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   await copyBulk(target, copying);
   const { lake, tail } = await copyConsistently(source, target, options, copying);
   const stored = await storeTail(tail, lake, target);
+  const schedules = await copySchedules(target, paths);
   const reports = await copyReports(target, { reportsDir: paths.reports, signal, logger });
   const lists = await copyLists(target, paths, logger);
   const access = await copyAccess(target, paths);
@@ -203,7 +204,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
       tail === undefined || (lake.epoch !== undefined && lake.epoch.streamId === tail.stream)
         ? Math.max(position, tail?.lastSequence ?? 0)
         : tail.lastSequence,
-    files: [...lake.files, ...reports, ...lists, ...access],
+    files: [...lake.files, ...schedules, ...reports, ...lists, ...access],
     ...(stored === undefined ? {} : { tail: stored }),
   };
   const removed = await target.finish(manifest);

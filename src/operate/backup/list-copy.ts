@@ -13,6 +13,7 @@ export interface ListPaths {
   readonly segments: string;
   readonly titles: string;
   readonly webhooks: string;
+  readonly schedules: string;
 }
 
 /** Says whether an error is that of a record or a file, rather than that of a disk or of the backup. */
@@ -44,15 +45,15 @@ async function copyRecords(target: BackupFolder, folder: string, place: string, 
   return files;
 }
 
-/** Copies the webhooks: a record each, whole or not there. */
-async function copyWebhooks(target: BackupFolder, webhooks: string): Promise<BackupFile[]> {
+/** Copies the records that accounts have in folders of their own: each whole or not there. */
+async function copyAccountRecords(target: BackupFolder, records: string): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
-  for (const account of await findNames(webhooks)) {
-    for (const name of await listRecords(path.join(webhooks, account))) {
-      const record = recordPath(path.join(webhooks, account), name);
-      const place = path.posix.join(path.basename(webhooks), account, path.basename(record));
+  for (const account of await findNames(records)) {
+    for (const name of await findNames(path.join(records, account))) {
+      if (!name.endsWith('.json')) continue;
+      const place = path.posix.join(path.basename(records), account, name);
       try {
-        files.push({ path: place, ...(await target.put(record)) });
+        files.push({ path: place, ...(await target.put(path.join(records, account, name))) });
       } catch (error) {
         // Removed meanwhile.
         if (!isSystemError(error, 'ENOENT')) throw error;
@@ -63,15 +64,26 @@ async function copyWebhooks(target: BackupFolder, webhooks: string): Promise<Bac
 }
 
 /**
+ * Copies the schedules. To be done before the export requests: a slot whose request the backup has not must not be known
+ * as made, and one whose request it has is found by it.
+ */
+export async function copySchedules(
+  target: BackupFolder,
+  { schedules }: Pick<ListPaths, 'schedules'>,
+): Promise<BackupFile[]> {
+  return await copyAccountRecords(target, schedules);
+}
+
+/**
  * Copies the segments and the titles, each as they are at one moment, under the lock of whoever changes them; and the
  * webhooks.
  */
 export async function copyLists(
   target: BackupFolder,
-  { segments, titles, webhooks }: ListPaths,
+  { segments, titles, webhooks }: Omit<ListPaths, 'schedules'>,
   logger: Logger,
 ): Promise<BackupFile[]> {
-  const files: BackupFile[] = await copyWebhooks(target, webhooks);
+  const files: BackupFile[] = await copyAccountRecords(target, webhooks);
   if (await exists(segments))
     await withSegmentsLock(segments, 'a backup', async () => {
       for (const account of await listSegmentAccounts(segments)) {

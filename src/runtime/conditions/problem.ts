@@ -44,6 +44,7 @@ export const problemCodes = [
   'report_file_damaged',
   'reports_disk_low',
   'role_closed',
+  'schedule_unreadable',
   'second_service',
   'service_ended',
   'starting',

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { User } from '../../../../src/access/access.ts';
 import { openAccessReader } from '../../../../src/access/store.ts';
+import { createRequestRules } from '../../../../src/export/api/request-rules.ts';
 import { createExports, type Exports } from '../../../../src/export/api/exports.ts';
 import { runInWorker } from '../../../../src/export/jobs/worker-process.ts';
 import { startJobRunner } from '../../../../src/export/jobs/scheduler.ts';
@@ -58,10 +59,12 @@ async function openExports(
       {
         store,
         runner,
-        zoneDays: createZoneDays(duckdb),
         clock,
-        listSegmentIds: async () => [],
-        findVersions: () => findKeptVersions(folder),
+        parseRequest: createRequestRules({
+          zoneDays: createZoneDays(duckdb),
+          listSegmentIds: async () => [],
+          findVersions: () => findKeptVersions(folder),
+        }),
         loaded,
       },
       { maxExports: 2, loadWaitMs: 10 },

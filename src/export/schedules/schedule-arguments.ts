@@ -1,0 +1,116 @@
+import type { Schedule } from '../../schedules/schedules.ts';
+import { frequencies, periodOf, weekdays, type Frequency, type SlotRule } from '../../schedules/slot-rule.ts';
+import { quote, type Arguments } from '../api/arguments.ts';
+import { badRequest, isRefusal, type Refusal } from '../api/envelope.ts';
+import { parametersByName } from '../api/parameters.ts';
+import { defaultTimezone } from '../api/parse-request.ts';
+
+/** Slots that are made up after a stop, where a schedule does not say how many, and at most. */
+export const defaultCatchUp = 31;
+export const mostCatchUp = 100;
+
+/** An argument of a schedule's own; the others are those of an export. */
+export interface OwnArgument {
+  readonly name: 'every' | 'at' | 'weekday' | 'catchUp';
+  readonly meaning: string;
+  /** Ends the sentence "allowed: ...". */
+  readonly allowed: string;
+  readonly accepts: (text: string, every: Frequency) => boolean;
+}
+
+/** The arguments by which a schedule says when it has its slots. */
+export const ownArguments: readonly OwnArgument[] = [
+  {
+    name: 'every',
+    meaning: 'How often an export is made; required.',
+    allowed: frequencies.join(', '),
+    accepts: (text) => frequencies.some((frequency) => frequency === text),
+  },
+  {
+    name: 'at',
+    meaning: "Time on the wall clock of timezone, 04:00 by default; of an hour the minute, ':00' by default.",
+    allowed: "a time from 00:00 to 23:59, and where every is hour a minute from ':00' to ':59'",
+    accepts: (text, every) => (every === 'hour' ? /^:[0-5]\d$/ : /^([01]\d|2[0-3]):[0-5]\d$/).test(text),
+  },
+  {
+    name: 'weekday',
+    meaning: 'Day of the week, where every is week; monday by default.',
+    allowed: `where every is week, ${weekdays.join(', ')}`,
+    accepts: (text, every) => every === 'week' && weekdays.some((day) => day === text),
+  },
+  {
+    name: 'catchUp',
+    meaning: `How many slots back, the newest included, are made up after a stop; ${defaultCatchUp} by default. Not with sinceVersion: one export then has all changes.`,
+    allowed: `a whole number from 1 to ${mostCatchUp}`,
+    accepts: (text) => /^[1-9]\d{0,2}$/.test(text) && Number(text) <= mostCatchUp,
+  },
+];
+
+const clash = ownArguments.find(({ name }) => parametersByName.has(name));
+if (clash !== undefined) throw new Error(`schemas: ${clash.name} is an argument of a schedule, and of no export`);
+
+/** Parameters of an export that a schedule sets by itself. */
+export const setBySchedule = [
+  'dateFrom',
+  'dateTo',
+  'tsFrom',
+  'tsTo',
+  'availabilityTsFrom',
+  'availabilityTsTo',
+  'asOf',
+] as const;
+
+/** What a user asks a schedule to be. */
+export type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
+
+/** Reads the arguments of a schedule's own, each accepted by its rule. */
+function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {
+  const values = new Map<string, string>();
+  for (const { name, allowed, accepts } of ownArguments) {
+    const texts = given.get(name);
+    if (texts === undefined && name === 'every') return badRequest('Argument every is expected but not set');
+    if (texts === undefined) continue;
+    const [text = ''] = texts;
+    if (texts.length !== 1 || !accepts(text, (values.get('every') ?? 'day') as Frequency))
+      return badRequest(`Argument ${name} is invalid: ${texts.slice(0, 5).map(quote).join(', ')}; allowed: ${allowed}`);
+    values.set(name, text);
+  }
+  return values;
+}
+
+function toRule(own: ReadonlyMap<string, string>, timezone: string): SlotRule {
+  const every = own.get('every') as Frequency;
+  const weekday = weekdays.findIndex((day) => day === (own.get('weekday') ?? 'monday')) + 1;
+  return {
+    every,
+    at: own.get('at') ?? (every === 'hour' ? ':00' : '04:00'),
+    ...(every === 'week' ? { weekday } : {}),
+    timezone,
+  };
+}
+
+/** Reads what a schedule is to be; the arguments of its exports are looked at when they are put together. */
+export function parseScheduleOrder(given: Arguments): ScheduleOrder | Refusal {
+  const own = parseOwn(given);
+  if (isRefusal(own)) return own;
+  const set = setBySchedule.find((name) => given.has(name));
+  if (set !== undefined)
+    return badRequest(`Argument ${set} is invalid: the schedule sets it for each of its exports; leave it out`);
+  const [sinceVersion, ...more] = new Set(given.get('sinceVersion'));
+  if (more.length > 0) return badRequest('Argument sinceVersion takes one value');
+  if (sinceVersion !== undefined && own.has('catchUp'))
+    return badRequest('Argument catchUp is invalid: with sinceVersion one export has all changes; leave it out');
+  const others = [...given].filter(([name]) => name !== 'sinceVersion' && !own.has(name));
+  return {
+    rule: toRule(own, given.get('timezone')?.[0] ?? defaultTimezone),
+    catchUp: sinceVersion === undefined ? Number(own.get('catchUp') ?? defaultCatchUp) : 1,
+    arguments: others.toSorted(([a], [b]) => (a < b ? -1 : 1)),
+    ...(sinceVersion === undefined ? {} : { sinceVersion }),
+  };
+}
+
+/** The arguments of a slot's export: of the period before it, or of what came since a place. */
+export function argumentsOfSlot(order: ScheduleOrder, slot: number, place = order.sinceVersion): Arguments {
+  const own = place === undefined ? periodOf(order.rule, slot) : { sinceVersion: place };
+  return new Map([...order.arguments, ...Object.entries(own).map(([name, value]) => [name, [value]] as const)]);
+}

@@ -1,0 +1,102 @@
+import type { ReportStore } from '../../reports/store.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { findDueSlot, findNextSlot } from '../../schedules/made-slots.ts';
+import { readProgress, writeProgress } from '../../schedules/schedule-files.ts';
+import { accountFolder, findSchedule } from '../../schedules/schedule-store.ts';
+import { stopReason, type Progress, type Schedule } from '../../schedules/schedules.ts';
+import { slotName } from '../../schedules/slot-rule.ts';
+import type { Exports } from '../api/exports.ts';
+import { createOrders, type OrderDependencies } from './order.ts';
+import { settleProgress } from './settle.ts';
+import type { SlotClock } from './slot-clock.ts';
+
+export interface TurnDependencies extends OrderDependencies {
+  /** The folder of all schedules. */
+  readonly schedules: string;
+  readonly store: ReportStore;
+  readonly exports: Pick<Exports, 'createForSlot'>;
+  readonly slotClock: SlotClock;
+  readonly clock: Clock;
+  /** Called with a schedule that stops, and why. */
+  readonly onStop: (schedule: Schedule, reason: string) => void;
+  readonly crashPoint: CrashPoint;
+}
+
+/** The steps of a slot after which a crash must leave it with one export: its request is durable, its progress is. */
+export const slotSteps = ['slot-ordered', 'slot-noted'] as const;
+type SlotStep = (typeof slotSteps)[number];
+
+/** What came of a turn. */
+export interface TurnEnd {
+  readonly progress: Progress;
+  /** When the next slot is, Unix milliseconds; absent where something else is waited for, or nothing is. */
+  readonly nextMs?: number;
+}
+
+/** Takes the schedules one step on: one export at a time for each. */
+export interface Turns {
+  /** Takes a schedule on; undefined when there is none any more. Errors: `record_damaged`, those of the disk. */
+  take(idAccount: number, idSchedule: string): Promise<TurnEnd | undefined>;
+}
+
+/** Creates the turns; nothing is made before one is taken. */
+export function createTurns(dependencies: TurnDependencies): Turns {
+  const { schedules, store, exports, slotClock, clock, onStop, crashPoint } = dependencies;
+  const order = createOrders(dependencies);
+
+  /** Writes down what is new of a schedule; a request that this has not reached is found again by its slot. */
+  async function settle(schedule: Schedule, before: Progress): Promise<Progress> {
+    const jobs = await store.select(({ slot }) => slot?.idSchedule === schedule.idSchedule);
+    const oldestFirst = jobs.toSorted((a, b) => a.id - b.id);
+    const after = settleProgress(schedule, before, oldestFirst);
+    if (after !== before) await keep(schedule, after);
+    const reason = stopReason(schedule, after);
+    if (reason !== undefined && stopReason(schedule, before) === undefined) onStop(schedule, reason);
+    return after;
+  }
+
+  async function keep({ idAccount, idSchedule }: Schedule, progress: Progress): Promise<Progress> {
+    await writeProgress(accountFolder(schedules, idAccount), idSchedule, progress);
+    await crashPoint('slot-noted' satisfies SlotStep);
+    return progress;
+  }
+
+  async function stop(schedule: Schedule, progress: Progress, reason: string): Promise<TurnEnd> {
+    const stopped = { reason, resumes: schedule.resumes };
+    const end = { progress: await keep(schedule, { ...progress, stopped }) };
+    onStop(schedule, reason);
+    return end;
+  }
+
+  /** Makes the oldest slot that is due, where its export may begin. */
+  async function make(schedule: Schedule, progress: Progress): Promise<TurnEnd> {
+    const { rule, firstSlot, catchUp, idSchedule } = schedule;
+    const { made } = progress;
+    const nowMs = clock.nowMs();
+    const newest = await slotClock.newest(rule, nowMs);
+    const slot = findDueSlot({ firstSlot, catchUp, made }, newest);
+    if (slot === undefined) {
+      const next = findNextSlot({ firstSlot, catchUp, made }, newest);
+      return { progress, nextMs: await slotClock.timeOf(rule, next) };
+    }
+    const ordered = await order(schedule, slot, progress.place, nowMs);
+    if (ordered === 'later') return { progress };
+    if ('reason' in ordered) return stop(schedule, progress, ordered.reason);
+    const { user, request } = ordered;
+    const job = await exports.createForSlot(user, request, { idSchedule, slot, name: slotName(rule, slot) });
+    await crashPoint('slot-ordered' satisfies SlotStep);
+    return { progress: job === undefined ? progress : await settle(schedule, progress) };
+  }
+
+  return {
+    async take(idAccount, idSchedule) {
+      const schedule = await findSchedule(schedules, idAccount, idSchedule);
+      if (schedule === undefined) return undefined;
+      const progress = await settle(schedule, await readProgress(accountFolder(schedules, idAccount), idSchedule));
+      if (schedule.paused || stopReason(schedule, progress) !== undefined) return { progress };
+      const isWaiting = store.inProgress().some(({ slot }) => slot?.idSchedule === idSchedule);
+      return isWaiting ? { progress } : make(schedule, progress);
+    },
+  };
+}

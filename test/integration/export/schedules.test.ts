@@ -1,0 +1,302 @@
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { removeApp, removeUser, restoreApp } from '../../../src/access/take-back.ts';
+import type { CommandContext } from '../../../src/cli/command.ts';
+import { scheduleCommand } from '../../../src/cli/schedule.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
+import { backUp, restore } from '../../helpers/backup.ts';
+import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { writeLake } from '../../helpers/lake-fixture.ts';
+import { waitFor } from '../../helpers/wait.ts';
+import { runHere } from '../../helpers/worker-here.ts';
+
+const dayMs = 86_400_000;
+const noon = Date.parse('2026-06-10T12:00:00Z');
+const daily = 'every=day&at=04:00&timezone=Europe/Berlin&event=customEvents&selectors=eventId';
+
+const defaults = { runAttempt: runHere, schedulesEveryMs: 10, linkTtlSeconds: 10 ** 9 };
+
+type View = Readonly<Record<string, unknown>>;
+
+/** An export area under a clock that the test sets, with a user, an app and some events of June 2026. */
+async function openPlace(options: Parameters<ReturnType<typeof createExportArea>['start']>[0] = {}, hasLake = true) {
+  const area = createExportArea(path.join(testFolder(), 'data'));
+  await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
+  const user = await area.addUser({});
+  const hours = Array.from({ length: 30 * 24 }, (_, hour) => ({
+    event_id: `e${hour}`,
+    kind: 'custom_event' as const,
+    id_app: 7,
+    event_time: Date.parse('2026-06-01T00:00:00Z') / 1000 + hour * 3600,
+    available_at: noon / 1000,
+    custom_user_id: 'u',
+  }));
+  if (hasLake) await writeLake(area.tableDir, [hours]);
+  const clock = { now: noon, nowMs: () => clock.now };
+  const running = { area: undefined as RunningArea | undefined };
+  const start = async (more: typeof options = {}): Promise<void> => {
+    running.area = await area.start({ ...defaults, clock, ...options, ...more });
+  };
+  const stop = async (): Promise<void> => {
+    await running.area?.stop();
+    running.area = undefined;
+  };
+  onTestFinished(stop);
+  await start();
+  async function call(target: string, as: Credentials = user, method = 'POST') {
+    const answer = await running.area?.call(as, `/api/schedule/v1/${target}`, { method });
+    return {
+      status: answer?.status,
+      data: answer?.json?.data as View | undefined,
+      text: answer?.body.toString() ?? '',
+    };
+  }
+  const add = async (query: string): Promise<string> => {
+    const { status, data, text } = await call(`create.json?${query}`);
+    if (status !== 200) throw new Error(text);
+    return String(data?.['idSchedule']);
+  };
+  const get = async (id: string): Promise<View> => (await call(`get.json?idSchedule=${id}`, user, 'GET')).data ?? {};
+  /** The requests that a schedule has made, oldest first. */
+  async function madeBy(id: string): Promise<readonly View[]> {
+    const answer = await running.area?.call(user, '/api/report/v1/file/list.json');
+    const all = (answer?.json?.data?.reports ?? []) as readonly View[];
+    return all.filter(({ idSchedule }) => idSchedule === id).toReversed();
+  }
+  const slotsOf = async (id: string): Promise<unknown[]> => (await madeBy(id)).map(({ slot }) => slot);
+  /** Waits until a schedule has made so many slots, and every request has ended; the slots, as they were made. */
+  async function waitForSlots(id: string, count: number): Promise<unknown[]> {
+    await waitFor(`${count} slots are made`, async () => {
+      const made = await madeBy(id);
+      return made.length >= count && made.every(({ status }) => status !== 'In progress');
+    });
+    return slotsOf(id);
+  }
+  return { area, user, clock, start, stop, call, add, get, madeBy, slotsOf, waitForSlots, running };
+}
+
+describe('schedules', () => {
+  it('A schedule orders the day before each slot for its user, in an ordinary request that names the slot', async () => {
+    const { area, clock, call, add, get, madeBy, waitForSlots, running, user } = await openPlace();
+    const id = await add(daily);
+    expect(await get(id)).toMatchObject({
+      idSchedule: id,
+      every: 'day',
+      at: '04:00',
+      timezone: 'Europe/Berlin',
+      catchUp: '31',
+      status: 'Active',
+      timestampNextSlot: String(Date.parse('2026-06-11T02:00:00Z') / 1000),
+    });
+    clock.now += dayMs;
+    expect(await waitForSlots(id, 1)).toEqual(['2026-06-11']);
+    const [made] = await madeBy(id);
+    const rows = (await running.area?.download(user, String(made?.['idRawExport'])))?.join('').trim().split('\n') ?? [];
+    // From 22:00 UTC of the ninth to 22:00 of the tenth.
+    expect(rows.slice(1)).toEqual(Array.from({ length: 24 }, (_, hour) => `e${9 * 24 - 2 + hour}`));
+    expect(await get(id)).toMatchObject({ lastSlot: '2026-06-11', idRawExport: made?.['idRawExport'] });
+    expect((await call('list.json', user, 'GET')).text).toContain(id);
+    const record = path.join(area.dataDir, 'schedules', '1', `${id}.json`);
+    expect(statSync(record).mode & 0o777).toBe(0o600);
+    expect((await call(`delete.json?idSchedule=${id}`)).status).toBe(200);
+    expect((await call(`delete.json?idSchedule=${id}`)).status).toBe(404);
+    await waitFor('nothing is left of it', () => !existsSync(record.replace('.json', '.progress.json')));
+  });
+
+  it('Slots that were missed are made up, the oldest first, as far back as the schedule says', async () => {
+    const { clock, start, stop, add, waitForSlots } = await openPlace();
+    const [all, few] = [await add(daily), await add(`${daily}&catchUp=2`)];
+    await stop();
+    clock.now += 4 * dayMs;
+    await start();
+    expect(await waitForSlots(all, 4)).toEqual(['2026-06-11', '2026-06-12', '2026-06-13', '2026-06-14']);
+    expect(await waitForSlots(few, 2)).toEqual(['2026-06-13', '2026-06-14']);
+  });
+
+  it('A clock that was ahead and is set back leaves every slot to be made once, none twice', async () => {
+    const { clock, add, waitForSlots, start, stop } = await openPlace();
+    const id = await add(`${daily}&catchUp=2`);
+    clock.now += 10 * dayMs;
+    expect(await waitForSlots(id, 2)).toEqual(['2026-06-19', '2026-06-20']);
+    clock.now = noon + dayMs;
+    expect(await waitForSlots(id, 3)).toEqual(['2026-06-19', '2026-06-20', '2026-06-11']);
+    await stop();
+    clock.now = noon + 10 * dayMs;
+    await start();
+    clock.now += dayMs;
+    expect(await waitForSlots(id, 4)).toEqual(['2026-06-19', '2026-06-20', '2026-06-11', '2026-06-21']);
+  });
+
+  it('A slot waits while there is no room for its request, and is not lost', async () => {
+    const waiting = { free: () => undefined as void };
+    const gate = new Promise<void>((resolve) => (waiting.free = resolve));
+    const { clock, add, waitForSlots, running, user, slotsOf, get } = await openPlace({
+      maxExports: 1,
+      runAttempt: async (plan, options) => gate.then(() => runHere(plan, options)),
+    });
+    const id = await add(daily);
+    await running.area?.create(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
+    clock.now += 2 * dayMs;
+    await waitFor('the slot is due', async () => Number((await get(id))['timestampNextSlot']) * 1000 < clock.now);
+    expect(await slotsOf(id)).toEqual([]);
+    waiting.free();
+    expect(await waitForSlots(id, 2)).toEqual(['2026-06-11', '2026-06-12']);
+  });
+
+  it('A schedule stops with a reason when its user or its apps are taken away, and goes on when it is resumed', async () => {
+    const { area, clock, add, get, call, slotsOf, waitForSlots } = await openPlace();
+    const paths = { access: path.join(area.dataDir, 'access.json'), keys: area.keysDir };
+    const other = await area.addUser({});
+    await area.addApp({ idApp: 8, platform: 'web', idAccount: 1 });
+    const ofApp = await add(`${daily}&idApp=8`);
+    await waitFor('the user is known', async () => (await call('list.json', other, 'GET')).status === 200);
+    const { data } = await call(`create.json?${daily}`, other);
+    const ofOther = String(data?.['idSchedule']);
+    await removeApp(paths, 8, Date.now());
+    await removeUser(paths, Number(other.idUser));
+    await waitFor('the user is gone', async () => (await call('list.json', other, 'GET')).status === 403);
+    clock.now += dayMs;
+    await waitFor('both stop', async () =>
+      [await get(ofApp), await get(ofOther)].every(({ status }) => status === 'Stopped'),
+    );
+    expect(await get(ofApp)).toMatchObject({ reason: 'the account has none of the apps that it names' });
+    expect(await get(ofOther)).toMatchObject({ reason: `user ${other.idUser} was removed` });
+    expect([await slotsOf(ofApp), await slotsOf(ofOther)]).toEqual([[], []]);
+    await restoreApp(paths, 8, Date.now());
+    await waitFor('it goes on', async () => {
+      await call(`resume.json?idSchedule=${ofApp}`);
+      return (await slotsOf(ofApp)).length > 0;
+    });
+    expect(await waitForSlots(ofApp, 1)).toEqual(['2026-06-11']);
+  });
+
+  it('Slots of a pause are neither made nor made up', async () => {
+    const { clock, add, call, get, slotsOf, waitForSlots } = await openPlace();
+    const [paused, other] = [await add(daily), await add(daily.replace('04:00', '05:00'))].toSorted();
+    if (paused === undefined || other === undefined) throw new Error('unreachable');
+    expect((await call(`pause.json?idSchedule=${paused}`)).data).toMatchObject({ status: 'Paused' });
+    clock.now += 2 * dayMs;
+    expect(await waitForSlots(other, 2)).toEqual(['2026-06-11', '2026-06-12']);
+    expect(await slotsOf(paused)).toEqual([]);
+    expect((await call(`resume.json?idSchedule=${paused}`)).data).toMatchObject({ status: 'Active' });
+    clock.now += dayMs;
+    expect(await waitForSlots(paused, 1)).toEqual(['2026-06-13']);
+    expect(await get(paused)).not.toHaveProperty('reason');
+  });
+
+  it('A request stays until its schedule has taken it in, expired or not, and a slot whose request has expired is not made again', async () => {
+    const { area, clock, start, stop, add, slotsOf, waitForSlots } = await openPlace({ linkTtlSeconds: 3600 });
+    const id = await add(daily);
+    clock.now += dayMs;
+    expect(await waitForSlots(id, 1)).toEqual(['2026-06-11']);
+    clock.now += 2 * 3_600_000;
+    await waitFor('it is gone', () => !existsSync(path.join(area.reportsDir, '1')));
+    await stop();
+    await start();
+    clock.now += dayMs;
+    await waitFor('the next is made', async () => (await slotsOf(id)).length > 0);
+    expect(await slotsOf(id)).toEqual(['2026-06-12']);
+  });
+
+  it('A backup has the schedules, and what was made after it is made again where it is restored', async () => {
+    const { area, user, clock, stop, add, waitForSlots } = await openPlace({}, false);
+    const id = await add(daily);
+    clock.now += 2 * dayMs;
+    expect(await waitForSlots(id, 2)).toEqual(['2026-06-11', '2026-06-12']);
+    const [backup, copy] = ['backup', 'copy'].map((name) => path.join(area.dataDir, '..', name)) as [string, string];
+    await backUp(area.dataDir, backup, undefined);
+    clock.now += dayMs;
+    expect(await waitForSlots(id, 3)).toEqual(['2026-06-11', '2026-06-12', '2026-06-13']);
+    await stop();
+    await restore(backup, copy);
+    const restored = await createExportArea(copy).start({ ...defaults, clock });
+    onTestFinished(() => restored.stop());
+    await waitFor('the third is made there', async () => {
+      const { body } = await restored.call(user, `/api/schedule/v1/get.json?idSchedule=${id}`);
+      return body.includes('"lastSlot":"2026-06-13"');
+    });
+    const list = (await restored.call(user, '/api/report/v1/file/list.json')).json?.data?.reports ?? [];
+    expect(list.map(({ slot }) => slot)).toEqual(['2026-06-13', '2026-06-12', '2026-06-11']);
+  });
+
+  it('A damaged schedule is reported and makes nothing, without harm to others, and can be deleted', async () => {
+    const { area, clock, add, call, running, waitForSlots } = await openPlace();
+    const [broken, whole] = [await add(daily), await add(daily.replace('04:00', '05:00'))];
+    writeFileSync(path.join(area.dataDir, 'schedules', '1', `${broken}.json`), '{"damaged":1}');
+    clock.now += dayMs;
+    expect(await waitForSlots(whole, 1)).toEqual(['2026-06-11']);
+    await waitFor('it is reported', () => JSON.stringify(running.area?.stage.facts()).includes('schedule_unreadable'));
+    expect((await call(`delete.json?idSchedule=${broken}`)).status).toBe(200);
+    await waitFor('all is well', () => !JSON.stringify(running.area?.stage.facts()).includes('schedule_unreadable'));
+  });
+
+  it.each([
+    ['without every', 'event=customEvents&selectors=eventId', 'Argument every is expected but not set'],
+    ['with a time that no clock shows', daily.replace('04:00', '24:00'), 'Argument at is invalid'],
+    ['with a day of the week for a day', `${daily}&weekday=monday`, 'Argument weekday is invalid'],
+    ['with days of its own', `${daily}&dateFrom=2026-01-01&dateTo=2026-01-02`, 'the schedule sets it'],
+    ['with an unknown zone', daily.replace('Berlin', 'Bonn'), 'Argument timezone is invalid'],
+    ['with an unknown selector', `${daily},nothing`, 'Argument selectors is invalid'],
+    ['with no app of the account', `${daily}&idApp=99`, 'none of the apps'],
+    ['with a place of the future', `${daily}&sinceVersion=999`, 'Argument sinceVersion is invalid'],
+    ['with a place and missed slots', `${daily}&sinceVersion=0&catchUp=3`, 'Argument catchUp is invalid'],
+  ])('A schedule is refused %s', async (_how, query, detail) => {
+    const { call } = await openPlace();
+    const { status, text } = await call(`create.json?${query}`);
+    expect(status).toBe(400);
+    expect(text).toContain(detail);
+  });
+
+  it('A create that is repeated adds nothing, an account has twenty schedules, and those of others do not exist', async () => {
+    const { area, add, call } = await openPlace();
+    const first = await add(daily);
+    expect(await add(daily)).toBe(first);
+    for (let n = 1; n < 20; n += 1) await add(`${daily}&eventName=e${n}`);
+    expect((await call(`create.json?${daily}&eventName=more`)).text).toContain('There are 20 schedules already');
+    const stranger = await area.addUser({ idAccount: 2 });
+    await waitFor('the stranger is known', async () => (await call('list.json', stranger, 'GET')).status === 200);
+    expect((await call('list.json', stranger, 'GET')).data).toEqual({ schedules: [] });
+    for (const verb of ['pause', 'resume', 'delete'])
+      expect((await call(`${verb}.json?idSchedule=${first}`, stranger)).status).toBe(404);
+    const reader = await area.addUser({ canExport: false });
+    await waitFor('the reader is known', async () => (await call('list.json', reader, 'GET')).status === 200);
+    expect((await call(`create.json?${daily}`, reader)).text).toContain('lacks export permissions');
+  });
+
+  it('The examples of docs/api.md are accepted as they stand there', async () => {
+    const { add, get, call } = await openPlace();
+    const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
+    const section = page.slice(page.indexOf('### Schedules'), page.indexOf('### Links'));
+    const examples = [...section.matchAll(/-d '([^']+)'/g)].map(([, body = '']) => body);
+    expect(examples.length).toBe(2);
+    const statuses = await Promise.all(examples.map(async (example) => (await get(await add(example)))['status']));
+    expect(statuses).toEqual(['Active', 'Active']);
+    const named = [...section.matchAll(/`(GET|POST) \/api\/schedule\/v1\/(\w+)\.json/g)];
+    expect(named.length).toBe(6);
+    for (const [, method, name = ''] of named)
+      expect((await call(`${name}.json`, undefined, method)).text).not.toContain('There is no such method');
+  });
+
+  it('The command adds, lists, pauses, resumes and removes schedules beside the running service', async () => {
+    const { area, user, clock, waitForSlots } = await openPlace();
+    async function run(...words: string[]): Promise<View[]> {
+      const answers: View[] = [];
+      const context = { environment: {}, answer: (value: View) => void answers.push(value) };
+      await scheduleCommand.run([...words, '--data', area.dataDir], context as unknown as CommandContext);
+      return answers;
+    }
+    const [added] = await run('add', '--user', user.idUser, daily);
+    const id = String(added?.['idSchedule']);
+    // The command goes by the clock of the machine, on which the slot is another.
+    expect(await run('list', '--account', '1')).toMatchObject([{ idSchedule: id, status: 'Active' }]);
+    expect(await run('pause', id, '--account', '1')).toMatchObject([{ status: 'Paused' }]);
+    expect(await run('resume', id, '--account', '1')).toMatchObject([{ status: 'Active' }]);
+    clock.now = Number(added?.['timestampNextSlot']) * 1000 + 60_000;
+    expect(await waitForSlots(id, 1)).toEqual([new Date(clock.now).toISOString().slice(0, 10)]);
+    expect(await run('remove', id, '--account', '1')).toEqual([{ idSchedule: id, removed: true }]);
+    await expect(run('remove', id, '--account', '1')).rejects.toThrow('has no schedule');
+    await expect(run('add', '--user', user.idUser, 'every=day')).rejects.toThrow('Argument event is expected');
+  });
+});
