@@ -86,6 +86,11 @@ async function findInLake(places: Places, { sought, deadlineMs }: Question): Pro
   return found;
 }
 
+const unseen = {
+  cut: 'and more waits in the stream than can be looked through',
+  other: 'which is still to be compared with the stream',
+} as const;
+
 /** What one look found; undefined: the lake has gone on meanwhile, and one more look will find it there. */
 async function look(places: Places, question: Question): Promise<readonly FoundEvent[] | undefined> {
   const { failed, tables, readTail } = places;
@@ -101,20 +106,9 @@ async function look(places: Places, question: Question): Promise<readonly FoundE
   const limits = { maxBytes: maxTailBytes, deadlineMs };
   const end = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting));
   if (waiting.length > 0) return waiting.map(describeWaiting);
-  switch (end) {
-    case 'whole':
-      return [];
-    case 'moved':
-      return undefined;
-    case 'cut':
-      throw new AppError('overloaded', 'not in the lake, and more waits in the stream than can be looked through', {
-        hint: 'Ask again when the lake has caught up.',
-      });
-    case 'other':
-      throw new AppError('overloaded', 'not in the lake, which is still to be compared with the stream', {
-        hint: 'Ask again in a while.',
-      });
-  }
+  if (end === 'whole') return [];
+  if (end === 'moved') return undefined;
+  throw new AppError('overloaded', `not in the lake, ${unseen[end]}`, { hint: 'Ask again in a while.' });
 }
 
 /** Looks again where the lake has gone on, or has replaced a file that was to be read. */

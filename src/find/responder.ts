@@ -38,7 +38,7 @@ export function startResponder(
       // What the caller is told says nothing of the service's folders.
       if (isAppError(error, 'overloaded')) return { busy: error.message };
       failures.add({ error: describeError(error) });
-      return { busy: describeError(error) };
+      return { busy: 'the lake cannot be read at the moment' };
     }
   });
   const upkeep = startPollLoop((signal) => finder.upkeep(signal), {

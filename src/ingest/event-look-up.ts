@@ -31,10 +31,11 @@ const maxAsked = 8;
 const askTimeoutMs = 1700;
 const parameters = ['idApp', 'eventId', 'key'];
 
+const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
+
 /** Reads the question of a request; the app is known by then. */
 export function parseQuestion(query: Readonly<Record<string, unknown>>, idApp: number): EventQuestion | Refusal {
   const { eventId, key } = query;
-  const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
   const other = Object.keys(query).find((name) => !parameters.includes(name));
   if (other !== undefined) return refuse(`there is no parameter ${other}: eventId or key is`);
   if ((eventId === undefined) === (key === undefined)) return refuse('either eventId or key must be given');
@@ -57,19 +58,19 @@ export function createEventLookUp({ access, answers, ask }: EventLookUpDependenc
   return {
     async handle(query, request, response) {
       const { idApp } = query;
-      const refuse = (refusal: Refusal): void => answers.refuse(response, refusal, { idApp });
+      const end = (refusal: Refusal): void => answers.refuse(response, refusal, { idApp });
       const app = findApp(access, idApp, request);
-      if ('reason' in app) return refuse(app);
+      if ('reason' in app) return end(app);
       const waitSeconds = quota.take(String(app.idApp), performance.now());
       if (waitSeconds !== undefined)
-        return refuse({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
+        return end({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
       const question = parseQuestion(query, app.idApp);
-      if ('reason' in question) return refuse(question);
-      if (asked >= maxAsked) return refuse({ reason: 'busy', detail: 'too many questions wait for an answer' });
+      if ('reason' in question) return end(question);
+      if (asked >= maxAsked) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
       asked += 1;
       try {
         const reply = await ask(question, askTimeoutMs);
-        if ('busy' in reply) refuse({ reason: 'busy', detail: reply.busy });
+        if ('busy' in reply) end({ reason: 'busy', detail: reply.busy });
         else answers.send(response, JSON.stringify(reply.answer));
       } finally {
         asked -= 1;

@@ -186,20 +186,21 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   };
 }
 
+const versionAnswer = {
+  description: 'The version of the service.',
+  content: {
+    'application/json': {
+      schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } },
+    },
+  },
+};
+
 /**
  * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths
  * work with and without the trailing slash.
  */
 export function describeImport(): OpenApiPart {
   const { '403': forbidden, '500': failed } = describeRefusals();
-  const version = {
-    description: 'The version of the service.',
-    content: {
-      'application/json': {
-        schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } },
-      },
-    },
-  };
   return {
     area: 'import',
     paths: {
@@ -214,7 +215,7 @@ export function describeImport(): OpenApiPart {
         },
       },
       '/v1/version': {
-        post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } },
+        post: { tags, summary: 'The version of the service', security: [], responses: { '200': versionAnswer } },
       },
       '/v1/test-app-access/': {
         post: {

@@ -5,6 +5,9 @@ import { whileConnected, type StreamConnection } from './connection.ts';
 /** Messages asked for at a time: below what the server cuts a client off for, at their largest size. */
 const messagesAtOnce = 48;
 
+/** The library takes no less. */
+const leastExpiresMs = 1000;
+
 /** How far a look through the end of the stream may go. */
 export interface TailLimits {
   readonly maxBytes: number;
@@ -52,7 +55,10 @@ export async function readTail(
           if (leftMs <= 0 || bytes >= limits.maxBytes) return 'cut';
           const asked = Math.min(messagesAtOnce, state.last_seq - next + 1);
           const before = next;
-          for await (const message of await consumer.fetch({ max_messages: asked, expires: Math.max(1000, leftMs) })) {
+          for await (const message of await consumer.fetch({
+            max_messages: asked,
+            expires: Math.max(leastExpiresMs, Math.ceil(leftMs)),
+          })) {
             if (message.seq !== next) return 'moved';
             next += 1;
             bytes += message.data.length;

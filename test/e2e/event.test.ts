@@ -10,6 +10,8 @@ import { waitFor } from '../helpers/wait.ts';
 
 type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string, unknown>>[] }>;
 
+const event = (customUserId: string) => ({ customUserId, customEventName: 'level_start' });
+
 it('A client learns by the id or the key of what it sent that it waits, is in the lake, has failed or was erased, and nothing of what another app sent', async () => {
   const dataDir = path.join(testFolder(), 'data');
   const tokens: Readonly<Record<string, string>> = {
@@ -32,12 +34,10 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
     let answered = await request(query, idApp);
     await waitFor(`an answer to ${query}`, async () => {
       if (answered.status === 503 || answered.status === 429) answered = await request(query, idApp);
-      if (answered.status === 503) console.log(answered.headers.get('x-error-detail'));
       return answered.ok;
     });
     return (await answered.json()) as Answer;
   };
-  const event = (customUserId: string) => ({ customUserId, customEventName: 'level_start' });
 
   expect(await ask('key=first%20key')).toEqual({ state: 'never_seen', events: [] });
   await send('customEventBatch', [event('a'), event('b')], 'first key');

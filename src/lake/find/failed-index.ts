@@ -83,14 +83,14 @@ async function findInFile(file: string, sought: Sought): Promise<FoundFailed[]> 
   return found;
 }
 
+/** The name that a file will have once its commit is settled, by which it is known. */
+const nameOf = (file: string): string => path.basename(file).replace(/^pending-\d+-/, '');
+
 /** Creates the index of the failed events of a lake, empty. */
 export function createFailedIndex(folder: string, tableDir: string): FailedIndex {
   const hashes = createKeySet('any');
   const groups = new Map<string, number>();
   const names = new Map<number, string>();
-
-  /** The name that a file will have once its commit is settled, by which it is known. */
-  const nameOf = (file: string): string => path.basename(file).replace(/^pending-\d+-/, '');
 
   async function add(file: string): Promise<void> {
     const text = await ifThere(readFailedText(file), '');
