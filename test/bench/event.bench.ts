@@ -23,6 +23,7 @@ const rows = benchRows(5_000_000, 100_000_000);
 const rowsOfFile = 2_000_000;
 const keyedEvery = 5;
 const apps = 10;
+const rowsOfApp = rowsOfFile / apps;
 const questions = 300;
 const longestMs = 3_600_000;
 const dayMs = 86_400_000;
@@ -32,13 +33,14 @@ function planLake(nowMs: number): FilePlan {
   const files = Math.ceil(rows / rowsOfFile);
   return Array.from({ length: files }, (_, index) => {
     const startMs = nowMs - (files - index) * dayMs;
-    const ms = `(${startMs} + i * ${dayMs} // ${rowsOfFile})`;
+    // Sorted by app and time as they are made.
+    const ms = `(${startMs} + (i % ${rowsOfApp}) * ${dayMs} // ${rowsOfApp})`;
     const time = `make_timestamptz(${ms} * 1000)`;
     const values: Readonly<Record<string, string>> = {
       event_id: `CASE WHEN i % ${keyedEvery} = 0 THEN substr(id, 1, 14) || '8' ELSE format('{:08x}-{:04x}-7', ${ms} >> 16, ${ms} & 65535) END || substr(id, 16)`,
       kind: "'custom_event'",
       date: `CAST(${time} AS DATE)`,
-      id_app: `1 + i % ${apps}`,
+      id_app: `1 + i // ${rowsOfApp}`,
       event_time: time,
       received_at: time,
       available_at: time,
@@ -49,7 +51,7 @@ function planLake(nowMs: number): FilePlan {
     const count = Math.min(rowsOfFile, rows - index * rowsOfFile);
     return [
       `kind=custom_event/date=${new Date(startMs).toISOString().slice(0, 10)}/bench.parquet`,
-      `SELECT ${select.join(', ')} FROM (SELECT range AS i, uuid()::VARCHAR AS id FROM range(${count})) ORDER BY id_app, event_time`,
+      `SELECT ${select.join(', ')} FROM (SELECT range AS i, uuid()::VARCHAR AS id FROM range(${count}))`,
     ];
   });
 }
