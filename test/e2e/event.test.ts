@@ -1,4 +1,7 @@
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { promisify } from 'node:util';
 import { expect, it, onTestFinished } from 'vitest';
 import { ownKeyEventIds } from '../../src/datasets/event-id.ts';
 import { openLakeReader } from '../../src/demo/lake-query.ts';
@@ -11,6 +14,25 @@ import { waitFor } from '../helpers/wait.ts';
 type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string, unknown>>[] }>;
 
 const event = (customUserId: string) => ({ customUserId, customEventName: 'level_start' });
+
+it('The example of the page answers where the event is that it sends', async () => {
+  const dataDir = path.join(testFolder(), 'data');
+  const token = await addTestApp(dataDir);
+  const service = await startTestService({ dataDir });
+  onTestFinished(() => service.destroy());
+  const page = readFileSync(path.resolve(import.meta.dirname, '../../docs/api.md'), 'utf8');
+  const [, example = ''] = /```sh\n([^`]*\/v1\/event[^`]*)```/.exec(page) ?? [];
+  const commands = example.replaceAll('http://127.0.0.1:8080', service.s2s);
+  let last = '';
+  await waitFor('the answer of the example', async () => {
+    const { stdout } = await promisify(execFile)('sh', ['-c', commands], { env: { ...process.env, TOKEN: token } });
+    last = stdout.slice(stdout.indexOf('{"state'));
+    return last.startsWith('{"state":"in_lake"');
+  });
+  const [, shown = ''] = /^# (.*)$/m.exec(example) ?? [];
+  const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
+  expect(namesOf(last)).toEqual(namesOf(shown));
+});
 
 it('A client learns by the id or the key of what it sent that it waits, is in the lake, has failed or was erased, and nothing of what another app sent', async () => {
   const dataDir = path.join(testFolder(), 'data');
