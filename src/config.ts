@@ -4,12 +4,7 @@ import { dataFormatPath } from './runtime/files/data-format.ts';
 import { AppError } from './runtime/errors.ts';
 import { parseServerAddresses } from './runtime/processes/server-addresses.ts';
 import { createOutgoingRules } from './runtime/http/outgoing-rules.ts';
-
-/** Limit on calls: at most `limit` in each window of `windowMs`. */
-export interface Quota {
-  readonly limit: number;
-  readonly windowMs: number;
-}
+import type { Quota } from './runtime/http/quota.ts';
 
 /** The service's settings, resolved once; units stand last in each name. docs/operating.md lists the variables. */
 export interface Config {
@@ -272,6 +267,8 @@ export function dataPaths(dataDir: string) {
     titles: path.join(dataDir, 'titles'),
     webhooks: path.join(dataDir, 'webhooks'),
     schedules: path.join(dataDir, 'schedules'),
+    /** What event ids are found by: a cache, made anew where it is gone. */
+    eventIndex: path.join(dataDir, 'event-index'),
     spool: path.join(dataDir, 'spool'),
     run: path.join(dataDir, 'run'),
   } as const;

@@ -21,6 +21,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   schedule: async () => (await import('./cli/schedule.ts')).scheduleCommand,
   webhook: async () => (await import('./cli/webhook.ts')).webhookCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
+  event: async () => (await import('./cli/event.ts')).eventCommand,
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,
   backup: async () => (await import('./cli/backup.ts')).backupCommand,
   restore: async () => (await import('./cli/restore.ts')).restoreCommand,

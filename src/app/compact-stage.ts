@@ -2,6 +2,7 @@ import path from 'node:path';
 import { startCompact } from '../compact/compact.ts';
 import { dataPaths } from '../config.ts';
 import { sweepLoads } from '../operate/load/sweep-loads.ts';
+import { startResponder } from '../find/responder.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { describeError } from '../runtime/errors.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
@@ -17,7 +18,7 @@ const lakeDiskLow: Problem = {
   todo: 'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
 };
 
-/** Starts the compactor: it reads the stream, and writes to the lake. */
+/** Starts the compactor: it reads the stream, and writes to the lake; beside it, who answers where events are. */
 export async function startCompactStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
@@ -40,6 +41,11 @@ export async function startCompactStage(parts: Parts): Promise<Stage> {
       duckdbMemoryMb: config.duckdbMemoryMb,
     },
   );
+  const responder = startResponder(
+    { connection, streamName: config.streamName, logger },
+    { lakeDir: paths.lake, indexDir: paths.eventIndex, workDir: path.join(paths.spool, 'find') },
+  );
+  closers.add('responder', () => responder.stop());
   // A load that was killed has left files that no commit names; that they stay hinders nobody.
   await sweepLoads(paths.lake, { clock, crashPoint: noCrashPoint }).then(
     (swept) => swept > 0 && logger.info({ swept }, 'removed what killed loads have left'),

@@ -6,6 +6,7 @@ import { startDiskWatch } from '../runtime/files/disk-watch.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
+import { createEventAsker } from '../stream/event-questions.ts';
 import { publishToOwnFolders } from '../stream/own-store-publisher.ts';
 import { startPublishProbe } from '../stream/publish-probe.ts';
 import { openPublisher } from '../stream/publisher.ts';
@@ -40,8 +41,9 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
     },
   };
   const { addRoutes, onService } = await openHealth();
+  const ask = createEventAsker(connection, config.streamName);
   const ingest = await startIngest(
-    { access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes },
+    { access, publisher, ask, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes },
     { host: config.host, port: config.s2sPort },
   );
   return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };

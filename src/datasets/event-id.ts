@@ -42,6 +42,22 @@ export function fingerprintOf(eventId: string): string {
   return eventId.slice(keyEnd, fingerprintEnd);
 }
 
+/** What the service's own event ids look like: other text names no imported event. */
+const ownId = /^[0-9a-f]{8}-[0-9a-f]{4}-[578][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+
+/** Says whether a text is an event id as this service makes them. */
+export function isOwnId(text: string): boolean {
+  return ownId.test(text);
+}
+
+/** When the event of a plain id was received, Unix milliseconds; undefined: the id is a hash, and does not say it. */
+export function receivedAtOf(eventId: string): number | undefined {
+  return eventId.charAt(14) === '7' ? Number.parseInt(eventId.slice(0, 8) + eventId.slice(9, 13), 16) : undefined;
+}
+
+/** SQL that is true for an id that does not say when its event was received. */
+export const isHashedSql = (column: string): string => `substr(${column}, 15, 1) IN ('5', '8')`;
+
 /** SQL of `isKeyedId`, of a column of event ids. */
 export const isKeyedSql = (column: string): string => `substr(${column}, 15, 1) = '8'`;
 
@@ -99,13 +115,21 @@ export function plainEventIds(receivedAtMs: number): EventIds {
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
+/** The first part of what ids are made of under a key. */
+const keyIdentity = (idApp: number, key: string): string => sha256(`${idApp}\n0\n${key}`).slice(0, keyDigits);
+
+/** What `requestKeyOf` gives for the ids of any request of an app under an Idempotency-Key. */
+export function makeRequestKey(idApp: number, key: string): string {
+  return requestKeyOf(formatUuid(keyIdentity(idApp, key).padEnd(32, '0'), '8'));
+}
+
 /**
  * Makes ids for a request with an Idempotency-Key: UUIDv8 in the layout above. A retry of the request has the same ids,
  * and the compactor commits such an id once; another request under the key has another fingerprint, in all its ids,
  * whichever events the two share.
  */
 export function keyedEventIds({ idApp, key, method, given }: KeyedRequest): EventIds {
-  const identity = sha256(`${idApp}\n0\n${key}`).slice(0, keyDigits);
+  const identity = keyIdentity(idApp, key);
   // A single event has the id that earlier versions gave it: its retry is known also when the service was upgraded
   // meanwhile.
   if (!getMethod(method).batch) {

@@ -81,10 +81,12 @@ export function createAnswers({ metrics, refusals, isClosing }: AnswerDependenci
       const { status } = answerOf(reason);
       metrics.refused(reason);
       // What the service cannot take now is reported once, as a problem of the service (health), not once a request.
-      if (status !== 500 || reason === 'internal')
+      if ((status !== 500 && reason !== 'busy') || reason === 'internal')
         refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
       writeRefusal(response, refusal, [
-        ...(status === 500 ? ['retry-after', String(retryAfterSeconds)] : []),
+        ...(status === 500 || reason === 'quota' || reason === 'busy'
+          ? ['retry-after', String(retryAfterSeconds)]
+          : []),
         ...lastOne(),
       ]);
     },

@@ -8,8 +8,10 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
+import type { AskForEvent } from '../stream/event-questions.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
 import { createAnswers, type Answers } from './answers.ts';
+import { createEventLookUp } from './event-look-up.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail } from './import-handler.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';
@@ -39,6 +41,8 @@ export interface IngestDependencies {
    * not this service's to watch.
    */
   readonly isDiskLow?: () => boolean;
+  /** Asks who reads the lake where an event is. Absent: nobody does. */
+  readonly ask?: AskForEvent;
   /** Adds routes of the composition's own: health. */
   readonly addRoutes?: (server: ImportServer) => void;
 }
@@ -60,6 +64,7 @@ export interface Ingest extends Stoppable {
   facts(): Readonly<Record<string, unknown>>;
 }
 
+const nobody = { busy: 'nobody reads the lake' } as const;
 const mebibyte = 1024 * 1024;
 /** Leaves room below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
@@ -109,7 +114,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  addImportRoutes(server, { access, imports, answers, fail }, version);
+  const lookUp = createEventLookUp({ access, answers, ask: dependencies.ask ?? (async () => nobody) });
+  addImportRoutes(server, { access, imports, lookUp, answers, fail }, version);
   dependencies.addRoutes?.(server);
 
   try {

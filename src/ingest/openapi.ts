@@ -5,7 +5,8 @@ import type { EventKind } from '../datasets/event-kinds.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
-import { answerOf, refusalReasons } from './refusal.ts';
+import { describeEventLookUp, lookUpAnswer, lookUpRefusals, lookUpSchemas } from './event-openapi.ts';
+import { answerOf, lookUpReasons, refusalReasons, type RefusalReason } from './refusal.ts';
 import { mayBeOfDevice } from './required-ids.ts';
 
 /** Name of a kind's schema in the reference: `CustomEvent` for `custom_event`. */
@@ -89,19 +90,24 @@ const detailHeader = {
 
 /** The refusals of the error table, one response a status. */
 function describeRefusals(): Record<string, OpenApiObject> {
-  const statuses = [...new Set(refusalReasons.map((reason) => answerOf(reason).status))];
+  return describeReasons(refusalReasons.filter((reason) => !lookUpReasons.includes(reason)));
+}
+
+/** The refusals of some reasons, one response a status. */
+function describeReasons(reasons: readonly RefusalReason[]): Record<string, OpenApiObject> {
+  const statuses = [...new Set(reasons.map((reason) => answerOf(reason).status))];
   return Object.fromEntries(
     statuses.map((status) => {
       const texts = [
         ...new Set(
-          refusalReasons
+          reasons
             .map(answerOf)
             .filter((answer) => answer.status === status)
             .map((answer) => answer.error),
         ),
       ];
       const retry =
-        status === 500
+        status === 500 || status === 429 || status === 503
           ? { 'Retry-After': { description: 'Seconds to wait before trying again.', schema: { type: 'integer' } } }
           : {};
       return [
@@ -180,28 +186,36 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   };
 }
 
+const versionAnswer = {
+  description: 'The version of the service.',
+  content: {
+    'application/json': {
+      schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } },
+    },
+  },
+};
+
 /**
  * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths
  * work with and without the trailing slash.
  */
 export function describeImport(): OpenApiPart {
   const { '403': forbidden, '500': failed } = describeRefusals();
-  const version = {
-    description: 'The version of the service.',
-    content: {
-      'application/json': {
-        schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } },
-      },
-    },
-  };
   return {
     area: 'import',
     paths: {
       ...Object.fromEntries(
         [...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
       ),
+      '/v1/event': {
+        get: {
+          tags,
+          ...describeEventLookUp(idApp),
+          responses: { ...lookUpAnswer, ...describeReasons(lookUpRefusals) },
+        },
+      },
       '/v1/version': {
-        post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } },
+        post: { tags, summary: 'The version of the service', security: [], responses: { '200': versionAnswer } },
       },
       '/v1/test-app-access/': {
         post: {
@@ -217,6 +231,7 @@ export function describeImport(): OpenApiPart {
     components: {
       schemas: {
         ...Object.fromEntries([...importKinds.keys()].map((kind) => [schemaNameOf(kind), describeKind(kind)])),
+        ...lookUpSchemas,
         Accepted: {
           type: 'object',
           required: ['message'],

@@ -20,10 +20,15 @@ const answers = {
   /** No answer from the broker in time: the events may be stored. */
   unknown: { status: 500, error: 'Internal Server Error' },
   internal: { status: 500, error: 'Internal Server Error' },
+  /** Only where an event is asked for: too often by one app; and not to be answered now. */
+  quota: { status: 429, error: 'Too Many Requests' },
+  busy: { status: 503, error: 'Service Unavailable' },
 } as const satisfies Record<string, { status: number; error: string }>;
 
 export type RefusalReason = keyof typeof answers;
 export const refusalReasons = Object.keys(answers) as RefusalReason[];
+/** Reasons that no request to import events is refused for. */
+export const lookUpReasons: readonly RefusalReason[] = ['quota', 'busy'];
 
 /** Why a request is not taken. */
 export interface Refusal {

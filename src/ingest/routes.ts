@@ -3,6 +3,7 @@ import type { FastifyReply } from 'fastify';
 import type { AccessReader } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { Answers } from './answers.ts';
+import type { EventLookUp } from './event-look-up.ts';
 import { findApp } from './find-app.ts';
 import type { Fail, ImportHandler, ImportQuery } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
@@ -11,6 +12,7 @@ import type { ImportServer } from './server.ts';
 export interface RouteDependencies {
   readonly access: AccessReader;
   readonly imports: ImportHandler;
+  readonly lookUp: EventLookUp;
   readonly answers: Answers;
   readonly fail: Fail;
 }
@@ -32,7 +34,7 @@ const takeOver = (reply: FastifyReply): ServerResponse => reply.hijack().raw;
 
 /** Adds the import area's routes and error answers to a server. */
 export function addImportRoutes(server: ImportServer, dependencies: RouteDependencies, version: string): void {
-  const { access, imports, answers, fail } = dependencies;
+  const { access, imports, lookUp, answers, fail } = dependencies;
 
   // The requests whose address is not in the usual form (import-handler.ts).
   for (const method of importMethods.keys())
@@ -48,6 +50,10 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
     if ('reason' in app) answers.refuse(takeOver(reply), app, { idApp });
     else answers.accept(takeOver(reply));
   });
+
+  server.get('/v1/event', (request, reply) =>
+    lookUp.handle(request.query as Readonly<Record<string, unknown>>, request.raw, takeOver(reply)),
+  );
 
   server.setNotFoundHandler((request, reply) => {
     const refusal = refusePath(request.url);

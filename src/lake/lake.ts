@@ -11,7 +11,7 @@
  *
  * Layout: events/ (the table of the imported events), a folder like it for each other dataset that has had rows
  * (tablePaths), failed/ (events that could not be written), staging/ (work in hand, that of the other tables in folders
- * of their names), orphans/ (files put aside), snapshot.sql. The lake's folder and the tables' are locked themselves.
+ * of their names), orphans/ (files put aside), snapshot.sql, erased-ids.parquet (once there was an erasure). The lake's folder and the tables' are locked themselves.
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -57,6 +57,8 @@ export function lakePaths(lakeDir: string) {
     streamEnd: path.join(root, 'stream-end.json'),
     /** Up to when the position of the newest commit has everything, where that is later than the commit says. */
     watermark: path.join(root, 'watermark.json'),
+    /** Hashes of the ids that were erased (find/erased-ids.ts). */
+    erasedIds: path.join(root, 'erased-ids.parquet'),
     snapshotSql: path.join(root, 'snapshot.sql'),
     /** The folder whose lock the one running compactor holds for its life. */
     compactorLock: root,

@@ -11,7 +11,7 @@ export interface SourceFile {
 
 const foundation = ['runtime', 'datasets', 'config'];
 const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'webhooks', 'schedules', 'enrichment'];
-const stages = ['ingest', 'compact', 'operate', 'export', 'console', 'health'];
+const stages = ['ingest', 'compact', 'find', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */
 const composition = ['main', 'app', 'service', 'cli', 'demo'];
 
@@ -41,6 +41,7 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'lake/sql': [],
   'lake/files': ['lake/log', 'lake/sql'],
   'lake/batch': ['lake/log', 'lake/sql', 'lake/files'],
+  'lake/find': ['lake/log', 'lake/sql', 'lake/files', 'lake/batch'],
   // Three programs: what two of them share lies in jobs.
   'export/api': ['export/jobs'],
   'export/jobs': [],
@@ -58,7 +59,16 @@ const walls: Readonly<Record<string, readonly string[]>> = {
  */
 const doors: Readonly<Record<string, readonly string[]>> = {
   // The steps of a batch have an order, which batch-tables keeps; the others are its parts, or work on it.
-  'lake/batch': ['batch-tables', 'recent-keys', 'known-rows', 'whole-files', 'lake-look-up', 'isolate', 'spool-lines'],
+  'lake/batch': [
+    'batch-tables',
+    'recent-keys',
+    'known-rows',
+    'whole-files',
+    'lake-look-up',
+    'isolate',
+    'spool-lines',
+    'key-set',
+  ],
 };
 
 /** Temporary tables of the engine that only the files of their home may name in SQL. */

@@ -162,15 +162,19 @@ export async function listSettledFiles(folder: string): Promise<string[]> {
 }
 
 /**
- * Reads the events of one file; of one that was pending when it was listed, also under the name that it has got since.
+ * Reads one file as it is; one that was pending when it was listed, also under the name that it has got since.
  */
-export async function readFailedFile(file: string): Promise<FailedEvent[]> {
+export async function readFailedText(file: string): Promise<string> {
   const commitId = pendingName.exec(path.basename(file))?.[2];
-  const text = await readFile(file, 'utf8').catch((error: unknown) => {
+  return readFile(file, 'utf8').catch((error: unknown) => {
     if (commitId === undefined || !isSystemError(error, 'ENOENT')) throw error;
     return readFile(settledPath(path.dirname(file), commitId), 'utf8');
   });
-  return text
+}
+
+/** Reads the events of one file, as `readFailedText`. */
+export async function readFailedFile(file: string): Promise<FailedEvent[]> {
+  return (await readFailedText(file))
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line) as FailedEvent);

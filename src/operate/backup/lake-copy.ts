@@ -82,7 +82,7 @@ async function putFirst(
   }
 }
 
-/** Copies what lies beside the tables: failed events as of the version, files put aside, the lake's id. */
+/** Copies what lies beside the tables: failed events as of the version, files put aside, the hashes of erased ids, the lake's id. */
 async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeCopyOptions): Promise<BackupFile[]> {
   const paths = lakePaths(lakeDir);
   const files: BackupFile[] = [];
@@ -93,6 +93,8 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
     const file = path.join(paths.orphans, name);
     files.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
   }
+  if (await exists(paths.erasedIds))
+    files.push({ path: pathBelow(lakeDir, paths.erasedIds), ...(await target.put(paths.erasedIds)) });
   const id = identityPath(lakeDir);
   return [...files, { path: pathBelow(lakeDir, id), ...(await target.put(id)) }];
 }

@@ -10,6 +10,7 @@ import { writeDataFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
+import { readOwnedId, type OwnedId } from '../../lake/find/erased-ids.ts';
 import { listSettledFiles, readFailedFile, type FailedEvent } from '../../lake/files/failed-events.ts';
 import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
 import { carryOut, openStaging } from '../../lake/files/staged-rewrite.ts';
@@ -60,6 +61,24 @@ export async function countFailedHits(
 /** What the erasure of a table's failed events works with. */
 export interface EraseFailedDependencies extends Omit<EraseAsideDependencies, 'duckdb'> {
   readonly dataset: Dataset;
+}
+
+/** Ids of failed events that one erasure writes down. */
+const maxFailedIds = 50_000;
+
+/** Lists the ids of the failed events of a table to erase, as far as they can be read, and no more than the bound. */
+export async function listFailedIds(
+  { dataset, table, lakeDir }: EraseFailedDependencies,
+  target: ErasureTarget,
+): Promise<OwnedId[]> {
+  const parts = targetParts(target);
+  const ids: OwnedId[] = [];
+  for (const file of await listFailedOf(lakeDir, dataset, table.state()))
+    for (const event of await readFailedFile(file)) {
+      const id = event.load === undefined && isHit(event, parts) ? readOwnedId(event.line) : undefined;
+      if (id !== undefined && ids.length < maxFailedIds) ids.push(id);
+    }
+  return ids;
 }
 
 /** Erases failed events of a table, by one commit, which counts them. Returns how many. */

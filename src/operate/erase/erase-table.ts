@@ -66,6 +66,13 @@ export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: Erasu
   return hits;
 }
 
+/** SQL of the rows to erase: `id_app`, `event_id`. */
+export function hitIdsSql(snapshot: Snapshot, hits: readonly Hit[], target: ErasureTarget): string {
+  const files = [snapshot.emptyFile, ...hits.map(({ file }) => file.absolutePath)];
+  return `SELECT id_app, event_id FROM read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false)
+    WHERE ${matchSql(target, columnsOf(snapshot))}`;
+}
+
 /** What the user ids of a target stand for in the files that have them. */
 export async function findMeanings(
   duckdb: Duckdb,

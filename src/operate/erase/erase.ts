@@ -9,11 +9,13 @@
  * its place (lake/files/swap.ts).
  * Crash: at any instruction; what was rewritten stays so, and the erasure can be repeated.
  */
+import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { waitForLock, type Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
-import { listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
+import { addErasedIds, valuesSql } from '../../lake/find/erased-ids.ts';
+import { lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
 import { readSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
@@ -22,11 +24,13 @@ import {
   eraseFailed,
   eraseOrphans,
   findOrphanHits,
+  listFailedIds,
   type EraseAsideDependencies,
 } from './erase-aside.ts';
 import {
   findHits,
   findMeanings,
+  hitIdsSql,
   rewriteHits,
   sumHits,
   type Hit,
@@ -180,6 +184,24 @@ async function lockTables(
   return found;
 }
 
+/** Writes down which ids go, so that they are known as erased: before they do. */
+async function rememberErased(
+  dependencies: EraseDependencies,
+  found: readonly FoundInTable[],
+  target: ErasureTarget,
+): Promise<void> {
+  const selects: string[] = [];
+  for (const { erasure, hits } of found) {
+    if (hits.length > 0) selects.push(hitIdsSql(erasure.table.snapshot(), hits, target));
+    const ids = await listFailedIds(erasure, target);
+    if (ids.length > 0) selects.push(valuesSql(ids));
+  }
+  if (selects.length === 0) return;
+  const { erasedIds: file, staging } = lakePaths(dependencies.lakeDir);
+  await ensureFolder(staging);
+  await addErasedIds(dependencies.duckdb, { file, stagingDir: staging }, selects.join(' UNION ALL '));
+}
+
 /**
  * Commits from which version on a table's history is kept. Returns it; undefined where nothing was erased: an erasure
  * that was killed has left the history to the one that repeats it.
@@ -266,6 +288,7 @@ export async function eraseEvents(
     for (const { erasure, hits } of found)
       meanings.push(...(await findMeanings(duckdb, erasure.table.snapshot(), hits, target)));
     assertMeant?.(meanings);
+    await rememberErased(dependencies, found, target);
     for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
     await eraseOrphans(dependencies, orphans, target);
     const failed = new Map<Dataset, number>();

@@ -23,10 +23,11 @@ describe('docs/ARCHITECTURE.md', () => {
     .filter((paragraph) => paragraph.startsWith('*Walk:*'))
     .map((paragraph) => [...paragraph.matchAll(/`([^`]+)`/g)].map(([, file = '']) => file));
 
-  it('The walks lead from the request to the Parquet file, and from the create of an export to its links', () => {
+  it('The walks lead from the request to the Parquet file, from the create of an export to its links, and from a question to the last place', () => {
     expect(walks.map((files) => [files[0], files.at(-1)])).toEqual([
       ['src/ingest/import-handler.ts', 'src/lake/files/data-file.ts'],
       ['src/export/api/export-routes.ts', 'src/export/api/views.ts'],
+      ['src/ingest/event-look-up.ts', 'src/lake/find/erased-ids.ts'],
     ]);
   });
 

@@ -1,4 +1,8 @@
-import type { Quota } from '../../config.ts';
+/** Limit on calls: at most `limit` in each window of `windowMs`. */
+export interface Quota {
+  readonly limit: number;
+  readonly windowMs: number;
+}
 
 /**
  * Counts calls by key against limits. Time is monotonic (`performance.now()`): a clock step neither blocks nor opens

@@ -1,0 +1,153 @@
+import { AppError, isAppError } from '../runtime/errors.ts';
+import { wasErased } from '../lake/find/erased-ids.ts';
+import type { FailedIndex } from '../lake/find/failed-index.ts';
+import { findRows, idStartOf, isSought, type DatasetTable, type Sought } from '../lake/find/find-rows.ts';
+import type { IdIndex } from '../lake/find/id-index.ts';
+import { findRowVersion } from '../lake/log/row-version.ts';
+import type { Duckdb } from '../lake/sql/duckdb.ts';
+import { isMarker } from '../stream/message.ts';
+import type { TailEnd, TailLimits } from '../stream/tail.ts';
+import {
+  describeFailed,
+  describeRow,
+  describeWaiting,
+  type EventAnswer,
+  type FoundEvent,
+  type WaitingEvent,
+} from './event-answer.ts';
+import type { FollowedTables } from './followed-tables.ts';
+
+/** Shows what waits in the stream behind a sequence. */
+export type ReadTail = (
+  from: { readonly streamId: string | undefined; readonly after: number },
+  limits: TailLimits,
+  see: (payload: Uint8Array) => void,
+) => Promise<TailEnd>;
+
+/** What an event is looked for in. */
+export interface Places {
+  readonly duckdb: Duckdb;
+  readonly tables: FollowedTables;
+  readonly index: IdIndex;
+  readonly failed: FailedIndex;
+  /** The file of the hashes of erased ids. */
+  readonly erasedIds: string;
+  /** Absent: the stream cannot be read, so that nothing can be said to have never come. */
+  readonly readTail?: ReadTail;
+}
+
+/** A question: whose app's it is, and of which apps erased ids are known again. */
+export interface Question {
+  readonly sought: Sought;
+  readonly erasedApps: readonly number[];
+  /** Until when, by `performance.now()`. */
+  readonly deadlineMs: number;
+}
+
+/** Of the stream, so much is looked through. */
+const maxTailBytes = 64 * 1024 * 1024;
+/** Looks in a row while the lake goes on: each moves the position by a flush, which takes longer than a look. */
+const maxLooks = 5;
+const maxWaiting = 256;
+
+/** Finds the lines of a message that are looked for. */
+function addWaiting(payload: Uint8Array, sought: Sought, found: WaitingEvent[]): void {
+  const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
+  const start = `{"event_id":"${idStartOf(sought)}`;
+  if (isMarker(payload)) return;
+  for (let at = bytes.indexOf(start); at !== -1 && found.length < maxWaiting; at = bytes.indexOf(start, at + 1)) {
+    const end = bytes.indexOf('\n', at);
+    const line = JSON.parse(bytes.toString('utf8', at, end === -1 ? bytes.length : end)) as Readonly<
+      Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
+    >;
+    if (!isSought(sought, line.event_id) || (sought.idApp !== undefined && line.id_app !== sought.idApp)) continue;
+    found.push({
+      eventId: line.event_id,
+      kind: line.kind,
+      eventTimeMs: line.event_time * 1000,
+      receivedAtMs: line.received_at,
+    });
+  }
+}
+
+/** Finds the rows in the newest versions of the tables. */
+async function findInLake(places: Places, { sought, deadlineMs }: Question): Promise<FoundEvent[]> {
+  const { duckdb, index, tables } = places;
+  const versions = new Map<string, number | undefined>();
+  const versionOf = async ({ dataset, snapshot }: DatasetTable, atMs: number | undefined) => {
+    const key = `${dataset.table} ${atMs}`;
+    if (atMs !== undefined && !versions.has(key)) versions.set(key, await findRowVersion(snapshot, atMs));
+    return versions.get(key);
+  };
+  const found: FoundEvent[] = [];
+  for (const table of await tables.read())
+    for (const row of await findRows(duckdb, table, sought, { index, deadlineMs }))
+      found.push(describeRow(row, table.dataset.table, await versionOf(table, row.availableAtMs)));
+  return found;
+}
+
+const unseen = {
+  cut: 'and more waits in the stream than can be looked through',
+  other: 'which is still to be compared with the stream',
+} as const;
+
+/** What one look found; undefined: the lake has gone on meanwhile, and one more look will find it there. */
+async function look(places: Places, question: Question): Promise<readonly FoundEvent[] | undefined> {
+  const { failed, tables, readTail } = places;
+  const { sought, deadlineMs } = question;
+  // The position first. Then each place before the one that events move to from it: a replay takes failed events to the
+  // lake. What moves out of the stream shows, since it is purged behind the position only.
+  const { streamId, position: after } = await tables.readPosition();
+  const failedEvents = (await failed.find(sought, deadlineMs)).map(describeFailed);
+  const found = [...(await findInLake(places, question)), ...failedEvents];
+  // The events of a request move together: those of a repeat that waits are the same.
+  if (found.length > 0 || readTail === undefined) return found;
+  const waiting: WaitingEvent[] = [];
+  const limits = { maxBytes: maxTailBytes, deadlineMs };
+  const end = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting));
+  if (waiting.length > 0) return waiting.map(describeWaiting);
+  if (end === 'whole') return [];
+  if (end === 'moved') return undefined;
+  throw new AppError('overloaded', `not in the lake, ${unseen[end]}`, { hint: 'Ask again in a while.' });
+}
+
+/** Looks again where the lake has gone on, or has replaced a file that was to be read. */
+async function lookUntilStill(places: Places, question: Question): Promise<readonly FoundEvent[]> {
+  let failure: unknown;
+  for (let looks = 0; looks < maxLooks && performance.now() < question.deadlineMs; looks += 1) {
+    try {
+      const version = (await places.tables.readPosition()).version;
+      const found = await look(places, question).catch(async (error: unknown) => {
+        // A file of a version that has passed may be gone; one of the newest may not.
+        if ((await places.tables.readPosition()).version === version || isAppError(error, 'overloaded')) throw error;
+        return undefined;
+      });
+      if (found !== undefined) return found;
+    } catch (error) {
+      failure = error;
+      break;
+    }
+  }
+  throw (
+    failure ?? new AppError('overloaded', 'the lake goes on faster than it is looked through', { hint: 'Ask again.' })
+  );
+}
+
+/**
+ * Says where an event is, or the events of a request. Right also while they move: from the stream to the lake or to the
+ * failed events, from these to the lake, from young files to sealed ones, and out of the lake. Errors: `overloaded` with
+ * what is missing for an answer, `broker_away`, `file_damaged`, those of the engine.
+ */
+export async function findEvent(places: Places, question: Question): Promise<EventAnswer> {
+  const events = await lookUntilStill(places, question);
+  const [first] = events;
+  if (first !== undefined) return { state: first.state, events };
+  // Last: the hash is there before the row goes.
+  const isErased = await wasErased(places.duckdb, places.erasedIds, question.sought, question.erasedApps);
+  if (isErased) return { state: 'erased', events };
+  if (places.readTail === undefined)
+    throw new AppError('broker_away', 'not in the lake, and what waits in the stream cannot be looked through', {
+      hint: 'Start the service, and ask again.',
+    });
+  return { state: 'never_seen', events };
+}

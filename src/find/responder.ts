@@ -1,0 +1,56 @@
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
+import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
+import { describeError, isAppError } from '../runtime/errors.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { StreamConnection } from '../stream/connection.ts';
+import { answerEventQuestions } from '../stream/event-questions.ts';
+import { readTail } from '../stream/tail.ts';
+import { createFinder, type FinderOptions } from './finder.ts';
+
+export interface ResponderDependencies {
+  /** Of the process that the responder runs in; it stays the caller's. */
+  readonly connection: StreamConnection;
+  readonly streamName: string;
+  readonly logger: Logger;
+}
+
+/** A question is answered within this time, or not at all: who has asked does not wait longer. */
+const answerWithinMs = 1500;
+const upkeepEveryMs = 1000;
+
+/** Starts to answer the questions after events that come by the broker. */
+export function startResponder(
+  { connection, streamName, logger: parent }: ResponderDependencies,
+  options: Omit<FinderOptions, 'readTail'>,
+): Stoppable {
+  const logger = parent.child({ stage: 'find' });
+  const failures = createBoundedLog((fields) => logger.warn(fields, 'a question was not answered'), failureBound);
+  const finder = createFinder({
+    ...options,
+    readTail: (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see),
+  });
+  const questions = answerEventQuestions(connection, streamName, async ({ idApp, ...asked }) => {
+    const deadlineMs = performance.now() + answerWithinMs;
+    try {
+      return { answer: await finder.find({ sought: { ...asked, idApp }, erasedApps: [idApp], deadlineMs }) };
+    } catch (error) {
+      // What the caller is told says nothing of the service's folders.
+      if (isAppError(error, 'overloaded')) return { busy: error.message };
+      failures.add({ error: describeError(error) });
+      return { busy: 'the lake cannot be read at the moment' };
+    }
+  });
+  const upkeep = startPollLoop((signal) => finder.upkeep(signal), {
+    everyMs: upkeepEveryMs,
+    onError: (error) => failures.add({ error: describeError(error) }),
+    pausesFirst: true,
+  });
+  return {
+    async stop() {
+      questions.stop();
+      await upkeep.stop();
+      await finder.close();
+    },
+  };
+}

@@ -1,0 +1,114 @@
+import { createHash } from 'node:crypto';
+import path from 'node:path';
+import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
+import { AppError } from '../../runtime/errors.ts';
+import { moveFile, removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import { writeDataFile } from '../files/data-file.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlText } from '../sql/literals.ts';
+import { idStartOf, type Sought } from './find-rows.ts';
+
+/**
+ * Which ids were erased: so that one who asks for such an event is not told that it never came. What is kept is 64 bits
+ * of a SHA-256 of app and id, and for an event under an Idempotency-Key another of what its request's ids begin with, all
+ * of every erasure in one order: neither whose the events were, nor which went together, nor when.
+ *
+ * A Parquet file of one sorted column, written whole under the maintenance lock of the events, before the rows go: a
+ * crash leaves hashes of events that are there still, and these are found first. A backup carries it.
+ */
+
+/** Hashes that are kept: 80 MB. Ids that are erased beyond them are as if they had never come. */
+const maxHashes = 10_000_000;
+/** So that a look-up reads 160 kB. */
+const rowsOfGroup = 20_480;
+
+const hashSql = (id: string): string =>
+  `('0x' || substr(sha256(id_app::VARCHAR || chr(10) || ${id}), 1, 16))::UBIGINT AS h`;
+
+function hashOf(idApp: number, id: string): bigint {
+  return BigInt(`0x${createHash('sha256').update(`${idApp}\n${id}`).digest('hex').slice(0, 16)}`);
+}
+
+/** An id, and whose event it is. */
+export interface OwnedId {
+  readonly idApp: number;
+  readonly eventId: string;
+}
+
+/** Reads the id out of the line of an event that could not be written; undefined where it cannot be read. */
+export function readOwnedId(line: string): OwnedId | undefined {
+  try {
+    const { id_app: idApp, event_id: eventId } = JSON.parse(line) as Readonly<Record<string, unknown>>;
+    return Number.isSafeInteger(idApp) && typeof eventId === 'string' && isOwnId(eventId)
+      ? { idApp: idApp as number, eventId }
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** SQL of some ids, for `addErasedIds`; at least one. */
+export function valuesSql(ids: readonly OwnedId[]): string {
+  const values = ids.map(({ idApp, eventId }) => `(${idApp}::BIGINT, ${sqlText(eventId)})`);
+  return `SELECT * FROM (VALUES ${values.join(', ')}) AS ids(id_app, event_id)`;
+}
+
+const oldSql = (file: string): string => `SELECT h FROM read_parquet(${sqlText(file)})`;
+
+const damaged = (file: string, error: unknown): AppError =>
+  new AppError('file_damaged', `${file}, the hashes of erased ids, cannot be read`, {
+    cause: error,
+    hint: 'Put it back from a backup, or remove it: events that were erased before are then as if they had never come.',
+  });
+
+async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
+  if (!(await exists(file))) return 0;
+  try {
+    const [row] = await duckdb.rows(`SELECT count(*) AS n FROM (${oldSql(file)})`);
+    return Number(row?.['n']);
+  } catch (error) {
+    throw damaged(file, error);
+  }
+}
+
+/**
+ * Adds the ids of rows that are about to be erased, durably. `select`: SQL of their `id_app` and `event_id`; `stagingDir`:
+ * a folder of the same disk that whoever holds the maintenance lock next empties. Errors: `file_damaged`, those of the
+ * engine.
+ */
+export async function addErasedIds(
+  duckdb: Duckdb,
+  { file, stagingDir }: { readonly file: string; readonly stagingDir: string },
+  select: string,
+): Promise<void> {
+  const known = await countHashes(duckdb, file);
+  const rows = `(SELECT id_app, event_id FROM (${select}) WHERE id_app IS NOT NULL AND event_id IS NOT NULL)`;
+  const requests = `SELECT ${hashSql(`substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`)} FROM ${rows} WHERE ${isKeyedSql('event_id')}`;
+  const added = `SELECT h FROM (SELECT ${hashSql('event_id')} FROM ${rows} UNION ${requests}) LIMIT ${Math.max(0, maxHashes - known)}`;
+  const query = `SELECT DISTINCT h FROM (${known === 0 ? '' : `${oldSql(file)} UNION ALL `}(${added})) ORDER BY h`;
+  const staged = path.join(stagingDir, `erased-${path.basename(file)}`);
+  const { numRecords } = await writeDataFile(duckdb, query, staged, 'sealed', { rows: rowsOfGroup });
+  if (numRecords === known) return removeFile(staged);
+  await moveFile(staged, file);
+  await syncFolder(path.dirname(file));
+}
+
+/** Says whether what is looked for was erased, from one of the apps. Errors: `file_damaged`. */
+export async function wasErased(
+  duckdb: Duckdb,
+  file: string,
+  sought: Sought,
+  idApps: readonly number[],
+): Promise<boolean> {
+  if (idApps.length === 0 || !(await exists(file))) return false;
+  const hashes = idApps.map((idApp) => `${hashOf(idApp, idStartOf(sought))}::UBIGINT`);
+  try {
+    return (
+      (await duckdb.rows(`SELECT 1 AS found FROM (${oldSql(file)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`)).length >
+      0
+    );
+  } catch (error) {
+    throw damaged(file, error);
+  }
+}

@@ -1,0 +1,77 @@
+import { DeliverPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream';
+import { wrapBrokerError } from './broker-errors.ts';
+import { whileConnected, type StreamConnection } from './connection.ts';
+
+/** Messages asked for at a time: below what the server cuts a client off for, at their largest size. */
+const messagesAtOnce = 48;
+
+/** The library takes no less. */
+const leastExpiresMs = 1000;
+
+/** How far a look through the end of the stream may go. */
+export interface TailLimits {
+  readonly maxBytes: number;
+  /** By `performance.now()`. */
+  readonly deadlineMs: number;
+}
+
+/**
+ * How it went. `whole`: every message behind the sequence was seen that the stream had at the call. `moved`: some of
+ * them were purged meanwhile, since the lake has them. `cut`: a limit was reached. `other`: the stream is not the one
+ * that was meant.
+ */
+export type TailEnd = 'whole' | 'moved' | 'cut' | 'other';
+
+/**
+ * Shows each message after a sequence that the stream has now, in order, through a consumer of its own. `streamId` as in
+ * `StreamState`; absent: whichever it is. Errors: `broker_away`, `broker_refused`.
+ */
+export async function readTail(
+  connection: StreamConnection,
+  {
+    streamName,
+    streamId,
+    after,
+  }: { readonly streamName: string; readonly streamId?: string | undefined; readonly after: number },
+  limits: TailLimits,
+  see: (payload: Uint8Array) => void,
+): Promise<TailEnd> {
+  try {
+    return await whileConnected(connection, 'look through the stream', async () => {
+      const manager = await jetstreamManager(connection.nats);
+      const { created, state } = await manager.streams.info(streamName);
+      if (streamId !== undefined && streamId !== `${streamName}@${created}`) return 'other';
+      if (state.last_seq <= after) return 'whole';
+      if (state.first_seq > after + 1) return 'moved';
+      const consumer = await jetstream(connection.nats).consumers.get(streamName, {
+        deliver_policy: DeliverPolicy.StartSequence,
+        opt_start_seq: after + 1,
+      });
+      try {
+        let next = after + 1;
+        let bytes = 0;
+        while (next <= state.last_seq) {
+          const leftMs = limits.deadlineMs - performance.now();
+          if (leftMs <= 0 || bytes >= limits.maxBytes) return 'cut';
+          const asked = Math.min(messagesAtOnce, state.last_seq - next + 1);
+          const before = next;
+          for await (const message of await consumer.fetch({
+            max_messages: asked,
+            expires: Math.max(leastExpiresMs, Math.ceil(leftMs)),
+          })) {
+            if (message.seq !== next) return 'moved';
+            next += 1;
+            bytes += message.data.length;
+            see(message.data);
+          }
+          if (next === before) return 'cut';
+        }
+        return 'whole';
+      } finally {
+        await consumer.delete().catch(() => undefined);
+      }
+    });
+  } catch (error) {
+    throw wrapBrokerError(error, 'look through the stream');
+  }
+}

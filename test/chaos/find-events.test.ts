@@ -1,0 +1,166 @@
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { dataPaths } from '../../src/config.ts';
+import { isKeyedId, keyedEventIds, plainEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
+import { createRandom } from '../../src/demo/random.ts';
+import type { EventAnswer } from '../../src/find/event-answer.ts';
+import { createFinder } from '../../src/find/finder.ts';
+import { findLakeState } from '../../src/lake/log/lake-state.ts';
+import { readCommit } from '../../src/lake/log/log-files.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { isAppError } from '../../src/runtime/errors.ts';
+import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
+import { openConnection } from '../../src/stream/connection.ts';
+import { streamName } from '../../src/stream/stream.ts';
+import { readTail } from '../../src/stream/tail.ts';
+import { waitUntilWorkedOff } from '../helpers/accounting.ts';
+import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { eventLine } from '../helpers/lake.ts';
+import { silentLogger } from '../helpers/nats.ts';
+import { addTestApp } from '../helpers/service-access.ts';
+import { openServicePublisher } from '../helpers/service-publisher.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
+
+const seed = chaosSeed();
+const total = chaosFigure('TRIBUTARY_TEST_EVENTS', { short: 500, long: 100_000 });
+const inMessage = 50;
+const inRequest = 10;
+const erasures = 2;
+
+/** What becomes of an event, once nothing moves any more. */
+type Fate = 'in_lake' | 'failed' | 'erased';
+
+/** An event that was acknowledged. */
+interface Sent {
+  readonly eventId: string;
+  readonly fate: Fate;
+  readonly user: string;
+}
+
+const statesOnTheWay: Readonly<Record<Fate, readonly string[]>> = {
+  in_lake: ['in_stream', 'in_lake'],
+  failed: ['in_stream', 'failed'],
+  erased: ['in_stream', 'in_lake', 'erased'],
+};
+
+/** Makes the events of a message: plain ones, ones under keys, and ones that cannot be written. */
+function makeMessage(
+  random: ReturnType<typeof createRandom>,
+  number: number,
+): { readonly payload: Buffer; readonly sent: Sent[] } {
+  const sent: Sent[] = [];
+  const nowMs = Date.now();
+  const lines = Array.from({ length: inMessage }, (_, index) => {
+    const request = Math.floor(index / inRequest);
+    const ids =
+      request % 2 === 0
+        ? plainEventIds(nowMs)
+        : keyedEventIds({ idApp: 1, key: `${number}-${request}`, method: 'customEventBatch', given: ['x'] });
+    const isBad = random.integer(0, 9) === 0;
+    const goes = random.integer(0, 9);
+    const user = !isBad && goes < erasures ? `goes-${goes}` : 'stays';
+    const eventId = ids(index % inRequest);
+    sent.push({ eventId, user, fate: isBad ? 'failed' : user === 'stays' ? 'in_lake' : 'erased' });
+    const time = isBad ? { event_time: 'never' } : {};
+    return JSON.stringify(eventLine({ event_id: eventId, received_at: nowMs, custom_user_id: user, ...time }));
+  });
+  return { payload: Buffer.from(`${lines.join('\n')}\n`), sent };
+}
+
+/** Asks for an event of an app, by its id, as often as the answer is that there is none now. */
+type Ask = (eventId: string, idApp?: number) => Promise<EventAnswer>;
+
+async function openAsk({ dataDir }: TestService): Promise<Ask> {
+  const paths = dataPaths(dataDir);
+  const [state] = readServiceStates(paths.run);
+  const connection = await openConnection({ url: state?.natsUrl ?? '', name: 'asks', logger: silentLogger });
+  const finder = createFinder({
+    lakeDir: paths.lake,
+    indexDir: paths.eventIndex,
+    workDir: path.join(testFolder(), 'find'),
+    readTail: (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see),
+  });
+  onTestFinished(async () => {
+    await finder.close();
+    await connection.close();
+  });
+  return async (eventId, idApp = 1) => {
+    for (;;)
+      try {
+        const deadlineMs = performance.now() + 20_000;
+        return await finder.find({ sought: { eventId, idApp }, erasedApps: [idApp], deadlineMs });
+      } catch (error) {
+        if (!isAppError(error, 'overloaded')) throw error;
+      }
+  };
+}
+
+/** What is wrong with an answer; undefined: nothing. */
+function findFault({ state, events }: EventAnswer, { eventId }: Sent, states: readonly string[]): string | undefined {
+  const isRight = states.includes(state) && events.every((event) => event.eventId === eventId && event.state === state);
+  const counts = ['erased', 'never_seen'].includes(state) ? [0] : [1];
+  return isRight && counts.includes(events.length) ? undefined : `${eventId}: ${state}, ${events.length} events`;
+}
+
+test(`Where each event is, is answered rightly while ${total} of them go to the lake, to the failed ones, into sealed files and out of the lake, and once all is still`, async () => {
+  const dataDir = path.join(testFolder(), 'data');
+  await addTestApp(dataDir);
+  const settings = { TRIBUTARY_FLUSH_AGE_MS: '300', TRIBUTARY_SEAL_AGE_MS: '1000', TRIBUTARY_RETENTION_MS: '5000' };
+  const service = await startTestService({ dataDir, settings });
+  onTestFinished(() => service.destroy());
+  const publisher = await openServicePublisher(dataDir, 'sends');
+  onTestFinished(() => publisher.close());
+  const ask = await openAsk(service);
+  const random = createRandom(seed);
+  const sent: Sent[] = [];
+  const faults: string[] = [];
+  const check = async (one: Sent, states: readonly string[]): Promise<void> => {
+    const fault = findFault(await ask(one.eventId), one, states);
+    if (fault !== undefined) faults.push(fault);
+  };
+
+  // Asked for as they come, and again while the first of them are erased.
+  const erased = new Set<string>();
+  let erasing: Promise<unknown> | undefined;
+  for (let number = 0; sent.length < total; number += 1) {
+    const made = makeMessage(random, number);
+    await publisher.publish(made.payload, 10_000);
+    sent.push(...made.sent);
+    for (const one of made.sent.filter((_, index) => index % 10 === 0)) await check(one, statesOnTheWay[one.fate]);
+    const before = sent[random.integer(0, sent.length - 1)];
+    if (before !== undefined && !erased.has(before.user)) await check(before, statesOnTheWay[before.fate]);
+    if (sent.length >= total / 2) erasing ??= service.command('failed', 'replay');
+  }
+  await erasing;
+  await waitUntilWorkedOff(service);
+  for (let user = 0; user < erasures; user += 1) {
+    let isOver = false;
+    const erasure = service.command('erase', '--user', `goes-${user}`, '--yes').then(() => (isOver = true));
+    while (!isOver) {
+      const one = sent[random.integer(0, sent.length - 1)];
+      if (one !== undefined && !erased.has(one.user)) await check(one, statesOnTheWay[one.fate]);
+    }
+    await erasure;
+    erased.add(`goes-${user}`);
+  }
+  for (const one of sent) await check(one, [one.fate]);
+  expect({ seed, faults }).toEqual({ seed, faults: [] });
+
+  // The version is that of the commit that brought the row.
+  const { table } = lakePaths(dataPaths(dataDir).lake);
+  for (const one of sent.filter(({ fate }) => fate === 'in_lake').slice(-20)) {
+    const [{ version, availableAt } = {}] = (await ask(one.eventId)).events;
+    const { actions } = await readCommit(table, version ?? -1);
+    const state = findLakeState(actions.find(({ commitInfo }) => commitInfo !== undefined)?.commitInfo);
+    expect(state).toMatchObject({ cause: 'flush', availableAtMs: Date.parse(availableAt ?? '') });
+  }
+  const never = { state: 'never_seen', events: [] };
+  for (const { eventId } of sent.slice(0, 50)) {
+    expect(await ask(eventId, 2)).toEqual(never);
+    const neverSent = isKeyedId(eventId)
+      ? keyedEventIds({ idApp: 1, key: requestKeyOf(eventId), method: 'customEventBatch', given: [] })(0)
+      : plainEventIds(Date.now())(0);
+    expect(await ask(neverSent)).toEqual(never);
+  }
+}, 3_600_000);

@@ -1,0 +1,118 @@
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { expect, it, onTestFinished } from 'vitest';
+import { ownKeyEventIds } from '../../src/datasets/event-id.ts';
+import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { waitUntilWorkedOff } from '../helpers/accounting.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { addTestApp } from '../helpers/service-access.ts';
+import { startTestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string, unknown>>[] }>;
+
+const event = (customUserId: string) => ({ customUserId, customEventName: 'level_start' });
+
+it('The example of the page answers where the event is that it sends', async () => {
+  const dataDir = path.join(testFolder(), 'data');
+  const token = await addTestApp(dataDir);
+  const service = await startTestService({ dataDir });
+  onTestFinished(() => service.destroy());
+  const page = readFileSync(path.resolve(import.meta.dirname, '../../docs/api.md'), 'utf8');
+  const [, example = ''] = /```sh\n([^`]*\/v1\/event[^`]*)```/.exec(page) ?? [];
+  const commands = example.replaceAll('http://127.0.0.1:8080', service.s2s);
+  let last = '';
+  await waitFor('the answer of the example', async () => {
+    const { stdout } = await promisify(execFile)('sh', ['-c', commands], { env: { ...process.env, TOKEN: token } });
+    last = stdout.slice(stdout.indexOf('{"state'));
+    return last.startsWith('{"state":"in_lake"');
+  });
+  const [, shown = ''] = /^# (.*)$/m.exec(example) ?? [];
+  const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
+  expect(namesOf(last)).toEqual(namesOf(shown));
+});
+
+it('A client learns by the id or the key of what it sent that it waits, is in the lake, has failed or was erased, and nothing of what another app sent', async () => {
+  const dataDir = path.join(testFolder(), 'data');
+  const tokens: Readonly<Record<string, string>> = {
+    '1': await addTestApp(dataDir),
+    '2': await addTestApp(dataDir, '2'),
+  };
+  const service = await startTestService({ dataDir, settings: { TRIBUTARY_FLUSH_AGE_MS: '1500' } });
+  onTestFinished(() => service.destroy());
+  const send = async (method: string, body: unknown, key?: string): Promise<void> => {
+    const answer = await fetch(`${service.s2s}/v1/${method}/?idApp=1`, {
+      method: 'POST',
+      headers: { authorization: tokens['1'] ?? '', ...(key === undefined ? {} : { 'idempotency-key': key }) },
+      body: JSON.stringify(body),
+    });
+    expect(await answer.json()).toEqual({ message: 'Ok' });
+  };
+  const request = (query: string, idApp = '1'): Promise<Response> =>
+    fetch(`${service.s2s}/v1/event?idApp=${idApp}&${query}`, { headers: { authorization: tokens[idApp] ?? '' } });
+  const ask = async (query: string, idApp = '1'): Promise<Answer> => {
+    let answered = await request(query, idApp);
+    await waitFor(`an answer to ${query}`, async () => {
+      if (answered.status === 503 || answered.status === 429) answered = await request(query, idApp);
+      return answered.ok;
+    });
+    return (await answered.json()) as Answer;
+  };
+
+  expect(await ask('key=first%20key')).toEqual({ state: 'never_seen', events: [] });
+  await send('customEventBatch', [event('a'), event('b')], 'first key');
+  const early = await ask('key=first%20key');
+  expect(early.events.map(({ kind }) => kind)).toEqual(['custom_event', 'custom_event']);
+  expect(['in_stream', 'in_lake']).toContain(early.state);
+  await send('customEventBatch', [event('a'), event('b')], 'first key');
+  await send('customEvent', event('c'), 'first key');
+  await send('customEvent', event('plain'));
+  await send('customRevenue', { customUserId: 'a', idTransaction: 't-1', currency: 'USD', total: 1 });
+  await waitUntilWorkedOff(service);
+
+  const found = await ask('key=first%20key');
+  expect(found.events.map(({ state, reason }) => reason ?? state)).toEqual(['in_lake', 'in_lake', 'key_reused']);
+  expect(found.events.slice(0, 2).map(({ eventId }) => eventId)).toEqual(early.events.map(({ eventId }) => eventId));
+  const [first] = found.events;
+  expect(first).toMatchObject({ table: 'events', kind: 'custom_event', version: expect.any(Number) });
+  expect(await ask(`eventId=${String(first?.['eventId'])}`)).toEqual({ state: 'in_lake', events: [first] });
+  const reader = await openLakeReader(dataDir);
+  const [row] = await reader.query(
+    "SELECT event_id, strftime(available_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS at FROM custom_event WHERE custom_user_id = 'plain'",
+  );
+  reader.close();
+  const plainId = String(row?.['event_id']);
+  const plain = await ask(`eventId=${plainId}`);
+  expect(plain.events).toMatchObject([{ state: 'in_lake', eventId: plainId, availableAt: row?.['at'] }]);
+  expect(await service.command('event', plainId)).toEqual(plain);
+  expect(await service.command('event', '--key', 'first key', '--app', '1')).toEqual(found);
+  const paid = ownKeyEventIds('revenue', 1, [{ idTransaction: 't-1' }])(0);
+  expect(await ask(`eventId=${paid}`)).toMatchObject({
+    state: 'in_lake',
+    events: [{ kind: 'revenue', eventId: paid }],
+  });
+
+  const unknown = { state: 'never_seen', events: [] };
+  const somebodys = [
+    'eventId=0190a1b2-c3d4-7abc-8abc-0123456789ab',
+    `eventId=${plainId}`,
+    `eventId=${paid}`,
+    'key=first%20key',
+  ];
+  for (const query of somebodys) expect(await ask(query, '2')).toEqual(unknown);
+
+  for (const user of ['a', 'plain']) await service.command('erase', '--user', user, '--yes');
+  expect(await ask(`eventId=${plainId}`)).toEqual({ state: 'erased', events: [] });
+  expect(await ask(`eventId=${paid}`)).toEqual({ state: 'erased', events: [] });
+  expect(await ask(`eventId=${plainId}`, '2')).toEqual(unknown);
+  expect((await ask('key=first%20key')).events.map(({ state }) => state)).toEqual(['in_lake', 'failed']);
+
+  for (const query of ['', 'eventId=x', 'key=', 'key=a&key=b', `eventId=${plainId}&key=a`, 'key=a&more=1'])
+    expect([query, (await request(query)).status]).toEqual([query, 400]);
+  expect((await fetch(`${service.s2s}/v1/event?idApp=1&key=a`)).status).toBe(403);
+  const flood = await Promise.all(Array.from({ length: 60 }, () => request(`eventId=${plainId}`)));
+  expect(flood.map(({ status }) => status)).toContain(429);
+  expect(flood.every(({ status, headers }) => status === 200 || headers.get('retry-after') === '1')).toBe(true);
+});
