@@ -236,7 +236,7 @@ async function openHistory(random: Random, duckdb: Duckdb) {
     ids,
     erased,
     trimmed: () => trimmed,
-    async stop() {
+    stop: async (): Promise<void> => {
       ending.abort();
       for (const each of [...killed, compact]) await each.stop();
     },
