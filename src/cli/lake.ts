@@ -65,7 +65,7 @@ export const lakeCommand: Command = {
     'check          reads every live file and the log; exit code 1 and the list when something is wrong',
     'log            the newest commits, 50 unless --limit says more',
     'files, stats   the live files; rows and bytes by kind and date, and by table',
-    'changes        how many rows came since a place in the history, SQL that reads them, and the place to ask from next time',
+    'changes        how many rows came since a place in the history, SQL that reads them, the place to ask from next time, and up to when it is complete',
     '--since        the place: a version, or `next` of the last answer; all rows when it is left out',
     '--table        the table of a dataset, such as payments; that of the events by default',
     'repair         undoes what another engine has committed, and gives rows of a clock that was ahead a time that has passed',

@@ -15,6 +15,7 @@ import type { ProcessRole } from '../helpers/processes.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { watchWatermark } from '../helpers/watched-watermark.ts';
 
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 50, long: 1000 });
 const seed = chaosSeed();
@@ -101,9 +102,10 @@ describe('kill -9', () => {
       const client = createExportClient(service, user);
       const exported = await prepareExports(service, client, { ...load, idApp: 2, token: otherToken });
 
-      const once = createLedger('once');
-      const keyed = createLedger('keyed');
-      const revenue = createLedger('revenue');
+      const watermark = watchWatermark(path.join(dataDir, 'lake'));
+      const once = watermark.watch(createLedger('once'));
+      const keyed = watermark.watch(createLedger('keyed'));
+      const revenue = watermark.watch(createLedger('revenue'));
       const loads = [
         startLoad(once, load),
         startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 }),
@@ -131,11 +133,14 @@ describe('kill -9', () => {
           done += 1;
           killed.set(role, (killed.get(role) ?? 0) + 1);
         }
+        expect(await watermark.findEarly(), 'acknowledged before the watermark, and not there').toEqual([]);
         await (blow.nextAfterMs === undefined ? recovered() : pass(blow.nextAfterMs));
       }
       say(`killed ${[...killed].map(([role, times]) => `${role} ${times}`).join(', ')}`);
       await Promise.all(loads.map((running) => running.stop()));
 
+      expect(await watermark.findEarly()).toEqual([]);
+      expect(watermark.figures().eventsBeforeWatermarks).toBeGreaterThan(0);
       const exportAccount = await accountForExports(service, client, requests, exported.rows);
       const reused = createLedger('reused');
       await fillEveryPlace(service, load.token, reused, eachOtherPlace);
@@ -167,10 +172,11 @@ describe('kill -9', () => {
       recordFinding({
         promise: 'P1',
         what: 'kill -9 of ingest, nats-server, compactor, export, jobs and supervisor, alone, together, and while they come back',
-        wanted: `${kills.toLocaleString('en-US')} kills with ${wantedEvents.toLocaleString('en-US')} acknowledged events: 0 lost, 0 doubled, 0 invented`,
+        wanted: `${kills.toLocaleString('en-US')} kills with ${wantedEvents.toLocaleString('en-US')} acknowledged events: 0 lost, 0 doubled, 0 invented, none missing before the watermark`,
         figures: {
           kills: [...killed.values()].reduce((a, b) => a + b),
           ...events,
+          ...watermark.figures(),
           unknownStoredEvents: sum(underFire, (result) => result.unknownStored),
           lostEvents: sum(results, (result) => result.lost.length),
           doubledEvents: sum(results, (result) => result.doubled.length),

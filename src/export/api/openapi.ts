@@ -127,7 +127,10 @@ const basis = {
   version: text,
   nextSinceVersion: text,
   timestampKeptUntil: text,
-  timestampWatermark: text,
+  timestampWatermark: {
+    type: 'string',
+    description: 'Unix seconds: what was acknowledged before is in the version. Absent where that is not known.',
+  },
 };
 
 const schemas: Readonly<Record<string, Schema>> = {

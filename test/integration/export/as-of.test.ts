@@ -16,6 +16,9 @@ import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { eraseEvents } from '../../../src/operate/erase/erase.ts';
 import { isAppError } from '../../../src/runtime/errors.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import { createRandom } from '../../../src/demo/random.ts';
+import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
+import { recordFinding } from '../../helpers/chaos-report.ts';
 import { readFeed } from '../../helpers/feed.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
@@ -23,6 +26,8 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const hourMs = 3_600_000;
+const repeats = chaosFigure('TRIBUTARY_TEST_AS_OF_REPEATS', { short: 30, long: 1000 });
+const seed = chaosSeed();
 const retentionMs = 2 * hourMs;
 const limits = { memoryMb: 512, threads: 1, maxRows: 1e6, maxBytes: 1e9, singleFileMaxBytes: 1e8, partMaxBytes: 1e8 };
 const apps: WorkerPlan['apps'] = [
@@ -276,3 +281,50 @@ test('A place is refused where its version has another mark, or none', async () 
   // A version before any row has no mark.
   await expect(readFeed(lake.table, `1-${mark}`)).rejects.toMatchObject({ message: anotherOne });
 });
+
+const refusals =
+  /^asOf: version \d+ (is not kept any more|has rows that were erased since|may have rows that are being erased)/;
+
+test(
+  'A version that is asked for again and again, through seals and erasures, has the same bytes, or is refused as documented',
+  async () => {
+    const random = createRandom(seed);
+    const lake = await openLake();
+    const hashes = new Map<number, string>();
+    const outcomes = { same: 0, refused: 0 };
+    const wrong: string[] = [];
+
+    async function repeat(version: number): Promise<void> {
+      const outcome = await lake.exportAsOf(version);
+      if (outcome.kind === 'failed') {
+        outcomes.refused += 1;
+        if (!refusals.test(outcome.error)) wrong.push(outcome.error);
+        return;
+      }
+      const hash = outcome.files.map(({ sha256 }) => sha256).join(' ');
+      const known = hashes.get(version) ?? hash;
+      hashes.set(version, known);
+      outcomes.same += 1;
+      if (known !== hash) wrong.push(`version ${version} has other bytes`);
+    }
+
+    for (let done = 0; done < repeats; done += 1) {
+      if (random.chance(0.2)) await lake.publish(`user ${random.integer(1, 6)}`);
+      else if (random.chance(0.06)) await lake.seal();
+      else if (random.chance(0.02)) await lake.erase(`user ${random.integer(1, 6)}`, noCrashPoint);
+      const version = await lake.newest();
+      await repeat(random.chance(0.3) ? version : random.integer(Math.max(1, version - 12), version));
+    }
+    expect(wrong).toEqual([]);
+    recordFinding({
+      promise: 'P10',
+      what: 'exports as of a version, again and again',
+      wanted: 'the same bytes, or the documented refusal',
+      figures: { repeats, versions: hashes.size, ...outcomes },
+      reached: true,
+      seed,
+      again: `TRIBUTARY_TEST_AS_OF_REPEATS=${repeats} TRIBUTARY_TEST_SEED=${seed}`,
+    });
+  },
+  60_000 + repeats * 2000,
+);

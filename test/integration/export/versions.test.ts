@@ -121,6 +121,8 @@ describe('versions of the data', () => {
     expect(first.data['nextSinceVersion']).toMatch(new RegExp(`^${String(first.data['version'])}-[0-9a-f]{8}$`));
     expect(Number(first.data['timestampKeptUntil'])).toBeGreaterThan(Date.now() / 1000 + 23 * 3600);
 
+    // All that was stored is older than now, and there.
+    expect(first.data['timestampWatermark']).toMatch(/^\d{10}$/);
     const none = await since(first.data['nextSinceVersion']);
     expect(none.names).toEqual([]);
     await store('b');
@@ -158,7 +160,11 @@ describe('versions of the data', () => {
     const after = await since(place);
     expect(after.names).toEqual(['e', 'f', 'g', 'h', 'i']);
     const changes = await readChanges(table, place);
-    expect(changes).toMatchObject({ rows: 5, next: after.next });
+    expect(changes).toMatchObject({
+      rows: 5,
+      next: after.next,
+      watermark: expect.stringMatching(/^\d{4}-/) as unknown,
+    });
     const rows = await query(changes.sql);
     expect(rows.map((row) => String(row['custom_user_id'])).toSorted()).toEqual(after.names);
     expect((await readChanges(table, undefined)).rows).toBe(sent);
