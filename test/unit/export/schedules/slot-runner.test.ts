@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { openAccessReader } from '../../../../src/access/store.ts';
@@ -66,13 +67,12 @@ async function openPlace() {
 
 test('An expired request goes only after its schedule has its slot as made, and the place that it ended at', async () => {
   const { schedules, idSchedule, store, id, start } = await openPlace();
-  let release = (): void => undefined;
-  const loaded = new Promise<void>((resolve) => (release = resolve));
-  const runner = start(loaded);
+  const reading = new AbortController();
+  const runner = start(once(reading.signal, 'abort').then(() => undefined));
   const job = await store.find(id);
   if (job === undefined) throw new Error('unreachable');
   expect(runner.isHeld(job)).toBe(true);
-  release();
+  reading.abort();
   await waitFor('the request is gone', () => !store.knows(id));
   expect(await readProgress(accountFolder(schedules, 1), idSchedule)).toMatchObject({
     made: [[7, 7]],
