@@ -156,7 +156,7 @@ describe('the slots of schedules', () => {
         await pass(Math.min(endMs, beforeMs + (12 + random(longestStopHours)) * hourMs));
         figures.slots += plans.reduce((sum, plan) => sum + slotsBetween(plan, beforeMs, clock.nowMs).length, 0);
         if (random(2) === 0) {
-          await waitFor('some more are made', () => reader.look() > seen || seen === figures.slots);
+          await waitFor('some more are made', () => reader.look() > seen || seen === figures.slots, 120_000);
           await restart();
         }
         await waitFor(`${figures.slots} slots are made`, () => reader.look() >= figures.slots, 120_000);
