@@ -15,6 +15,8 @@ type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string,
 
 const event = (customUserId: string) => ({ customUserId, customEventName: 'level_start' });
 
+const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
+
 it('The example of the page answers where the event is that it sends', async () => {
   const dataDir = path.join(testFolder(), 'data');
   const token = await addTestApp(dataDir);
@@ -30,7 +32,6 @@ it('The example of the page answers where the event is that it sends', async () 
     return last.startsWith('{"state":"in_lake"');
   });
   const [, shown = ''] = /^# (.*)$/m.exec(example) ?? [];
-  const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
   expect(namesOf(last)).toEqual(namesOf(shown));
 });
 
