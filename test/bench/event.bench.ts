@@ -127,6 +127,7 @@ describe('benchmark: event', () => {
           eventId: `${randomUUID().slice(0, 14)}8${randomUUID().slice(15)}`,
         }));
         const foreign = plain.map(({ idApp, eventId }) => ({ idApp: (idApp % apps) + 1, eventId }));
+        expect([plain.length, keyed.length]).toEqual([questions, questions]);
         const startedAt = performance.now();
         await waitFor(
           'the ids are indexed',

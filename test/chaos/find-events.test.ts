@@ -135,9 +135,9 @@ test(`Where each event is, is answered rightly while ${total} of them go to the 
   await erasing;
   await waitUntilWorkedOff(service);
   for (let user = 0; user < erasures; user += 1) {
-    let isOver = false;
-    const erasure = service.command('erase', '--user', `goes-${user}`, '--yes').then(() => (isOver = true));
-    while (!isOver) {
+    const over = new AbortController();
+    const erasure = service.command('erase', '--user', `goes-${user}`, '--yes').finally(() => over.abort());
+    while (!over.signal.aborted) {
       const one = sent[random.integer(0, sent.length - 1)];
       if (one !== undefined && !erased.has(one.user)) await check(one, statesOnTheWay[one.fate]);
     }

@@ -8,12 +8,14 @@ import { openLakeReader } from '../../src/demo/lake-query.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { addTestApp } from '../helpers/service-access.ts';
-import { startTestService } from '../helpers/service.ts';
+import { runCommand, startTestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string, unknown>>[] }>;
 
 const event = (customUserId: string) => ({ customUserId, customEventName: 'level_start' });
+
+const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
 
 it('The example of the page answers where the event is that it sends', async () => {
   const dataDir = path.join(testFolder(), 'data');
@@ -30,7 +32,6 @@ it('The example of the page answers where the event is that it sends', async () 
     return last.startsWith('{"state":"in_lake"');
   });
   const [, shown = ''] = /^# (.*)$/m.exec(example) ?? [];
-  const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
   expect(namesOf(last)).toEqual(namesOf(shown));
 });
 
@@ -108,6 +109,14 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
   expect(await ask(`eventId=${paid}`)).toEqual({ state: 'erased', events: [] });
   expect(await ask(`eventId=${plainId}`, '2')).toEqual(unknown);
   expect((await ask('key=first%20key')).events.map(({ state }) => state)).toEqual(['in_lake', 'failed']);
+
+  const [backup, restored] = [path.join(testFolder(), 'backup'), path.join(testFolder(), 'restored')];
+  await service.command('backup', backup);
+  await runCommand(['restore', backup, '--data', restored]);
+  expect(await runCommand(['event', plainId, '--app', '1', '--data', restored])).toEqual({
+    state: 'erased',
+    events: [],
+  });
 
   for (const query of ['', 'eventId=x', 'key=', 'key=a&key=b', `eventId=${plainId}&key=a`, 'key=a&more=1'])
     expect([query, (await request(query)).status]).toEqual([query, 400]);

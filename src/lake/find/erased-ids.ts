@@ -23,8 +23,7 @@ const maxHashes = 10_000_000;
 /** So that a look-up reads 160 kB. */
 const rowsOfGroup = 20_480;
 
-const hashSql = (id: string): string =>
-  `('0x' || substr(sha256(id_app::VARCHAR || chr(10) || ${id}), 1, 16))::UBIGINT AS h`;
+const hashSql = (id: string): string => `('0x' || substr(sha256(id_app::VARCHAR || chr(10) || ${id}), 1, 16))::UBIGINT`;
 
 function hashOf(idApp: number, id: string): bigint {
   return BigInt(`0x${createHash('sha256').update(`${idApp}\n${id}`).digest('hex').slice(0, 16)}`);
@@ -83,9 +82,9 @@ export async function addErasedIds(
   select: string,
 ): Promise<void> {
   const known = await countHashes(duckdb, file);
-  const rows = `(SELECT id_app, event_id FROM (${select}) WHERE id_app IS NOT NULL AND event_id IS NOT NULL)`;
-  const requests = `SELECT ${hashSql(`substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`)} FROM ${rows} WHERE ${isKeyedSql('event_id')}`;
-  const added = `SELECT h FROM (SELECT ${hashSql('event_id')} FROM ${rows} UNION ${requests}) LIMIT ${Math.max(0, maxHashes - known)}`;
+  const start = `substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`;
+  const hashes = `CASE WHEN ${isKeyedSql('event_id')} THEN [${hashSql('event_id')}, ${hashSql(start)}] ELSE [${hashSql('event_id')}] END`;
+  const added = `SELECT unnest(${hashes}) AS h FROM (${select}) WHERE id_app IS NOT NULL AND event_id IS NOT NULL LIMIT ${Math.max(0, maxHashes - known)}`;
   const query = `SELECT DISTINCT h FROM (${known === 0 ? '' : `${oldSql(file)} UNION ALL `}(${added})) ORDER BY h`;
   const staged = path.join(stagingDir, `erased-${path.basename(file)}`);
   const { numRecords } = await writeDataFile(duckdb, query, staged, 'sealed', { rows: rowsOfGroup });
