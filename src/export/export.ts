@@ -29,6 +29,7 @@ import { addWebhookRoutes } from './api/webhook-routes.ts';
 import { startNotifier, type Notifier } from './notify/notifier.ts';
 import type { WebhookPaths } from '../webhooks/webhook-store.ts';
 import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
+import { addAppRoutes, type AppView } from './api/app-routes.ts';
 import { addExportRoutes } from './api/export-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
@@ -58,6 +59,8 @@ export interface ExportDependencies {
   readonly runAttempt?: RunAttempt;
   /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
+  /** What users see of what comes in for their apps; absent: nothing. */
+  readonly appView?: AppView;
 }
 
 /** The service's settings that this stage obeys, as config.ts describes them. */
@@ -280,7 +283,7 @@ interface RouteParts {
 
 function addRoutes(
   server: ApiServer,
-  { access, clock, logger, extraRoutes = [] }: ExportDependencies,
+  { access, clock, logger, extraRoutes = [], appView }: ExportDependencies,
   options: ExportOptions,
   { store, keys, manifestKey, files, exports, onAnswer }: RouteParts,
 ): void {
@@ -289,9 +292,19 @@ function addRoutes(
   const addMethod = createAddMethod(server, { access, throttle, onAnswer }, { publicUrl: options.publicUrl });
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
   addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
+  if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
   addManifestRoutes(server, manifestKey);
   for (const add of extraRoutes) add(server);
+}
+
+/** Has who listens live asked again for their rights whenever access changes; gives what ends them all. */
+function followLive({ access, appView }: ExportDependencies): () => void {
+  const forget = access.onChange(() => appView?.hub?.check());
+  return () => {
+    forget();
+    appView?.hub?.close();
+  };
 }
 
 async function buildExport(
@@ -344,6 +357,8 @@ async function buildExport(
   const onAnswer = (method: string, status: number): void => metrics.answered(method, status);
   addRoutes(server, dependencies, options, { store, keys, manifestKey, files, exports, onAnswer });
   closers.add('api server', () => server.close());
+  // Ended before the server: an answer that goes on until its client goes would keep it.
+  closers.add('live', followLive(dependencies));
   const port = await listen(server, options.host, options.port);
   logger.info({ host: options.host, port }, 'export is listening');
 

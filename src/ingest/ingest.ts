@@ -11,9 +11,11 @@ import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
 import { createAnswers, type Answers } from './answers.ts';
 import { createGroupCommit } from './group-commit.ts';
-import { createImportHandler, type Fail } from './import-handler.ts';
+import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';
+import { noRefusalKeeper, type RefusalKeeper } from './refusal-keeper.ts';
 import { createRefusalLog } from './refusal-log.ts';
+import { addSenderRoutes, type SenderView } from './sender-routes.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
 import { createTrouble } from './trouble.ts';
@@ -39,6 +41,12 @@ export interface IngestDependencies {
    * not this service's to watch.
    */
   readonly isDiskLow?: () => boolean;
+  /** Keeps what was refused for the app's owner; absent: nobody does. */
+  readonly refusals?: RefusalKeeper;
+  /** Shows acknowledged events as they arrive; absent: nobody looks. */
+  readonly live?: LiveEvents;
+  /** What senders may look at beside the answers to their requests; absent: nothing. */
+  readonly senderView?: SenderView;
   /** Adds routes of the composition's own: health. */
   readonly addRoutes?: (server: ImportServer) => void;
 }
@@ -63,6 +71,8 @@ export interface Ingest extends Stoppable {
 const mebibyte = 1024 * 1024;
 /** Leaves room below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
+
+const nobodyLooks: LiveEvents = { isWanted: () => false, stored: () => undefined };
 
 /** Answers requests that could not be handled, for a reason that is ours, and logs so many of them a second. */
 function createFail(answers: Answers, logger: Logger): Fail {
@@ -95,10 +105,10 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     groupCommit.waitingBytes(),
   );
 
-  const { access, clock } = dependencies;
+  const { access, clock, refusals = noRefusalKeeper, live = nobodyLooks, senderView } = dependencies;
   const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
-  const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, fail });
+  const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, refusals, live, fail });
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },
     {
@@ -109,7 +119,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  addImportRoutes(server, { access, imports, answers, fail }, version);
+  addImportRoutes(server, { access, imports, answers, refusals, fail }, version);
+  if (senderView !== undefined) addSenderRoutes(server, { access, answers, fail, view: senderView });
   dependencies.addRoutes?.(server);
 
   try {
@@ -122,6 +133,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   logger.info({ host: options.host, port }, 'ingest is listening');
 
   async function stop(): Promise<void> {
+    // An answer that goes on until its client goes would keep the server.
+    senderView?.hub.close();
     await server.close();
     await groupCommit.drain();
   }
