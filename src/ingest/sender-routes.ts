@@ -28,7 +28,7 @@ export interface SenderDependencies {
 /** Refusals of one answer. */
 export const refusalLimits = { fallback: 100, most: 1000 } as const;
 /** Questions of one app to one process: so many at once, and so many a second. Each reads files. */
-const questions = { size: 10, perSecond: 2 } as const;
+const questions = { size: 20, perSecond: 5 } as const;
 
 /** Reads a `limit` of the query; undefined where it is none. */
 export function parseRefusalLimit(limit: unknown): number | undefined {
