@@ -1,16 +1,22 @@
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { request, type IncomingMessage } from 'node:http';
 import path from 'node:path';
+import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { addApp, addUser } from '../../src/access/commands.ts';
 import { dataPaths } from '../../src/config.ts';
 import { createRandom } from '../../src/demo/random.ts';
+import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import type { RefusalRecord } from '../../src/refusals/refusal-record.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { findFilesWith } from '../helpers/find-bytes.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { startWithUser, type ServiceWithUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+const run = promisify(execFile);
 
 /** Begins to listen; the events of the answer grow as they come. */
 async function listen(url: string, authorization: string) {
@@ -49,6 +55,14 @@ async function postUntilSeen(place: ServiceWithUser, events: readonly ServerSent
     await post(place, 1, 'login', JSON.stringify({ customUserId: `${name} ${n}` })).catch(() => undefined);
     return usersIn(events).some((user) => String(user).startsWith(name));
   });
+}
+
+/** The commands of a section of docs/api.md, for a service that listens elsewhere. */
+function exampleOf(section: string, { service }: ServiceWithUser): string {
+  const page = readFileSync(path.join(packageRoot, 'docs/api.md'), 'utf8');
+  const text = page.slice(page.indexOf(`### ${section}\n`));
+  const [, commands = ''] = /^```sh\n(.*?)^```$/ms.exec(text) ?? [];
+  return commands.replaceAll('http://127.0.0.1:8080', service.s2s).replaceAll('http://127.0.0.1:8081', service.api);
 }
 
 describe('what a sender and an account see of what comes in', () => {
@@ -119,6 +133,29 @@ describe('what a sender and an account see of what comes in', () => {
     await service.stop();
     await waitFor('all have ended', () => user.hasEnded() && sender.hasEnded() && again.hasEnded());
     expect(again.status).toBe(200);
+  });
+
+  it('The examples of docs/api.md show what was refused and what arrives', async () => {
+    const place = await startWithUser({ dataDir: path.join(testFolder(), 'data') });
+    const env = { ...process.env, TOKEN: place.token };
+    expect(await post(place, 1, 'login', '{"customUserId":"u-1","age":200}')).toBe(400);
+    const refusals = exampleOf('What of yours was refused', place);
+    await waitFor('the refusal is shown', async () => {
+      const { stdout } = await run('bash', ['-c', refusals], { env });
+      return stdout.startsWith('{"refusals":[{"time":"') && stdout.includes('"detail":"/age must be <= 128"');
+    });
+    const live = spawn('bash', ['-c', `exec ${exampleOf('Live', place)}`], {
+      env,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    onTestFinished(() => void live.kill('SIGKILL'));
+    let shown = '';
+    live.stdout.setEncoding('utf8').on('data', (text: string) => (shown += text));
+    await waitFor('an event is shown', async () => {
+      await post(place, 1, 'login', '{"customUserId":"u-1"}');
+      return /^event: event\nid: \d+\ndata: \{"event_id":"[^"]+","kind":"login","id_app":1,/m.test(shown);
+    });
+    expect(shown).toContain('retry: 2000\n');
   });
 
   it('Nobody listens to an app that is not theirs, or with what was taken back', async () => {

@@ -33,7 +33,8 @@ function createChannel(): SourceChannel & HubChannel & { readonly announced: num
   };
 }
 
-const lines = (...events: object[]): Buffer => Buffer.from(events.map((event) => `${JSON.stringify(event)}\n`).join(''));
+const lines = (...events: object[]): Buffer =>
+  Buffer.from(events.map((event) => `${JSON.stringify(event)}\n`).join(''));
 
 async function startHub(isAllowed = (): boolean => true) {
   const channel = createChannel();

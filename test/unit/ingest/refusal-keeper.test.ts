@@ -84,7 +84,11 @@ describe('what is kept of a refused request', () => {
 
   it('Where bodies are on, the text is shown, and where they are off, nothing of it', async () => {
     const text = `{"customUserId":"${secret}`;
-    const on = await keep('on', refused('login', text), refused('login', gzipSync(text), { 'content-encoding': 'gzip' }));
+    const on = await keep(
+      'on',
+      refused('login', text),
+      refused('login', gzipSync(text), { 'content-encoding': 'gzip' }),
+    );
     expect(on.map(({ excerpt, requests }) => [excerpt, requests])).toEqual([[text, 2]]);
     const [off] = await keep('off', refused('customEventBatch', batch));
     expect(off?.excerpt).toBeUndefined();
