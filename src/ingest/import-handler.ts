@@ -127,8 +127,9 @@ function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
     refuse({ method, idApp, request, response, startedMs, validate }, refusal, of) {
       metrics.answered(method, performance.now() - startedMs);
       answers.refuse(response, refusal, { method, idApp });
-      if (of !== undefined)
-        refusals.add({ ...of, refusal, head: request, target: { method }, isValidation: validate === '1' });
+      if (of === undefined) return;
+      metrics.refusedOfApp(of.app.idApp);
+      refusals.add({ ...of, refusal, head: request, target: { method }, isValidation: validate === '1' });
     },
     accept({ method, response, startedMs }, { unknownNames }, message) {
       metrics.answered(method, performance.now() - startedMs);

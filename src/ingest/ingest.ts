@@ -106,6 +106,11 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   );
 
   const { access, clock, refusals = noRefusalKeeper, live = nobodyLooks, senderView } = dependencies;
+  dependencies.metrics.readGauge(
+    'ingest_live_listeners',
+    'Clients that are shown what arrives.',
+    () => senderView?.hub.size() ?? 0,
+  );
   const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
   const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, refusals, live, fail });

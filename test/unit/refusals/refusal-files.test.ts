@@ -51,11 +51,11 @@ describe('the files of refusals', () => {
     const folder = testFolder();
     const writer = createRefusalWriter(folder);
     await writer.append(2, [record(nowMs, 'quiet')], nowMs);
-    for (let n = 0; n < 1500; n += 1) await writer.append(1, [record(nowMs + n, `${n} ${'x'.repeat(800)}`)], nowMs + n);
+    for (let n = 0; n < 600; n += 1) await writer.append(1, [record(nowMs + n, `${n} ${'x'.repeat(800)}`)], nowMs + n);
     expect(bytesBelow(path.join(folder, '1'))).toBeLessThanOrEqual(256 * 1024);
     const kept = { folder, ageMs: dayMs };
     const [newest] = await readRefusals(kept, 1, { nowMs: nowMs + 2000, most: 10 });
-    expect(newest?.detail).toMatch(/^1499 /);
+    expect(newest?.detail).toMatch(/^599 /);
     expect(await readRefusals(kept, 2, { nowMs, most: 10 })).toHaveLength(1);
   });
 
