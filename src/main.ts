@@ -20,6 +20,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   segment: async () => (await import('./cli/segment.ts')).segmentCommand,
   webhook: async () => (await import('./cli/webhook.ts')).webhookCommand,
   refusals: async () => (await import('./cli/refusals.ts')).refusalsCommand,
+  tail: async () => (await import('./cli/tail.ts')).tailCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,
   backup: async () => (await import('./cli/backup.ts')).backupCommand,

@@ -17,6 +17,7 @@ import { startWithUser, type ServiceWithUser } from '../helpers/service-access.t
 import { waitFor } from '../helpers/wait.ts';
 
 const run = promisify(execFile);
+const program = path.join(packageRoot, 'dist/main.js');
 
 /** Begins to listen; the events of the answer grow as they come. */
 async function listen(url: string, authorization: string) {
@@ -123,6 +124,18 @@ describe('what a sender and an account see of what comes in', () => {
     await postUntilSeen(place, user.events, 'first');
     await waitFor('the sender has it', () => usersIn(sender.events).length > 0);
     await post(place, 1, 'login', '{"age":"x"}');
+    const tail = spawn(process.execPath, [program, 'tail', '1', '--data', service.dataDir]);
+    const ended = once(tail, 'exit');
+    onTestFinished(() => void tail.kill('SIGKILL'));
+    let printed = '';
+    tail.stdout.setEncoding('utf8').on('data', (text: string) => (printed += text));
+    await waitFor('the command shows events', async () => {
+      await post(place, 1, 'login', '{"customUserId":"for the command"}');
+      return printed.includes('"custom_user_id":"for the command"');
+    });
+    expect(JSON.parse(printed.split('\n')[0] ?? '')).toMatchObject({ event: { id_app: 1 } });
+    tail.kill('SIGTERM');
+    expect(await ended).toEqual([0, null]);
     for (const { events } of [user, sender])
       await waitFor('the refusal is seen', () => events.some(({ name }) => name === 'refusal'));
 
