@@ -46,6 +46,10 @@ export interface Config {
   readonly diskReserveBytes: number;
   readonly quotaUser: readonly Quota[];
   readonly quotaIp: readonly Quota[];
+  /** How long refusals are kept for their app's owner; 0: none is. */
+  readonly refusalsAgeMs: number;
+  /** What is kept of the bodies of refused requests: nothing, their shape, or their text. */
+  readonly refusalsBodies: 'off' | 'redacted' | 'on';
   /** Networks and names that webhooks may be sent to; see runtime/http/outgoing-rules.ts. */
   readonly webhooksAllow: readonly string[];
   readonly clockOffsetSeconds: number;
@@ -90,10 +94,11 @@ function createReader(environment: Environment) {
       problem(name, `must be a whole number from ${min} to ${max}`);
       return fallback;
     },
-    oneOf(name: string, fallback: string, allowed: readonly string[]): string {
+    oneOf<Word extends string>(name: string, fallback: Word, allowed: readonly Word[]): Word {
       const text = read(name) ?? fallback;
-      if (!allowed.includes(text)) problem(name, `must be one of ${allowed.join(', ')}`);
-      return text;
+      const found = allowed.find((word) => word === text);
+      if (found === undefined) problem(name, `must be one of ${allowed.join(', ')}`);
+      return found ?? fallback;
     },
     url(name: string, protocols: readonly string[]): string | undefined {
       const text = read(name);
@@ -179,6 +184,8 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     diskReserveBytes: read.integer('DISK_RESERVE_BYTES', 256 * mebibyte, 0),
     quotaUser: read.quotas('QUOTA_USER', '10/s,100/min,1000/h'),
     quotaIp: read.quotas('QUOTA_IP', '100/s,1000/min'),
+    refusalsAgeMs: read.integer('REFUSALS_AGE_MS', 86_400_000, 0, 604_800_000),
+    refusalsBodies: read.oneOf('REFUSALS_BODIES', 'redacted', ['off', 'redacted', 'on']),
     webhooksAllow: read.outgoing('WEBHOOKS_ALLOW'),
     clockOffsetSeconds: read.integer('CLOCK_OFFSET_SECONDS', 0, -315_360_000, 315_360_000),
     logLevel: read.oneOf('LOG_LEVEL', 'info', logLevels),
@@ -269,6 +276,7 @@ export function dataPaths(dataDir: string) {
     schedules: path.join(dataDir, 'schedules'),
     /** What event ids are found by: a cache, made anew where it is gone. */
     eventIndex: path.join(dataDir, 'event-index'),
+    refusals: path.join(dataDir, 'refusals'),
     spool: path.join(dataDir, 'spool'),
     run: path.join(dataDir, 'run'),
   } as const;

@@ -20,6 +20,8 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   segment: async () => (await import('./cli/segment.ts')).segmentCommand,
   schedule: async () => (await import('./cli/schedule.ts')).scheduleCommand,
   webhook: async () => (await import('./cli/webhook.ts')).webhookCommand,
+  refusals: async () => (await import('./cli/refusals.ts')).refusalsCommand,
+  tail: async () => (await import('./cli/tail.ts')).tailCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   event: async () => (await import('./cli/event.ts')).eventCommand,
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,

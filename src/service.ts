@@ -97,7 +97,7 @@ async function build(start: ServiceStart): Promise<Service> {
 
   const settings = {
     TRIBUTARY_DATA_DIR: config.dataDir,
-    TRIBUTARY_NATS_URL: broker?.url,
+    TRIBUTARY_NATS_URL: broker?.url ?? config.natsUrl,
     TRIBUTARY_STREAM: config.streamName,
   };
   const { pins, watch } = folders;

@@ -3,6 +3,7 @@ import { describeExportApi } from '../export/api/openapi.ts';
 import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../health/openapi.ts';
 import { describeImport } from '../ingest/openapi.ts';
+import { describeSenderView } from '../ingest/sender-openapi.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { assembleOpenApi, type OpenApiServer } from '../runtime/http/openapi.ts';
 import { httpAddress } from '../runtime/http/ports.ts';
@@ -31,7 +32,7 @@ function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl
  */
 export function describeApi(config: Config): (exportUrl: string) => object {
   const { version } = readPackageJson('package.json') as { version: string };
-  const parts = [describeImport(), describeExportApi(), describeScheduleApi(), describeHealth()];
+  const parts = [describeImport(), describeSenderView(), describeExportApi(), describeScheduleApi(), describeHealth()];
   return (exportUrl) =>
     assembleOpenApi(
       version,

@@ -1,12 +1,14 @@
 import { openAccessReader } from '../access/store.ts';
 import { dataPaths } from '../config.ts';
 import { startExport } from '../export/export.ts';
+import { createLiveHub } from '../live/live-hub.ts';
 import { holdsEvents } from '../lake/files/holds-events.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { describeApi } from './api-reference.ts';
+import { openLiveChannel, openRefusalReader } from './live-parts.ts';
 import { openHealth, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
 /** What a disk at its reserve means, where it is not the stream's. */
@@ -26,6 +28,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
     isOwn: () => areSameFolders(parts.folders ?? {}),
   });
   closers.add('access', () => access.close());
+  const channel = openLiveChannel(parts, 'export');
   const health = await openHealth();
   const stage = await startExport(
     {
@@ -33,6 +36,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
       clock,
       metrics,
       logger,
+      appView: { readRefusals: openRefusalReader(parts), hub: channel && createLiveHub(channel) },
       extraRoutes: [
         health.addRoutes,
         (server) =>

@@ -11,6 +11,7 @@ import { publishToOwnFolders } from '../stream/own-store-publisher.ts';
 import { startPublishProbe } from '../stream/publish-probe.ts';
 import { openPublisher } from '../stream/publisher.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
+import { openSenderParts } from './sender-parts.ts';
 import { openHealth, openStream, withProblems, type Parts } from './stage-parts.ts';
 
 /** Starts import: it asks access, and writes to the stream. */
@@ -40,10 +41,12 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
       return own.publish(payload, timeoutMs);
     },
   };
+  const isDiskLow = (): boolean => disk?.isLow() ?? false;
+  const sender = openSenderParts(parts, isDiskLow);
   const { addRoutes, onService } = await openHealth();
   const ask = createEventAsker(connection, config.streamName);
   const ingest = await startIngest(
-    { access, publisher, ask, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes },
+    { access, publisher, ask, clock, metrics, logger, isDiskLow, ...sender, addRoutes },
     { host: config.host, port: config.s2sPort },
   );
   return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };

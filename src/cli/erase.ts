@@ -5,6 +5,7 @@ import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase
 import type { ErasureTarget } from '../operate/erase/erase-target.ts';
 import type { ForgottenIds } from '../operate/lists/forget-ids.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
+import { removeRefusals } from '../refusals/refusal-files.ts';
 import { ensureLake, isCompactorRunning, lakePaths } from '../lake/lake.ts';
 import { openTable } from '../lake/log/table.ts';
 import { createClock, type Clock } from '../runtime/clock.ts';
@@ -122,7 +123,14 @@ async function erase(erasure: Erasure, logger: Logger, closers: Closers): Promis
   // An export may have begun to read just before.
   const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();
   const segments = await eraseFromSegments(config, forgotten, clock, context.stop);
-  context.answer({ ...erased, ...(segments === 0 ? {} : { segments }), reportsEndBy });
+  // Whom a body is about that was refused, nobody knows: all of them go, or all of the apps.
+  const refusals = await removeRefusals(dataPaths(config.dataDir).refusals, target.apps);
+  context.answer({
+    ...erased,
+    ...(segments === 0 ? {} : { segments }),
+    ...(refusals ? { refusals: true } : {}),
+    reportsEndBy,
+  });
 }
 
 /**

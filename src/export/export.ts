@@ -35,6 +35,7 @@ import { startSchedules, type Schedules } from './schedules/start-schedules.ts';
 import { startNotifier, type Notifier } from './notify/notifier.ts';
 import type { WebhookPaths } from '../webhooks/webhook-store.ts';
 import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
+import { addAppRoutes, type AppView } from './api/app-routes.ts';
 import { addExportRoutes } from './api/export-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
@@ -66,6 +67,8 @@ export interface ExportDependencies {
   readonly crashPoint?: CrashPoint;
   /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
+  /** What users see of what comes in for their apps; absent: nothing. */
+  readonly appView?: AppView;
 }
 
 /** The service's settings that this stage obeys, as config.ts describes them. */
@@ -263,7 +266,7 @@ interface RouteParts {
 
 function addRoutes(
   server: ApiServer,
-  { access, clock, logger, extraRoutes = [] }: ExportDependencies,
+  { access, clock, logger, extraRoutes = [], appView }: ExportDependencies,
   options: ExportOptions,
   { store, keys, manifestKey, files, exports, schedules, onAnswer }: RouteParts,
 ): void {
@@ -273,6 +276,7 @@ function addRoutes(
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
   addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
   addScheduleRoutes(addMethod, schedules);
+  if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
   addManifestRoutes(server, manifestKey);
   for (const add of extraRoutes) add(server);
@@ -309,6 +313,15 @@ function startOrders(
   const sweeper = startSweeper(store, clock, logger, (job) => schedules.runner.isHeld(job));
   closers.add('sweeper', () => sweeper.stop());
   return { exports, schedules };
+}
+
+/** Has who listens live asked again for their rights whenever access changes; gives what ends them all. */
+function followLive({ access, appView }: ExportDependencies): () => void {
+  const forget = access.onChange(() => appView?.hub?.check());
+  return () => {
+    forget();
+    appView?.hub?.close();
+  };
 }
 
 async function buildExport(
@@ -355,6 +368,8 @@ async function buildExport(
   const parts = { store, keys, manifestKey, files, exports, schedules: schedules.ofAccounts };
   addRoutes(server, dependencies, options, { ...parts, onAnswer: metrics.answered });
   closers.add('api server', () => server.close());
+  // Ended before the server: an answer that goes on until its client goes would keep it.
+  closers.add('live', followLive(dependencies));
   const port = await listen(server, options.host, options.port);
   logger.info({ host: options.host, port }, 'export is listening');
 

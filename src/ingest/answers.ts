@@ -62,6 +62,22 @@ export function writeRefusal(
     .end(body);
 }
 
+/**
+ * Answers who asks too often about an app. Not one of the refusals of imports: those are never counted against anybody.
+ */
+export function writeTooMany(response: ServerResponse, detail: string): void {
+  const body = JSON.stringify({ error: 'Too Many Requests' });
+  response
+    .writeHead(429, [
+      ...renderHead(body),
+      'x-error-detail',
+      renderDetail(detail),
+      'retry-after',
+      String(retryAfterSeconds),
+    ])
+    .end(body);
+}
+
 /** Creates the answers of one server. */
 export function createAnswers({ metrics, refusals, isClosing }: AnswerDependencies): Answers {
   const lastOne = (): readonly string[] => (isClosing() ? ['connection', 'close'] : []);

@@ -6,8 +6,15 @@ import type { Clock } from '../runtime/clock.ts';
 import type { Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
 import type { AppendOutcome, GroupCommit } from './group-commit.ts';
-import { parseBodyLimit, parseImportRequest, tooLarge, type ImportedLines } from './import-request.ts';
+import {
+  parseBodyLimit,
+  parseImportRequest,
+  tooLarge,
+  type ImportedLines,
+  type ImportRequest,
+} from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
+import type { RefusalKeeper } from './refusal-keeper.ts';
 import type { Refusal } from './refusal.ts';
 import { listFaults, wantsAllFaults } from './request-faults.ts';
 
@@ -47,7 +54,17 @@ export interface ImportDependencies {
   readonly clock: Clock;
   readonly metrics: IngestMetrics;
   readonly answers: Answers;
+  readonly refusals: RefusalKeeper;
+  readonly live: LiveEvents;
   readonly fail: Fail;
+}
+
+/** Whom the acknowledged events of an app are shown to as they arrive. */
+export interface LiveEvents {
+  /** Whether anybody looks at any app: nothing else is asked of a request while nobody does. */
+  isWanted(): boolean;
+  /** Takes the lines of a request that was acknowledged. */
+  stored(idApp: number, lines: Buffer, count: number): void;
 }
 
 /** One import request on its way through. */
@@ -89,18 +106,30 @@ function toRefusal(outcome: Exclude<AppendOutcome, { state: 'stored' }>): Refusa
   return { reason: outcome.state === 'refused' ? 'unavailable' : 'unknown', detail: outcome.detail };
 }
 
+/** Whose a request is, once its token suits its app, and what it brought. */
+interface OfApp {
+  readonly app: App;
+  /** Absent where it is not what was wrong: it would hold the memory that it came in for as long as the request waits. */
+  readonly body?: Buffer;
+  readonly bytes?: number;
+}
+
 /** The two ends of an exchange. */
 interface Ends {
-  readonly refuse: (exchange: Exchange, refusal: Refusal) => void;
+  /** Without `of` the request is nobody's, and is not kept. */
+  readonly refuse: (exchange: Exchange, refusal: Refusal, of?: OfApp) => void;
   /** `message`: another text than that of events that are stored. */
   readonly accept: (exchange: Exchange, imported: ImportedLines, message?: string) => void;
 }
 
-function createEnds({ metrics, answers }: ImportDependencies): Ends {
+function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
   return {
-    refuse({ method, idApp, response, startedMs }, refusal) {
+    refuse({ method, idApp, request, response, startedMs, validate }, refusal, of) {
       metrics.answered(method, performance.now() - startedMs);
       answers.refuse(response, refusal, { method, idApp });
+      if (of === undefined) return;
+      metrics.refusedOfApp(of.app.idApp);
+      refusals.add({ ...of, refusal, head: request, target: { method }, isValidation: validate === '1' });
     },
     accept({ method, response, startedMs }, { unknownNames }, message) {
       metrics.answered(method, performance.now() - startedMs);
@@ -109,9 +138,17 @@ function createEnds({ metrics, answers }: ImportDependencies): Ends {
   };
 }
 
+/** Parses a request; its refusal has everything that is wrong where the client asks for it. */
+function parseRequest(request: ImportRequest): ImportedLines | Refusal {
+  const imported = parseImportRequest(request);
+  return 'reason' in imported && wantsAllFaults(request.head)
+    ? { ...imported, faults: listFaults(request, imported) }
+    : imported;
+}
+
 /** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
 export function createImportHandler(dependencies: ImportDependencies): ImportHandler {
-  const { access, groupCommit, clock, metrics, fail } = dependencies;
+  const { access, groupCommit, clock, metrics, live, fail } = dependencies;
   const { refuse, accept } = createEnds(dependencies);
 
   /** Runs a step of an exchange, which nothing else would answer if it threw. */
@@ -124,24 +161,21 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
   }
 
   function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
-    if ('reason' in body) return refuse(exchange, body);
+    if ('reason' in body) return refuse(exchange, body, { app });
     const { method, request, validate } = exchange;
-    const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs() };
-    const imported = parseImportRequest(asked);
-    if ('reason' in imported)
-      return refuse(
-        exchange,
-        wantsAllFaults(request) ? { ...imported, faults: listFaults(asked, imported) } : imported,
-      );
+    const imported = parseRequest({ method, head: request, body, app, receivedAtMs: clock.nowMs() });
+    if ('reason' in imported) return refuse(exchange, imported, { app, body });
     if (validate === '1') return accept(exchange, imported, validMessage);
     const { kind, count, unknownParameters, lines } = imported;
+    const of = { app, bytes: body.length };
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
     groupCommit.append(lines).then(
       (outcome) =>
         attempt(exchange, () => {
-          if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome));
+          if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome), of);
           metrics.acknowledged(kind, app.idApp, count);
+          if (live.isWanted()) live.stored(app.idApp, lines, count);
           accept(exchange, imported);
         }),
       (error: unknown) => fail(error, exchange),
@@ -155,9 +189,10 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     const named = findApp(access, idApp, request);
     if ('reason' in named) return refuse(exchange, named);
     // Whoever means to store nothing must not store by a slip of the pen.
-    if (validate !== undefined && validate !== '0' && validate !== '1') return refuse(exchange, badValidate);
+    if (validate !== undefined && validate !== '0' && validate !== '1')
+      return refuse(exchange, badValidate, { app: named });
     const limit = parseBodyLimit(request);
-    if (typeof limit !== 'number') return refuse(exchange, limit);
+    if (typeof limit !== 'number') return refuse(exchange, limit, { app: named });
     readBody(request, limit, (body) =>
       attempt(exchange, () => {
         // It was answered already: as one that comes too slowly.

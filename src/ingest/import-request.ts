@@ -58,7 +58,7 @@ export function parseBodyLimit(head: ImportRequest['head']): number | Refusal {
 }
 
 /** The body decompressed: at least one byte, at most `maxBodyBytes`. */
-function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
+export function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
   const limit = parseBodyLimit(head);
   if (typeof limit !== 'number') return limit;
   if (body.length > limit) return tooLarge;

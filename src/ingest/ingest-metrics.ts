@@ -15,10 +15,24 @@ export interface IngestMetrics {
   received(kind: EventKind, events: number): void;
   acknowledged(kind: EventKind, idApp: number, events: number): void;
   refused(reason: RefusalReason): void;
+  /** A refused request whose token suited its app. */
+  refusedOfApp(idApp: number): void;
   unknownParameters(idApp: number, count: number): void;
   /** From the request's headers to its answer. */
   answered(method: ImportMethod, tookMs: number): void;
   group(figures: GroupFigures): void;
+}
+
+/** Gives each app its label. */
+function createAppLabels(): (idApp: number) => string {
+  const labels = new Map<number, string>();
+  return (idApp) => {
+    const known = labels.get(idApp);
+    if (known !== undefined) return known;
+    if (labels.size >= maxAppLabels) return 'other';
+    labels.set(idApp, String(idApp));
+    return String(idApp);
+  };
 }
 
 /** Registers ingest's metrics. */
@@ -39,6 +53,11 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
     'id_app',
   );
   const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
+  const refusedByApp = metrics.tally(
+    'ingest_app_requests_refused_total',
+    `Requests refused whose token suited their app, by app; apps after the first ${maxAppLabels} count as other.`,
+    'id_app',
+  );
   const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
   const unknownByApp = metrics.tally(
     'ingest_app_unknown_parameters_total',
@@ -65,14 +84,7 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
 
   for (const kind of importKinds.keys()) for (const count of [received, acknowledged]) count(kind, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);
-  const appLabels = new Map<number, string>();
-  const labelOf = (idApp: number): string => {
-    const known = appLabels.get(idApp);
-    if (known !== undefined) return known;
-    if (appLabels.size >= maxAppLabels) return 'other';
-    appLabels.set(idApp, String(idApp));
-    return String(idApp);
-  };
+  const labelOf = createAppLabels();
 
   return {
     received,
@@ -81,6 +93,7 @@ export function createIngestMetrics(metrics: Metrics): IngestMetrics {
       byApp(labelOf(idApp), count);
     },
     refused: (reason) => refused.inc({ reason }),
+    refusedOfApp: (idApp) => refusedByApp(labelOf(idApp), 1),
     unknownParameters(idApp, count) {
       unknown.inc(count);
       unknownByApp(labelOf(idApp), count);

@@ -13,9 +13,11 @@ import type { StreamPublisher } from '../stream/stream.ts';
 import { createAnswers, type Answers } from './answers.ts';
 import { createEventLookUp } from './event-look-up.ts';
 import { createGroupCommit } from './group-commit.ts';
-import { createImportHandler, type Fail } from './import-handler.ts';
+import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';
+import { noRefusalKeeper, type RefusalKeeper } from './refusal-keeper.ts';
 import { createRefusalLog } from './refusal-log.ts';
+import { addSenderRoutes, type SenderView } from './sender-routes.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
 import { createTrouble } from './trouble.ts';
@@ -43,6 +45,12 @@ export interface IngestDependencies {
   readonly isDiskLow?: () => boolean;
   /** Asks who reads the lake where an event is. Absent: nobody does. */
   readonly ask?: AskForEvent;
+  /** Keeps what was refused for the app's owner; absent: nobody does. */
+  readonly refusals?: RefusalKeeper;
+  /** Shows acknowledged events as they arrive; absent: nobody looks. */
+  readonly live?: LiveEvents;
+  /** What senders may look at beside the answers to their requests; absent: nothing. */
+  readonly senderView?: SenderView;
   /** Adds routes of the composition's own: health. */
   readonly addRoutes?: (server: ImportServer) => void;
 }
@@ -68,6 +76,8 @@ const nobody = { busy: 'nobody reads the lake' } as const;
 const mebibyte = 1024 * 1024;
 /** Leaves room below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
+
+const nobodyLooks: LiveEvents = { isWanted: () => false, stored: () => undefined };
 
 /** Answers requests that could not be handled, for a reason that is ours, and logs so many of them a second. */
 function createFail(answers: Answers, logger: Logger): Fail {
@@ -100,10 +110,15 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     groupCommit.waitingBytes(),
   );
 
-  const { access, clock } = dependencies;
+  const { access, clock, refusals = noRefusalKeeper, live = nobodyLooks, senderView } = dependencies;
+  dependencies.metrics.readGauge(
+    'ingest_live_listeners',
+    'Clients that are shown what arrives.',
+    () => senderView?.hub.size() ?? 0,
+  );
   const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
-  const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, fail });
+  const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, refusals, live, fail });
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },
     {
@@ -115,7 +130,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   );
   const { version } = readPackageJson('package.json') as { version: string };
   const lookUp = createEventLookUp({ access, answers, ask: dependencies.ask ?? (async () => nobody) });
-  addImportRoutes(server, { access, imports, lookUp, answers, fail }, version);
+  addImportRoutes(server, { access, imports, lookUp, answers, refusals, fail }, version);
+  if (senderView !== undefined) addSenderRoutes(server, { access, answers, fail, view: senderView });
   dependencies.addRoutes?.(server);
 
   try {
@@ -128,6 +144,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   logger.info({ host: options.host, port }, 'ingest is listening');
 
   async function stop(): Promise<void> {
+    // An answer that goes on until its client goes would keep the server.
+    senderView?.hub.close();
     await server.close();
     await groupCommit.drain();
   }

@@ -5,6 +5,7 @@ import { importMethods } from '../datasets/dataset.ts';
 import type { Answers } from './answers.ts';
 import type { EventLookUp } from './event-look-up.ts';
 import { findApp } from './find-app.ts';
+import type { RefusalKeeper } from './refusal-keeper.ts';
 import type { Fail, ImportHandler, ImportQuery } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
 import type { ImportServer } from './server.ts';
@@ -14,6 +15,7 @@ export interface RouteDependencies {
   readonly imports: ImportHandler;
   readonly lookUp: EventLookUp;
   readonly answers: Answers;
+  readonly refusals: RefusalKeeper;
   readonly fail: Fail;
 }
 
@@ -34,7 +36,7 @@ const takeOver = (reply: FastifyReply): ServerResponse => reply.hijack().raw;
 
 /** Adds the import area's routes and error answers to a server. */
 export function addImportRoutes(server: ImportServer, dependencies: RouteDependencies, version: string): void {
-  const { access, imports, lookUp, answers, fail } = dependencies;
+  const { access, imports, lookUp, answers, refusals, fail } = dependencies;
 
   // The requests whose address is not in the usual form (import-handler.ts).
   for (const method of importMethods.keys())
@@ -57,7 +59,12 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
 
   server.setNotFoundHandler((request, reply) => {
     const refusal = refusePath(request.url);
-    answers.refuse(takeOver(reply), refusal, { idApp: idAppOf(request) });
+    const idApp = idAppOf(request);
+    answers.refuse(takeOver(reply), refusal, { idApp });
+    const app = findApp(access, idApp, request.raw);
+    if ('reason' in app) return;
+    const [path = ''] = request.url.split('?');
+    refusals.add({ app, refusal, head: request.raw, target: { path }, isValidation: false });
   });
   server.setErrorHandler((error, request, reply) =>
     fail(error, { request: request.raw, idApp: idAppOf(request), response: takeOver(reply) }),

@@ -10,7 +10,19 @@ export interface SourceFile {
 }
 
 const foundation = ['runtime', 'datasets', 'config'];
-const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'webhooks', 'schedules', 'enrichment'];
+const stores = [
+  'stream',
+  'lake',
+  'reports',
+  'access',
+  'segments',
+  'titles',
+  'webhooks',
+  'schedules',
+  'enrichment',
+  'refusals',
+  'live',
+];
 const stages = ['ingest', 'compact', 'find', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */
 const composition = ['main', 'app', 'service', 'cli', 'demo'];
@@ -104,6 +116,7 @@ const fileOwners: readonly RegExp[] = [
   /^runtime\/processes\/(procfs|service-state)\.ts$/,
   /^lake\/(log|files)\//,
   /^reports\//,
+  /^refusals\/refusal-files\.ts$/,
   /^operate\/backup\//,
   // The parts of a report, until the store takes them over.
   /^export\/worker\/formats\//,

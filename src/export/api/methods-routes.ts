@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, User } from '../../access/access.ts';
 import { findCaller } from '../../access/authorization.ts';
@@ -21,6 +22,10 @@ export interface MethodOptions {
 
 /** What an authorized call answers: data for the envelope, or a refusal. */
 export type Answer = { readonly data: unknown } | Refusal;
+/** An answer that is no envelope. A refusal says that the response was not touched, and is answered instead. */
+export interface OwnAnswer {
+  readonly takeOver: (response: ServerResponse) => Promise<Refusal | undefined>;
+}
 /** What a method knows of its call beside user and arguments. */
 export interface CallContext {
   /** The address for links, without a slash at its end. */
@@ -28,7 +33,11 @@ export interface CallContext {
   /** Says that the client has broken the connection off: no answer reaches it. */
   readonly isGone: () => boolean;
 }
-export type Method = (user: User, given: Arguments, call: CallContext) => Promise<Answer> | Answer;
+export type Method = (
+  user: User,
+  given: Arguments,
+  call: CallContext,
+) => Promise<Answer | OwnAnswer> | Answer | OwnAnswer;
 
 const retryAfterSeconds = 5;
 
@@ -47,7 +56,7 @@ export function createAddMethod(
   { access, throttle, onAnswer }: MethodDependencies,
   options: MethodOptions,
 ): AddMethod {
-  async function answer(request: FastifyRequest, method: Method): Promise<Answer> {
+  async function answer(request: FastifyRequest, method: Method): Promise<Answer | OwnAnswer> {
     const target = request.raw.url ?? '';
     const body = Buffer.isBuffer(request.body) ? request.body : undefined;
     const { authorization, host } = request.headers;
@@ -70,8 +79,11 @@ export function createAddMethod(
 
   return (methods, url, name, method) => {
     const handler = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-      const result = await answer(request, method);
-      onAnswer(name, isRefusal(result) ? result.code : 200);
+      const made = await answer(request, method);
+      // It has begun when this is known, and the framework then does nothing more with it.
+      const result = 'takeOver' in made ? await made.takeOver(reply.raw) : made;
+      onAnswer(name, result !== undefined && isRefusal(result) ? result.code : 200);
+      if (result === undefined) return reply.hijack();
       reply.header('cache-control', 'no-store');
       return isRefusal(result) ? refuse(reply, result) : reply.send(success(result.data));
     };

@@ -265,6 +265,31 @@ function describeWebhooks(): Record<string, Schema> {
   };
 }
 
+/** What users see of what comes in for their apps. The records are those of the import area. */
+function describeApps(): Record<string, Schema> {
+  const idApp = {
+    name: 'idApp',
+    in: 'query',
+    required: true,
+    description: "An app of the caller's account.",
+    schema: text,
+  };
+  const limit = { name: 'limit', in: 'query', required: false, schema: { type: 'integer', minimum: 1, maximum: 1000 } };
+  const list = object({ refusals: { type: 'array', items: reference('Refusal') } });
+  const live = method('The events and refusals of an app, as they arrive.', [idApp], {}, notFound);
+  const away = { ...json('The broker is away.', reference('ExportRefusal')), headers: retryAfter };
+  const events = {
+    description: 'Server-sent events, as GET /v1/live of the import area has them.',
+    content: { 'text/event-stream': { schema: text } },
+  };
+  return {
+    '/api/app/v1/refusals.json': {
+      get: method('What of an app was refused lately, and why, newest first.', [idApp, limit], list, notFound),
+    },
+    '/api/app/v1/live': { get: { ...live, responses: { ...(live['responses'] as Schema), 200: events, 503: away } } },
+  };
+}
+
 /** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
 const formBody = {
   description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
@@ -318,6 +343,7 @@ export function describeExportApi(): OpenApiPart {
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
       ...describeWebhooks(),
+      ...describeApps(),
       '/manifest-key.json': { get: manifestKey },
       '/files/{id}/{name}': { get: download, head: download },
       ...Object.fromEntries(

@@ -12,6 +12,7 @@ import { openConnection, type StreamConnection } from '../../../src/stream/conne
 import { openGuard } from '../../../src/stream/guard.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { assertMayPublish, startPublishProbe } from '../../../src/stream/publish-probe.ts';
+import { createLiveChannel } from '../../../src/stream/live-channel.ts';
 import { startBrokerPing } from '../../../src/stream/broker-ping.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { natsBinary, silentLogger, type TestNats } from '../../helpers/nats.ts';
@@ -19,6 +20,7 @@ import { claimFor, findLost, startPublishing } from '../../helpers/owned-stream.
 import { waitFor } from '../../helpers/wait.ts';
 
 interface Account {
+  readonly url: string;
   readonly operator: JetStreamManager;
   /** Connects as the service, whose user is denied some subjects. */
   readonly nats: { readonly connect: (logger?: Logger) => Promise<StreamConnection> };
@@ -82,6 +84,7 @@ async function startLimited(
       ),
   );
   return {
+    url: `nats://service:s@127.0.0.1:${port}`,
     operator: await jetstreamManager((await connect('operator')).nats),
     nats: { connect: (logger) => connect('service', logger) },
     async deny(other) {
@@ -107,6 +110,29 @@ async function startLimited(
 }
 
 describe('an account with limited rights', () => {
+  it('An account that may not show what arrives live shows nothing, and its imports know of no problem', async () => {
+    const live = ['tributary.*.live.>'];
+    const { url, nats } = await startLimited({ publish: live, subscribe: live });
+    const warnings: string[] = [];
+    const logger = pino({ level: 'warn' }, { write: (line) => void warnings.push(line) });
+    const channel = createLiveChannel({ url, name: 'live', logger, streamName: 'TRIBUTARY_EVENTS' });
+    onTestFinished(() => channel.close());
+    const heard: string[] = [];
+    channel.listen(1, (text) => heard.push(text));
+    channel.onAnnouncement((apps) => heard.push(String(apps)));
+    expect(await channel.isReady()).toBe(true);
+    const imports = await nats.connect();
+    const ping = startBrokerPing(imports);
+    onTestFinished(() => ping.stop());
+    for (let n = 0; n < 20; n += 1) {
+      channel.announce([1]);
+      channel.send(1, '[0,1,0]');
+    }
+    await waitFor('the refusals are logged', () => warnings.length >= 4);
+    await imports.ping(2000);
+    expect([heard, ping.problems(), warnings.length]).toEqual([[], [], 4]);
+  });
+
   it('An account that gets no change announcements waits for a check of the settings with each group, and no group is acknowledged on unsafe ones', async () => {
     const { operator, nats } = await startLimited({ subscribe: ['$JS.EVENT.>'] });
     const folder = testFolder();

@@ -1,8 +1,11 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
+import type { AccessReader } from '../../../src/access/access.ts';
 import { describeExportApi } from '../../../src/export/api/openapi.ts';
 import { describeImport } from '../../../src/ingest/openapi.ts';
 import { addImportRoutes, type RouteDependencies } from '../../../src/ingest/routes.ts';
+import { describeSenderView } from '../../../src/ingest/sender-openapi.ts';
+import { addSenderRoutes, type SenderDependencies } from '../../../src/ingest/sender-routes.ts';
 import { createServer, defaultServerLimits } from '../../../src/ingest/server.ts';
 import { eventFields } from '../../../src/datasets/event-fields.ts';
 import { assembleOpenApi } from '../../../src/runtime/http/openapi.ts';
@@ -12,7 +15,7 @@ const servers = {
   import: { url: 'http://s2s.example', description: 'Import' },
   export: { url: 'http://api.example', description: 'Export' },
 };
-const reference = assembleOpenApi('1.2.3', servers, [describeImport()]) as {
+const reference = assembleOpenApi('1.2.3', servers, [describeImport(), describeSenderView()]) as {
   paths: Record<string, { servers: unknown; post?: { requestBody?: { content: Record<string, { schema: object }> } } }>;
   components: { schemas: Record<string, { properties: Record<string, object> }> };
 };
@@ -28,6 +31,8 @@ describe('the API reference of import', () => {
     server.addHook('onRoute', (route) => void routes.push(`${String(route.method)} ${route.url}`));
     // Nothing is called: only the routes are looked at.
     addImportRoutes(server, {} as RouteDependencies, '1.2.3');
+    const access = { onChange: () => () => undefined } as unknown as AccessReader;
+    addSenderRoutes(server, { access } as SenderDependencies);
     const described = Object.entries(reference.paths).flatMap(([path, methods]) =>
       Object.keys(methods)
         .filter((name) => name !== 'servers')

@@ -1,0 +1,65 @@
+import type { AccessReader, User } from '../../access/access.ts';
+import type { LiveHub } from '../../live/live-hub.ts';
+import type { RefusalRecord } from '../../refusals/refusal-record.ts';
+import type { Arguments } from './arguments.ts';
+import { badRequest, type Refusal } from './envelope.ts';
+import { single, type AddMethod } from './methods-routes.ts';
+
+/** What the users of an account may look at of what comes in for its apps. */
+export interface AppView {
+  /** The app's newest refusals, newest first. */
+  readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
+  /** Shows events and refusals as they arrive; absent where no broker is named to this process. */
+  readonly hub?: LiveHub | undefined;
+}
+
+/** Refusals of one answer. */
+const fallbackLimit = 100;
+const mostLimit = 1000;
+
+const away: Refusal = {
+  code: 503,
+  detail: 'Nothing is shown live while the broker is away',
+  retryAfterSeconds: 5,
+};
+const full: Refusal = { code: 429, detail: 'Too many listen to this app already', retryAfterSeconds: 5 };
+
+/** The app that the arguments name, of the user's account; all others look the same. */
+function findOwnApp(access: AccessReader, { idAccount, canExport }: User, given: Arguments): number | Refusal {
+  if (!canExport) return badRequest('The account lacks export permissions');
+  const text = single(given, 'idApp') ?? '';
+  const idApp = /^[1-9]\d{0,15}$/.test(text) ? Number(text) : Number.NaN;
+  if (Number.isNaN(idApp)) return badRequest('Argument idApp is expected: the id of one app');
+  return access.current().findApp(idApp)?.idAccount === idAccount
+    ? idApp
+    : { code: 404, detail: 'The app is not found' };
+}
+
+/** Adds the methods by which a user sees what comes in for an app: its refusals, and everything as it arrives. */
+export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readRefusals, hub }: AppView): void {
+  addMethod(['GET'], '/api/app/v1/refusals.json', 'app_refusals', async (user, given) => {
+    const idApp = findOwnApp(access, user, given);
+    if (typeof idApp !== 'number') return idApp;
+    const limit = given.has('limit') ? (single(given, 'limit') ?? '') : String(fallbackLimit);
+    if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > mostLimit)
+      return badRequest(`Argument limit must be from 1 to ${mostLimit}`);
+    return { data: { refusals: await readRefusals(idApp, Number(limit)) } };
+  });
+
+  addMethod(['GET'], '/api/app/v1/live', 'app_live', (user, given) => {
+    const idApp = findOwnApp(access, user, given);
+    if (typeof idApp !== 'number') return idApp;
+    if (hub === undefined) return away;
+    // Whoever was removed, or got a new secret, sees nothing more.
+    const isAllowed = (): boolean => {
+      const now = access.current().findUser(user.idUser);
+      return now?.secret === user.secret && typeof findOwnApp(access, now, given) === 'number';
+    };
+    return {
+      async takeOver(response) {
+        const notServed = await hub.serve(response, { idApp, isAllowed });
+        return notServed === undefined ? undefined : notServed === 'full' ? full : away;
+      },
+    };
+  });
+}

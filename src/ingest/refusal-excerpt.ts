@@ -1,0 +1,91 @@
+import { eventFields } from '../datasets/event-fields.ts';
+import { getMethod } from '../datasets/dataset.ts';
+import type { RefusalFault } from '../refusals/refusal-record.ts';
+import { decodeBody, readEvents, type ImportRequest } from './import-request.ts';
+import type { Refusal } from './refusal.ts';
+import { listFaults } from './request-faults.ts';
+
+/**
+ * What is kept of the bodies of refused requests: nothing; their shape, with the names of known fields and neither
+ * values nor names of the sender's own; or their text.
+ */
+export type BodyPolicy = 'off' | 'redacted' | 'on';
+
+/** What a record says of a request's body. */
+export interface BodyDescription {
+  readonly detail: string;
+  readonly faults: readonly RefusalFault[];
+  readonly excerpt?: string;
+}
+
+const maxExcerptLength = 500;
+const maxTextLength = 200;
+const maxFaults = 10;
+const knownNames: ReadonlySet<string> = new Set(eventFields.map(({ name }) => name));
+
+/** Replaces what a pointer has of the sender's own: names that no schema knows. */
+function redactPointer(pointer: string): string {
+  return pointer
+    .split('/')
+    .map((part) => (part === '' || knownNames.has(part) || /^\d{1,2}$/.test(part) ? part : '*'))
+    .join('/');
+}
+
+function redactValue(value: unknown, isNested: boolean): unknown {
+  if (value === null) return null;
+  if (typeof value === 'string') return `<text of ${value.length}>`;
+  if (typeof value !== 'object') return `<${typeof value}>`;
+  if (Array.isArray(value)) return `<list of ${value.length}>`;
+  const entries = Object.entries(value);
+  if (isNested) return `<object of ${entries.length}>`;
+  const known = entries.filter(([name]) => knownNames.has(name));
+  const unknown = entries.length - known.length;
+  return {
+    ...Object.fromEntries(known.map(([name, member]) => [name, redactValue(member, true)])),
+    ...(unknown === 0 ? {} : { '<unknown>': unknown }),
+  };
+}
+
+function cut(text: string, most: number): string {
+  return (text.length <= most ? text : `${text.slice(0, most)}...`).toWellFormed();
+}
+
+/** The event as JSON; of a long one the member that is wrong. */
+function renderEvent(event: unknown, name: string | undefined): string {
+  const text = JSON.stringify(event);
+  const isMember = name !== undefined && typeof event === 'object' && event !== null && Object.hasOwn(event, name);
+  if (text.length <= maxExcerptLength || !isMember) return cut(text, maxExcerptLength);
+  return cut(JSON.stringify({ [name]: (event as Record<string, unknown>)[name] }), maxExcerptLength);
+}
+
+/** The event that a fault is in, or the body's beginning where that is no list of events. */
+function renderExcerpt(policy: BodyPolicy, request: ImportRequest, pointer: string): string | undefined {
+  const values = readEvents(request);
+  if ('reason' in values) {
+    const body = policy === 'on' ? decodeBody(request) : undefined;
+    return body === undefined || 'reason' in body
+      ? undefined
+      : cut(body.toString('utf8', 0, 4 * maxExcerptLength), maxExcerptLength);
+  }
+  const parts = pointer.split('/').slice(1);
+  const index = getMethod(request.method).batch ? Number(parts.shift() ?? 0) : 0;
+  const value = values[index];
+  return value === undefined ? undefined : renderEvent(policy === 'on' ? value : redactValue(value, false), parts[0]);
+}
+
+/** Describes what was wrong with a request and where, as far as the policy lets its body be seen. */
+export function describeBody(policy: BodyPolicy, request: ImportRequest, refusal: Refusal): BodyDescription {
+  const found = listFaults(request, refusal).slice(0, maxFaults);
+  const shown = (pointer: string): string => cut(policy === 'on' ? pointer : redactPointer(pointer), maxTextLength);
+  const faults = found.map((fault) => ({
+    ...fault,
+    pointer: shown(fault.pointer),
+    reason: cut(fault.reason, maxTextLength),
+  }));
+  const first = found.find(({ pointer, reason }) => refusal.detail === `${pointer} ${reason}`) ?? found[0];
+  // A detail that begins with a pointer has what the pointer has: it is written anew from a fault.
+  const isPointed = /^\/[^ ]/.test(refusal.detail);
+  const detail = isPointed ? `${shown(first?.pointer ?? '')} ${first?.reason ?? ''}` : refusal.detail;
+  const excerpt = policy === 'off' ? undefined : renderExcerpt(policy, request, first?.pointer ?? '');
+  return { detail: cut(detail, maxTextLength), faults, ...(excerpt === undefined ? {} : { excerpt }) };
+}

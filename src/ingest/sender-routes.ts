@@ -1,0 +1,77 @@
+import type { ServerResponse } from 'node:http';
+import type { FastifyRequest } from 'fastify';
+import type { AccessReader, App } from '../access/access.ts';
+import type { LiveHub } from '../live/live-hub.ts';
+import type { RefusalRecord } from '../refusals/refusal-record.ts';
+import { createTokenBuckets } from '../runtime/conditions/token-bucket.ts';
+import { writeTooMany, type Answers } from './answers.ts';
+import { findApp } from './find-app.ts';
+import type { Fail } from './import-handler.ts';
+import type { Refusal } from './refusal.ts';
+import type { ImportServer } from './server.ts';
+
+/** What the sender for an app may look at, with the app's token. */
+export interface SenderView {
+  /** The app's newest refusals, newest first. */
+  readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
+  /** Shows events and refusals as they arrive. */
+  readonly hub: LiveHub;
+}
+
+export interface SenderDependencies {
+  readonly access: AccessReader;
+  readonly answers: Answers;
+  readonly fail: Fail;
+  readonly view: SenderView;
+}
+
+/** Refusals of one answer. */
+export const refusalLimits = { fallback: 100, most: 1000 } as const;
+/** Questions of one app to one process: so many at once, and so many a second. Each reads files. */
+const questions = { size: 20, perSecond: 5 } as const;
+
+/** Reads a `limit` of the query; undefined where it is none. */
+export function parseRefusalLimit(limit: unknown): number | undefined {
+  if (limit === undefined) return refusalLimits.fallback;
+  const value = typeof limit === 'string' && /^[1-9]\d{0,3}$/.test(limit) ? Number(limit) : Number.NaN;
+  return value <= refusalLimits.most ? value : undefined;
+}
+
+const badLimit: Refusal = { reason: 'rules', detail: `the parameter limit must be from 1 to ${refusalLimits.most}` };
+const away: Refusal = { reason: 'unavailable', detail: 'nothing is shown live while the broker is away' };
+
+/** Adds what a sender looks at: `GET /v1/refusals` and `GET /v1/live`. */
+export function addSenderRoutes(server: ImportServer, { access, answers, fail, view }: SenderDependencies): void {
+  const buckets = createTokenBuckets(questions.size, questions.perSecond);
+
+  /** Adds a route for requests whose token suits their app. */
+  function addRoute(
+    path: string,
+    answer: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,
+  ): void {
+    server.get(path, (request, reply) => {
+      const response = reply.hijack().raw;
+      const { idApp } = request.query as { readonly idApp?: unknown };
+      const app = findApp(access, idApp, request.raw);
+      if ('reason' in app) return answers.refuse(response, app, { idApp });
+      if (!buckets.take(app.idApp)) return writeTooMany(response, 'too many questions about this app at once');
+      answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
+    });
+  }
+
+  addRoute('/v1/refusals', async ({ idApp }, { query }, response) => {
+    const most = parseRefusalLimit((query as { readonly limit?: unknown }).limit);
+    if (most === undefined) return answers.refuse(response, badLimit, { idApp: String(idApp) });
+    answers.send(response, JSON.stringify({ refusals: await view.readRefusals(idApp, most) }));
+  });
+
+  addRoute('/v1/live', async (app, request, response) => {
+    const isAllowed = (): boolean => !('reason' in findApp(access, String(app.idApp), request.raw));
+    const notServed = await view.hub.serve(response, { idApp: app.idApp, isAllowed });
+    if (notServed === 'full') writeTooMany(response, 'too many listen to this app already');
+    else if (notServed !== undefined) answers.refuse(response, away, { idApp: String(app.idApp) });
+  });
+
+  const forget = access.onChange(() => view.hub.check());
+  server.addHook('onClose', () => forget());
+}

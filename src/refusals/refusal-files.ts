@@ -1,0 +1,160 @@
+import { randomBytes } from 'node:crypto';
+import { appendFile, readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { isSystemError } from '../runtime/errors.ts';
+import { removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts';
+import { findNames } from '../runtime/files/folder-names.ts';
+import { makeFolder } from '../runtime/files/make-folder.ts';
+import { removeTree } from '../runtime/files/work-files.ts';
+import { parseRecord, type RefusalRecord } from './refusal-record.ts';
+
+/**
+ * The files of the records: `<app>/<first record's Unix ms>-<process>.ndjson`. Each process appends to files of its own,
+ * which nobody else writes, so that any number of processes on any number of hosts share the folder. Nothing is
+ * fsynced: what a power cut takes is no promise, and a flood of refusals is no flood of fsyncs.
+ */
+const namePattern = /^(\d{1,15})-[0-9a-f]{12}\.ndjson$/;
+
+/** A file grows to this size, and for this long: then the next is begun. What lapses by age goes by whole files. */
+const maxFileBytes = 32 * 1024;
+const maxFileSpanMs = 3_600_000;
+/** Most that an app has, in all its files: the oldest go first. */
+const maxAppBytes = 256 * 1024;
+const maxAppFiles = 32;
+/** Most that all apps have together. */
+const maxBytes = 64 * 1024 * 1024;
+
+/** Where the records are, and for how long. */
+export interface RefusalFolder {
+  readonly folder: string;
+  /** A record is given out for so long, milliseconds; its file is gone an hour and a sweep later. */
+  readonly ageMs: number;
+}
+
+/** A file of records. */
+interface RefusalFile {
+  readonly path: string;
+  readonly firstMs: number;
+}
+
+/** What one process appends to. */
+export interface RefusalWriter {
+  /** Appends records of an app. Errors: the system's; the records are lost then. */
+  append(idApp: number, records: readonly RefusalRecord[], nowMs: number): Promise<void>;
+}
+
+/** Lists the files of a folder, oldest first. */
+async function listFiles(folder: string): Promise<RefusalFile[]> {
+  return (await findNames(folder))
+    .flatMap((name) => {
+      const [, firstMs] = namePattern.exec(name) ?? [];
+      return firstMs === undefined ? [] : [{ path: path.join(folder, name), firstMs: Number(firstMs) }];
+    })
+    .toSorted((a, b) => a.firstMs - b.firstMs);
+}
+
+async function findBytes(file: string): Promise<number> {
+  try {
+    return (await stat(file)).size;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return 0;
+    throw error;
+  }
+}
+
+/** Removes the oldest files until the others are within the bounds. */
+async function removeOldest(files: readonly RefusalFile[], mostBytes: number, mostFiles: number): Promise<void> {
+  let bytes = 0;
+  let kept = 0;
+  for (const file of files.toReversed()) {
+    bytes += await findBytes(file.path);
+    kept += 1;
+    if (bytes > mostBytes || kept > mostFiles) await removeFile(file.path);
+  }
+}
+
+/** Creates the writer of one process; the folder is made with the first record. */
+export function createRefusalWriter(root: string): RefusalWriter {
+  const writer = randomBytes(6).toString('hex');
+  const current = new Map<number, { readonly file: string; readonly firstMs: number; bytes: number }>();
+
+  async function begin(idApp: number, nowMs: number) {
+    const folder = path.join(root, String(idApp));
+    await makeFolder(folder);
+    await removeOldest(await listFiles(folder), maxAppBytes - maxFileBytes, maxAppFiles - 1);
+    const begun = { file: path.join(folder, `${nowMs}-${writer}.ndjson`), firstMs: nowMs, bytes: 0 };
+    current.set(idApp, begun);
+    return begun;
+  }
+
+  return {
+    async append(idApp, records, nowMs) {
+      const text = records.map((record) => `${JSON.stringify(record)}\n`).join('');
+      const open = current.get(idApp);
+      const isOpen =
+        open !== undefined &&
+        open.bytes + text.length <= maxFileBytes &&
+        nowMs >= open.firstMs &&
+        nowMs - open.firstMs < maxFileSpanMs;
+      const target = isOpen ? open : await begin(idApp, nowMs);
+      target.bytes += Buffer.byteLength(text);
+      try {
+        await appendFile(target.file, text, { mode: 0o600 });
+      } catch (error) {
+        current.delete(idApp);
+        // An erasure, or a sweep, has removed the folder.
+        if (!isSystemError(error, 'ENOENT')) throw error;
+        await appendFile((await begin(idApp, nowMs)).file, text, { mode: 0o600 });
+      }
+    },
+  };
+}
+
+/** Reads the newest records of an app, newest first; what has lapsed by age is left out. */
+export async function readRefusals(
+  { folder, ageMs }: RefusalFolder,
+  idApp: number,
+  { nowMs, most }: { readonly nowMs: number; readonly most: number },
+): Promise<readonly RefusalRecord[]> {
+  const found: RefusalRecord[] = [];
+  for (const file of await listFiles(path.join(folder, String(idApp)))) {
+    const text = await readFile(file.path, 'utf8').catch((error: unknown) => {
+      if (isSystemError(error, 'ENOENT')) return '';
+      throw error;
+    });
+    for (const line of text.split('\n')) {
+      const record = line === '' ? undefined : parseRecord(line);
+      if (record !== undefined && Date.parse(record.time) >= nowMs - ageMs) found.push(record);
+    }
+  }
+  return found.toSorted((a, b) => Date.parse(b.time) - Date.parse(a.time)).slice(0, most);
+}
+
+/**
+ * Removes the files whose records have all lapsed, those of a clock that went wrong, and the oldest where all together
+ * are too many. Any process may do so at any time.
+ */
+export async function sweepRefusals({ folder, ageMs }: RefusalFolder, nowMs: number): Promise<void> {
+  const kept: RefusalFile[] = [];
+  for (const app of await findNames(folder)) {
+    if (!/^[1-9]\d{0,15}$/.test(app)) continue;
+    for (const file of await listFiles(path.join(folder, app))) {
+      const isOver = file.firstMs + maxFileSpanMs + ageMs < nowMs || file.firstMs > nowMs + maxFileSpanMs;
+      if (isOver) await removeFile(file.path);
+      else kept.push(file);
+    }
+    await removeEmptyFolder(path.join(folder, app));
+  }
+  const files = kept.toSorted((a, b) => a.firstMs - b.firstMs);
+  await removeOldest(files, maxBytes, Number.MAX_SAFE_INTEGER);
+}
+
+/**
+ * Removes all records of the apps, or of every app: nobody knows whom a body that was refused is about. Says whether
+ * there were any.
+ */
+export async function removeRefusals(folder: string, apps?: readonly number[]): Promise<boolean> {
+  const names = (await findNames(folder)).filter((name) => apps === undefined || apps.includes(Number(name)));
+  for (const name of names) await removeTree(path.join(folder, name));
+  return names.length > 0;
+}

@@ -1,0 +1,139 @@
+import { once } from 'node:events';
+import { readdirSync, statSync } from 'node:fs';
+import { request, type IncomingMessage } from 'node:http';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { dataPaths } from '../../src/config.ts';
+import { formatCount } from '../../src/demo/text-table.ts';
+import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { startWithApp } from '../helpers/service-access.ts';
+import type { TestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
+import { formatSpread, median, reportBench, sumOf } from './bench-report.ts';
+import { inQuick } from './bench-size.ts';
+import type { LoadResult } from './http-load.ts';
+import { makeBodies, type Bodies } from './ingest-bodies.ts';
+import { costsBetween, readCosts } from './process-cost.ts';
+import { loadName, runLoad } from './wrk.ts';
+
+/*
+ * What it costs the import that somebody watches: one worker at its full rate with ten listeners of the very app at its
+ * own port, and without any, in turn. Then what a flood of refused requests costs, and what of it is kept.
+ */
+const rounds = inQuick(1, 5);
+const warmUpMs = 1000;
+const measureMs = inQuick(1000, 3000);
+const listeners = 10;
+
+interface Run extends LoadResult {
+  /** Processor microseconds a request: of the worker, and of everything that a service runs. */
+  readonly workerUs: number;
+  readonly treeUs: number;
+}
+
+interface Target {
+  readonly service: TestService;
+  readonly token: string;
+}
+
+async function runOnce({ service, token }: Target, method: string, bodies: readonly string[]): Promise<Run> {
+  const address = new URL(`${service.s2s}/v1/${method}/?idApp=1`);
+  let before = readCosts(service);
+  const run = await runLoad({
+    address,
+    headers: { authorization: token, 'content-type': 'application/json' },
+    body: bodies,
+    connections: 64,
+    warmUpMs,
+    measureMs,
+    onMeasure: () => void (before = readCosts(service)),
+  });
+  const costs = costsBetween(before, readCosts(service));
+  const tree = sumOf([...costs].flatMap(([worker, seconds]) => (worker === 'load' ? [] : [seconds])));
+  return {
+    ...run,
+    workerUs: ((costs.get('ingest') ?? 0) / run.requests) * 1e6,
+    treeUs: (tree / run.requests) * 1e6,
+  };
+}
+
+/** Ten who listen to the app; `stop` lets them go. */
+async function listenTen({ service, token }: Target) {
+  const events: (readonly ServerSentEvent[])[] = [];
+  const asked = Array.from({ length: listeners }, () =>
+    request(`${service.s2s}/v1/live?idApp=1`, { headers: { authorization: token }, agent: false }),
+  );
+  for (const one of asked) {
+    one.on('error', () => undefined);
+    one.end();
+    const [answer] = (await once(one, 'response')) as [IncomingMessage];
+    expect(answer.statusCode).toBe(200);
+    events.push(readEvents(answer));
+  }
+  return { events, stop: () => asked.forEach((one) => one.destroy()) };
+}
+
+function renderRow({ name }: Pick<Bodies, 'name'>, who: string, runs: readonly Run[], beside: readonly Run[]) {
+  const middle = (pick: (run: Run) => number): number => median(runs.map(pick));
+  const of = (pick: (run: Run) => number): string =>
+    formatSpread(runs.map((run, index) => pick(run) / pick(beside[index] ?? run)));
+  return [
+    name,
+    who,
+    formatCount(Math.round(middle((run) => run.requestsPerSecond))),
+    middle((run) => run.p99Ms).toFixed(1),
+    of((run) => run.requestsPerSecond),
+    middle((run) => run.workerUs).toFixed(1),
+    of((run) => run.workerUs),
+    of((run) => run.treeUs),
+  ];
+}
+
+function folderBytes(folder: string): number {
+  return readdirSync(folder, { recursive: true, withFileTypes: true }).reduce(
+    (sum, entry) => sum + (entry.isFile() ? statSync(path.join(entry.parentPath, entry.name)).size : 0),
+    0,
+  );
+}
+
+describe('benchmark: live', () => {
+  it('Import accepts events while ten listen, and refuses a flood, measured beside nobody and nothing', async () => {
+    const dataDir = testFolder();
+    const settings = { TRIBUTARY_STREAM_MAX_BYTES: String(24 * 1024 ** 3) };
+    // Nobody reads the stream: it holds everything that is sent.
+    const target = await startWithApp({ dataDir, settings, words: ['--role', 'ingest'] });
+    const rows: string[][] = [];
+    const figures: { bodies: string; who: string; runs: readonly Run[] }[] = [];
+    let shown = 0;
+    for (const { bodies, ...sent } of makeBodies()) {
+      const [nobody, ten]: [Run[], Run[]] = [[], []];
+      for (let round = 0; round < rounds; round += 1) {
+        nobody.push(await runOnce(target, sent.method, bodies));
+        const heard = await listenTen(target);
+        ten.push(await runOnce(target, sent.method, bodies));
+        await waitFor('each has seen events', () => heard.events.every((events) => events.length > 0));
+        shown += sumOf(heard.events.map((events) => events.length));
+        heard.stop();
+      }
+      rows.push(renderRow(sent, 'nobody', nobody, nobody), renderRow(sent, 'ten listeners', ten, nobody));
+      const flood: Run[] = [];
+      // Each for a reason of its own: what is alike would be one record.
+      const refused = bodies.map((body, index) => body.replace(/\}(\]?)$/, `,"customEventParams":{"n${index}":5}}$1`));
+      for (let round = 0; round < rounds; round += 1) flood.push(await runOnce(target, sent.method, refused));
+      expect(
+        flood.flatMap(({ statuses }) => Object.keys(statuses)),
+        'answers',
+      ).not.toContain('500');
+      rows.push(renderRow(sent, 'refused', flood, nobody));
+      figures.push({ bodies: sent.name, who: 'nobody', runs: nobody });
+      figures.push({ bodies: sent.name, who: 'ten', runs: ten }, { bodies: sent.name, who: 'refused', runs: flood });
+    }
+    const keptBytes = folderBytes(dataPaths(dataDir).refusals);
+    expect(shown).toBeGreaterThan(0);
+    expect(keptBytes).toBeLessThan(300_000);
+    rows.push(['kept of refusals', `${keptBytes} bytes`, '', '', '', '', '', '']);
+    const head = ['bodies', 'who listens', 'requests/s', 'p99 ms', 'of nobody', 'worker us a request', 'of nobody'];
+    reportBench('live', [...head, 'all us, of nobody'], rows, { load: loadName, shown, keptBytes, figures });
+  }, 900_000);
+});

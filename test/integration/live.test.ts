@@ -1,0 +1,184 @@
+import { once } from 'node:events';
+import { createServer, request, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { createLiveHub, type HubChannel, type NotServed } from '../../src/live/live-hub.ts';
+import { parseMessage, renderMessage } from '../../src/live/live-message.ts';
+import { createLiveSource, type SourceChannel } from '../../src/live/live-source.ts';
+import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+/** A channel within this process: what the broker does between processes. */
+function createChannel(): SourceChannel & HubChannel & { readonly announced: number[][] } {
+  const announced: number[][] = [];
+  const listeners = new Map<number, Set<(text: string) => void>>();
+  let hear: ((apps: readonly number[]) => void) | undefined;
+  return {
+    announced,
+    isReady: () => Promise.resolve(true),
+    announce(apps) {
+      announced.push([...apps]);
+      hear?.(apps);
+    },
+    onAnnouncement(listener) {
+      hear = listener;
+      return () => (hear = undefined);
+    },
+    send: (idApp, text) => listeners.get(idApp)?.forEach((listener) => listener(text)),
+    listen(idApp, listener) {
+      const all = listeners.get(idApp) ?? new Set();
+      listeners.set(idApp, all.add(listener));
+      return () => void all.delete(listener);
+    },
+  };
+}
+
+const lines = (...events: object[]): Buffer =>
+  Buffer.from(events.map((event) => `${JSON.stringify(event)}\n`).join(''));
+
+async function startHub(isAllowed = (): boolean => true) {
+  const channel = createChannel();
+  const source = createLiveSource(channel);
+  const hub = createLiveHub(channel);
+  const notServed: NotServed[] = [];
+  const server = createServer((asked, response) => {
+    const idApp = Number(asked.url?.slice(1));
+    void hub.serve(response, { idApp, isAllowed }).then((why) => {
+      if (why === undefined) return;
+      notServed.push(why);
+      response.writeHead(429).end();
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  onTestFinished(async () => {
+    hub.close();
+    await source.stop();
+    server.closeAllConnections();
+    server.close();
+  });
+  async function listen(idApp: number): Promise<IncomingMessage> {
+    const asked = request({ host: '127.0.0.1', port, path: `/${idApp}`, agent: false });
+    asked.end();
+    asked.on('error', () => undefined);
+    const [answer] = (await once(asked, 'response')) as [IncomingMessage];
+    onTestFinished(() => void asked.destroy());
+    return answer;
+  }
+  return { channel, source, hub, notServed, listen, server };
+}
+
+const named = (events: readonly ServerSentEvent[], name: string): unknown[] =>
+  events.filter((event) => event.name === name).map(({ data }) => JSON.parse(data) as unknown);
+
+describe('what arrives, live', () => {
+  it('A message is read as it was written, and what is none is passed over', () => {
+    const message = { events: ['{"a":"\\n"}', '{}'], refusals: ['{"b":1}'], eventsLeftOut: 3, refusalsLeftOut: 0 };
+    expect(parseMessage(renderMessage(message))).toEqual(message);
+    for (const text of ['', 'x', '[1,2]', '[9,0,0]\n{}', '[1e3,0,0]', '{"events":[]}'])
+      expect(parseMessage(text), text).toBeUndefined();
+  });
+
+  it('Nobody is shown an app that nobody asked for, and nothing is taken while nobody listens', async () => {
+    const { source, listen, channel } = await startHub();
+    source.stored(1, lines({ n: 0 }), 1);
+    expect(source.isWanted()).toBe(false);
+    const events = readEvents(await listen(1));
+    await waitFor('app 1 is wanted', () => source.isWanted());
+    source.stored(2, lines({ n: 'foreign' }), 1);
+    source.stored(1, lines({ n: 1 }), 1);
+    await waitFor('an event has come', () => events.length > 0);
+    expect(named(events, 'event')).toEqual([{ n: 1 }]);
+    expect(channel.announced.every((apps) => apps.every((idApp) => idApp === 1))).toBe(true);
+  });
+
+  it('Whatever an event holds comes byte for byte, one event each', async () => {
+    const { source, listen } = await startHub();
+    const events = readEvents(await listen(1));
+    await waitFor('the app is wanted', () => source.isWanted());
+    const hostile = [
+      'a\nb',
+      'data: x\n\nevent: refusal\ndata: {}',
+      '\r\n\r\n',
+      '\u2028\u2029',
+      'ïé😀',
+      '\u0000',
+      ': comment',
+    ];
+    for (const [index, text] of hostile.entries()) {
+      source.stored(1, lines({ text }), 1);
+      await waitFor('it has come', () => named(events, 'event').length > index);
+    }
+    expect(named(events, 'event')).toEqual(hostile.map((text) => ({ text })));
+    expect(events.map(({ id }) => id)).toEqual(events.map((_, index) => String(index + 1)));
+    expect(new Set(events.map(({ name }) => name))).toEqual(new Set(['event']));
+  });
+
+  it('Of many events a few are shown and the others counted', async () => {
+    const { source, listen } = await startHub();
+    const events = readEvents(await listen(1));
+    await waitFor('the app is wanted', () => source.isWanted());
+    const batch = lines(...Array.from({ length: 20 }, (_, n) => ({ n })));
+    for (let n = 0; n < 50; n += 1) source.stored(1, batch, 20);
+    source.refused(1, [{ detail: 'd' }]);
+    await waitFor('the count has come', () => named(events, 'left_out').length > 0);
+    expect(named(events, 'event').length).toBeLessThanOrEqual(20);
+    const leftOut = named(events, 'left_out').reduce<number>((sum, one) => sum + (one as { events: number }).events, 0);
+    expect(named(events, 'event').length + leftOut).toBe(1000);
+    expect(named(events, 'refusal')).toEqual([{ detail: 'd' }]);
+  });
+
+  it('A listener that does not read holds no memory, is told what it has missed, and holds nobody else up', async () => {
+    const { source, listen, channel } = await startHub();
+    const slow = await listen(1);
+    const quick = readEvents(await listen(1));
+    await waitFor('the app is wanted', () => source.isWanted());
+    const event = JSON.stringify({ text: 'x'.repeat(200_000) });
+    const sent = 100;
+    for (let n = 0; n < sent; n += 1) {
+      channel.send(1, renderMessage({ events: [event], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
+      await waitFor('the quick one has it', () => quick.length === n + 1);
+    }
+    const late = readEvents(slow);
+    await waitFor('the slow one has read something', () => late.length > 0);
+    await waitFor('it is told', () => {
+      channel.send(1, renderMessage({ events: ['{"last":1}'], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
+      return late.some(({ name }) => name === 'left_out');
+    });
+    const [missed] = named(late, 'left_out') as { events: number; why: string }[];
+    const before = late.findIndex(({ name }) => name === 'left_out');
+    expect(missed?.why).toBe('slow');
+    expect(named(late.slice(0, before), 'event').length + (missed?.events ?? 0)).toBeGreaterThanOrEqual(sent);
+    expect(named(late.slice(0, before), 'event').length).toBeLessThan(sent);
+  });
+
+  it('Who may no longer listen is sent nothing more, and the answer ends', async () => {
+    let allowed = true;
+    const { hub, listen } = await startHub(() => allowed);
+    const answer = await listen(1);
+    const ended = once(answer.resume(), 'end');
+    allowed = false;
+    hub.check();
+    await ended;
+    await waitFor('nobody listens', () => hub.size() === 0);
+    expect(hub.size()).toBe(0);
+  });
+
+  it('So many listen to an app and no more, those who go make room, and a service that stops ends them all', async () => {
+    const { hub, listen, notServed, source } = await startHub();
+    const answers: IncomingMessage[] = [];
+    for (let n = 0; n < 16; n += 1) answers.push(await listen(1));
+    expect((await listen(1)).statusCode).toBe(429);
+    expect(notServed).toEqual(['full']);
+    answers[0]?.destroy();
+    await waitFor('one has gone', () => hub.size() === 15);
+    expect((await listen(1)).statusCode).toBe(200);
+    expect((await listen(2)).statusCode).toBe(200);
+    await waitFor('they are heard', () => source.isWanted());
+    hub.close();
+    await waitFor('all are ended', () => hub.size() === 0);
+    await listen(1);
+    expect(notServed).toEqual(['full', 'stopping']);
+  });
+});

@@ -1,0 +1,104 @@
+import { appendFileSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import {
+  createRefusalWriter,
+  readRefusals,
+  removeRefusals,
+  sweepRefusals,
+} from '../../../src/refusals/refusal-files.ts';
+import type { RefusalRecord } from '../../../src/refusals/refusal-record.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+const dayMs = 86_400_000;
+const nowMs = Date.parse('2026-03-01T12:00:00Z');
+
+const record = (atMs: number, detail = 'd'): RefusalRecord => ({
+  time: new Date(atMs).toISOString(),
+  method: 'login',
+  status: 400,
+  error: 'Bad Request',
+  detail,
+  faults: [],
+  bytes: 2,
+  hasIdempotencyKey: false,
+  isValidation: false,
+  requests: 1,
+});
+
+const bytesBelow = (folder: string): number =>
+  readdirSync(folder).reduce((sum, name) => sum + statSync(path.join(folder, name)).size, 0);
+
+describe('the files of refusals', () => {
+  it('The records of several processes are read together, newest first, and those of another app are not', async () => {
+    const folder = testFolder();
+    const [one, two] = [createRefusalWriter(folder), createRefusalWriter(folder)];
+    await one.append(1, [record(nowMs, 'a')], nowMs);
+    await two.append(1, [record(nowMs + 1, 'b')], nowMs + 1);
+    await one.append(1, [record(nowMs + 2, 'c')], nowMs + 2);
+    await one.append(2, [record(nowMs + 3, 'foreign')], nowMs + 3);
+    const read = async (idApp: number, most: number) =>
+      (await readRefusals({ folder, ageMs: dayMs }, idApp, { nowMs: nowMs + 5, most })).map(({ detail }) => detail);
+    expect(await read(1, 10)).toEqual(['c', 'b', 'a']);
+    expect(await read(1, 2)).toEqual(['c', 'b']);
+    expect(await read(3, 10)).toEqual([]);
+    const [name = ''] = readdirSync(path.join(folder, '1'));
+    expect(statSync(path.join(folder, '1', name)).mode & 0o777).toBe(0o600);
+    expect(statSync(path.join(folder, '1')).mode & 0o777).toBe(0o700);
+  });
+
+  it('A flood of an app fills its own part of the folder, whose newest records stay', async () => {
+    const folder = testFolder();
+    const writer = createRefusalWriter(folder);
+    await writer.append(2, [record(nowMs, 'quiet')], nowMs);
+    for (let n = 0; n < 600; n += 1) await writer.append(1, [record(nowMs + n, `${n} ${'x'.repeat(800)}`)], nowMs + n);
+    expect(bytesBelow(path.join(folder, '1'))).toBeLessThanOrEqual(256 * 1024);
+    const kept = { folder, ageMs: dayMs };
+    const [newest] = await readRefusals(kept, 1, { nowMs: nowMs + 2000, most: 10 });
+    expect(newest?.detail).toMatch(/^599 /);
+    expect(await readRefusals(kept, 2, { nowMs, most: 10 })).toHaveLength(1);
+  });
+
+  it('Records lapse by age at once, and their files with the sweep', async () => {
+    const folder = testFolder();
+    const writer = createRefusalWriter(folder);
+    const kept = { folder, ageMs: dayMs };
+    await writer.append(1, [record(nowMs)], nowMs);
+    await writer.append(2, [record(nowMs + dayMs)], nowMs + dayMs);
+    expect(await readRefusals(kept, 1, { nowMs: nowMs + dayMs + 1, most: 10 })).toEqual([]);
+    await sweepRefusals(kept, nowMs + dayMs + 1);
+    expect(readdirSync(folder)).toEqual(['1', '2']);
+    await sweepRefusals(kept, nowMs + dayMs + 3_600_001);
+    expect(readdirSync(folder)).toEqual(['2']);
+    // A clock that was far ahead has left it.
+    await sweepRefusals(kept, nowMs - 10 * dayMs);
+    expect(readdirSync(folder)).toEqual([]);
+    await writer.append(1, [record(nowMs)], nowMs);
+    expect(await readRefusals(kept, 1, { nowMs, most: 10 })).toHaveLength(1);
+  });
+
+  it('A line that was cut off, damaged or is another thing is passed over, and so is a foreign file', async () => {
+    const folder = testFolder();
+    await createRefusalWriter(folder).append(1, [record(nowMs)], nowMs);
+    const [name = ''] = readdirSync(path.join(folder, '1'));
+    appendFileSync(path.join(folder, '1', name), '[1]\n{"time":"no time"}\n{"time":"2026');
+    writeFileSync(path.join(folder, '1', 'notes.txt'), 'x');
+    mkdirSync(path.join(folder, 'lost+found'));
+    expect(await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs, most: 10 })).toHaveLength(1);
+    await sweepRefusals({ folder, ageMs: dayMs }, nowMs);
+    expect(readdirSync(folder)).toEqual(['1', 'lost+found']);
+  });
+
+  it('What is removed is gone for good, of the apps that are named or of all, and a writer goes on after it', async () => {
+    const folder = testFolder();
+    const writer = createRefusalWriter(folder);
+    for (const idApp of [1, 2]) await writer.append(idApp, [record(nowMs, 'before')], nowMs);
+    expect(await removeRefusals(folder, [1])).toBe(true);
+    expect(readdirSync(folder)).toEqual(['2']);
+    expect(await removeRefusals(folder)).toBe(true);
+    expect(await removeRefusals(folder)).toBe(false);
+    await writer.append(1, [record(nowMs, 'after')], nowMs);
+    const [found, ...others] = await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs, most: 10 });
+    expect([found?.detail, others]).toEqual(['after', []]);
+  });
+});
