@@ -2,6 +2,7 @@ import { openAccessReader } from '../access/store.ts';
 import { dataPaths } from '../config.ts';
 import { startIngest } from '../ingest/ingest.ts';
 import { holdsEvents } from '../lake/files/holds-events.ts';
+import { openReceiptKeys } from '../receipts/receipt-keys.ts';
 import { startDiskWatch } from '../runtime/files/disk-watch.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
@@ -39,9 +40,11 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
       return own.publish(payload, timeoutMs);
     },
   };
+  const receiptKeys = await openReceiptKeys(paths.keys, clock, logger);
+  closers.add('receipt keys', () => receiptKeys.close());
   const { addRoutes, onService } = await openHealth();
   const ingest = await startIngest(
-    { access, publisher, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes },
+    { access, publisher, receiptKeys, clock, metrics, logger, isDiskLow: () => disk?.isLow() ?? false, addRoutes },
     { host: config.host, port: config.s2sPort },
   );
   return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };

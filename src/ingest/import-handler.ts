@@ -2,12 +2,14 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { ImportMethod } from '../datasets/event-kinds.ts';
+import { stateRequest } from '../receipts/receipt.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Answers } from './answers.ts';
+import type { Accepted, Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
 import type { AppendOutcome, GroupCommit } from './group-commit.ts';
 import { parseBodyLimit, parseImportRequest, tooLarge, type ImportedLines } from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
+import { wantsReceipt } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
 import { listFaults, wantsAllFaults } from './request-faults.ts';
 
@@ -92,8 +94,7 @@ function toRefusal(outcome: Exclude<AppendOutcome, { state: 'stored' }>): Refusa
 /** The two ends of an exchange. */
 interface Ends {
   readonly refuse: (exchange: Exchange, refusal: Refusal) => void;
-  /** `message`: another text than that of events that are stored. */
-  readonly accept: (exchange: Exchange, imported: ImportedLines, message?: string) => void;
+  readonly accept: (exchange: Exchange, imported: ImportedLines, said?: Pick<Accepted, 'message' | 'receipt'>) => void;
 }
 
 function createEnds({ metrics, answers }: ImportDependencies): Ends {
@@ -102,9 +103,9 @@ function createEnds({ metrics, answers }: ImportDependencies): Ends {
       metrics.answered(method, performance.now() - startedMs);
       answers.refuse(response, refusal, { method, idApp });
     },
-    accept({ method, response, startedMs }, { unknownNames }, message) {
+    accept({ method, response, startedMs }, { unknownNames }, said) {
       metrics.answered(method, performance.now() - startedMs);
-      answers.accept(response, { unknownNames, message });
+      answers.accept(response, { unknownNames, ...said });
     },
   };
 }
@@ -133,16 +134,19 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
         exchange,
         wantsAllFaults(request) ? { ...imported, faults: listFaults(asked, imported) } : imported,
       );
-    if (validate === '1') return accept(exchange, imported, validMessage);
+    if (validate === '1') return accept(exchange, imported, { message: validMessage });
     const { kind, count, unknownParameters, lines } = imported;
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
-    groupCommit.append(lines).then(
+    const statement = wantsReceipt(request)
+      ? stateRequest({ idApp: app.idApp, platform: app.platform, method, receivedAtMs: asked.receivedAtMs, lines })
+      : undefined;
+    groupCommit.append(lines, statement).then(
       (outcome) =>
         attempt(exchange, () => {
           if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome));
           metrics.acknowledged(kind, app.idApp, count);
-          accept(exchange, imported);
+          accept(exchange, imported, outcome);
         }),
       (error: unknown) => fail(error, exchange),
     );

@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import type { AccessReader } from '../access/access.ts';
+import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
 import { describeError } from '../runtime/errors.ts';
@@ -13,6 +14,7 @@ import { createAnswers, type Answers } from './answers.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail } from './import-handler.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';
+import { createReceiptSigner } from './receipts.ts';
 import { createRefusalLog } from './refusal-log.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
@@ -31,6 +33,8 @@ import { createTrouble } from './trouble.ts';
 export interface IngestDependencies {
   readonly access: AccessReader;
   readonly publisher: StreamPublisher;
+  /** The keys of receipts. Absent: none is given. */
+  readonly receiptKeys?: ReceiptKeys | undefined;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
@@ -84,8 +88,10 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const metrics = createIngestMetrics(dependencies.metrics);
   const isDiskLow = dependencies.isDiskLow ?? (() => false);
   const trouble = createTrouble(isDiskLow);
+  const { access, clock, publisher, receiptKeys } = dependencies;
+  const signReceipts = receiptKeys === undefined ? undefined : createReceiptSigner(receiptKeys, clock);
   const groupCommit = createGroupCommit(
-    { publisher: dependencies.publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble },
+    { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble, signReceipts },
     {
       maxWaitingBytes: options.maxWaitingBytes ?? 8 * mebibyte,
       answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs,
@@ -95,7 +101,6 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     groupCommit.waitingBytes(),
   );
 
-  const { access, clock } = dependencies;
   const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
   const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, fail });
@@ -109,7 +114,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  addImportRoutes(server, { access, imports, answers, fail }, version);
+  addImportRoutes(server, { access, imports, answers, fail, receiptKeys }, version);
   dependencies.addRoutes?.(server);
 
   try {
@@ -129,6 +134,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const facts = (): Readonly<Record<string, unknown>> => ({
     waitingBytes: groupCommit.waitingBytes(),
     problems: trouble.problems(),
+    notices: receiptKeys?.notices() ?? [],
   });
   return { port, facts, stop: () => (stopped ??= stop()) };
 }

@@ -3,7 +3,13 @@ import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { noGuard, type StreamGuard } from './guard.ts';
 import { createCursor } from './stream-cursor.ts';
-import { maxMessageBytes, streamName as unclaimedName, type StreamMessage, type StreamReader } from './stream.ts';
+import {
+  maxMessageBytes,
+  streamIdOf,
+  streamName as unclaimedName,
+  type StreamMessage,
+  type StreamReader,
+} from './stream.ts';
 
 /**
  * Most bytes asked for at once. The server cuts a client off as too slow at 64 MB waiting to be sent; a pull by number
@@ -89,7 +95,7 @@ export async function openReader(
         await guard.assertOwner(info);
         const { created, state } = info;
         return {
-          id: `${streamName}@${created}`,
+          id: streamIdOf(streamName, created),
           firstSequence: state.first_seq,
           lastSequence: state.last_seq,
           messages: state.messages,

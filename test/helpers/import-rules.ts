@@ -10,7 +10,7 @@ export interface SourceFile {
 }
 
 const foundation = ['runtime', 'datasets', 'config'];
-const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'webhooks', 'enrichment'];
+const stores = ['stream', 'lake', 'reports', 'access', 'segments', 'titles', 'webhooks', 'enrichment', 'receipts'];
 const stages = ['ingest', 'compact', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */
 const composition = ['main', 'app', 'service', 'cli', 'demo'];
