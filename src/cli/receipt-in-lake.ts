@@ -2,7 +2,7 @@ import { events as leader, getMethod, importDatasets, type Dataset } from '../da
 import { findEventRows, type EventRow } from '../lake/event-rows.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
-import { findFirstVersion } from '../lake/log/first-version.ts';
+import { findFirstVersion, type FirstVersion } from '../lake/log/first-version.ts';
 import { readSnapshot, type Snapshot } from '../lake/log/snapshot.ts';
 import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
 import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
@@ -59,14 +59,13 @@ async function findRows(
   snapshot: Snapshot,
   dataset: Dataset,
   { idApp, receivedAt, events }: Receipt,
-): Promise<Map<string, EventRow>> {
+): Promise<readonly EventRow[]> {
   const [first] = events;
-  if (first === undefined || snapshot.version < 0) return new Map();
+  if (first === undefined || snapshot.version < 0) return [];
   const within = receivedWithin(first.eventId, Date.parse(receivedAt));
   const filter = { idApps: [idApp], ...(within === undefined ? {} : { receivedAt: within }) };
   const ids = events.map(({ eventId }) => eventId);
-  const rows = await findEventRows(snapshot, dataset, ids, filter);
-  return new Map(rows.map((row) => [row.eventId, row]));
+  return await findEventRows(snapshot, dataset, ids, filter);
 }
 
 /** Compares a row with what a receipt says of its event. */
@@ -82,6 +81,14 @@ function judgeRow({ eventId, sha256 }: ReceiptEvent, row: EventRow, receipt: Rec
   const isRepeat = isEvent(received) || isEvent({ ...received, event_time: Math.floor(receivedAtMs / 1000) });
   // Under a key of its own an event is known by that alone.
   return isRepeat || eventId.charAt(14) === '5' ? 'repeat' : 'changed';
+}
+
+/** The row of an event, and what it is; of several, since a key may be used again after its day, the one that fits. */
+function findBest(event: ReceiptEvent, rows: readonly EventRow[], receipt: Receipt) {
+  const judged = rows
+    .filter(({ eventId }) => eventId === event.eventId)
+    .map((row) => ({ row, state: judgeRow(event, row, receipt) }));
+  return judged.find(({ state }) => state === 'stored') ?? judged.find(({ state }) => state === 'repeat') ?? judged[0];
 }
 
 /** The failed events of a receipt: why each failed, by its id. */
@@ -132,17 +139,24 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const log = await readSnapshot(tablePaths(lakeDir, leader).table);
   const snapshot = dataset === leader ? log : await readSnapshot(tablePaths(lakeDir, dataset).table);
   const rows = await findRows(snapshot, dataset, receipt);
-  const failed = rows.size === receipt.events.length ? new Map<string, string>() : await findFailed(lakeDir, receipt);
+  const best = receipt.events.map((event) => findBest(event, rows, receipt));
+  const failed = best.includes(undefined) ? await findFailed(lakeDir, receipt) : new Map<string, string>();
+  const versions = new Map<number, FirstVersion>();
+  const findVersion = async (availableAtMs: number): Promise<FirstVersion> => {
+    const known = versions.get(availableAtMs) ?? (await findFirstVersion(snapshot, availableAtMs));
+    versions.set(availableAtMs, known);
+    return known;
+  };
   const found: FoundEvent[] = [];
-  for (const event of receipt.events) {
-    const { eventId } = event;
-    const row = rows.get(eventId);
+  for (const [index, { eventId }] of receipt.events.entries()) {
+    const fit = best[index];
     const reason = failed.get(eventId);
-    if (row !== undefined) {
-      const { version, orEarlier } = await findFirstVersion(snapshot, row.availableAtMs);
-      const availableAt = new Date(row.availableAtMs).toISOString();
+    if (fit !== undefined) {
+      const { availableAtMs } = fit.row;
+      const { version, orEarlier } = await findVersion(availableAtMs);
+      const availableAt = new Date(availableAtMs).toISOString();
       const since = { sinceVersion: version, ...(orEarlier ? { orEarlier } : {}), availableAt };
-      found.push({ eventId, state: judgeRow(event, row, receipt), ...since });
+      found.push({ eventId, state: fit.state, ...since });
     } else if (reason !== undefined) found.push({ eventId, state: 'failed', reason });
     else found.push({ eventId, ...judgeAbsent(receipt, log, snapshot) });
   }

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { dataPaths, type Environment } from '../config.ts';
+import { importMethods } from '../datasets/dataset.ts';
 import { parseImportRequest } from '../ingest/import-request.ts';
 import { parseReceipt } from '../receipts/parse-receipt.ts';
 import { findReceiptKeys } from '../receipts/receipt-keys.ts';
@@ -52,6 +53,12 @@ function judgeBody(body: Buffer, { method, idApp, platform, receivedAt, salt, ev
   return isSame ? { ok: true } : { ok: false, why: 'it is another request' };
 }
 
+function unknownMethod(method: string): AppError {
+  return new AppError('not_found', `this program has no import method ${method}`, {
+    hint: 'Verify the receipt with the pipelines of the service that gave it.',
+  });
+}
+
 /** The folder of the lake to look into, and the keys to trust; undefined: none are known. */
 async function findPlaces({ key, data, lake }: ReceiptWords, environment: Environment) {
   const given = key === undefined ? undefined : [key];
@@ -82,6 +89,7 @@ export async function verifyReceipt(
 ): Promise<ReceiptVerdict> {
   const { lakeDir, trusted } = await findPlaces(words, environment);
   const receipt = parseReceipt(text, trusted);
+  if (!importMethods.has(receipt.method)) throw unknownMethod(receipt.method);
   const body = words.body === undefined ? undefined : judgeBody(words.body, receipt);
   const lake = lakeDir === undefined ? undefined : await findReceiptInLake(lakeDir, receipt);
   const { idApp, method, receivedAt, events, group } = receipt;

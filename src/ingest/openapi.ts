@@ -5,6 +5,7 @@ import type { EventKind } from '../datasets/event-kinds.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
+import { receiptKey, receiptSchema } from './receipt-openapi.ts';
 import { answerOf, refusalReasons } from './refusal.ts';
 import { mayBeOfDevice } from './required-ids.ts';
 
@@ -146,7 +147,8 @@ const prefer = {
   name: 'Prefer',
   in: 'header',
   required: false,
-  description: 'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error.',
+  description:
+    'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error. receipt: a 200 has a receipt.',
   schema: { type: 'string' },
 };
 const accepted = {
@@ -156,6 +158,7 @@ const accepted = {
       description: 'Names of parameters that no schema knows and that were ignored, up to ten.',
       schema: { type: 'string', maxLength: 200 },
     },
+    'Preference-Applied': { description: 'receipt, where the answer has one.', schema: { type: 'string' } },
   },
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } },
 };
@@ -203,6 +206,7 @@ export function describeImport(): OpenApiPart {
       '/v1/version': {
         post: { tags, summary: 'The version of the service', security: [], responses: { '200': version } },
       },
+      '/v1/receipt-key': { get: receiptKey },
       '/v1/test-app-access/': {
         post: {
           tags,
@@ -220,8 +224,12 @@ export function describeImport(): OpenApiPart {
         Accepted: {
           type: 'object',
           required: ['message'],
-          properties: { message: { enum: ['Ok', 'Valid, nothing was stored'] } },
+          properties: {
+            message: { enum: ['Ok', 'Valid, nothing was stored'] },
+            receipt: { $ref: '#/components/schemas/Receipt' },
+          },
         },
+        Receipt: receiptSchema,
         ImportError: {
           type: 'object',
           required: ['error'],
