@@ -2,14 +2,13 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { ImportMethod } from '../datasets/event-kinds.ts';
-import { stateRequest } from '../receipts/receipt.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Accepted, Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
 import type { AppendOutcome, GroupCommit } from './group-commit.ts';
 import { parseBodyLimit, parseImportRequest, tooLarge, type ImportedLines } from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
-import { wantsReceipt } from './receipts.ts';
+import { findStatement } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
 import { listFaults, wantsAllFaults } from './request-faults.ts';
 
@@ -138,10 +137,7 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     const { kind, count, unknownParameters, lines } = imported;
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
-    const statement = wantsReceipt(request)
-      ? stateRequest({ idApp: app.idApp, platform: app.platform, method, receivedAtMs: asked.receivedAtMs, lines })
-      : undefined;
-    groupCommit.append(lines, statement).then(
+    groupCommit.append(lines, findStatement(asked, lines)).then(
       (outcome) =>
         attempt(exchange, () => {
           if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome));

@@ -183,20 +183,21 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   };
 }
 
+const version = {
+  description: 'The version of the service.',
+  content: {
+    'application/json': {
+      schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } },
+    },
+  },
+};
+
 /**
  * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths
  * work with and without the trailing slash.
  */
 export function describeImport(): OpenApiPart {
   const { '403': forbidden, '500': failed } = describeRefusals();
-  const version = {
-    description: 'The version of the service.',
-    content: {
-      'application/json': {
-        schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } },
-      },
-    },
-  };
   return {
     area: 'import',
     paths: {

@@ -22,7 +22,7 @@ function hashNode(left: Buffer, right: Buffer): Buffer {
 export interface MerkleTree {
   readonly root: Buffer;
   /** The hashes beside the way from a leaf to the root, from the leaf on. */
-  pathOf(index: number): readonly Buffer[];
+  readonly pathOf: (index: number) => readonly Buffer[];
 }
 
 /** Builds the tree of at least one leaf. */

@@ -38,6 +38,8 @@ async function readAll(lakeDir: string, table: string, eventIds: readonly string
   return new Map(rows.map((row) => [row.eventId, row]));
 }
 
+const isPayment = ({ method }: Receipt): boolean => method.startsWith('customRevenue');
+
 /** The events of a receipt whose rows are not what it says, but for the time at which they were received. */
 function findWrong(
   { events: told, method, salt, receivedAt }: Receipt,
@@ -91,7 +93,6 @@ test(
     const trusted = await findReceiptKeys(keys);
     const receipts = answers.map((answer) => parseReceipt(answer, trusted));
     const acknowledged = ledgers.reduce((sum, ledger) => sum + ledger.totals().acknowledged, 0);
-    const isPayment = ({ method }: Receipt): boolean => method.startsWith('customRevenue');
     const wrong: unknown[] = [];
     for (const table of ['events', 'payments']) {
       const those = receipts.filter((receipt) => isPayment(receipt) === (table === 'payments'));

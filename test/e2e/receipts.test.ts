@@ -18,6 +18,8 @@ function readExample(): string {
   return /^### Receipts$.*?^```sh\n(.*?)^```$/ms.exec(page)?.[1] ?? '';
 }
 
+const readKeys = (dataDir: string): string => readFileSync(path.join(dataDir, 'keys/receipts.json'), 'utf8');
+
 describe('receipts of a running service', () => {
   const folder = temporaryFolder();
   const dataDir = path.join(folder, 'data');
@@ -80,8 +82,7 @@ describe('receipts of a running service', () => {
     expect(await verify(`--data ${dataDir}`)).toMatchObject({ ok: true, trusted: true, receipt: { key: retired[0] } });
     await sh(`tributary backup ${folder}/backup --data ${dataDir}`);
     await sh(`tributary restore ${folder}/backup --data ${folder}/restored`);
-    const read = (data: string): string => readFileSync(path.join(data, 'keys/receipts.json'), 'utf8');
-    expect(read(path.join(folder, 'restored'))).toBe(read(dataDir));
+    expect(readKeys(path.join(folder, 'restored'))).toBe(readKeys(dataDir));
     const restored = await verify(`--data ${folder}/restored`);
     expect(restored).toMatchObject({ ok: true, trusted: true, lake: { events: [{ state: 'stored' }] } });
   });

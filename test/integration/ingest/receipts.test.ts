@@ -38,8 +38,14 @@ describe('receipts', () => {
   });
 
   it('Nobody else gets one, and the answer is then what it was', async () => {
-    for (const headers of [{}, { prefer: 'receipts' }, { prefer: 'errors=all' }, { prefer: 'no-receipt' }]) {
-      const answer = await service.post('web', 'login', { customUserId: 'u' }, headers as Record<string, string>);
+    const others: Record<string, string>[] = [
+      {},
+      { prefer: 'receipts' },
+      { prefer: 'errors=all' },
+      { prefer: 'no-receipt' },
+    ];
+    for (const headers of others) {
+      const answer = await service.post('web', 'login', { customUserId: 'u' }, headers);
       expect([answer.status, answer.body]).toEqual([200, '{"message":"Ok"}']);
       expect(answer.headers.get('preference-applied')).toBeNull();
     }
@@ -87,10 +93,7 @@ describe('receipts', () => {
     expect(lines.size).toBe(120);
     const groups = new Map<number, Receipt[]>();
     for (const [n, answer] of answers.entries()) {
-      if (n % 3 === 0) {
-        expect(answer.body).toBe('{"message":"Ok"}');
-        continue;
-      }
+      if (n % 3 === 0) continue;
       const receipt = receiptOf(answer);
       groups.set(receipt.group.sequence, [...(groups.get(receipt.group.sequence) ?? []), receipt]);
       const [event] = receipt.events;
@@ -98,6 +101,8 @@ describe('receipts', () => {
       expect(line?.['custom_user_id']).toBe(`u${n}`);
       expect(digestEvent(receipt.salt, line as never)).toBe(event?.sha256);
     }
+    const unasked = answers.filter((_, n) => n % 3 === 0).map(({ body }) => body);
+    expect(new Set(unasked)).toEqual(new Set(['{"message":"Ok"}']));
     expect(groups.size).toBeLessThan(80);
     for (const receipts of groups.values()) {
       expect(new Set(receipts.map(({ group }) => group.signature)).size).toBe(1);

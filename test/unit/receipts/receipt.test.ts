@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { digestEvent } from '../../../src/receipts/event-digest.ts';
+import { isAppError } from '../../../src/runtime/errors.ts';
 import { parseReceipt } from '../../../src/receipts/parse-receipt.ts';
 import { eventLine } from '../../helpers/lake.ts';
 import { newReceiptKey, signRequests } from '../../helpers/receipts.ts';
@@ -29,7 +30,7 @@ test('A receipt with any bit changed anywhere is refused, and so is one that say
   const [, receipt] = signRequests([1, 2, 1], key);
   for (const text of [JSON.stringify(receipt), JSON.stringify({ message: 'Ok', receipt })]) {
     const bytes = Buffer.from(text);
-    const passed: number[] = [];
+    const passed: unknown[] = [];
     for (let bit = 0; bit < bytes.length * 8; bit += 1) {
       const changed = Buffer.from(bytes);
       changed[bit >> 3]! ^= 1 << (bit & 7);
@@ -37,7 +38,7 @@ test('A receipt with any bit changed anywhere is refused, and so is one that say
         parseReceipt(changed.toString(), undefined);
         passed.push(bit);
       } catch (error) {
-        expect(error).toMatchObject({ code: 'receipt_invalid' });
+        if (!isAppError(error, 'receipt_invalid')) passed.push(error);
       }
     }
     expect(passed).toEqual([]);
@@ -79,7 +80,7 @@ test('Two events have one digest only where they say the same, in whatever order
   const line = eventLine({ total: '12.5000', custom_event_params: { b: '2', a: '1' }, age: 30, currency: null });
   const digest = digestEvent('s', line as never);
   const { age, ...rest } = line;
-  const same = { age: `${String(age)}`, ...rest, total: '12.5', custom_event_params: { a: '1', b: '2' } };
+  const same = { age: String(age), ...rest, total: '12.5', custom_event_params: { a: '1', b: '2' } };
   expect(digestEvent('s', same as never)).toBe(digest);
   const others = [
     { ...line, custom_user_id: 'u2' },
