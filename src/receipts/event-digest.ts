@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto';
-import { lineColumns, type EventLine } from '../datasets/event-line.ts';
+import { hash } from 'node:crypto';
+import { lineColumns, sortedEntries, type EventLine } from '../datasets/event-line.ts';
 import { parseJsonDecimal } from '../datasets/json-number.ts';
 
 /**
@@ -14,8 +14,8 @@ const columns = lineColumns.toSorted((a, b) => (a.name < b.name ? -1 : 1));
 const maxPlaces = 38;
 
 function renderValue(type: string, value: unknown): unknown {
-  if (typeof value === 'object' && value !== null)
-    return Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1));
+  if (typeof value === 'object') return sortedEntries(value);
+  if (Number.isSafeInteger(value)) return String(value);
   const text = String(value);
   return type === 'VARCHAR' ? text : (parseJsonDecimal(text, maxPlaces) ?? text);
 }
@@ -37,7 +37,7 @@ function renderContent(values: EventValues): string {
  * which only the receipt has, nobody can try out what it may have been.
  */
 export function digestEvent(salt: string, values: EventValues): string {
-  return createHash('sha256').update(`${salt}\n`).update(renderContent(values)).digest('hex');
+  return hash('sha256', `${salt}\n${renderContent(values)}`, 'hex');
 }
 
 /** Reads the events of lines of NDJSON that the service has rendered. */

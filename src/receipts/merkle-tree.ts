@@ -21,8 +21,8 @@ function hashNode(left: Buffer, right: Buffer): Buffer {
 /** A tree: its root, and the way from each leaf to it. */
 export interface MerkleTree {
   readonly root: Buffer;
-  /** The hashes beside the way from a leaf to the root, from the leaf on. */
-  readonly pathOf: (index: number) => readonly Buffer[];
+  /** The hashes beside the way from a leaf to the root, from the leaf on, hex. */
+  readonly pathOf: (index: number) => readonly string[];
 }
 
 /** Builds the tree of at least one leaf. */
@@ -40,16 +40,15 @@ export function buildTree(leaves: readonly Buffer[]): MerkleTree {
   }
   const [root] = levels.at(-1) ?? [];
   if (root === undefined) throw new Error('a tree has at least one leaf');
-  return {
-    root,
-    pathOf: (index) => levels.slice(0, -1).flatMap((level, height) => level[(index >>> height) ^ 1] ?? []),
-  };
+  // Written once: the upper ones are on the way of many leaves.
+  const beside = levels.slice(0, -1).map((level) => level.map((node) => node.toString('hex')));
+  return { root, pathOf: (index) => beside.flatMap((level, height) => level[(index >>> height) ^ 1] ?? []) };
 }
 
 /** The root to which a path leads from a leaf of a tree of so many; undefined where no such tree has such a path. */
 export function followPath(
   leaf: Buffer,
-  { index, size, path }: { readonly index: number; readonly size: number; readonly path: readonly Buffer[] },
+  { index, size, path }: { readonly index: number; readonly size: number; readonly path: readonly string[] },
 ): Buffer | undefined {
   if (index >= size) return undefined;
   let hash = leaf;
@@ -57,8 +56,9 @@ export function followPath(
   for (let [at, last] = [index, size - 1]; last > 0; at >>>= 1, last >>>= 1) {
     // The last of an odd level has nothing beside it.
     if (at === last && at % 2 === 0) continue;
-    const beside = path[used];
-    if (beside === undefined) return undefined;
+    const hex = path[used];
+    if (hex === undefined) return undefined;
+    const beside = Buffer.from(hex, 'hex');
     hash = at % 2 === 0 ? hashNode(hash, beside) : hashNode(beside, hash);
     used += 1;
   }

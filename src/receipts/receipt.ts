@@ -116,15 +116,14 @@ export function signGroup(
   const { root, pathOf } = buildTree(statements.map((statement) => hashLeaf(renderStatement(statement))));
   const signature = sign(undefined, renderPlace(place, root, key), privateKey).toString('hex');
   return statements.map((statement, index) => {
-    const path = pathOf(index).map((hash) => hash.toString('hex'));
-    return { ...statement, group: { ...place, index, path, key, signature } };
+    const group = { ...place, index, path: pathOf(index), key, signature };
+    return { ...statement, group };
   });
 }
 
 /** Says whether the path of a receipt leads to what its key has signed. */
 export function isSigned({ group, ...statement }: Receipt): boolean {
-  const { index, requests: size, key, signature } = group;
-  const path = group.path.map((hash) => Buffer.from(hash, 'hex'));
+  const { index, requests: size, path, key, signature } = group;
   const root = followPath(hashLeaf(renderStatement(statement)), { index, size, path });
   if (root === undefined) return false;
   return verify(undefined, renderPlace(group, root, key), toPublicKey(key), Buffer.from(signature, 'hex'));

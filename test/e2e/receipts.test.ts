@@ -3,6 +3,7 @@ import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
@@ -58,6 +59,8 @@ describe('receipts of a running service', () => {
     await waitUntilWorkedOff(service);
     const { lake } = (await verify(`--data ${dataDir}`)) as { lake: { events: unknown[] } };
     expect(lake.events).toMatchObject([{ state: 'stored', sinceVersion: expect.any(Number) }]);
+    const { lake: log } = await readSnapshot(path.join(dataDir, 'lake/events'));
+    expect((offline?.['receipt'] as { stream: string }).stream).toBe(log?.epoch?.streamId);
     const copied = await verify(`--lake ${dataDir}/lake`);
     expect(copied).toMatchObject({ ok: true, trusted: false, lake: { events: [{ state: 'stored' }] } });
   });
