@@ -2,6 +2,7 @@ import { openAccessReader } from '../access/store.ts';
 import { dataPaths } from '../config.ts';
 import { startIngest } from '../ingest/ingest.ts';
 import { holdsEvents } from '../lake/files/holds-events.ts';
+import { openReceiptKeys } from '../receipts/receipt-keys.ts';
 import { startDiskWatch } from '../runtime/files/disk-watch.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
@@ -43,10 +44,12 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
   };
   const isDiskLow = (): boolean => disk?.isLow() ?? false;
   const sender = openSenderParts(parts, isDiskLow);
+  const receiptKeys = await openReceiptKeys(paths.keys, clock, logger);
+  closers.add('receipt keys', () => receiptKeys.close());
   const { addRoutes, onService } = await openHealth();
   const ask = createEventAsker(connection, config.streamName);
   const ingest = await startIngest(
-    { access, publisher, ask, clock, metrics, logger, isDiskLow, ...sender, addRoutes },
+    { access, publisher, ask, receiptKeys, clock, metrics, logger, isDiskLow, ...sender, addRoutes },
     { host: config.host, port: config.s2sPort },
   );
   return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };

@@ -92,8 +92,8 @@ export interface LineContext {
   readonly ids: EventIds;
 }
 
-/** Sorted, because a client's map may come in another order when it tries again. */
-function sortedEntries(value: unknown): unknown {
+/** A map as its sorted entries, because it may come in another order when its client tries again; else the value. */
+export function sortedEntries(value: unknown): unknown {
   return typeof value === 'object' && value !== null
     ? Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
     : value;

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import type { ImportMethod } from '../datasets/event-kinds.ts';
+import type { Receipt } from '../receipts/receipt.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
@@ -24,6 +25,7 @@ export interface Accepted {
   readonly unknownNames?: readonly string[];
   /** Another text than `Ok`. */
   readonly message?: string | undefined;
+  readonly receipt?: Receipt | undefined;
 }
 
 interface AnswerDependencies {
@@ -85,11 +87,13 @@ export function createAnswers({ metrics, refusals, isClosing }: AnswerDependenci
   const send = (response: ServerResponse, head: readonly string[], body: string): void =>
     void response.writeHead(200, [...head, ...lastOne()]).end(body);
   return {
-    accept(response, { unknownNames = [], message } = {}) {
-      if (unknownNames.length === 0 && message === undefined) return send(response, acceptedHead, accepted);
-      const body = message === undefined ? accepted : JSON.stringify({ message });
+    accept(response, { unknownNames = [], message = 'Ok', receipt } = {}) {
+      if (unknownNames.length === 0 && message === 'Ok' && receipt === undefined)
+        return send(response, acceptedHead, accepted);
+      const body = JSON.stringify({ message, receipt });
       const names = unknownNames.length === 0 ? [] : ['x-unknown-parameters', renderDetail(unknownNames.join(', '))];
-      return send(response, [...renderHead(body), ...names], body);
+      const applied = receipt === undefined ? [] : ['preference-applied', 'receipt'];
+      return send(response, [...renderHead(body), ...names, ...applied], body);
     },
     send: (response, body) => send(response, renderHead(body), body),
     refuse(response, refusal, { method, idApp }) {

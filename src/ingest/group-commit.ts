@@ -1,7 +1,9 @@
 import { isAppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/async/retry.ts';
-import type { StreamPublisher } from '../stream/stream.ts';
+import type { Receipt, Statement } from '../receipts/receipt.ts';
+import type { PublishAck, StreamPublisher } from '../stream/stream.ts';
+import type { SignReceipts } from './receipts.ts';
 import type { Cause, Trouble } from './trouble.ts';
 import { createWaitingRoom, type Append, type WaitingRoom } from './waiting-room.ts';
 
@@ -10,7 +12,7 @@ import { createWaitingRoom, type Append, type WaitingRoom } from './waiting-room
  * answer came in time, the events may be stored.
  */
 export type AppendOutcome =
-  | { readonly state: 'stored' }
+  | { readonly state: 'stored'; readonly receipt?: Receipt | undefined }
   | { readonly state: 'refused' | 'unknown'; readonly detail: string };
 
 export interface GroupCommitOptions {
@@ -29,8 +31,11 @@ export interface GroupFigures {
 
 /** Collects the lines of many requests into few messages: one group is on its way, the rest waits for the next. */
 export interface GroupCommit {
-  /** Adds the lines of one request (NDJSON, at most one message's size); answers when they are durable, or why not. */
-  append(lines: Buffer): Promise<AppendOutcome>;
+  /**
+   * Adds the lines of one request (NDJSON, at most one message's size); answers when they are durable, or why not. With
+   * a statement the answer has a receipt, where one can be signed.
+   */
+  append(lines: Buffer, statement?: Statement): Promise<AppendOutcome>;
   waitingBytes(): number;
   /** Refuses what comes from now on, and returns when everything taken has its answer. */
   drain(): Promise<void>;
@@ -45,6 +50,8 @@ export interface GroupCommitDependencies {
    * work.
    */
   readonly isDiskLow: () => boolean;
+  /** Signs the receipts of a group that is stored; absent: none is given. */
+  readonly signReceipts?: SignReceipts | undefined;
   /** Gets each cause for which appends are refused. */
   readonly trouble: Trouble;
 }
@@ -77,6 +84,8 @@ function judgeFailure(error: unknown): PublishFailure {
   return { cause: 'unconfirmed', stalls: true, outcome };
 }
 
+const hasStatements = (group: readonly Append[]): boolean => group.some(({ statement }) => statement !== undefined);
+
 /** Sends groups, one at a time, and knows whether the broker takes any. */
 interface GroupSender {
   /** After a publish without an answer, or with the broker away: `probe` comes before the next group. */
@@ -88,7 +97,7 @@ interface GroupSender {
 }
 
 function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingRoom): GroupSender {
-  const { publisher, logger, trouble, onGroup } = dependencies;
+  const { publisher, logger, trouble, onGroup, signReceipts = () => [] } = dependencies;
   let stalled = false;
   /** The newest group was confirmed: the first that is not is worth a line in the log. */
   let confirmed = true;
@@ -111,15 +120,18 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
       const payload =
         group.length === 1 && first !== undefined ? first.lines : Buffer.concat(group.map(({ lines }) => lines));
       const startedMs = performance.now();
+      let ack: PublishAck;
       try {
-        await publisher.publish(payload, (first?.dueMs ?? startedMs) - startedMs);
+        ack = await publisher.publish(payload, (first?.dueMs ?? startedMs) - startedMs);
       } catch (error) {
         takeFailure(error, group, payload.length);
         return;
       }
       confirmed = true;
       trouble.stored();
-      for (const { settle } of group) settle(stored);
+      const receipts = hasStatements(group) ? signReceipts(group, ack) : undefined;
+      for (const [index, { settle }] of group.entries())
+        settle(receipts === undefined ? stored : { state: 'stored', receipt: receipts[index] });
       onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });
     },
     async probe() {
@@ -175,11 +187,11 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
   }
 
   return {
-    append(lines) {
+    append(lines, statement) {
       const refusal = findRefusal(lines);
       if (refusal !== undefined) return Promise.resolve(refusal);
       return new Promise((settle) => {
-        room.add({ lines, dueMs: performance.now() + options.answerWithinMs, settle });
+        room.add({ lines, statement, dueMs: performance.now() + options.answerWithinMs, settle });
         loop ??= run();
       });
     },

@@ -3,7 +3,7 @@ import type { AccessReader, App } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { ImportMethod } from '../datasets/event-kinds.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Answers } from './answers.ts';
+import type { Accepted, Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
 import type { AppendOutcome, GroupCommit } from './group-commit.ts';
 import {
@@ -15,6 +15,7 @@ import {
 } from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalKeeper } from './refusal-keeper.ts';
+import { findStatement } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
 import { listFaults, wantsAllFaults } from './request-faults.ts';
 
@@ -118,8 +119,7 @@ interface OfApp {
 interface Ends {
   /** Without `of` the request is nobody's, and is not kept. */
   readonly refuse: (exchange: Exchange, refusal: Refusal, of?: OfApp) => void;
-  /** `message`: another text than that of events that are stored. */
-  readonly accept: (exchange: Exchange, imported: ImportedLines, message?: string) => void;
+  readonly accept: (exchange: Exchange, imported: ImportedLines, said?: Pick<Accepted, 'message' | 'receipt'>) => void;
 }
 
 function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
@@ -131,9 +131,9 @@ function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
       metrics.refusedOfApp(of.app.idApp);
       refusals.add({ ...of, refusal, head: request, target: { method }, isValidation: validate === '1' });
     },
-    accept({ method, response, startedMs }, { unknownNames }, message) {
+    accept({ method, response, startedMs }, { unknownNames }, said) {
       metrics.answered(method, performance.now() - startedMs);
-      answers.accept(response, { unknownNames, message });
+      answers.accept(response, { unknownNames, ...said });
     },
   };
 }
@@ -163,20 +163,21 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
   function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     if ('reason' in body) return refuse(exchange, body, { app });
     const { method, request, validate } = exchange;
-    const imported = parseRequest({ method, head: request, body, app, receivedAtMs: clock.nowMs() });
+    const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs() };
+    const imported = parseRequest(asked);
     if ('reason' in imported) return refuse(exchange, imported, { app, body });
-    if (validate === '1') return accept(exchange, imported, validMessage);
+    if (validate === '1') return accept(exchange, imported, { message: validMessage });
     const { kind, count, unknownParameters, lines } = imported;
     const of = { app, bytes: body.length };
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
-    groupCommit.append(lines).then(
+    groupCommit.append(lines, findStatement(asked, lines)).then(
       (outcome) =>
         attempt(exchange, () => {
           if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome), of);
           metrics.acknowledged(kind, app.idApp, count);
           if (live.isWanted()) live.stored(app.idApp, lines, count);
-          accept(exchange, imported);
+          accept(exchange, imported, outcome);
         }),
       (error: unknown) => fail(error, exchange),
     );

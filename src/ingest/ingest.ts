@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import type { AccessReader } from '../access/access.ts';
+import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
 import { describeError } from '../runtime/errors.ts';
@@ -15,6 +16,7 @@ import { createEventLookUp } from './event-look-up.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
 import { createIngestMetrics } from './ingest-metrics.ts';
+import { createReceiptSigner } from './receipts.ts';
 import { noRefusalKeeper, type RefusalKeeper } from './refusal-keeper.ts';
 import { createRefusalLog } from './refusal-log.ts';
 import { addSenderRoutes, type SenderView } from './sender-routes.ts';
@@ -35,6 +37,8 @@ import { createTrouble } from './trouble.ts';
 export interface IngestDependencies {
   readonly access: AccessReader;
   readonly publisher: StreamPublisher;
+  /** The keys of receipts. Absent: none is given. */
+  readonly receiptKeys?: ReceiptKeys | undefined;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
@@ -99,8 +103,10 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const metrics = createIngestMetrics(dependencies.metrics);
   const isDiskLow = dependencies.isDiskLow ?? (() => false);
   const trouble = createTrouble(isDiskLow);
+  const { access, clock, publisher, receiptKeys } = dependencies;
+  const signReceipts = receiptKeys === undefined ? undefined : createReceiptSigner(receiptKeys, clock);
   const groupCommit = createGroupCommit(
-    { publisher: dependencies.publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble },
+    { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble, signReceipts },
     {
       maxWaitingBytes: options.maxWaitingBytes ?? 8 * mebibyte,
       answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs,
@@ -110,7 +116,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     groupCommit.waitingBytes(),
   );
 
-  const { access, clock, refusals = noRefusalKeeper, live = nobodyLooks, senderView } = dependencies;
+  const { refusals = noRefusalKeeper, live = nobodyLooks, senderView } = dependencies;
   dependencies.metrics.readGauge(
     'ingest_live_listeners',
     'Clients that are shown what arrives.',
@@ -130,7 +136,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   );
   const { version } = readPackageJson('package.json') as { version: string };
   const lookUp = createEventLookUp({ access, answers, ask: dependencies.ask ?? (async () => nobody) });
-  addImportRoutes(server, { access, imports, lookUp, answers, refusals, fail }, version);
+  addImportRoutes(server, { access, imports, lookUp, answers, refusals, fail, receiptKeys }, version);
   if (senderView !== undefined) addSenderRoutes(server, { access, answers, fail, view: senderView });
   dependencies.addRoutes?.(server);
 
@@ -153,6 +159,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const facts = (): Readonly<Record<string, unknown>> => ({
     waitingBytes: groupCommit.waitingBytes(),
     problems: trouble.problems(),
+    notices: receiptKeys?.notices() ?? [],
   });
   return { port, facts, stop: () => (stopped ??= stop()) };
 }

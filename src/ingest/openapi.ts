@@ -6,6 +6,7 @@ import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
 import { describeEventLookUp, lookUpAnswer, lookUpRefusals, lookUpSchemas } from './event-openapi.ts';
+import { receiptKey, receiptSchema } from './receipt-openapi.ts';
 import { answerOf, lookUpReasons, refusalReasons, type RefusalReason } from './refusal.ts';
 import { mayBeOfDevice } from './required-ids.ts';
 
@@ -152,7 +153,8 @@ const prefer = {
   name: 'Prefer',
   in: 'header',
   required: false,
-  description: 'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error.',
+  description:
+    'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error. receipt: a 200 has a receipt.',
   schema: { type: 'string' },
 };
 const accepted = {
@@ -162,6 +164,7 @@ const accepted = {
       description: 'Names of parameters that no schema knows and that were ignored, up to ten.',
       schema: { type: 'string', maxLength: 200 },
     },
+    'Preference-Applied': { description: 'receipt, where the answer has one.', schema: { type: 'string' } },
   },
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } },
 };
@@ -217,6 +220,7 @@ export function describeImport(): OpenApiPart {
       '/v1/version': {
         post: { tags, summary: 'The version of the service', security: [], responses: { '200': versionAnswer } },
       },
+      '/v1/receipt-key': { get: receiptKey },
       '/v1/test-app-access/': {
         post: {
           tags,
@@ -235,8 +239,12 @@ export function describeImport(): OpenApiPart {
         Accepted: {
           type: 'object',
           required: ['message'],
-          properties: { message: { enum: ['Ok', 'Valid, nothing was stored'] } },
+          properties: {
+            message: { enum: ['Ok', 'Valid, nothing was stored'] },
+            receipt: { $ref: '#/components/schemas/Receipt' },
+          },
         },
+        Receipt: receiptSchema,
         ImportError: {
           type: 'object',
           required: ['error'],

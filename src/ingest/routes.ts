@@ -2,6 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { AccessReader } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
+import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
 import type { Answers } from './answers.ts';
 import type { EventLookUp } from './event-look-up.ts';
 import { findApp } from './find-app.ts';
@@ -17,6 +18,7 @@ export interface RouteDependencies {
   readonly answers: Answers;
   readonly refusals: RefusalKeeper;
   readonly fail: Fail;
+  readonly receiptKeys?: ReceiptKeys | undefined;
 }
 
 /** The version segment of an import path. */
@@ -31,12 +33,14 @@ export function refusePath(path: string): Refusal {
 
 const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: unknown }).idApp;
 
+const noReceiptKey: Refusal = { reason: 'unavailable', detail: 'the keys of receipts cannot be read' };
+
 /** Takes the response over from the framework, which then does nothing more with it. */
 const takeOver = (reply: FastifyReply): ServerResponse => reply.hijack().raw;
 
 /** Adds the import area's routes and error answers to a server. */
 export function addImportRoutes(server: ImportServer, dependencies: RouteDependencies, version: string): void {
-  const { access, imports, lookUp, answers, refusals, fail } = dependencies;
+  const { access, imports, lookUp, answers, refusals, fail, receiptKeys } = dependencies;
 
   // The requests whose address is not in the usual form (import-handler.ts).
   for (const method of importMethods.keys())
@@ -56,6 +60,13 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
   server.get('/v1/event', (request, reply) =>
     lookUp.handle(request.query as Readonly<Record<string, unknown>>, request.raw, takeOver(reply)),
   );
+
+  server.get('/v1/receipt-key', (_request, reply) => {
+    const keys = receiptKeys?.known() ?? [];
+    if (keys.length > 0)
+      answers.send(takeOver(reply), JSON.stringify({ algorithm: 'Ed25519', key: keys.at(-1), keys }));
+    else answers.refuse(takeOver(reply), noReceiptKey, { idApp: undefined });
+  });
 
   server.setNotFoundHandler((request, reply) => {
     const refusal = refusePath(request.url);

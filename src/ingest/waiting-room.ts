@@ -1,9 +1,12 @@
+import type { Statement } from '../receipts/receipt.ts';
 import { maxMessageBytes } from '../stream/stream.ts';
 import type { AppendOutcome } from './group-commit.ts';
 
 /** The lines of one request, while they wait for their group and while it is on its way. */
 export interface Append {
   readonly lines: Buffer;
+  /** What its receipt is to say; absent: nobody asks for one. */
+  readonly statement?: Statement | undefined;
   /** When its answer is due, on the monotonic clock. */
   readonly dueMs: number;
   readonly settle: (outcome: AppendOutcome) => void;

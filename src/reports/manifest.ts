@@ -1,4 +1,5 @@
-import { createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
+import { sign, verify, type KeyObject } from 'node:crypto';
+import { publicKeyHex, toPublicKey } from '../runtime/ed25519.ts';
 import { AppError } from '../runtime/errors.ts';
 import { isCount, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
 
@@ -32,16 +33,6 @@ export interface Manifest {
 /** The name of a request's manifest among its files. */
 export function manifestName(stem: string): string {
   return `${stem}.manifest.json`;
-}
-
-/** A key pair's public half: its 32 bytes, hex. */
-export function publicKeyHex(key: KeyObject): string {
-  return Buffer.from(createPublicKey(key).export({ format: 'jwk' }).x ?? '', 'base64url').toString('hex');
-}
-
-function toPublicKey(hex: string): KeyObject {
-  const x = Buffer.from(hex, 'hex').toString('base64url');
-  return createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
 }
 
 function columnsOf(request: unknown): readonly string[] {

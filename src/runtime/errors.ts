@@ -23,6 +23,8 @@ const table = {
   report_damaged: { retryable: false },
   /** The keys that links are signed with. */
   link_keys_damaged: { retryable: false },
+  /** A receipt of an import is not as it was signed. */
+  receipt_invalid: { retryable: false },
   /** The manifest of an export is not as it was signed. */
   manifest_invalid: { retryable: false },
   backup_damaged: { retryable: false },

@@ -17,6 +17,8 @@ import { findStream } from './topology.ts';
 export interface Leave {
   readonly stream: string;
   readonly subject: string;
+  /** Absent for a stream that no service has claimed. */
+  readonly streamId?: string;
   readonly changes: number;
 }
 
@@ -148,7 +150,8 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
         throw new AppError('stream_shut', verdict.problem.what, { hint: verdict.problem.todo });
       if (verdict.kind === 'unknown')
         throw new AppError('broker_away', 'the stream has changed, its settings are being looked at');
-      return { stream: streamName, subject: verdict.subject, changes: observation.changes() };
+      const { subject, streamId } = verdict;
+      return { stream: streamName, subject, streamId, changes: observation.changes() };
     },
     async holds(leave) {
       // Without advisories only a look after the ack can say it.

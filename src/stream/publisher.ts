@@ -28,7 +28,7 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
       assert.equal(ack.stream, leave.stream, 'another stream has taken the event subject');
       if (!(await guard.holds(leave)))
         throw new AppError('publish_unknown', 'publish: the stream was changed before the answer');
-      return ack;
+      return { ...ack, streamId: leave.streamId };
     },
     isPublishing: () => inbox.waiting() > 0,
     ping: (timeoutMs) => connection.ping(timeoutMs),

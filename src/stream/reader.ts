@@ -5,6 +5,7 @@ import { noGuard, type StreamGuard } from './guard.ts';
 import { createCursor } from './stream-cursor.ts';
 import {
   maxMessageBytes,
+  streamIdOf,
   streamName as unclaimedName,
   type StreamMessage,
   type StreamReader,
@@ -40,7 +41,7 @@ function toState(streamName: string, info: StreamInfo & { readonly ts?: string }
   const { created, state, ts } = info;
   const toMs = Date.parse(ts ?? '');
   return {
-    id: `${streamName}@${created}`,
+    id: streamIdOf(streamName, created),
     firstSequence: state.first_seq,
     lastSequence: state.last_seq,
     messages: state.messages,

@@ -1,11 +1,12 @@
 import type { StreamInfo } from '@nats-io/jetstream';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
+import { streamIdOf } from './stream.ts';
 import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
 
 /** Whether a 200 may rest on the stream: `open` under a subject, `shut` for a reason, or not known now. */
 export type StreamVerdict =
-  | { readonly kind: 'open'; readonly subject: string }
+  | { readonly kind: 'open'; readonly subject: string; readonly streamId: string }
   | { readonly kind: 'shut'; readonly problem: Problem }
   | { readonly kind: 'unknown' };
 
@@ -53,5 +54,5 @@ export async function judgeStream(
   const vital = findDeviations(info.config, { subject, maxBytes: 0 }).filter((deviation) => deviation.vital);
   // Not yet claimed again: the owner is about to do so.
   if (vital.length > 0 || verdict !== 'ours') return { kind: 'shut', problem: unsafeProblem(streamName, vital) };
-  return { kind: 'open', subject };
+  return { kind: 'open', subject, streamId: streamIdOf(streamName, info.created) };
 }

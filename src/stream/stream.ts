@@ -21,6 +21,13 @@ export interface PublishAck {
   readonly stream: string;
   /** Stream sequence, starting at 1. */
   readonly sequence: number;
+  /** The stream's id, as `StreamState` has it; absent where no service has claimed it. */
+  readonly streamId?: string | undefined;
+}
+
+/** The id of a stream: its name and when it was made, by which it is told from one of the same name. */
+export function streamIdOf(name: string, created: string): string {
+  return `${name}@${created}`;
 }
 
 /**

@@ -29,6 +29,8 @@ interface Target {
   readonly name: string;
   readonly address: string;
   readonly connections: number;
+  /** What its clients prefer. */
+  readonly prefer?: string;
   /** Processor seconds so far of what answers requests, and of everything that runs for it. */
   readonly costs: () => { readonly worker: number; readonly tree: number };
 }
@@ -71,7 +73,12 @@ async function startService(workers: number, folder: string): Promise<{ service:
 
 async function runOnce(target: Target, { method, bodies }: Bodies, token: string): Promise<Run> {
   const address = new URL(`${target.address}/v1/${method}/?idApp=1`);
-  const headers = { authorization: token, 'content-type': 'application/json' };
+  const { prefer } = target;
+  const headers = {
+    authorization: token,
+    'content-type': 'application/json',
+    ...(prefer === undefined ? {} : { prefer }),
+  };
   let before = target.costs();
   const onMeasure = (): void => void (before = target.costs());
   const { connections } = target;
@@ -117,6 +124,7 @@ describe('benchmark: ingest', () => {
       ...baselines.slice(0, 1).map((bare) => ({ ...bare, name: `${bare.name}, 256 connections`, connections: 256 })),
       { ...ofOne, name: 'tributary', connections: 64 },
       { ...ofOne, name: 'tributary, 256 connections', connections: 256 },
+      { ...ofOne, name: 'tributary, a receipt each', connections: 64, prefer: 'receipt' },
       {
         name: 'tributary, two workers',
         address: two.service.s2s,

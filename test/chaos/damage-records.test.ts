@@ -6,6 +6,7 @@ import { beforeAll, expect, test } from 'vitest';
 import { addApp, addAppToken, addUser } from '../../src/access/commands.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { createRandom } from '../../src/demo/random.ts';
+import { openReceiptKeys, receiptKeysPath, rotateReceiptKey } from '../../src/receipts/receipt-keys.ts';
 import { openSigningKeys, rotateSigningKey, signingKeysPath } from '../../src/reports/signing-keys.ts';
 import { openReportStore } from '../../src/reports/store.ts';
 import { createVerifiedFiles, isFault } from '../../src/reports/verified-files.ts';
@@ -68,6 +69,13 @@ async function readKeys(data: string): Promise<Reading> {
   return { answer: [kid, secret.toString('hex')], errors: errors() };
 }
 
+async function readReceiptKeys(data: string): Promise<Reading> {
+  const { logger, errors } = countErrors();
+  const keys = await openReceiptKeys(path.join(data, 'keys'), clock, logger);
+  keys.close();
+  return { answer: [keys.known(), keys.current()?.key], errors: errors() };
+}
+
 /** Requests, and the id that the next one gets. Requests that cannot be read must be told of. */
 async function readReports(data: string): Promise<Reading> {
   const { logger, errors } = countErrors();
@@ -110,6 +118,8 @@ beforeAll(async () => {
   const keys = await openSigningKeys(paths.keys, clock, countErrors().logger);
   keys.close();
   await rotateSigningKey(paths.keys, clock);
+  await rotateReceiptKey(paths.keys, clock);
+  await rotateReceiptKey(paths.keys, clock);
   const store = await openReportStore(clock, countErrors().logger, {
     reportsDir: path.join(original, 'reports'),
     linkTtlSeconds: 3600,
@@ -147,6 +157,7 @@ const kinds: Readonly<
   'access.json': { file: (data) => path.join(data, 'access.json'), read: readAccess },
   'the key of the secrets': { file: (data) => path.join(data, 'keys', 'secrets.key'), read: readAccess },
   'the signing keys': { file: (data) => signingKeysPath(path.join(data, 'keys')), read: readKeys },
+  'the keys of receipts': { file: (data) => receiptKeysPath(path.join(data, 'keys')), read: readReceiptKeys },
   'export requests': { file: (data, pick) => path.join(data, 'reports', String(pick), 'job.json'), read: readReports },
   'report files': { file: (data) => path.join(data, 'reports', '2', 'parts', reportName), read: readReportFiles },
   'the highest request id': { file: (data) => path.join(data, 'reports', 'highest-id'), read: readReports },

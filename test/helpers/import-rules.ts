@@ -22,6 +22,7 @@ const stores = [
   'enrichment',
   'refusals',
   'live',
+  'receipts',
 ];
 const stages = ['ingest', 'compact', 'find', 'operate', 'export', 'console', 'health'];
 /** Composition: may import anything; only composition imports it. */

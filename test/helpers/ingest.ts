@@ -6,6 +6,7 @@ import { startIngest, type Ingest, type IngestOptions } from '../../src/ingest/i
 import { platforms, type Platform } from '../../src/datasets/event-kinds.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { createMetrics, renderMetrics, type Metrics } from '../../src/runtime/metrics.ts';
+import { openReceiptKeys } from '../../src/receipts/receipt-keys.ts';
 import type { Logger } from '../../src/runtime/logger.ts';
 import type { StreamConnection } from '../../src/stream/connection.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
@@ -63,7 +64,11 @@ export async function ask(url: string, init: RequestInit): Promise<ImportAnswer>
 export async function startTestIngest(
   folder: string,
   options: Partial<IngestOptions> &
-    TestNatsOptions & { readonly logger?: Logger; readonly isDiskLow?: () => boolean } = {},
+    TestNatsOptions & {
+      readonly logger?: Logger;
+      readonly isDiskLow?: () => boolean;
+      readonly receiptKeysDir?: string;
+    } = {},
 ): Promise<TestIngest> {
   const nats = await startTestNats(options);
   const paths: AccessPaths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
@@ -76,9 +81,15 @@ export async function startTestIngest(
   const metrics = createMetrics();
   const connection = await nats.connect();
   const reader: StreamReader = await openReader(connection);
+  const receiptKeys = await openReceiptKeys(
+    options.receiptKeysDir ?? paths.keys,
+    createClock(0),
+    options.logger ?? silentLogger,
+  );
   const ingest = await startIngest(
     {
       access,
+      receiptKeys,
       publisher: openPublisher(connection),
       clock: createClock(0),
       metrics,
@@ -129,6 +140,7 @@ export async function startTestIngest(
     async stop() {
       await ingest.stop();
       access.close();
+      receiptKeys.close();
       await nats.stop();
     },
   };

@@ -33,6 +33,8 @@ export interface LoadOptions {
   readonly params?: Readonly<Record<string, string>>;
   /** Pause of each client after an answer, milliseconds; 0, the default, sends as fast as the service answers. */
   readonly pauseMs?: number;
+  /** Each request asks for a receipt; the bodies of the answers with 200 are kept here. */
+  readonly receipts?: string[];
   /** Told each answer that is not 200: its status and body, or 0 and the error's code when there was none. */
   readonly onProblem?: (status: number, text: string) => void;
   /** Told how long each request took, milliseconds, and its status; 0 when there was no answer. */
@@ -115,6 +117,7 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
   const headers = {
     authorization: options.token,
     ...(options.idempotencyKeys === true ? { 'idempotency-key': ids[0] ?? '' } : {}),
+    ...(options.receipts === undefined ? {} : { prefer: 'receipt' }),
   };
   const started = performance.now();
   let repeats = repeatable && options.random.chance(options.repeatShare ?? 0) ? 1 : 0;
@@ -122,7 +125,8 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
     const asked = performance.now();
     const answer = await post(`${options.s2s()}/v1/${method}/?idApp=${options.idApp}`, headers, body, agent);
     options.onAnswer?.(performance.now() - asked, answer.status);
-    if (answer.status !== 200) options.onProblem?.(answer.status, answer.text);
+    if (answer.status === 200) options.receipts?.push(answer.text);
+    else options.onProblem?.(answer.status, answer.text);
     if (repeatable && (answer.outcome === 'unknown' || answer.away)) {
       await sleep(awayPauseMs);
       continue;

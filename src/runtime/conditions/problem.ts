@@ -41,6 +41,7 @@ export const problemCodes = [
   'process_down',
   'process_silent',
   'process_unsteady',
+  'receipt_keys_unreadable',
   'report_file_damaged',
   'reports_disk_low',
   'role_closed',

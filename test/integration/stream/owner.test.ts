@@ -49,8 +49,8 @@ describe('a stream', () => {
     await claimFor(nats, first, { streamName: 'SHARED' });
     await claimFor(nats, second, { streamName: 'SHARED_TOO', lake: lake('lake-2') });
     const [one, two] = [await enterFor(nats, first, 'SHARED'), await enterFor(nats, second, 'SHARED_TOO')];
-    expect(await one.publisher.publish(Buffer.from('1'), 2000)).toEqual({ stream: 'SHARED', sequence: 1 });
-    expect(await two.publisher.publish(Buffer.from('2'), 2000)).toEqual({ stream: 'SHARED_TOO', sequence: 1 });
+    expect(await one.publisher.publish(Buffer.from('1'), 2000)).toMatchObject({ stream: 'SHARED', sequence: 1 });
+    expect(await two.publisher.publish(Buffer.from('2'), 2000)).toMatchObject({ stream: 'SHARED_TOO', sequence: 1 });
   });
 
   it('A stream without a claim is adopted by the lake that has read it, and by a new lake while it is empty', async () => {

@@ -1,7 +1,8 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
-import { parseManifest, publicKeyHex, renderManifest } from '../../../src/reports/manifest.ts';
+import { parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
+import { publicKeyHex } from '../../../src/runtime/ed25519.ts';
 import type { ReportJob } from '../../../src/reports/reports.ts';
 import { writeFileSync } from 'node:fs';
 import { testFolder } from '../../helpers/folder.ts';

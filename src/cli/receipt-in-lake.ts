@@ -1,0 +1,187 @@
+import { events as leader, getMethod, importDatasets, type Dataset } from '../datasets/dataset.ts';
+import { findEventRows, type EventRow } from '../lake/event-rows.ts';
+import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
+import { lakePaths, tablePaths } from '../lake/lake.ts';
+import { findFirstVersion, type FirstVersion } from '../lake/log/first-version.ts';
+import { readSnapshot, type Snapshot } from '../lake/log/snapshot.ts';
+import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
+import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
+import { exists } from '../runtime/files/file-checks.ts';
+
+/**
+ * Where an event of a receipt is.
+ *
+ * - `stored`: the row under its id is this event, value for value.
+ * - `repeat`: the lake has the event of an earlier request under its id, and keeps that one.
+ * - `failed`: it could not be written, and is kept with the reason.
+ * - `pending`: the lake has not come to its message yet.
+ * - `erased`: the lake has read it and has it no more, after erasures.
+ * - `changed`: the row under its id is another event.
+ * - `missing`: none of these.
+ */
+export type EventState = 'stored' | 'repeat' | 'failed' | 'pending' | 'erased' | 'changed' | 'missing';
+
+/** What was found out of one event. */
+export interface FoundEvent {
+  readonly eventId: string;
+  readonly state: EventState;
+  /** The version that brought its row. */
+  readonly sinceVersion?: number;
+  /** It may have come earlier: the log knows nothing any more of the version before. */
+  readonly orEarlier?: true;
+  /** ISO 8601. */
+  readonly availableAt?: string;
+  /** Why it failed, or what else there is to say. */
+  readonly reason?: string;
+}
+
+/** What a lake says of a receipt. */
+export interface ReceiptInLake {
+  /** The table that its events are stored in, and the version that was read. */
+  readonly table: string;
+  readonly version: number;
+  readonly events: readonly FoundEvent[];
+}
+
+const dayMs = 86_400_000;
+/** A repeat under an Idempotency-Key is received within a day of the first; a clock may have been set meanwhile. */
+const keptMs = dayMs + 2 * 3_600_000;
+
+/** The times within which the row of an id was received; undefined: at any. */
+function receivedWithin(eventId: string, receivedAtMs: number): { fromMs: number; toMs: number } | undefined {
+  const version = eventId.charAt(14);
+  if (version === '5') return undefined;
+  const aroundMs = version === '7' ? 0 : keptMs;
+  return { fromMs: receivedAtMs - aroundMs, toMs: receivedAtMs + aroundMs };
+}
+
+async function findRows(
+  snapshot: Snapshot,
+  dataset: Dataset,
+  { idApp, receivedAt, events }: Receipt,
+): Promise<readonly EventRow[]> {
+  const [first] = events;
+  if (first === undefined || snapshot.version < 0) return [];
+  const within = receivedWithin(first.eventId, Date.parse(receivedAt));
+  const filter = { idApps: [idApp], ...(within === undefined ? {} : { receivedAt: within }) };
+  const ids = events.map(({ eventId }) => eventId);
+  return await findEventRows(snapshot, dataset, ids, filter);
+}
+
+/** Compares a row with what a receipt says of its event. */
+function judgeRow({ eventId, sha256 }: ReceiptEvent, row: EventRow, receipt: Receipt): EventState {
+  const { kind } = getMethod(receipt.method);
+  const values: EventValues = { ...row.values, event_id: eventId, kind };
+  const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
+    digestEvent(receipt.salt, { ...values, ...replaced }) === sha256;
+  if (isEvent({})) return 'stored';
+  // A repeat has a time of receipt of its own, and by it a time of the event where its client gave none.
+  const receivedAtMs = Date.parse(receipt.receivedAt);
+  const received = { received_at: receivedAtMs };
+  const isRepeat = isEvent(received) || isEvent({ ...received, event_time: Math.floor(receivedAtMs / 1000) });
+  // Under a key of its own an event is known by that alone.
+  return isRepeat || eventId.charAt(14) === '5' ? 'repeat' : 'changed';
+}
+
+/** The row of an event, and what it is; of several, since a key may be used again after its day, the one that fits. */
+function findBest(event: ReceiptEvent, rows: readonly EventRow[], receipt: Receipt) {
+  const judged = rows
+    .filter(({ eventId }) => eventId === event.eventId)
+    .map((row) => ({ row, state: judgeRow(event, row, receipt) }));
+  return judged.find(({ state }) => state === 'stored') ?? judged.find(({ state }) => state === 'repeat') ?? judged[0];
+}
+
+/** The failed events of a receipt: why each failed, by its id. */
+async function findFailed(lakeDir: string, { events, salt }: Receipt): Promise<ReadonlyMap<string, string>> {
+  const { failed, table } = lakePaths(lakeDir);
+  const reasons = new Map<string, string>();
+  if (!(await exists(failed))) return reasons;
+  for (const file of await listFailedFiles(failed, table))
+    for (const { line, reason } of await readFailedFile(file)) {
+      const wanted = events.find(({ eventId }) => line.includes(eventId));
+      if (wanted !== undefined && isLineOf(line, wanted, salt)) reasons.set(wanted.eventId, reason);
+    }
+  return reasons;
+}
+
+function isLineOf(line: string, { sha256 }: ReceiptEvent, salt: string): boolean {
+  try {
+    return digestEvent(salt, JSON.parse(line) as EventValues) === sha256;
+  } catch {
+    return false;
+  }
+}
+
+/** What the position of the lake says of an event that is neither in the table nor failed. */
+function judgeAbsent(
+  { group }: Receipt,
+  { lake: log }: Snapshot,
+  { lake: ofTable }: Snapshot,
+): Partial<FoundEvent> & {
+  readonly state: EventState;
+} {
+  const epoch = log?.epoch;
+  if (epoch === undefined) return { state: 'pending' };
+  if (epoch.streamId !== group.stream)
+    return { state: 'missing', reason: `the lake follows another stream by now, ${epoch.streamId}` };
+  if (group.sequence > epoch.position) return { state: 'pending' };
+  const erased = ofTable?.totals.erased ?? 0;
+  return erased === 0
+    ? { state: 'missing', reason: `the lake has read the stream up to ${epoch.position}, and nothing was erased` }
+    : {
+        state: 'erased',
+        reason: `the lake has read it and has it no more; ${erased} events were erased from the table`,
+      };
+}
+
+async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
+  // The position first: what it covers is in the tables that are read afterwards.
+  const log = await readSnapshot(tablePaths(lakeDir, leader).table);
+  const snapshot = dataset === leader ? log : await readSnapshot(tablePaths(lakeDir, dataset).table);
+  const rows = await findRows(snapshot, dataset, receipt);
+  const best = receipt.events.map((event) => findBest(event, rows, receipt));
+  const failed = best.includes(undefined) ? await findFailed(lakeDir, receipt) : new Map<string, string>();
+  const versions = new Map<number, FirstVersion>();
+  const findVersion = async (availableAtMs: number): Promise<FirstVersion> => {
+    const known = versions.get(availableAtMs) ?? (await findFirstVersion(snapshot, availableAtMs));
+    versions.set(availableAtMs, known);
+    return known;
+  };
+  const found: FoundEvent[] = [];
+  for (const [index, { eventId }] of receipt.events.entries()) {
+    const fit = best[index];
+    const reason = failed.get(eventId);
+    if (fit !== undefined) {
+      const { availableAtMs } = fit.row;
+      const { version, orEarlier } = await findVersion(availableAtMs);
+      const availableAt = new Date(availableAtMs).toISOString();
+      const since = { sinceVersion: version, ...(orEarlier ? { orEarlier } : {}), availableAt };
+      found.push({ eventId, state: fit.state, ...since });
+    } else if (reason !== undefined) found.push({ eventId, state: 'failed', reason });
+    else found.push({ eventId, ...judgeAbsent(receipt, log, snapshot) });
+  }
+  return { table: dataset.table, version: Math.max(snapshot.version, 0), events: found, logVersion: log.version };
+}
+
+/** Looks that are made where events move from one place to another meanwhile. */
+const maxLooks = 5;
+
+/** Looks for the events of a receipt in a lake. Errors: those of `readSnapshot`, `log_damaged`. */
+export async function findReceiptInLake(lakeDir: string, receipt: Receipt): Promise<ReceiptInLake> {
+  const { kind } = getMethod(receipt.method);
+  const dataset = importDatasets.find(({ kinds }) => kinds.includes(kind)) ?? leader;
+  const { table } = tablePaths(lakeDir, leader);
+  let looked = await lookOnce(lakeDir, dataset, receipt);
+  for (
+    let looks = 1;
+    looks < maxLooks && looked.events.some(({ state }) => state === 'missing' || state === 'erased');
+  ) {
+    // One that failed may have been stored between the two looks, and the other way round.
+    const { version } = await readSnapshot(table);
+    if (version === looked.logVersion) break;
+    looked = await lookOnce(lakeDir, dataset, receipt);
+    looks += 1;
+  }
+  const { logVersion: _, ...answer } = looked;
+  return answer;
+}

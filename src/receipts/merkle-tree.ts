@@ -1,0 +1,66 @@
+import { createHash } from 'node:crypto';
+
+/**
+ * The Merkle tree of RFC 6962 over SHA-256: a leaf is the hash of a zero byte and its data, a node that of a one byte
+ * and its two children, the left one over the largest power of two of leaves that leaves some for the right one. The
+ * two first bytes keep a node from passing for a leaf.
+ */
+
+const leafPrefix = Buffer.from([0]);
+const nodePrefix = Buffer.from([1]);
+
+/** The hash of a leaf with this data, 32 bytes. */
+export function hashLeaf(data: string): Buffer {
+  return createHash('sha256').update(leafPrefix).update(data).digest();
+}
+
+function hashNode(left: Buffer, right: Buffer): Buffer {
+  return createHash('sha256').update(nodePrefix).update(left).update(right).digest();
+}
+
+/** A tree: its root, and the way from each leaf to it. */
+export interface MerkleTree {
+  readonly root: Buffer;
+  /** The hashes beside the way from a leaf to the root, from the leaf on, hex. */
+  readonly pathOf: (index: number) => readonly string[];
+}
+
+/** Builds the tree of at least one leaf. */
+export function buildTree(leaves: readonly Buffer[]): MerkleTree {
+  // From the leaves up; the last of an odd level goes up as it is, which is the same tree as by halves.
+  const levels: (readonly Buffer[])[] = [leaves];
+  for (let level = leaves; level.length > 1;) {
+    const above: Buffer[] = [];
+    for (let at = 0; at < level.length; at += 2) {
+      const [left, right] = [level[at], level[at + 1]];
+      if (left !== undefined) above.push(right === undefined ? left : hashNode(left, right));
+    }
+    levels.push(above);
+    level = above;
+  }
+  const [root] = levels.at(-1) ?? [];
+  if (root === undefined) throw new Error('a tree has at least one leaf');
+  // Written once: the upper ones are on the way of many leaves.
+  const beside = levels.slice(0, -1).map((level) => level.map((node) => node.toString('hex')));
+  return { root, pathOf: (index) => beside.flatMap((level, height) => level[(index >>> height) ^ 1] ?? []) };
+}
+
+/** The root to which a path leads from a leaf of a tree of so many; undefined where no such tree has such a path. */
+export function followPath(
+  leaf: Buffer,
+  { index, size, path }: { readonly index: number; readonly size: number; readonly path: readonly string[] },
+): Buffer | undefined {
+  if (index >= size) return undefined;
+  let hash = leaf;
+  let used = 0;
+  for (let [at, last] = [index, size - 1]; last > 0; at >>>= 1, last >>>= 1) {
+    // The last of an odd level has nothing beside it.
+    if (at === last && at % 2 === 0) continue;
+    const hex = path[used];
+    if (hex === undefined) return undefined;
+    const beside = Buffer.from(hex, 'hex');
+    hash = at % 2 === 0 ? hashNode(hash, beside) : hashNode(beside, hash);
+    used += 1;
+  }
+  return used === path.length ? hash : undefined;
+}

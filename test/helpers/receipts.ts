@@ -1,0 +1,23 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { signGroup, stateRequest, type Receipt, type ReceiptKey } from '../../src/receipts/receipt.ts';
+import { publicKeyHex } from '../../src/runtime/ed25519.ts';
+import { eventLine } from './lake.ts';
+
+/** A key of receipts. */
+export function newReceiptKey(): ReceiptKey {
+  const { privateKey } = generateKeyPairSync('ed25519');
+  return { key: publicKeyHex(privateKey), privateKey };
+}
+
+/** The receipts of a group of so many requests, each with its number of events. */
+export function signRequests(eventsEach: readonly number[], key: ReceiptKey): Receipt[] {
+  const statements = eventsEach.map((events) => {
+    const lines = Array.from(
+      { length: events },
+      (_, n) => `${JSON.stringify(eventLine({ custom_user_id: `u${n}` }))}\n`,
+    );
+    const request = { idApp: 1, method: 'loginBatch', platform: 'web', receivedAtMs: Date.now() } as const;
+    return stateRequest({ ...request, lines: Buffer.from(lines.join('')) });
+  });
+  return signGroup(statements, { stream: 'S@2026', sequence: 4711, storedAt: new Date().toISOString() }, key);
+}

@@ -1,0 +1,228 @@
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { verifyReceipt, type ReceiptVerdict } from '../../src/cli/verify-receipt.ts';
+import { importMethods } from '../../src/datasets/dataset.ts';
+import { platforms, type Platform } from '../../src/datasets/event-kinds.ts';
+import { parseImportRequest } from '../../src/ingest/import-request.ts';
+import { lakePaths } from '../../src/lake/lake.ts';
+import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import { openTable } from '../../src/lake/log/table.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
+import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { signGroup, stateRequest, type Receipt } from '../../src/receipts/receipt.ts';
+import { createClock } from '../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { bodyOf, readImportCases } from '../helpers/import-cases.ts';
+import { startTestCompact, type TestCompactOptions } from '../helpers/lake.ts';
+import { createMemoryStream, type MemoryStream } from '../helpers/memory-stream.ts';
+import { newReceiptKey } from '../helpers/receipts.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const key = newReceiptKey();
+
+interface Sent {
+  readonly receipt: Receipt;
+  readonly lines: Buffer;
+  readonly body: Buffer;
+}
+
+interface Sending {
+  readonly platform?: Platform;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly receivedAtMs?: number;
+  /** Puts other lines into the stream than the receipt says. */
+  readonly change?: (lines: string) => string;
+}
+
+/** Takes a request in as import does, without HTTP: undefined where it is refused. */
+async function send(
+  stream: MemoryStream,
+  method: string,
+  given: Buffer | object,
+  { platform = 'web', headers = {}, receivedAtMs = Date.now(), change = (lines) => lines }: Sending = {},
+): Promise<Sent | undefined> {
+  const body = Buffer.isBuffer(given) ? given : Buffer.from(JSON.stringify(given));
+  const app = { idApp: 1 + platforms.indexOf(platform), platform };
+  const imported = parseImportRequest({ method, head: { headers, headersDistinct: {} }, body, app, receivedAtMs });
+  if ('reason' in imported) return undefined;
+  const { lines } = imported;
+  const statement = stateRequest({ ...app, method, receivedAtMs, lines });
+  const sequence = stream.publishRaw(change(lines.toString()));
+  const { id } = await stream.state();
+  const [receipt] = signGroup([statement], { stream: id, sequence, storedAt: new Date().toISOString() }, key);
+  return receipt === undefined ? undefined : { receipt, lines, body };
+}
+
+async function compactUntilRead(folder: string, stream: MemoryStream, options: TestCompactOptions = {}): Promise<void> {
+  const compact = await startTestCompact(folder, stream, options);
+  const { table } = lakePaths(path.join(folder, 'lake'));
+  const { lastSequence } = await stream.state();
+  await waitFor(
+    'the stream is read',
+    async () => ((await readSnapshot(table)).lake?.epoch?.position ?? 0) >= lastSequence,
+    60_000,
+  );
+  await compact.stop();
+}
+
+function verify(folder: string, { receipt }: Sent): Promise<ReceiptVerdict> {
+  const lake = path.join(folder, 'lake');
+  return verifyReceipt(JSON.stringify(receipt), { key: key.key, body: undefined, data: undefined, lake }, {});
+}
+
+function verifyBody({ receipt }: Sent, body: Buffer): Promise<ReceiptVerdict> {
+  return verifyReceipt(JSON.stringify(receipt), { key: undefined, body, data: undefined, lake: undefined }, {});
+}
+
+const statesOf = ({ lake }: ReceiptVerdict): (string | undefined)[] => lake?.events.map(({ state }) => state) ?? [];
+
+/** The requests of the import fixtures that are taken, and for each app and method one receipt of all their lines. */
+async function sendFixtures(stream: MemoryStream) {
+  const receivedAtMs = Date.now();
+  const bodies: Sent[] = [];
+  const lines = new Map<string, Buffer[]>();
+  for (const { app: platform = 'web', method = 'login', ...one } of readImportCases().flatMap(([, cases]) => cases)) {
+    if (one.status !== 200 || one.headers !== undefined || !importMethods.has(method)) continue;
+    const taken = await send(stream, method, bodyOf(one), { platform, receivedAtMs });
+    if (taken === undefined) continue;
+    bodies.push(taken);
+    const place = `${platform} ${method}`;
+    lines.set(place, [...(lines.get(place) ?? []), taken.lines]);
+  }
+  const together = [...lines].map(([place, those]): Sent => {
+    const [platform = '', method = ''] = place.split(' ');
+    const app = { platform: platform as Platform, idApp: 1 + platforms.indexOf(platform as Platform) };
+    const statement = stateRequest({ ...app, method, receivedAtMs, lines: Buffer.concat(those) });
+    const where = { stream: 'TEST@1', sequence: 1, storedAt: new Date().toISOString() };
+    return { receipt: signGroup([statement], where, key)[0]!, lines: Buffer.concat(those), body: Buffer.alloc(0) };
+  });
+  return { bodies, together };
+}
+
+test('Every request that import takes ends as rows that are, value for value, the events of its receipt', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const { bodies, together } = await sendFixtures(stream);
+  expect(bodies.length).toBeGreaterThan(150);
+  for (const sent of bodies)
+    expect((await verifyBody(sent, sent.body)).body, sent.body.toString()).toEqual({ ok: true });
+  await compactUntilRead(folder, stream);
+  const stored = new Set<string>();
+  const others: { readonly eventId: string; readonly state: string }[] = [];
+  for (const sent of together)
+    for (const event of (await verify(folder, sent)).lake?.events ?? [])
+      if (event.state === 'stored') stored.add(event.eventId);
+      else others.push(event);
+  // A transaction that another fixture has sent before, and nothing else, is a repeat.
+  expect(others.filter(({ eventId, state }) => state !== 'repeat' || !stored.has(eventId))).toEqual([]);
+  expect(new Set(together.flatMap(({ receipt }) => receipt.events.map(({ eventId }) => eventId)))).toEqual(stored);
+}, 120_000);
+
+test('A receipt names the version that has its events, the same before and after they are sealed', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const { table } = lakePaths(path.join(folder, 'lake'));
+  const sent: { readonly one: Sent; readonly version: number }[] = [];
+  for (let n = 0; n < 6; n += 1) {
+    const before = (await readSnapshot(table)).version;
+    const one = await send(stream, 'loginBatch', [{ customUserId: `u${n}` }, { customUserId: `v${n}` }]);
+    await compactUntilRead(folder, stream);
+    const { events = [] } = (await verify(folder, one!)).lake ?? {};
+    const [version = 0] = new Set(events.map(({ sinceVersion }) => sinceVersion ?? 0));
+    expect(events.map(({ sinceVersion, state }) => [sinceVersion, state])).toEqual([
+      [version, 'stored'],
+      [version, 'stored'],
+    ]);
+    expect(version).toBeGreaterThan(before);
+    sent.push({ one: one!, version });
+  }
+  expect(new Set(sent.map(({ version }) => version)).size).toBe(6);
+  const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10, retentionMs: 0 });
+  await waitFor('sealed', async () => (await readSnapshot(table)).young.length === 0, 60_000);
+  await sealer.stop();
+  for (const { one, version } of sent)
+    for (const event of (await verify(folder, one)).lake?.events ?? [])
+      expect(event).toMatchObject({ state: 'stored', sinceVersion: version });
+}, 120_000);
+
+test('A retry under its key is a repeat of the events that the lake has, and a transaction that is sent again too', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const headers = { 'idempotency-key': 'k' };
+  const batch = [{ customUserId: 'u' }, { customUserId: 'v', eventTimestamp: 1_700_000_000 }];
+  const nowMs = Date.now();
+  const first = await send(stream, 'loginBatch', batch, { headers, receivedAtMs: nowMs - 90_000 });
+  const again = await send(stream, 'loginBatch', batch, { headers, receivedAtMs: nowMs });
+  const other = await send(stream, 'loginBatch', [{ customUserId: 'w' }], { headers, receivedAtMs: nowMs });
+  const paid = { customUserId: 'u', idTransaction: 't', total: 12.5, currency: 'EUR' };
+  const payment = await send(stream, 'customRevenue', paid, { receivedAtMs: nowMs - 5000 });
+  const twice = await send(stream, 'customRevenue', { ...paid, total: '12.50' });
+  const dearer = await send(stream, 'customRevenue', { ...paid, total: 13 });
+  await (await startTestCompact(folder, createMemoryStream())).stop();
+  const waiting = await verify(folder, first!);
+  expect([waiting.ok, ...statesOf(waiting)]).toEqual([true, 'pending', 'pending']);
+  await compactUntilRead(folder, stream);
+  expect(statesOf(await verify(folder, first!))).toEqual(['stored', 'stored']);
+  expect(statesOf(await verify(folder, again!))).toEqual(['repeat', 'repeat']);
+  const failed = await verify(folder, other!);
+  expect([failed.ok, failed.lake?.events]).toMatchObject([true, [{ state: 'failed', reason: 'key_reused' }]]);
+  expect(statesOf(await verify(folder, payment!))).toEqual(['stored']);
+  expect(statesOf(await verify(folder, twice!))).toEqual(['repeat']);
+  expect(statesOf(await verify(folder, dearer!))).toEqual(['repeat']);
+  const late = await send(stream, 'login', { customUserId: 'u' });
+  expect(statesOf(await verify(folder, late!))).toEqual(['pending']);
+}, 60_000);
+
+test('What is not in the lake is told apart: erased, missing, changed, or of another stream', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const kept = await send(stream, 'login', { customUserId: 'kept' });
+  const lost = await send(stream, 'login', { customUserId: 'lost' }, { change: () => '\n' });
+  const forged = await send(
+    stream,
+    'login',
+    { customUserId: 'real' },
+    { change: (lines) => lines.replace('real', 'fake') },
+  );
+  const gone = await send(stream, 'loginBatch', [{ customUserId: 'forgotten' }, { customUserId: 'stays' }]);
+  await compactUntilRead(folder, stream);
+  const missing = await verify(folder, lost!);
+  expect([missing.ok, ...statesOf(missing)]).toEqual([false, 'missing']);
+  expect(missing.lake?.events[0]?.reason).toContain('nothing was erased');
+  const changed = await verify(folder, forged!);
+  expect([changed.ok, ...statesOf(changed)]).toEqual([false, 'changed']);
+
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const lakeDir = path.join(folder, 'lake');
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  const table = await openTable(lakePaths(lakeDir).table, { clock: createClock(0), crashPoint: noCrashPoint });
+  const { signal } = new AbortController();
+  await eraseEvents(
+    { table, lakeDir, duckdb, publisher: stream.publisher, clock: createClock(0), crashPoint: noCrashPoint, signal },
+    { users: ['forgotten'] },
+    { retentionMs: 0, now: true },
+  );
+  duckdb.close();
+  const erased = await verify(folder, gone!);
+  expect([erased.ok, ...statesOf(erased)]).toEqual([true, 'erased', 'stored']);
+  expect(statesOf(await verify(folder, kept!))).toEqual(['stored']);
+  const { receipt } = lost!;
+  const elsewhere = signGroup([receipt], { ...receipt.group, stream: 'TEST@0' }, key)[0]!;
+  const replaced = await verify(folder, { ...lost!, receipt: elsewhere });
+  expect(replaced.lake?.events).toMatchObject([
+    { state: 'missing', reason: expect.stringContaining('another stream') },
+  ]);
+}, 60_000);
+
+test('A body is that of a receipt only where it comes to the same events in the same order', async () => {
+  const batch = [{ customUserId: 'u', age: 30 }, { customUserId: 'v' }];
+  const sent = (await send(createMemoryStream(), 'loginBatch', batch))!;
+  const judge = async (body: string): Promise<unknown> => (await verifyBody(sent, Buffer.from(body))).body?.ok;
+  expect(await judge(JSON.stringify(batch))).toBe(true);
+  expect(await judge('[{"age":"30", "customUserId":"u","unknown":1},{"customUserId":"v"}]')).toBe(true);
+  const others = [[{ customUserId: 'u' }, { customUserId: 'v' }], batch.toReversed(), batch.slice(0, 1)];
+  for (const other of [...others.map((value) => JSON.stringify(value)), '{', ''])
+    expect(await judge(other)).toBe(false);
+});
