@@ -32,6 +32,11 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'if (false) throw',
     test: 'unit/compact/commit-fence.test.ts',
   },
+  'the watermark moves on although the stream does': {
+    find: '|| lastSequence !== epoch.position) return;',
+    replace: ') return;',
+    test: 'unit/compact/quiet-watermark.test.ts',
+  },
   'the stream is not looked at again before a flush': {
     find: 'if (!(await isStillWhole(reader, epoch, fault, batch))) return false;',
     replace: '',
