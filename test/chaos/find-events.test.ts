@@ -5,8 +5,7 @@ import { isKeyedId, keyedEventIds, plainEventIds, requestKeyOf } from '../../src
 import { createRandom } from '../../src/demo/random.ts';
 import type { EventAnswer } from '../../src/find/event-answer.ts';
 import { createFinder } from '../../src/find/finder.ts';
-import { findLakeState } from '../../src/lake/log/lake-state.ts';
-import { readCommit } from '../../src/lake/log/log-files.ts';
+import { findPoint } from '../../src/lake/log/version-points.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
 import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
@@ -151,9 +150,10 @@ test(`Where each event is, is answered rightly while ${total} of them go to the 
   const { table } = lakePaths(dataPaths(dataDir).lake);
   for (const one of sent.filter(({ fate }) => fate === 'in_lake').slice(-20)) {
     const [{ version, availableAt } = {}] = (await ask(one.eventId)).events;
-    const { actions } = await readCommit(table, version ?? -1);
-    const state = findLakeState(actions.find(({ commitInfo }) => commitInfo !== undefined)?.commitInfo);
-    expect(state).toMatchObject({ cause: 'flush', availableAtMs: Date.parse(availableAt ?? '') });
+    const atMs = Date.parse(availableAt ?? '');
+    const [before, at] = [await findPoint(table, (version ?? 0) - 1), await findPoint(table, version ?? 0)];
+    expect(at?.availableAtMs).toBe(atMs);
+    expect(before?.availableAtMs).toBeLessThan(atMs);
   }
   const never = { state: 'never_seen', events: [] };
   for (const { eventId } of sent.slice(0, 50)) {
