@@ -15,8 +15,9 @@ const maxPlaces = 38;
 
 function renderValue(type: string, value: unknown): unknown {
   if (typeof value === 'object') return sortedEntries(value);
-  if (Number.isSafeInteger(value)) return String(value);
-  const text = String(value);
+  // Most are whole numbers; and a line has no other values than maps, numbers and texts.
+  if (typeof value === 'number' && Number.isSafeInteger(value)) return `${value}`;
+  const text = `${value as string | number}`;
   return type === 'VARCHAR' ? text : (parseJsonDecimal(text, maxPlaces) ?? text);
 }
 
