@@ -16,7 +16,7 @@ export interface RefusalFault {
   readonly hint?: string;
 }
 
-/** Requests of an app that were refused alike within a second or so, as their sender sees them. */
+/** Requests of an app that were refused alike within a second or so, as their sender sees them: below 8 KiB as JSON. */
 export interface RefusalRecord {
   /** When the first of them was answered, ISO 8601. */
   readonly time: string;
@@ -41,9 +41,6 @@ export interface RefusalRecord {
   /** Requests that were refused for other reasons since the record before, and have none: there were too many. */
   readonly leftOut?: number;
 }
-
-/** Longest line of a record, bytes: what writes them stays below. */
-export const maxRecordBytes = 8192;
 
 function isRecord(value: unknown): value is RefusalRecord {
   if (typeof value !== 'object' || value === null) return false;
