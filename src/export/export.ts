@@ -30,10 +30,12 @@ import { startNotifier, type Notifier } from './notify/notifier.ts';
 import type { WebhookPaths } from '../webhooks/webhook-store.ts';
 import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addExportRoutes } from './api/export-routes.ts';
+import { addLookRoutes } from './api/look-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
 import { tableDirOf } from './jobs/table-of.ts';
-import { runInWorker, type RunAttempt } from './jobs/worker-process.ts';
+import { createLooks, type Looks } from './jobs/looks.ts';
+import { lookInWorker, runInWorker, type RunAttempt, type RunLook } from './jobs/worker-process.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
 import { createThrottle } from './api/throttle.ts';
 import { createZoneDays } from './api/calendar.ts';
@@ -56,6 +58,8 @@ export interface ExportDependencies {
   readonly logger: Logger;
   /** How an attempt runs: in a process of its own, unless a test's time is not for that. */
   readonly runAttempt?: RunAttempt;
+  /** How a look at an export runs, likewise. */
+  readonly runLook?: RunLook;
   /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
 }
@@ -275,6 +279,7 @@ interface RouteParts {
   readonly manifestKey: KeyObject;
   readonly files: VerifiedFiles;
   readonly exports: Exports;
+  readonly looks: Looks;
   readonly onAnswer: (method: string, status: number) => void;
 }
 
@@ -282,12 +287,13 @@ function addRoutes(
   server: ApiServer,
   { access, clock, logger, extraRoutes = [] }: ExportDependencies,
   options: ExportOptions,
-  { store, keys, manifestKey, files, exports, onAnswer }: RouteParts,
+  { store, keys, manifestKey, files, exports, looks, onAnswer }: RouteParts,
 ): void {
   const answers = createAnswers(keys, (job) => exports.progress(job));
   const throttle = createThrottle(options);
   const addMethod = createAddMethod(server, { access, throttle, onAnswer }, { publicUrl: options.publicUrl });
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
+  addLookRoutes(addMethod, { exports, looks, access });
   addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
   addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
   addManifestRoutes(server, manifestKey);
@@ -341,9 +347,15 @@ async function buildExport(
     { store, runner, zoneDays, clock, listSegmentIds: listSegments, findVersions, loaded },
     { maxExports: options.maxExports },
   );
+  const looks = createLooks(
+    { access, clock, runLook: dependencies.runLook ?? lookInWorker, onDamage },
+    toRunnerOptions(options),
+  );
   const onAnswer = (method: string, status: number): void => metrics.answered(method, status);
-  addRoutes(server, dependencies, options, { store, keys, manifestKey, files, exports, onAnswer });
+  addRoutes(server, dependencies, options, { store, keys, manifestKey, files, exports, looks, onAnswer });
   closers.add('api server', () => server.close());
+  // Before the server, which waits for its answers.
+  closers.add('looks', () => looks.stop());
   const port = await listen(server, options.host, options.port);
   logger.info({ host: options.host, port }, 'export is listening');
 

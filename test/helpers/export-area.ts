@@ -127,7 +127,10 @@ export interface ExportArea {
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(
     options?: Partial<ExportOptions> &
-      Pick<ExportDependencies, 'runAttempt'> & { readonly clockOffsetSeconds?: number; readonly logger?: Logger },
+      Pick<ExportDependencies, 'runAttempt' | 'runLook'> & {
+        readonly clockOffsetSeconds?: number;
+        readonly logger?: Logger;
+      },
   ): Promise<RunningArea>;
   /** Starts the stage in a process of its own, from `dist`. */
   startProcess(options?: Partial<ExportOptions>): Promise<ProcessArea>;
@@ -248,7 +251,7 @@ export function createExportArea(dataDir: string): ExportArea {
     addApp: async (app) => void (await addApp(paths, app, Date.now())),
     addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {
-      const { clockOffsetSeconds = 0, logger = createLogger('silent'), runAttempt, ...given } = options;
+      const { clockOffsetSeconds = 0, logger = createLogger('silent'), runAttempt, runLook, ...given } = options;
       const access = openAccessReader(paths, logger);
       const stage = await startExport(
         {
@@ -257,6 +260,7 @@ export function createExportArea(dataDir: string): ExportArea {
           metrics: createMetrics(),
           logger,
           ...(runAttempt === undefined ? {} : { runAttempt }),
+          ...(runLook === undefined ? {} : { runLook }),
         },
         { ...defaults, ...given },
       );

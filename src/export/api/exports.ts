@@ -31,6 +31,8 @@ const retryAfterSeconds = 5;
  * exist.
  */
 export interface Exports {
+  /** What a create with these arguments would ask for, or why it would be refused. */
+  readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal>;
   /**
    * Creates a request. A client that has gone (`isGone`) before it can be answered gets none: nobody would know its id,
    * and it would count towards the limit. One that goes later finds it in the list.
@@ -91,15 +93,21 @@ export function createExports(
     );
   }
 
-  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
+  /** What a user asks for, where the user may have it. */
+  async function readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal> {
+    if (!user.canExport) return badRequest('The account lacks export permissions');
     const parsed = await parseExportRequest(given, clock.nowMs(), zoneDays);
     if (isRefusal(parsed)) return parsed;
     const { idSegment } = parsed;
     const unavailable =
       (await refuseVersions(parsed, findVersions)) ??
       (idSegment === undefined ? undefined : refuseSegment(idSegment, await listSegmentIds(user.idAccount)));
-    if (unavailable !== undefined) return unavailable;
-    const request = withUsersFiles(parsed, user);
+    return unavailable ?? withUsersFiles(parsed, user);
+  }
+
+  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
+    const request = await readRequest(user, given);
+    if (isRefusal(request)) return request;
     const job = await creates.run(async () => {
       if (isGone()) return gone;
       const refusal = refuseOverLimit(user);
@@ -126,10 +134,8 @@ export function createExports(
   }
 
   return {
-    async create(user, given, isGone) {
-      if (!user.canExport) return badRequest('The account lacks export permissions');
-      return createNow(user, given, isGone);
-    },
+    readRequest,
+    create: createNow,
     async find(user, id) {
       if (id === undefined || !/^[1-9]\d{0,14}$/.test(id)) return undefined;
       const job = await store.find(Number(id));

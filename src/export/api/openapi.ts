@@ -1,5 +1,6 @@
 import { dictionaryNames } from '../../datasets/dictionaries.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
+import { lookSchemas } from './look-schemas.ts';
 import { customEvents, parameters, paramRule, setSizeLimit, type Parameter } from './parameters.ts';
 
 type Schema = Readonly<Record<string, unknown>>;
@@ -114,6 +115,7 @@ const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While
 const basis = { manifest: object(link), version: text, nextSinceVersion: text, timestampKeptUntil: text };
 
 const schemas: Readonly<Record<string, Schema>> = {
+  ...lookSchemas,
   AccessDenied: object({ code: { const: 403 }, message: { const: 'Access denied' }, data: { type: 'null' } }),
   ExportRefusal: object({
     code: { type: 'integer' },
@@ -260,6 +262,16 @@ const formBody = {
   },
 };
 
+/** The methods that say what an export would be: they take what create takes. */
+function describeLooks(given: readonly Schema[]): Record<string, Schema> {
+  const estimate = method('What an export would be: rows, bytes, files, time.', given, reference('Estimate'), {});
+  const preview = method('The first twenty rows of an export.', given, reference('Preview'), {});
+  return {
+    '/api/raw/v1/export/estimate.json': { get: estimate, post: { ...estimate, ...formBody } },
+    '/api/raw/v1/export/preview.json': { get: preview, post: { ...preview, ...formBody } },
+  };
+}
+
 /** The export area's part of the API reference; parameters come from the table that the parser reads. */
 export function describeExportApi(): OpenApiPart {
   const create = method(
@@ -291,6 +303,7 @@ export function describeExportApi(): OpenApiPart {
     area: 'export',
     paths: {
       '/api/raw/v1/export/create.json': { get: create, post: { ...create, ...formBody } },
+      ...describeLooks([...parameters.map(describeParameter), paramsParameter]),
       '/api/raw/v1/export/get.json': { get: getRaw, post: getRaw },
       '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },

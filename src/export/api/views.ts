@@ -28,7 +28,7 @@ function rawStatus(job: ReportJob): string {
 }
 
 /** What an answer says of the version that a result was read from. */
-function describeBasis({ version, nextSinceVersion, keptUntilSeconds }: ReportBasis): Record<string, unknown> {
+export function describeBasis({ version, nextSinceVersion, keptUntilSeconds }: ReportBasis): Record<string, unknown> {
   return { version: String(version), nextSinceVersion, timestampKeptUntil: String(keptUntilSeconds) };
 }
 
