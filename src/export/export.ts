@@ -300,6 +300,14 @@ function addRoutes(
   for (const add of extraRoutes) add(server);
 }
 
+function looksOf(
+  { access, clock, runLook = lookInWorker }: ExportDependencies,
+  options: ExportOptions,
+  onDamage: (error: string) => void,
+): Looks {
+  return createLooks({ access, clock, runLook, onDamage }, toRunnerOptions(options));
+}
+
 async function buildExport(
   dependencies: ExportDependencies,
   options: ExportOptions,
@@ -347,15 +355,11 @@ async function buildExport(
     { store, runner, zoneDays, clock, listSegmentIds: listSegments, findVersions, loaded },
     { maxExports: options.maxExports },
   );
-  const looks = createLooks(
-    { access, clock, runLook: dependencies.runLook ?? lookInWorker, onDamage },
-    toRunnerOptions(options),
-  );
+  const looks = looksOf(dependencies, options, onDamage);
   const onAnswer = (method: string, status: number): void => metrics.answered(method, status);
   addRoutes(server, dependencies, options, { store, keys, manifestKey, files, exports, looks, onAnswer });
-  closers.add('api server', () => server.close());
-  // Before the server, which waits for its answers.
-  closers.add('looks', () => looks.stop());
+  // The server waits for its answers.
+  closers.add('api server', () => looks.stop().then(() => server.close()));
   const port = await listen(server, options.host, options.port);
   logger.info({ host: options.host, port }, 'export is listening');
 

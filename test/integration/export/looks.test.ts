@@ -15,7 +15,8 @@ const event = (n: number, idApp: number): FixtureEvent => ({
   id_app: idApp,
   event_time: time + n,
   available_at: time + n,
-  custom_event_name: n % 2 === 0 ? 'say "hi"' : 'level_up',
+  // A byte order mark is a character of the text like any other.
+  custom_event_name: n % 2 === 0 ? '\uFEFFsay "hi"' : 'level_up',
   custom_event_params: { level: String(n), "it's": 'a\nb' },
 });
 const days = 'dateFrom=2025-05-01&dateTo=2025-05-31&timezone=UTC';
@@ -27,6 +28,27 @@ const [estimate, preview] = ['estimate', 'preview'].map((name) => `/api/raw/v1/e
 
 type Data = Readonly<Record<string, unknown>>;
 const dataOf = (answer: Answer): Data => (answer.json?.data ?? {}) as unknown as Data;
+
+const listFiles = (folder: string): string[] => readdirSync(folder, { recursive: true, encoding: 'utf8' }).toSorted();
+
+/** An area whose looks a test ends. */
+async function openArea() {
+  const area = createExportArea(testFolder());
+  await area.addApp({ idApp: 7, platform: 'web', idAccount: 1, sdkKey: 'own' });
+  await area.addApp({ idApp: 8, platform: 'web', idAccount: 2, sdkKey: 'strange' });
+  const users = [await area.addUser({ idAccount: 1 }), await area.addUser({ idAccount: 2 })] as const;
+  const begun: number[] = [];
+  const ends: (() => void)[] = [];
+  const runLook: RunLook = ({ apps }, { signal }) =>
+    new Promise((resolve) => {
+      const end = (how: LookEnd): void => resolve(how);
+      begun.push(apps[0]?.idAccount ?? 0);
+      ends.push(() => end({ kind: 'timed_out' }));
+      signal.addEventListener('abort', () => end({ kind: 'aborted' }), { once: true });
+    });
+  const running = await area.start({ runLook });
+  return { running, users, begun, ends };
+}
 
 describe('looks at exports', () => {
   const area = createExportArea(temporaryFolder());
@@ -70,6 +92,8 @@ describe('looks at exports', () => {
       rows.slice(0, 20),
     );
     expect(told['rows']).toMatchObject({ atLeast: 30, atMost: 60 });
+    const named = `${narrow}&eventName=level_up`;
+    expect(dataOf(await running.call(owner, `${estimate}?${named}`))['rows']).toMatchObject({ atLeast: 0, atMost: 60 });
     const { atLeast, atMost } = told['bytes'] as { readonly atLeast: number; readonly atMost: number };
     expect(atLeast).toBeLessThanOrEqual(csv.length);
     expect(atMost).toBeGreaterThanOrEqual(Buffer.byteLength(csv));
@@ -119,40 +143,20 @@ describe('looks at exports', () => {
   });
 
   it('Looks leave no file and no request behind, and use up no id', async () => {
-    const files = (): string[] => readdirSync(area.dataDir, { recursive: true, encoding: 'utf8' }).toSorted();
-    const before = files();
+    const before = listFiles(area.dataDir);
     const first = Number(await running.create(owner, query));
     await running.waitForEnd(owner, String(first));
-    const ordered = files();
+    const ordered = listFiles(area.dataDir);
     await Promise.all(
       [estimate, preview, estimate, preview].map((target) => running.call(owner, `${target}?${query}`)),
     );
-    expect(files()).toEqual(ordered);
+    expect(listFiles(area.dataDir)).toEqual(ordered);
     expect(ordered.length).toBeGreaterThanOrEqual(before.length);
     expect(Number(await running.create(owner, query))).toBe(first + 1);
   });
 });
 
 describe('many looks', () => {
-  /** An area whose looks a test ends. */
-  async function openArea() {
-    const area = createExportArea(testFolder());
-    await area.addApp({ idApp: 7, platform: 'web', idAccount: 1, sdkKey: 'own' });
-    await area.addApp({ idApp: 8, platform: 'web', idAccount: 2, sdkKey: 'strange' });
-    const users = [await area.addUser({ idAccount: 1 }), await area.addUser({ idAccount: 2 })] as const;
-    const begun: number[] = [];
-    const ends: (() => void)[] = [];
-    const runLook: RunLook = ({ apps }, { signal }) =>
-      new Promise((resolve) => {
-        const end = (how: LookEnd): void => resolve(how);
-        begun.push(apps[0]?.idAccount ?? 0);
-        ends.push(() => end({ kind: 'timed_out' }));
-        signal.addEventListener('abort', () => end({ kind: 'aborted' }), { once: true });
-      });
-    const running = await area.start({ runLook });
-    return { running, users, begun, ends };
-  }
-
   it('An account that asks for more than eight looks at once is refused the others, and told to come again', async () => {
     const { running, users, begun, ends } = await openArea();
     let refused = 0;

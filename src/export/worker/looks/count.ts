@@ -15,10 +15,10 @@ export function within(least: number, most: number, guess: number): Count {
 /** The sum of numbers that are known by their bounds. */
 export function sum(counts: readonly Count[]): Count {
   return counts.reduce(
-    (all, { least, most, expected }) => ({
-      least: all.least + least,
-      most: all.most + most,
-      expected: all.expected + expected,
+    (total, { least, most, expected }) => ({
+      least: total.least + least,
+      most: total.most + most,
+      expected: total.expected + expected,
     }),
     none,
   );

@@ -58,10 +58,12 @@ function countParts({ request, limits }: ReadPlan, bytes: Count): Pick<Estimate,
 
 const todo = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
 
+function over(limit: OverLimit['limit'], allowed: number, { least, most }: Count): OverLimit[] {
+  return most > allowed ? [{ limit, allowed, isCertain: least > allowed, todo }] : [];
+}
+
 /** The limits that a result may be over. */
 function findOverLimit({ limits }: ReadPlan, rows: Count, bytes: Count): OverLimit[] {
-  const over = (limit: OverLimit['limit'], allowed: number, { least, most }: Count): OverLimit[] =>
-    most > allowed ? [{ limit, allowed, isCertain: least > allowed, todo }] : [];
   return [...over('rows', limits.maxRows, rows), ...over('bytes', limits.maxBytes, bytes)];
 }
 

@@ -1,6 +1,6 @@
 import type { ColumnType } from '../../../datasets/field-schema.ts';
 import type { DataFile } from '../../../lake/log/snapshot.ts';
-import type { QueryEngine } from '../query-engine.ts';
+import { textOf, type QueryEngine } from '../query-engine.ts';
 
 /** How the values of a column lie in a row group. */
 export interface Chunk {
@@ -90,8 +90,8 @@ const countOf = (value: unknown): number | undefined =>
 
 function toFacts(row: FooterRow, type: ColumnType | undefined, isOwn: boolean): ColumnFacts {
   return {
-    min: parseBound(type, row['min']),
-    max: parseBound(type, row['max']),
+    min: parseBound(type, textOf(row['min'])),
+    max: parseBound(type, textOf(row['max'])),
     // Only texts may be cut short. Earlier versions of the engine, which cut none, do not say.
     isExact: type !== 'VARCHAR' || (row['is_exact'] ?? isOwn) === true,
     nulls: countOf(row['nulls']),
@@ -105,7 +105,7 @@ function toFacts(row: FooterRow, type: ColumnType | undefined, isOwn: boolean): 
 }
 
 const footersSql = `SELECT file_name, row_group_id, row_group_num_rows AS rows, path_in_schema AS path, num_values AS values,
-  stats_min_value AS min, stats_max_value AS max, min_is_exact AND max_is_exact AS is_exact,
+  encode(stats_min_value) AS min, encode(stats_max_value) AS max, min_is_exact AND max_is_exact AS is_exact,
   stats_null_count AS nulls, stats_distinct_count AS different, encodings, total_uncompressed_size AS bytes
 FROM parquet_metadata($files) WHERE column_id = 0 OR list_contains($columns, split_part(path_in_schema, ', ', 1))`;
 
@@ -140,6 +140,9 @@ async function fromFooters(
   }));
 }
 
+/** Of a file whose rows nobody has counted there may be any number. */
+const rowsOf = ({ numRecords = Infinity }: DataFile): number => numRecords;
+
 /**
  * What is known of the rows of files: by their footers where there are not too many, which are read without their rows.
  * `columns` are those that will be asked for. Errors: `sql` where a file cannot be read.
@@ -150,7 +153,6 @@ export async function readRowGroups(
   columns: readonly string[],
   typeOf: TypeOf,
 ): Promise<RowGroup[]> {
-  const rowsOf = ({ numRecords = Infinity }: DataFile): number => numRecords;
   const largest = files.toSorted((a, b) => rowsOf(b) - rowsOf(a) || 0);
   const groups = await fromFooters(engine, largest.slice(0, mostFooters), columns, typeOf);
   return [...groups, ...largest.slice(mostFooters).map((file) => fromLog(file, typeOf))];

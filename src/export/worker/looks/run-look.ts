@@ -81,7 +81,7 @@ export async function runLook(plan: LookPlan): Promise<LookOutcome> {
     } catch (error) {
       if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
       if (isAppError(error, 'memory')) return { kind: 'failed', reason: 'user', error: tooLarge };
-      const mayPass = isAppError(error) && error.retryable === true && attempt < attempts;
+      const mayPass = isAppError(error) && error.retryable && attempt < attempts;
       if (!mayPass)
         return { kind: 'failed', reason: isDamage(error) ? 'damage' : 'error', error: describeError(error) };
     }

@@ -10,6 +10,20 @@ import { waitFor } from '../../../helpers/wait.ts';
 
 const { signal } = new AbortController();
 
+const requestOf = (idAccount: number, event: string): LookRequest => ({
+  look: 'preview',
+  idAccount,
+  request: {
+    event,
+    selectors: [],
+    timezone: 'UTC',
+    eventTime: {},
+    availableAt: {},
+    eventNameInvert: false,
+    filters: {},
+  },
+});
+
 /** Looks that end when a test says so, each known by the name of its event. */
 function openLooks() {
   const folder = testFolder();
@@ -40,19 +54,6 @@ function openLooks() {
       limits: { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 128, threads: 1 },
     },
   );
-  const requestOf = (idAccount: number, event: string): LookRequest => ({
-    look: 'preview',
-    idAccount,
-    request: {
-      event,
-      selectors: [],
-      timezone: 'UTC',
-      eventTime: {},
-      availableAt: {},
-      eventNameInvert: false,
-      filters: {},
-    },
-  });
   return {
     looks,
     begun,
@@ -63,7 +64,7 @@ function openLooks() {
 
 test('Two looks run at once, and the next turn is of the account that has the fewest running', async () => {
   const { run, begun, end } = openLooks();
-  const asked = [...'abcd'].map((event) => run(1, event));
+  const asked = ['a', 'b', 'c', 'd'].map((event) => run(1, event));
   asked.push(run(2, 'x'));
   await waitFor('two run', () => begun.length === 2);
   end('a');
@@ -93,7 +94,7 @@ test('A look whose caller has gone while it waited is not begun, and takes no tu
 
 test('A stop ends the looks that run and those that wait', async () => {
   const { looks, run, begun } = openLooks();
-  const asked = [...'abc'].map((event) => run(1, event));
+  const asked = ['a', 'b', 'c'].map((event) => run(1, event));
   await waitFor('two run', () => begun.length === 2);
   await looks.stop();
   expect((await Promise.all(asked)).map(({ kind }) => kind)).toEqual(['aborted', 'aborted', 'aborted']);
