@@ -1,7 +1,10 @@
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
+import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { lookSchemas } from '../../../src/export/api/look-schemas.ts';
 import type { LookEnd, RunLook } from '../../../src/export/jobs/worker-process.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { createExportArea, basic, type Answer, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { parseCsv } from '../../helpers/export-oracle.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
@@ -97,6 +100,21 @@ describe('looks at exports', () => {
     const { atLeast, atMost } = told['bytes'] as { readonly atLeast: number; readonly atMost: number };
     expect(atLeast).toBeLessThanOrEqual(csv.length);
     expect(atMost).toBeGreaterThanOrEqual(Buffer.byteLength(csv));
+  });
+
+  it('The answers have the members that the API reference shows, and the examples of docs/api.md are answered', async () => {
+    const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
+    const today = new Date().toISOString().slice(0, 10);
+    for (const [name, schema] of [
+      ['estimate', 'Estimate'],
+      ['preview', 'Preview'],
+    ] as const) {
+      const example = new RegExp(`http://127.0.0.1:8081(/api/raw/v1/export/${name}\\.json\\?[^"]+)`).exec(page)?.[1];
+      const answer = await running.call(owner, (example ?? '').replaceAll('$TODAY', today));
+      expect(answer.status, name).toBe(200);
+      const shown = lookSchemas[schema]?.['example'] as Data;
+      expect(Object.keys(dataOf(answer)).toSorted()).toEqual(Object.keys(shown).toSorted());
+    }
   });
 
   it('A lake that has no table of the event has an estimate of nothing and a preview without rows', async () => {
