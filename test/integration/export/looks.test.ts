@@ -142,7 +142,7 @@ describe('looks at exports', () => {
       `${query}&idApp=${Array.from({ length: 1000 }, (_, id) => id).join(',')}`,
     ]) {
       const [refused, created] = await Promise.all(
-        [target, create].map((path) => running.call(owner, path, { method: 'POST', body })),
+        [target, create].map((called) => running.call(owner, called, { method: 'POST', body })),
       );
       expect(refused?.status, body.slice(0, 200)).toBe(400);
       expect(refused?.json).toEqual(created?.json);

@@ -99,7 +99,8 @@ function toFacts(row: FooterRow, type: ColumnType | undefined, isOwn: boolean): 
       values: Number(row['values']),
       bytes: Number(row['bytes']),
       encoding: encodingOf(String(row['encodings'])),
-      distinct: countOf(row['different']),
+      // What other writers say there may be a guess.
+      distinct: isOwn ? countOf(row['different']) : undefined,
     },
   };
 }

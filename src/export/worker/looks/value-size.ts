@@ -29,6 +29,8 @@ function fixed(least: number, most: number, nulls: number, isText = false): Valu
 
 /** Bytes of a character, at most. */
 const characterBytes = 4;
+/** Characters of the name or the value of an event's parameter, at most. */
+const parameterCharacters = 255;
 /** Characters of a loaded title, at most. */
 const titleCharacters = 1024;
 
@@ -61,6 +63,8 @@ function textSize({ min, max, isExact, chunk, nulls }: ColumnFacts, rows: number
   const values = (chunk?.values ?? rows) - (nulls ?? 0);
   const absent = nulls ?? rows;
   if (isExact && typeof min === 'string' && min === max) return fixed(bytesOf(min), bytesOf(min), absent, true);
+  if (isExact && typeof min === 'string' && typeof max === 'string' && chunk?.distinct === 2)
+    return fixed(Math.min(bytesOf(min), bytesOf(max)), Math.max(bytesOf(min), bytesOf(max)), absent, true);
   const least = typeof min === 'string' && min !== '' ? 1 : 0;
   const unbounded = { least, most: longest, mean: Math.min(longest, 32), nulls: absent, isText: true };
   if (chunk === undefined || values <= 0) return unbounded;
@@ -85,9 +89,9 @@ function textSize({ min, max, isExact, chunk, nulls }: ColumnFacts, rows: number
     const texts = Math.max(0, Math.min(bytes - 4 * distinct, distinct * longest));
     const ofOne = Math.max(0, Math.min(longest, texts - (distinct - 1) * least));
     const most = texts + Math.max(0, values - distinct) * ofOne;
-    // Of the pages only a part is the dictionary: the rest says which row has which text, in some bits each.
-    const indexes = (values * Math.ceil(Math.log2(distinct + 1))) / 8;
-    const mean = Math.min(ofOne, Math.max(least, (bytes - indexes) / distinct - 4));
+    // Which bytes of the pages are texts, and which say what row has which, nobody knows: the two bounds are texts of it.
+    const ofBounds = [min, max].map((bound) => (typeof bound === 'string' ? bytesOf(bound) : 16));
+    const mean = Math.min(ofOne, ofBounds.reduce((sum, size) => sum + size, 0) / ofBounds.length);
     return { least, most: ofOne, mean, total: { least: 0, most }, nulls: absent, isText: true };
   }
   return { ...unbounded, most: encoding === 'dictionary' ? Math.min(longest, bytes) : longest };
@@ -125,13 +129,14 @@ function oneOf(texts: readonly string[], nulls: number): ValueSize {
   return sizes.length === 0 ? nothing(nulls) : fixed(Math.min(...sizes), Math.max(...sizes), nulls, true);
 }
 
-function listSize(column: string, part: 'key' | 'value', group: RowGroup): ValueSize {
+function listSize(column: string, part: 'key' | 'value', group: RowGroup, { dataset }: SelectorPlan): ValueSize {
   const facts = group.column(`${column}, key_value, ${part}`);
   const { chunk } = facts;
   if (chunk === undefined) return { ...nothing(0), most: facts.nulls === group.rows ? 0 : Infinity, items: Infinity };
   const items = chunk.values - (facts.nulls ?? 0);
   // What is NULL here is a row without a list, or with an empty one: its cell is an empty list.
-  return { ...textSize(facts, items, Infinity), nulls: 0, items };
+  const longest = group.isOwn && !dataset.isLoadable ? parameterCharacters * characterBytes : Infinity;
+  return { ...textSize(facts, items, longest), nulls: 0, items };
 }
 
 /** A size where some of the values are NULL, as far as anybody knows. */
@@ -154,8 +159,8 @@ function sourceSize({ source, ...selector }: Selector, plan: SelectorPlan, group
   const { rows } = group;
   if ('seconds' in source) return secondsSize(source.seconds, group);
   if ('zoneDate' in source) return { ...fixed(8, 20, nullsOf(group, group.column(source.zoneDate))), mean: 10 };
-  if ('mapKeys' in source) return listSize(source.mapKeys, 'key', group);
-  if ('mapValues' in source) return listSize(source.mapValues, 'value', group);
+  if ('mapKeys' in source) return listSize(source.mapKeys, 'key', group, plan);
+  if ('mapValues' in source) return listSize(source.mapValues, 'value', group, plan);
   if ('constant' in source) return fixed(bytesOf(source.constant), bytesOf(source.constant), 0);
   if ('derived' in source) return 'derive' in plan.event ? { ...fixed(1, 20, rows), mean: 2 } : nothing(rows);
   if ('app' in source) {
