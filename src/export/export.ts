@@ -12,7 +12,7 @@ import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/s
 import { isExpired } from '../reports/reports.ts';
 import { openReportStore, type ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
-import { createVerifiedFiles, type FileFault, type VerifiedFiles } from '../reports/verified-files.ts';
+import { createVerifiedFiles, type VerifiedFiles } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
@@ -21,9 +21,9 @@ import { toListenError } from '../runtime/http/ports.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { createExportMetrics } from './export-metrics.ts';
+import { describeDamage, describeLostKeys } from './export-notices.ts';
 import { createAnswers } from './api/views.ts';
 import { createExports, type Exports } from './api/exports.ts';
 import { createRequestRules } from './api/request-rules.ts';
@@ -37,10 +37,12 @@ import type { WebhookPaths } from '../webhooks/webhook-store.ts';
 import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addAppRoutes, type AppView } from './api/app-routes.ts';
 import { addExportRoutes } from './api/export-routes.ts';
+import { addLookRoutes } from './api/look-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
 import { tableDirOf } from './jobs/table-of.ts';
-import { runInWorker, type RunAttempt } from './jobs/worker-process.ts';
+import { createLooks, type Looks } from './jobs/looks.ts';
+import { lookInWorker, runInWorker, type RunAttempt, type RunLook } from './jobs/worker-process.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
 import { createThrottle } from './api/throttle.ts';
 import { createZoneDays } from './api/calendar.ts';
@@ -65,6 +67,8 @@ export interface ExportDependencies {
   readonly runAttempt?: RunAttempt;
   /** A place where a test may kill the process. */
   readonly crashPoint?: CrashPoint;
+  /** How a look at an export runs, likewise. */
+  readonly runLook?: RunLook;
   /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
   /** What users see of what comes in for their apps; absent: nothing. */
@@ -128,52 +132,6 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   if (address === null || typeof address === 'string')
     throw new AppError('start_failed', `cannot determine the port of ${host}`);
   return address.port;
-}
-
-/** Damaged files that are named one by one. */
-const newestDamages = 10;
-
-/** What an operator should look at: damage that an export has met, and requests that cannot be read. */
-function describeDamage(
-  damages: ReadonlySet<string>,
-  requests: readonly string[],
-  files: readonly FileFault[],
-): Problem[] {
-  return [
-    ...[...damages].slice(-newestDamages).map((damage) => ({
-      code: 'export_met_damage' as const,
-      subject: damage,
-      what: `an export failed on damage: ${damage}`,
-      todo: "Run 'tributary lake check', and restore what it names from a backup.",
-    })),
-    ...files.slice(-newestDamages).map(({ idReport, detail }) => ({
-      code: 'report_file_damaged' as const,
-      subject: `${idReport} ${detail}`,
-      what: `a report file of export request ${idReport} cannot be downloaded: ${detail}`,
-      todo: 'Restore it from a backup, or have its user create the export again.',
-    })),
-    ...requests.slice(0, newestDamages).map((damage) => ({
-      code: 'export_request_unreadable' as const,
-      subject: damage,
-      what: `an export request cannot be read and is not served: ${damage}`,
-      todo: 'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.',
-    })),
-  ];
-}
-
-/** The notice when the keys were made anew, and a request that had links is found only later, among the older ones. */
-function describeLostKeys(store: ReportStore, keysDir: string, startedMs: number, clock: Clock): Problem[] {
-  const hasLinks = store
-    .list()
-    .some((job) => job.state === 'success' && (job.finishedMs ?? 0) < startedMs && !isExpired(job, clock.nowMs()));
-  if (!hasLinks) return [];
-  return [
-    {
-      code: 'link_keys_renewed',
-      what: `${signingKeysPath(keysDir)} was gone at the start and was made anew: links given out before are refused`,
-      todo: 'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.',
-    },
-  ];
 }
 
 /** The report files, owned by this process until the stage stops. */
@@ -261,6 +219,7 @@ interface RouteParts {
   readonly files: VerifiedFiles;
   readonly exports: Exports;
   readonly schedules: AccountSchedules;
+  readonly looks: Looks;
   readonly onAnswer: (method: string, status: number) => void;
 }
 
@@ -268,12 +227,13 @@ function addRoutes(
   server: ApiServer,
   { access, clock, logger, extraRoutes = [], appView }: ExportDependencies,
   options: ExportOptions,
-  { store, keys, manifestKey, files, exports, schedules, onAnswer }: RouteParts,
+  { store, keys, manifestKey, files, exports, schedules, looks, onAnswer }: RouteParts,
 ): void {
   const answers = createAnswers(keys, (job) => exports.progress(job));
   const throttle = createThrottle(options);
   const addMethod = createAddMethod(server, { access, throttle, onAnswer }, { publicUrl: options.publicUrl });
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
+  addLookRoutes(addMethod, { exports, looks, access });
   addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
@@ -324,6 +284,14 @@ function followLive({ access, appView }: ExportDependencies): () => void {
   };
 }
 
+function looksOf(
+  { access, clock, runLook = lookInWorker }: ExportDependencies,
+  options: ExportOptions,
+  onDamage: (error: string) => void,
+): Looks {
+  return createLooks({ access, clock, runLook, onDamage }, toRunnerOptions(options));
+}
+
 async function buildExport(
   dependencies: ExportDependencies,
   options: ExportOptions,
@@ -338,6 +306,7 @@ async function buildExport(
   const metrics = createExportMetrics(dependencies.metrics);
   const notifier = startExportNotifier(dependencies, options, store, closers);
   const damages = new Set<string>();
+  const onDamage = (error: string): void => void damages.add(error);
   const files = createVerifiedFiles(logger);
   const runner = startJobRunner(
     {
@@ -351,7 +320,7 @@ async function buildExport(
         notifier.look(job.id);
         schedules.runner.onEnd();
       },
-      onDamage: (error) => void damages.add(error),
+      onDamage,
     },
     toRunnerOptions(options),
   );
@@ -365,9 +334,11 @@ async function buildExport(
 
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
   const { exports, schedules } = startOrders(dependencies, options, { store, runner, engine, loaded }, closers);
-  const parts = { store, keys, manifestKey, files, exports, schedules: schedules.ofAccounts };
+  const looks = looksOf(dependencies, options, onDamage);
+  const parts = { store, keys, manifestKey, files, exports, looks, schedules: schedules.ofAccounts };
   addRoutes(server, dependencies, options, { ...parts, onAnswer: metrics.answered });
-  closers.add('api server', () => server.close());
+  // The server waits for its answers.
+  closers.add('api server', () => looks.stop().then(() => server.close()));
   // Ended before the server: an answer that goes on until its client goes would keep it.
   closers.add('live', followLive(dependencies));
   const port = await listen(server, options.host, options.port);

@@ -127,7 +127,7 @@ export interface ExportArea {
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(
     options?: Partial<ExportOptions> &
-      Pick<ExportDependencies, 'runAttempt'> & {
+      Pick<ExportDependencies, 'runAttempt' | 'runLook'> & {
         readonly clock?: Clock;
         readonly clockOffsetSeconds?: number;
         readonly logger?: Logger;
@@ -265,7 +265,7 @@ export function createExportArea(dataDir: string): ExportArea {
     addApp: async (app) => void (await addApp(paths, app, Date.now())),
     addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {
-      const { clockOffsetSeconds = 0, logger = createLogger('silent'), runAttempt, ...others } = options;
+      const { clockOffsetSeconds = 0, logger = createLogger('silent'), runAttempt, runLook, ...others } = options;
       const { clock = createClock(clockOffsetSeconds), ...given } = others;
       const access = openAccessReader(paths, logger);
       const stage = await startExport(
@@ -275,6 +275,7 @@ export function createExportArea(dataDir: string): ExportArea {
           metrics: createMetrics(),
           logger,
           ...(runAttempt === undefined ? {} : { runAttempt }),
+          ...(runLook === undefined ? {} : { runLook }),
         },
         { ...defaults, ...given },
       );

@@ -28,6 +28,8 @@ const retryAfterSeconds = 5;
  * exist.
  */
 export interface Exports {
+  /** What a create with these arguments would ask for, or why it would be refused. */
+  readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal>;
   /**
    * Creates a request. A client that has gone (`isGone`) before it can be answered gets none: nobody would know its id,
    * and it would count towards the limit. One that goes later finds it in the list.
@@ -101,8 +103,15 @@ export function createExports(
     return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) });
   }
 
-  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
+  /** What a user asks for, where the user may have it. */
+  async function readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal> {
+    if (!user.canExport) return badRequest('The account lacks export permissions');
     const parsed = await parseRequest(user.idAccount, given, clock.nowMs());
+    return isRefusal(parsed) ? parsed : withUsersFiles(parsed, user);
+  }
+
+  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
+    const parsed = await readRequest(user, given);
     if (isRefusal(parsed)) return parsed;
     const job = await creates.run(async () => {
       if (isGone()) return gone;
@@ -123,10 +132,8 @@ export function createExports(
   }
 
   return {
-    async create(user, given, isGone) {
-      if (!user.canExport) return badRequest('The account lacks export permissions');
-      return createNow(user, given, isGone);
-    },
+    readRequest,
+    create: createNow,
     async createForSlot(user, request, slot) {
       const job = await creates.run(() => createWithin(user, request, slot));
       runner.wake();

@@ -1,7 +1,8 @@
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, User } from '../../access/access.ts';
 import { findCaller } from '../../access/authorization.ts';
+import { pause } from '../../runtime/async/retry.ts';
 import { addressOf } from '../../runtime/http/request-head.ts';
 import { parseArguments, type Arguments } from './arguments.ts';
 import { accessDenied, isRefusal, success, type Refusal } from './envelope.ts';
@@ -32,6 +33,8 @@ export interface CallContext {
   readonly baseUrl: string;
   /** Says that the client has broken the connection off: no answer reaches it. */
   readonly isGone: () => boolean;
+  /** Does what is for the client only: the signal says that its connection has broken off meanwhile. */
+  readonly whileConnected: <T>(work: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 }
 export type Method = (
   user: User,
@@ -40,6 +43,8 @@ export type Method = (
 ) => Promise<Answer | OwnAnswer> | Answer | OwnAnswer;
 
 const retryAfterSeconds = 5;
+/** How soon the end of a client is noticed that says nothing any more. */
+const probeEveryMs = 250;
 
 /** The value of an argument given once; undefined otherwise. */
 export function single(given: Arguments, name: string): string | undefined {
@@ -50,13 +55,55 @@ export function single(given: Arguments, name: string): string | undefined {
 /** Adds a method of the API: each call is counted, authorized, and answered in the envelope. */
 export type AddMethod = (methods: ('GET' | 'POST')[], url: string, name: string, method: Method) => void;
 
+/**
+ * A client that has sent its last may wait for the answer or be gone. Which of the two shows when something is sent to
+ * it, and then something again: interim answers, which clients skip.
+ */
+async function probe({ httpVersion }: IncomingMessage, response: ServerResponse, until: AbortSignal): Promise<void> {
+  if (httpVersion === '1.0') return;
+  while (!until.aborted && !response.headersSent) {
+    response.writeProcessing();
+    await pause(probeEveryMs, until);
+  }
+}
+
+async function workWhileConnected<T>(
+  { raw: request }: FastifyRequest,
+  { raw: response }: FastifyReply,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const { socket } = request;
+  const [gone, done] = [new AbortController(), new AbortController()];
+  const abort = (): void => gone.abort();
+  const probeOn = (): void => void probe(request, response, AbortSignal.any([gone.signal, done.signal]));
+  if (socket.destroyed) abort();
+  else if (socket.readableEnded) probeOn();
+  socket.once('close', abort);
+  socket.once('end', probeOn);
+  try {
+    return await work(gone.signal);
+  } finally {
+    done.abort();
+    socket.removeListener('close', abort);
+    socket.removeListener('end', probeOn);
+  }
+}
+
+function contextOf(request: FastifyRequest, reply: FastifyReply, publicUrl: string | undefined): CallContext {
+  return {
+    baseUrl: publicUrl ?? addressOf(request.raw),
+    isGone: () => request.raw.socket.destroyed,
+    whileConnected: (work) => workWhileConnected(request, reply, work),
+  };
+}
+
 /** Creates what adds methods to a server. */
 export function createAddMethod(
   server: ApiServer,
   { access, throttle, onAnswer }: MethodDependencies,
   options: MethodOptions,
 ): AddMethod {
-  async function answer(request: FastifyRequest, method: Method): Promise<Answer | OwnAnswer> {
+  async function answer(request: FastifyRequest, reply: FastifyReply, method: Method): Promise<Answer | OwnAnswer> {
     const target = request.raw.url ?? '';
     const body = Buffer.isBuffer(request.body) ? request.body : undefined;
     const { authorization, host } = request.headers;
@@ -72,14 +119,13 @@ export function createAddMethod(
     const overUser = throttle.ofUser(user.idUser);
     if (overUser !== undefined) return overUser;
     const given = parseArguments(target, body);
-    const call = { baseUrl: options.publicUrl ?? addressOf(request.raw), isGone: () => request.raw.socket.destroyed };
-    const result = isRefusal(given) ? given : await method(user, given, call);
+    const result = isRefusal(given) ? given : await method(user, given, contextOf(request, reply, options.publicUrl));
     return isRefusal(result) ? (throttle.ofMistake(user.idUser) ?? result) : result;
   }
 
   return (methods, url, name, method) => {
     const handler = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-      const made = await answer(request, method);
+      const made = await answer(request, reply, method);
       // It has begun when this is known, and the framework then does nothing more with it.
       const result = 'takeOver' in made ? await made.takeOver(reply.raw) : made;
       onAnswer(name, result !== undefined && isRefusal(result) ? result.code : 200);

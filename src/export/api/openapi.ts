@@ -1,5 +1,6 @@
 import { dictionaryNames } from '../../datasets/dictionaries.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
+import { lookSchemas } from './look-schemas.ts';
 import { customEvents, parameters, paramRule, setSizeLimit, type Parameter } from './parameters.ts';
 
 /** A part of an OpenAPI document. */
@@ -134,6 +135,7 @@ const basis = {
 };
 
 const schemas: Readonly<Record<string, Schema>> = {
+  ...lookSchemas,
   AccessDenied: object({ code: { const: 403 }, message: { const: 'Access denied' }, data: { type: 'null' } }),
   ExportRefusal: object({
     code: { type: 'integer' },
@@ -307,6 +309,16 @@ const formBody = {
   },
 };
 
+/** The methods that say what an export would be: they take what create takes. */
+function describeLooks(given: readonly Schema[]): Record<string, Schema> {
+  const estimate = method('What an export would be: rows, bytes, files, time.', given, reference('Estimate'), {});
+  const preview = method('The first twenty rows of an export.', given, reference('Preview'), {});
+  return {
+    '/api/raw/v1/export/estimate.json': { get: estimate, post: { ...estimate, ...formBody } },
+    '/api/raw/v1/export/preview.json': { get: preview, post: { ...preview, ...formBody } },
+  };
+}
+
 /** The export area's part of the API reference; parameters come from the table that the parser reads. */
 export function describeExportApi(): OpenApiPart {
   const create = method(
@@ -338,6 +350,7 @@ export function describeExportApi(): OpenApiPart {
     area: 'export',
     paths: {
       '/api/raw/v1/export/create.json': { get: create, post: { ...create, ...formBody } },
+      ...describeLooks([...parameters.map(describeParameter), paramsParameter]),
       '/api/raw/v1/export/get.json': { get: getRaw, post: getRaw },
       '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },

@@ -33,7 +33,7 @@ function describeSlot({ slot }: ReportJob): Record<string, unknown> {
 }
 
 /** What an answer says of the version that a result was read from. */
-function describeBasis(basis: ReportBasis): Record<string, unknown> {
+export function describeBasis(basis: ReportBasis): Record<string, unknown> {
   const { version, nextSinceVersion, keptUntilSeconds, watermarkMs } = basis;
   return {
     version: String(version),

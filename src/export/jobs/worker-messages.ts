@@ -22,8 +22,8 @@ export interface PlanTitles extends PlanFile {
   readonly counts: Readonly<Record<string, number>>;
 }
 
-/** Everything an export worker is given: it reads no settings and no other state of the service. */
-export interface WorkerPlan {
+/** What rows a worker reads, and within which limits: it reads no settings and no other state of the service. */
+export interface ReadPlan {
   readonly request: ExportSpec;
   /** The apps whose rows the caller may have. */
   readonly apps: readonly ExportApp[];
@@ -33,15 +33,19 @@ export interface WorkerPlan {
   readonly titles?: PlanTitles;
   /** Folder of the table that has the event's rows; it may not be there yet. */
   readonly tableDir: string;
+  readonly limits: WorkerLimits;
+  /** How long replaced files of the lake stay for their readers, milliseconds. */
+  readonly retentionMs: number;
+  /** When the work began, by the service's clock, Unix milliseconds. */
+  readonly begunMs: number;
+}
+
+/** Everything an attempt at an export is given. */
+export interface WorkerPlan extends ReadPlan {
   /** The attempt's own folder, empty: the files of the result are left in it, and nothing else. */
   readonly folder: string;
   /** Beginning of each file name. */
   readonly stem: string;
-  readonly limits: WorkerLimits;
-  /** How long replaced files of the lake stay for their readers, milliseconds. */
-  readonly retentionMs: number;
-  /** When the attempt began, by the service's clock, Unix milliseconds. */
-  readonly begunMs: number;
 }
 
 export interface WorkerLimits {

@@ -1,23 +1,31 @@
 import { fork } from 'node:child_process';
 import path from 'node:path';
 import { packageRoot } from '../../runtime/files/package-files.ts';
-import { parseWorkerMessage, type WorkerOutcome, type WorkerPlan } from './worker-messages.ts';
+import { parseLookOutcome, type LookOutcome, type LookPlan } from './look-messages.ts';
+import { parseWorkerMessage, type ReadPlan, type WorkerOutcome, type WorkerPlan } from './worker-messages.ts';
 
-/** How an attempt ended, seen from outside: the worker's own outcome, or what became of it instead. */
-export type AttemptOutcome =
-  | WorkerOutcome
+/** What became of a worker instead of its own outcome. */
+export type WorkerLoss =
   | { readonly kind: 'crashed'; readonly error: string }
   /** From outside: by an operator, or by the kernel when memory ran out. */
   | { readonly kind: 'killed'; readonly error: string }
   | { readonly kind: 'timed_out' }
   | { readonly kind: 'aborted' };
 
-export interface WorkerOptions {
-  /** Wall-clock limit of an attempt, milliseconds. */
+/** How an attempt ended, seen from outside. */
+export type AttemptOutcome = WorkerOutcome | WorkerLoss;
+/** How a look ended, seen from outside. */
+export type LookEnd = LookOutcome | WorkerLoss;
+
+export interface LookOptions {
+  /** Wall-clock limit of the worker, milliseconds. */
   readonly timeoutMs: number;
-  readonly onPercent: (percent: number) => void;
   /** Ends the worker at once. */
   readonly signal: AbortSignal;
+}
+
+export interface WorkerOptions extends LookOptions {
+  readonly onPercent: (percent: number) => void;
 }
 
 /** The compiled entry: workers run from `dist`, also when the rest runs from `src`. */
@@ -32,13 +40,19 @@ const fileThreads = 6;
 
 /** Runs an attempt, and settles when nothing writes into its folder any more. Never throws. */
 export type RunAttempt = (plan: WorkerPlan, options: WorkerOptions) => Promise<AttemptOutcome>;
+/** Looks at an export, and settles when nothing reads for it any more. Never throws. */
+export type RunLook = (plan: LookPlan, options: LookOptions) => Promise<LookEnd>;
 
 /**
- * Runs an attempt in a process of its own and waits until that process is gone, so that nothing writes into the
- * attempt's folder afterwards. Never throws.
+ * Gives a plan to a process of its own and waits until that process is gone. `readOutcome` finds the outcome among its
+ * messages. Never throws.
  */
-export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<AttemptOutcome> {
-  if (options.signal.aborted) return Promise.resolve({ kind: 'aborted' });
+function forkWorker<Outcome>(
+  plan: ReadPlan,
+  { timeoutMs, signal }: LookOptions,
+  readOutcome: (message: unknown) => Outcome | undefined,
+): Promise<Outcome | WorkerLoss> {
+  if (signal.aborted) return Promise.resolve({ kind: 'aborted' });
   return new Promise((resolve) => {
     // An empty environment: the worker needs none of the service's settings and secrets.
     const child = fork(workerEntry, [], {
@@ -46,32 +60,48 @@ export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<A
       execArgv: [`--max-old-space-size=${heapMb}`],
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
-    let outcome: AttemptOutcome | undefined;
-    const finish = (end: AttemptOutcome): void => {
+    let outcome: Outcome | WorkerLoss | undefined;
+    const finish = (end: Outcome | WorkerLoss): void => {
       outcome ??= end;
       child.kill('SIGKILL');
     };
-    const timer = setTimeout(() => finish({ kind: 'timed_out' }), options.timeoutMs);
+    const timer = setTimeout(() => finish({ kind: 'timed_out' }), timeoutMs);
     const abort = (): void => finish({ kind: 'aborted' });
     const end = (how: string): void => {
       clearTimeout(timer);
-      options.signal.removeEventListener('abort', abort);
+      signal.removeEventListener('abort', abort);
       resolve(
         outcome ?? { kind: foreignSignals.has(how) ? 'killed' : 'crashed', error: `the export worker ended: ${how}` },
       );
     };
-    options.signal.addEventListener('abort', abort, { once: true });
+    signal.addEventListener('abort', abort, { once: true });
     child.on('message', (value) => {
-      const message = parseWorkerMessage(value);
-      if (message === undefined) return;
-      if (message.kind === 'progress') options.onPercent(message.percent);
-      else finish(message);
+      const told = readOutcome(value);
+      if (told !== undefined) finish(told);
     });
     child.once('error', (error) => {
       // A failed spawn has no pid and never emits exit.
       if (child.pid === undefined) end(error.message);
     });
-    child.once('exit', (code, signal) => end(signal ?? `exit code ${code}`));
+    child.once('exit', (code, exitSignal) => end(exitSignal ?? `exit code ${code}`));
     child.send(plan, () => undefined);
   });
+}
+
+/**
+ * Runs an attempt in a process of its own and waits until that process is gone, so that nothing writes into the
+ * attempt's folder afterwards. Never throws.
+ */
+export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<AttemptOutcome> {
+  return forkWorker(plan, options, (value) => {
+    const message = parseWorkerMessage(value);
+    if (message?.kind !== 'progress') return message;
+    options.onPercent(message.percent);
+    return undefined;
+  });
+}
+
+/** Looks at an export in a process of its own, and waits until that process is gone. Never throws. */
+export function lookInWorker(plan: LookPlan, options: LookOptions): Promise<LookEnd> {
+  return forkWorker(plan, options, parseLookOutcome);
 }

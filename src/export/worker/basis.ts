@@ -7,7 +7,7 @@ import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snaps
 import { readMarkedSnapshot, type MarkedSnapshot } from '../../lake/watermark.ts';
 import type { ReportBasis } from '../../reports/reports.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
-import type { WorkerPlan } from '../jobs/worker-messages.ts';
+import type { ReadPlan } from '../jobs/worker-messages.ts';
 import { LimitError } from './watch-statement.ts';
 
 /** What a request reads: one version of the table, and of that the rows that came after another. */
@@ -30,7 +30,7 @@ async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T>
 }
 
 /** Finds what a request reads. Errors: `LimitError` where its versions cannot be given; those of `readSnapshot`. */
-export async function findBasis({ tableDir, request }: WorkerPlan): Promise<Basis> {
+export async function findBasis({ tableDir, request }: ReadPlan): Promise<Basis> {
   const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
     text === undefined ? undefined : parsePlace(text),
   );
@@ -70,7 +70,7 @@ async function findEndMs(tableDir: string, version: number): Promise<number | un
  * committed; one that was the newest when the attempt began was so at least until then.
  */
 export async function describeBasis(
-  { tableDir, retentionMs, begunMs }: WorkerPlan,
+  { tableDir, retentionMs, begunMs }: ReadPlan,
   { snapshot, watermarkMs }: Basis,
 ): Promise<ReportBasis> {
   const version = Math.max(snapshot.version, 0);

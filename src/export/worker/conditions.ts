@@ -67,7 +67,7 @@ export function storedConditions(
 }
 
 /** Whether a field's dictionary has `0` for what is unknown: an empty value stands for it, and for nothing else. */
-function isZeroUnknown(schema: FieldSchema): boolean {
+export function isZeroUnknown(schema: FieldSchema): boolean {
   return findDictionary(schema)?.['0']?.toLowerCase() === 'unknown';
 }
 

@@ -21,7 +21,13 @@ export async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: str
       hint: 'Create the export again, or restore the file from a backup.',
     });
   }
-  if ((await findSize(pinned)) === sizeBytes && (await hashFile(pinned)) === sha256) return pinned;
+  await assertListWhole({ file, sizeBytes, sha256 }, pinned);
+  return pinned;
+}
+
+/** Compares what lies at a path with what a plan says of its file. Errors: `file_damaged`. */
+export async function assertListWhole({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
+  if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
   throw new AppError('file_damaged', `${file} is damaged: its bytes are not those that were written`, {
     hint: 'Add its list anew, or restore the file from a backup.',
   });

@@ -1,4 +1,4 @@
-import type { DuckDBConnection, DuckDBType, DuckDBValue } from '@duckdb/node-api';
+import type { DuckDBConnection, DuckDBResultReader, DuckDBType, DuckDBValue } from '@duckdb/node-api';
 import { duckdbApi, findErrorCode } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
@@ -17,6 +17,8 @@ export interface QueryEngine {
    * empty. Returns its number: that of its only row, or of the rows that it has written.
    */
   run(statement: Statement, files: readonly string[]): Promise<number>;
+  /** Runs a statement over some files, as `run` does, and returns all of its rows by column; texts as `textOf` says. */
+  rows(statement: Statement, files: readonly string[]): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Writes the rows of a query to a file, as `copyOptions` (formats/format.ts) say. Returns the number of rows. */
   copyTo(select: Statement, files: readonly string[], file: string, copyOptions: string): Promise<number>;
   /** Share of the running statement that is done, 0 to 1. */
@@ -36,6 +38,14 @@ export interface QueryEngineOptions {
   readonly tempMaxBytes: number;
   readonly memoryMb: number;
   readonly threads: number;
+}
+
+/**
+ * The text of a value that a statement gives as `encode(TEXT)`; undefined where it is NULL. Of a text by itself the
+ * client library would take a byte order mark away that it begins with.
+ */
+export function textOf(encoded: unknown): string | undefined {
+  return encoded instanceof Uint8Array ? Buffer.from(encoded).toString('utf8') : undefined;
 }
 
 function wrap(error: unknown): AppError {
@@ -113,15 +123,18 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     throw wrap(error);
   }
 
-  async function run({ sql, values }: Statement, files: readonly string[]): Promise<number> {
+  async function read({ sql, values }: Statement, files: readonly string[]): Promise<DuckDBResultReader> {
     try {
       // The engine refuses a value that no parameter takes.
       const bound = sql.includes('$files') ? { ...values, files } : values;
-      const result = await connection.runAndReadAll(sql, ...bind(bound));
-      return Number(result.getRows()[0]?.[0]);
+      return await connection.runAndReadAll(sql, ...bind(bound));
     } catch (error) {
       throw wrap(error);
     }
+  }
+
+  async function run(statement: Statement, files: readonly string[]): Promise<number> {
+    return Number((await read(statement, files)).getRows()[0]?.[0]);
   }
 
   return {
@@ -133,6 +146,7 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
       }
     },
     run,
+    rows: async (statement, files) => (await read(statement, files)).getRowObjectsJS(),
     copyTo: ({ sql, values }, files, file, copyOptions) =>
       run({ sql: `COPY (${sql}) TO $file (FORMAT ${copyOptions})`, values: { ...values, file } }, files),
     progress: () => Math.min(1, Math.max(0, connection.progress.percentage / 100)),

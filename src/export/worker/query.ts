@@ -103,7 +103,7 @@ export interface QueryOptions {
 }
 
 /** The dataset, as a table with these columns has it. */
-function withColumns(dataset: Dataset, present: readonly { readonly name: string }[]): Dataset {
+export function withColumns(dataset: Dataset, present: readonly { readonly name: string }[]): Dataset {
   const names = new Set(present.map(({ name }) => name));
   return { ...dataset, columns: dataset.columns.filter(({ name }) => names.has(name)) };
 }

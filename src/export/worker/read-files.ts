@@ -1,6 +1,6 @@
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
-import type { WorkerPlan } from '../jobs/worker-messages.ts';
+import type { ReadPlan } from '../jobs/worker-messages.ts';
 import { assertBasisWhole } from './basis.ts';
 import { fileFilter } from './query.ts';
 
@@ -16,7 +16,7 @@ export type Verify = (files: readonly DataFile[]) => Promise<void>;
 
 /** What files are chosen by. */
 interface Choice {
-  readonly plan: WorkerPlan;
+  readonly plan: ReadPlan;
   readonly snapshot: Snapshot;
   readonly sinceMs: number | undefined;
 }

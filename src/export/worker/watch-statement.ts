@@ -1,5 +1,5 @@
 import { pause } from '../../runtime/async/retry.ts';
-import type { WorkerPlan } from '../jobs/worker-messages.ts';
+import type { ReadPlan } from '../jobs/worker-messages.ts';
 import type { QueryEngine } from './query-engine.ts';
 
 const watchEveryMs = 200;
@@ -13,7 +13,7 @@ export const tooManyBytes = 'Too many bytes in export';
 
 /** What a statement is watched for. */
 export interface WatchedJob {
-  readonly plan: WorkerPlan;
+  readonly plan: ReadPlan;
   /** How many bytes it has written of the result. */
   readonly writtenBytes: () => Promise<number>;
 }

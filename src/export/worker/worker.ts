@@ -1,13 +1,16 @@
 import { getPriority, setPriority } from 'node:os';
 import { runExport } from './run-export.ts';
+import { isLookPlan, type LookOutcome, type LookPlan } from '../jobs/look-messages.ts';
+import { runLook } from './looks/run-look.ts';
 import type { WorkerMessage, WorkerPlan } from '../jobs/worker-messages.ts';
 
 /**
- * The export worker's entry: one process, one attempt of one request. It gets its plan as its first message, answers
+ * The export worker's entry: one process, one attempt of one request, or one look at an export before it is ordered. It gets its plan as its first message, answers
  * with progress and one outcome, and ends when its parent has let go of the channel. When the parent dies the worker
  * dies with it, at once: the next parent starts the attempt anew, in another folder.
  *
- * In: the plan (jobs/worker-messages.ts); one snapshot of the lake. Out: the result's files in the attempt's folder.
+ * In: the plan (jobs/worker-messages.ts, jobs/look-messages.ts); one snapshot of the lake. Out: the result's files in the
+ * attempt's folder; of a look nothing but its answer.
  * Invariant: the engine reads the table's folder and writes the attempt's, and nothing else; what the files hold is
  * counted against the query's rows; `done` is sent when they are durable.
  * Crash: the folder of the attempt, for the parent to remove.
@@ -17,7 +20,7 @@ import type { WorkerMessage, WorkerPlan } from '../jobs/worker-messages.ts';
 const niceness = 5;
 const mostNiceness = 19;
 
-function send(message: WorkerMessage): void {
+function send(message: WorkerMessage | LookOutcome): void {
   process.send?.(message, undefined, undefined, () => undefined);
 }
 
@@ -25,6 +28,8 @@ function send(message: WorkerMessage): void {
 setPriority(Math.min(mostNiceness, getPriority() + niceness));
 // DuckDB's threads may be busy in the middle of a query: only SIGKILL ends them without waiting.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
-process.once('message', (plan) => {
-  void runExport(plan as WorkerPlan, (percent) => send({ kind: 'progress', percent })).then(send);
+process.once('message', (message) => {
+  const plan = message as LookPlan | WorkerPlan;
+  const working = isLookPlan(plan) ? runLook(plan) : runExport(plan, (percent) => send({ kind: 'progress', percent }));
+  void working.then(send);
 });

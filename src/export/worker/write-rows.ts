@@ -13,9 +13,10 @@ import type { Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
 import { buildEmptyQuery, buildQuery, fileFilter, isEmptyResult, isFiltered } from './query.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
+import { before, pathsOf, prepare, type Source } from './prepare.ts';
 import { createReadFiles, createVerify, type ReadFiles, type Verify } from './read-files.ts';
 import { planSlices, type Slice } from './slices.ts';
-import { LimitError, tooManyBytes, watch, type OnShare, type WatchedJob } from './watch-statement.ts';
+import { LimitError, tooManyBytes, watch, type OnShare } from './watch-statement.ts';
 
 /** The share of a query that its preparation has. */
 const preparationShare = 0.6;
@@ -49,44 +50,6 @@ export interface WrittenRows {
   readonly bytes: number;
   readonly result: ResultFiles;
   readonly filesRead: number;
-}
-
-/** What a query is made on, and of which files. */
-interface Source {
-  readonly engines: readonly [QueryEngine, ...QueryEngine[]];
-  readonly read: ReadFiles;
-  readonly verify: Verify;
-}
-
-/** The first holds every column, so that the list is never empty. */
-function pathsOf({ snapshot }: QueryJob, { files }: ReadFiles): string[] {
-  return [snapshot.emptyFile, ...files.map(({ absolutePath }) => absolutePath)];
-}
-
-/** A statement before the rows are written. */
-function before({ plan }: QueryJob): WatchedJob {
-  return { plan, writtenBytes: () => Promise.resolve(0) };
-}
-
-/** Makes what the query reads beside the files: step after step, until no row can change any more. */
-async function prepare(
-  { engines: [engine], read, verify }: Source,
-  { preparation }: ExportQuery,
-  job: QueryJob,
-  onShare: OnShare,
-): Promise<void> {
-  if (preparation === undefined) return;
-  const { reachSeconds } = preparation;
-  for (const [step, reach] of reachSeconds.entries()) {
-    read.reachOut(reach);
-    await verify(read.files);
-    const paths = pathsOf(job, read);
-    const onStepShare = (share: number): void => onShare((step + share) / reachSeconds.length);
-    for (const statement of preparation.statements(step))
-      await watch(engine, before(job), onStepShare, engine.run(statement, paths));
-    const unfinished = preparation.unfinished(step);
-    if (unfinished === undefined || (await engine.run(unfinished, paths)) === 0) return;
-  }
 }
 
 /** Errors: `LimitError`, when the query has more rows than the plan allows. */

@@ -37,6 +37,7 @@ function copy(count: number, write: WriteSlice, onReached: (slice: number) => vo
   const engine: QueryEngine = {
     describe: () => Promise.resolve([]),
     run: () => Promise.resolve(0),
+    rows: () => Promise.resolve([]),
     async copyTo(_select, _files, file) {
       await write(paths.indexOf(file), file);
       return 1;

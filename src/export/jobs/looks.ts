@@ -1,0 +1,151 @@
+import type { AccessReader } from '../../access/access.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { Stoppable } from '../../runtime/lifecycle.ts';
+import { selectApps, type ExportSpec } from './export-spec.ts';
+import type { LookKind, LookPlan } from './look-messages.ts';
+import { findPlanLists, type ListFault, type ListFolders } from './plan-lists.ts';
+import { tableDirOf } from './table-of.ts';
+import type { WorkerLimits } from './worker-messages.ts';
+import type { LookEnd, RunLook } from './worker-process.ts';
+
+/** Who looks, at what. */
+export interface LookRequest {
+  readonly look: LookKind;
+  readonly request: ExportSpec;
+  readonly idAccount: number;
+}
+
+/** How a look ended; `busy`: too many of the account wait already, and it was not begun. */
+export type LookResult = LookEnd | { readonly kind: 'busy' };
+
+/**
+ * Looks at exports before they are ordered, each in a worker of its own: a bounded number at once, those of the account
+ * with the fewest first, a bounded number waiting. Nothing of a look is stored.
+ */
+export interface Looks extends Stoppable {
+  /** Looks; settles when its worker is gone. Never throws. */
+  run(request: LookRequest, signal: AbortSignal): Promise<LookResult>;
+}
+
+export interface LooksDependencies {
+  readonly access: AccessReader;
+  readonly clock: Clock;
+  readonly runLook: RunLook;
+  /** Called with what is damaged in the lake when a look meets it. */
+  readonly onDamage: (error: string) => void;
+}
+
+export interface LooksOptions extends ListFolders {
+  readonly lakeDir: string;
+  readonly limits: WorkerLimits;
+  readonly retentionMs: number;
+}
+
+/** Workers at once: they share the machine with exports and import. */
+const atOnce = 2;
+/** Looks of an account, those that wait and those that run; of one that asks for more, the client comes again. */
+const mostOfAccount = 8;
+const mostOfAll = 64;
+/** Wall-clock limit of a worker, milliseconds. */
+export const lookTimeoutMs = 20_000;
+
+interface Waiting {
+  readonly idAccount: number;
+  readonly begin: () => void;
+}
+
+/** Gives turns, a bounded number at once, to whoever waits: the account with the fewest first, then in their order. */
+function createTurns() {
+  const running = new Map<number, number>();
+  const waiting = new Set<Waiting>();
+  const countOf = (idAccount: number): number => running.get(idAccount) ?? 0;
+  const total = (): number => [...running.values()].reduce((sum, count) => sum + count, 0);
+
+  function next(): void {
+    while (total() < atOnce && waiting.size > 0) {
+      const [first] = [...waiting].toSorted((a, b) => countOf(a.idAccount) - countOf(b.idAccount));
+      if (first === undefined) return;
+      waiting.delete(first);
+      running.set(first.idAccount, countOf(first.idAccount) + 1);
+      first.begin();
+    }
+  }
+
+  return {
+    isFull(idAccount: number): boolean {
+      const own = [...waiting].filter((other) => other.idAccount === idAccount).length + countOf(idAccount);
+      return own >= mostOfAccount || waiting.size + total() >= mostOfAll;
+    },
+    /** Waits for a turn; false when the signal came first. */
+    take: (idAccount: number, signal: AbortSignal): Promise<boolean> =>
+      new Promise((resolve) => {
+        const entry = { idAccount, begin };
+        function begin(): void {
+          signal.removeEventListener('abort', leave);
+          resolve(true);
+        }
+        function leave(): void {
+          waiting.delete(entry);
+          resolve(false);
+        }
+        if (signal.aborted) return resolve(false);
+        signal.addEventListener('abort', leave, { once: true });
+        waiting.add(entry);
+        next();
+      }),
+    giveBack(idAccount: number): void {
+      const left = countOf(idAccount) - 1;
+      if (left > 0) running.set(idAccount, left);
+      else running.delete(idAccount);
+      next();
+    },
+  };
+}
+
+function toResult({ error, isDamage }: ListFault): LookResult {
+  return { kind: 'failed', reason: isDamage ? 'damage' : 'user', error };
+}
+
+/** Creates what looks at exports; nothing runs until it is asked. */
+export function createLooks({ access, clock, runLook, onDamage }: LooksDependencies, options: LooksOptions): Looks {
+  const { lakeDir, limits, retentionMs } = options;
+  const turns = createTurns();
+  const stopping = new AbortController();
+  const underWay = new Set<Promise<LookResult>>();
+
+  async function begin({ look, request, idAccount }: LookRequest, signal: AbortSignal): Promise<LookResult> {
+    const lists = await findPlanLists(request, idAccount, options);
+    if ('error' in lists) return toResult(lists);
+    const apps = selectApps(request, access.current().appsOfAccount(idAccount));
+    const tableDir = tableDirOf(lakeDir, request);
+    const plan: LookPlan = { look, request, apps, ...lists, tableDir, limits, retentionMs, begunMs: clock.nowMs() };
+    return await runLook(plan, { timeoutMs: lookTimeoutMs, signal });
+  }
+
+  async function runInTurn(request: LookRequest, signal: AbortSignal): Promise<LookResult> {
+    const { idAccount } = request;
+    if (turns.isFull(idAccount)) return { kind: 'busy' };
+    if (!(await turns.take(idAccount, signal))) return { kind: 'aborted' };
+    try {
+      const result = await begin(request, signal);
+      if (result.kind === 'failed' && result.reason === 'damage') onDamage(result.error);
+      return result;
+    } catch (error) {
+      return { kind: 'crashed', error: String(error) };
+    } finally {
+      turns.giveBack(idAccount);
+    }
+  }
+
+  return {
+    async run(request, signal) {
+      const running = runInTurn(request, AbortSignal.any([signal, stopping.signal]));
+      underWay.add(running);
+      return await running.finally(() => underWay.delete(running));
+    },
+    async stop() {
+      stopping.abort();
+      await Promise.all(underWay);
+    },
+  };
+}

@@ -1,0 +1,123 @@
+import { getExport, type Dataset } from '../../../datasets/dataset.ts';
+import { getSelector, rowFields } from '../../../datasets/dictionaries.ts';
+import { pruneFiles } from '../../../lake/files/prune.ts';
+import type { DataFile } from '../../../lake/log/snapshot.ts';
+import { parseSchemaString } from '../../../lake/table-schema.ts';
+import type { ReadPlan } from '../../jobs/worker-messages.ts';
+import type { Bounds, Estimate, OverLimit } from '../../jobs/look-messages.ts';
+import type { Basis } from '../basis.ts';
+import { deviceColumnNames } from '../conditions.ts';
+import { fileFilter, isEmptyResult, withColumns } from '../query.ts';
+import type { QueryEngine } from '../query-engine.ts';
+import type { SelectorPlan } from '../selector-sql.ts';
+import { hasTitles, lookUpTitles } from '../title-sql.ts';
+import { none, type Count } from './count.ts';
+import { resultBytes } from './result-bytes.ts';
+import { countRows, rowConditions } from './row-bounds.ts';
+import { readRowGroups, type RowGroup } from './row-groups.ts';
+
+/** What an export takes beside its rows and bytes, and what it does of them in a second, as measured (docs/api.md). */
+const startSeconds = 0.7;
+const rowsRead = 4_000_000;
+const bytesWritten = 100_000_000;
+
+/** The columns that conditions and cells are known by. */
+function columnsOf({ request }: ReadPlan, { columns }: Dataset): string[] {
+  const ofSelectors = request.selectors.flatMap((name) => Object.values(getSelector(name).source).map(String));
+  const ofFilters = Object.keys(request.filters).flatMap((name) => rowFields.get(name)?.['x-column'] ?? []);
+  const ofConditions = ['id_app', 'kind', 'event_time', 'available_at', 'custom_user_id', 'custom_event_name'];
+  const wanted = new Set([...ofSelectors, ...ofFilters, ...ofConditions, 'custom_event_params', ...deviceColumnNames]);
+  // Which fields an event of rows stands for is one of a handful: numbers and short texts.
+  return columns.filter(({ name, type }) => wanted.has(name) || type === 'SMALLINT').map(({ name }) => name);
+}
+
+function toBounds({ least, most, expected }: Count): Bounds {
+  return {
+    atLeast: Math.floor(least),
+    expected: Number.isFinite(expected) ? Math.round(expected) : null,
+    atMost: Number.isFinite(most) ? Math.ceil(most) : null,
+  };
+}
+
+/** How many files a result is. A part and the first row of the next do not fit into one. */
+function countParts({ request, limits }: ReadPlan, bytes: Count): Pick<Estimate, 'parts'> {
+  const { format = 'csv', compression } = request;
+  if (format === 'parquet' || compression === 'zstd') return { parts: { atLeast: 1, atMost: 1 } };
+  const { partMaxBytes, singleFileMaxBytes } = limits;
+  const plain = { none: partMaxBytes, gzip: -1, auto: singleFileMaxBytes }[compression ?? 'auto'];
+  const most = (size: number): number =>
+    size <= Math.max(plain, partMaxBytes) ? 1 : Math.ceil((2 * size) / partMaxBytes) + 1;
+  const isOne = bytes.least <= Math.max(plain, 0);
+  return {
+    parts: {
+      atLeast: isOne ? 1 : Math.max(1, Math.ceil(bytes.least / partMaxBytes)),
+      atMost: Number.isFinite(bytes.most) ? most(bytes.most) : null,
+    },
+  };
+}
+
+const todo = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
+
+function over(limit: OverLimit['limit'], allowed: number, { least, most }: Count): OverLimit[] {
+  return most > allowed ? [{ limit, allowed, isCertain: least > allowed, todo }] : [];
+}
+
+/** The limits that a result may be over. */
+function findOverLimit({ limits }: ReadPlan, rows: Count, bytes: Count): OverLimit[] {
+  return [...over('rows', limits.maxRows, rows), ...over('bytes', limits.maxBytes, bytes)];
+}
+
+function selectorPlan({ request, apps, titles }: ReadPlan, dataset: Dataset): SelectorPlan {
+  const counts = titles?.counts ?? {};
+  const shown = request.selectors.filter((name) => hasTitles(name, counts));
+  const looked = shown.map((name) => [name, lookUpTitles(name, 'NULL', counts)] as const);
+  return { ...getExport(request.event), dataset, apps, inline: false, cells: 'text', titles: new Map(looked) };
+}
+
+/** The rows and bytes of the result. */
+async function bound(
+  plan: ReadPlan,
+  { snapshot, sinceMs }: Basis,
+  files: readonly DataFile[],
+  engine: QueryEngine,
+): Promise<{ readonly rows: Count; readonly bytes: Count }> {
+  const { request, apps } = plan;
+  const { dataset: declared, event } = getExport(request.event);
+  const schema = parseSchemaString(snapshot.schemaString ?? '{"fields":[]}');
+  const dataset = withColumns(declared, schema);
+  const types = new Map(schema.map(({ name, type }) => [name, type]));
+  const groups: RowGroup[] = await readRowGroups(engine, files, columnsOf(plan, dataset), (name) => types.get(name));
+  const conditions = rowConditions(request, { dataset, event }, apps, sinceMs);
+  const { ofGroups, rows } = countRows(request, { dataset, event }, groups, conditions);
+  return { rows, bytes: resultBytes(request, { plan: selectorPlan(plan, dataset), groups, counts: ofGroups }) };
+}
+
+/** The files that have a row of the result, as far as the log says. */
+export function listFiles({ request, apps }: ReadPlan, { snapshot, sinceMs }: Basis): DataFile[] {
+  if (snapshot.schemaString === undefined || isEmptyResult(request, apps)) return [];
+  return pruneFiles(snapshot.files, fileFilter(request, apps, { sinceMs }));
+}
+
+/**
+ * Says what a result will be, by the statistics of the log and of the files' footers: no row is read. Errors: `sql`
+ * where a footer cannot be read.
+ */
+export async function estimate(
+  plan: ReadPlan,
+  basis: Basis,
+  files: readonly DataFile[],
+  engine: QueryEngine,
+): Promise<Omit<Estimate, 'basis'>> {
+  const { rows, bytes } =
+    files.length === 0 ? { rows: none, bytes: resultBytes(plan.request) } : await bound(plan, basis, files, engine);
+  const read = files.reduce((all, { numRecords = 0 }) => all + numRecords, 0);
+  const seconds =
+    startSeconds + read / rowsRead + (Number.isFinite(bytes.expected) ? bytes.expected : 0) / bytesWritten;
+  return {
+    rows: toBounds(rows),
+    bytes: toBounds(bytes),
+    ...countParts(plan, bytes),
+    seconds: Math.ceil(seconds * 10) / 10,
+    overLimits: findOverLimit(plan, rows, bytes),
+  };
+}

@@ -1,0 +1,213 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { lookSchemas } from '../../../src/export/api/look-schemas.ts';
+import type { LookEnd, RunLook } from '../../../src/export/jobs/worker-process.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
+import { createExportArea, basic, type Answer, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
+import { parseCsv } from '../../helpers/export-oracle.ts';
+import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
+import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
+const event = (n: number, idApp: number): FixtureEvent => ({
+  event_id: `event ${n}`,
+  kind: 'custom_event',
+  id_app: idApp,
+  event_time: time + n,
+  available_at: time + n,
+  // A byte order mark is a character of the text like any other.
+  custom_event_name: n % 2 === 0 ? '\uFEFFsay "hi"' : 'level_up',
+  custom_event_params: { level: String(n), "it's": 'a\nb' },
+});
+const days = 'dateFrom=2025-05-01&dateTo=2025-05-31&timezone=UTC';
+const query = `event=customEvents&selectors=eventId,tsEvent,eventName,params.name,params.value,idProject&${days}`;
+const [estimate, preview] = ['estimate', 'preview'].map((name) => `/api/raw/v1/export/${name}.json`) as [
+  string,
+  string,
+];
+
+type Data = Readonly<Record<string, unknown>>;
+const dataOf = (answer: Answer): Data => (answer.json?.data ?? {}) as unknown as Data;
+
+const listFiles = (folder: string): string[] => readdirSync(folder, { recursive: true, encoding: 'utf8' }).toSorted();
+
+/** An area whose looks a test ends. */
+async function openArea() {
+  const area = createExportArea(testFolder());
+  await area.addApp({ idApp: 7, platform: 'web', idAccount: 1, sdkKey: 'own' });
+  await area.addApp({ idApp: 8, platform: 'web', idAccount: 2, sdkKey: 'strange' });
+  const users = [await area.addUser({ idAccount: 1 }), await area.addUser({ idAccount: 2 })] as const;
+  const begun: number[] = [];
+  const ends: (() => void)[] = [];
+  const runLook: RunLook = ({ apps }, { signal }) =>
+    new Promise((resolve) => {
+      const end = (how: LookEnd): void => resolve(how);
+      begun.push(apps[0]?.idAccount ?? 0);
+      ends.push(() => end({ kind: 'timed_out' }));
+      signal.addEventListener('abort', () => end({ kind: 'aborted' }), { once: true });
+    });
+  const running = await area.start({ runLook });
+  return { running, users, begun, ends };
+}
+
+describe('looks at exports', () => {
+  const area = createExportArea(temporaryFolder());
+  let running: RunningArea;
+  let owner: Credentials;
+  let other: Credentials;
+
+  beforeAll(async () => {
+    await area.addApp({ idApp: 7, platform: 'web', idAccount: 1, sdkKey: 'own' });
+    await area.addApp({ idApp: 8, platform: 'web', idAccount: 2, sdkKey: 'strange' });
+    owner = await area.addUser({ idAccount: 1 });
+    other = await area.addUser({ idAccount: 1, canExport: false });
+    const own = (from: number): FixtureEvent[] => Array.from({ length: 30 }, (_, n) => event(from + n, 7));
+    await writeLake(area.tableDir, [own(0), own(30), [event(90, 8)]]);
+    running = await area.start({ partMaxBytes: 1_000_000, exportMaxRows: 59 });
+  });
+  afterAll(() => running.stop());
+
+  it('An estimate says how many rows and bytes an export has, and that it is over the limit of rows', async () => {
+    const answer = await running.call(owner, `${estimate}?${query}`);
+    expect(answer.status).toBe(200);
+    expect(dataOf(answer)).toMatchObject({
+      rows: { atLeast: 60, expected: 60, atMost: 60 },
+      parts: { atLeast: 1, atMost: 1 },
+      overLimit: true,
+      overLimits: [{ limit: 'rows', allowed: 59, isCertain: true, todo: expect.stringContaining('fewer days') }],
+      version: '0',
+    });
+    const id = await running.create(owner, query);
+    expect(await running.waitForEnd(owner, id)).toMatchObject({ status: 'Error occurred' });
+  });
+
+  it('A preview has the first twenty rows of the file that the same request makes, and the bytes of that are as estimated', async () => {
+    const narrow = `${query}&tsFrom=${time}&tsTo=${time + 40}`;
+    const looked = dataOf(await running.call(owner, preview, { method: 'POST', body: narrow }));
+    const told = dataOf(await running.call(owner, `${estimate}?${narrow}`));
+    const [csv = ''] = await running.export(owner, narrow);
+    const [header, ...rows] = parseCsv(csv);
+    expect(looked).toMatchObject({ columns: header, isCut: true });
+    expect((looked['rows'] as (string | null)[][]).map((row) => row.map((cell) => cell ?? ''))).toEqual(
+      rows.slice(0, 20),
+    );
+    expect(told['rows']).toMatchObject({ atLeast: 30, atMost: 60 });
+    const named = `${narrow}&eventName=level_up`;
+    expect(dataOf(await running.call(owner, `${estimate}?${named}`))['rows']).toMatchObject({ atLeast: 0, atMost: 60 });
+    const { atLeast, atMost } = told['bytes'] as { readonly atLeast: number; readonly atMost: number };
+    expect(atLeast).toBeLessThanOrEqual(csv.length);
+    expect(atMost).toBeGreaterThanOrEqual(Buffer.byteLength(csv));
+  });
+
+  it('The answers have the members that the API reference shows, and the examples of docs/api.md are answered', async () => {
+    const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
+    const today = new Date().toISOString().slice(0, 10);
+    for (const [name, schema] of [
+      ['estimate', 'Estimate'],
+      ['preview', 'Preview'],
+    ] as const) {
+      const example = new RegExp(`http://127.0.0.1:8081(/api/raw/v1/export/${name}\\.json\\?[^"]+)`).exec(page)?.[1];
+      const answer = await running.call(owner, (example ?? '').replaceAll('$TODAY', today));
+      expect(answer.status, name).toBe(200);
+      const shown = lookSchemas[schema]?.['example'] as Data;
+      expect(Object.keys(dataOf(answer)).toSorted()).toEqual(Object.keys(shown).toSorted());
+    }
+  });
+
+  it('A lake that has no table of the event has an estimate of nothing and a preview without rows', async () => {
+    const none = `event=payments&selectors=eventId&${days}`;
+    expect(dataOf(await running.call(owner, `${estimate}?${none}`))).toMatchObject({
+      rows: { atLeast: 0, expected: 0, atMost: 0 },
+      bytes: { atLeast: 8, expected: 8, atMost: 8 },
+      version: '0',
+    });
+    expect(dataOf(await running.call(owner, `${preview}?${none}`))).toMatchObject({
+      columns: ['eventId'],
+      rows: [],
+      isCut: false,
+    });
+  });
+
+  it.each([estimate, preview])('The method %s refuses what create refuses, with the same words', async (target) => {
+    const create = target.replace(/estimate|preview/, 'create');
+    for (const body of [
+      `${query}&idApp=x`,
+      'event=customEvents&selectors=eventId',
+      `${query}&eventName=${'n'.repeat(256)}`,
+      `event=hits&selectors=eventId&${days}&idSegment=9`,
+      `${query}&asOf=77`,
+      `${query}&idApp=${Array.from({ length: 1000 }, (_, id) => id).join(',')}`,
+    ]) {
+      const [refused, created] = await Promise.all(
+        [target, create].map((called) => running.call(owner, called, { method: 'POST', body })),
+      );
+      expect(refused?.status, body.slice(0, 200)).toBe(400);
+      expect(refused?.json).toEqual(created?.json);
+    }
+    expect((await running.call(other, target, { method: 'POST', body: query })).json?.data?.error?.detail).toBe(
+      'The account lacks export permissions',
+    );
+    expect((await running.call({ idUser: '99', secret: 'x' }, `${target}?${query}`)).status).toBe(403);
+  });
+
+  it('Apps of another account have no rows, by whatever name they are asked for', async () => {
+    for (const filter of ['idApp=8', 'SDKKey=strange', 'idAccount=2']) {
+      expect(dataOf(await running.call(owner, `${estimate}?${query}&${filter}`))['rows']).toMatchObject({ atMost: 0 });
+      expect(dataOf(await running.call(owner, `${preview}?${query}&${filter}`))['rows']).toEqual([]);
+    }
+  });
+
+  it('Looks leave no file and no request behind, and use up no id', async () => {
+    const before = listFiles(area.dataDir);
+    const first = Number(await running.create(owner, query));
+    await running.waitForEnd(owner, String(first));
+    const ordered = listFiles(area.dataDir);
+    await Promise.all(
+      [estimate, preview, estimate, preview].map((target) => running.call(owner, `${target}?${query}`)),
+    );
+    expect(listFiles(area.dataDir)).toEqual(ordered);
+    expect(ordered.length).toBeGreaterThanOrEqual(before.length);
+    expect(Number(await running.create(owner, query))).toBe(first + 1);
+  });
+});
+
+describe('many looks', () => {
+  it('An account that asks for more than eight looks at once is refused the others, and told to come again', async () => {
+    const { running, users, begun, ends } = await openArea();
+    let refused = 0;
+    const asked = Array.from({ length: 12 }, async () => {
+      const answer = await running.call(users[0], `${preview}?${query}`);
+      if (answer.status === 429) refused += 1;
+      return answer;
+    });
+    await waitFor('four are refused', () => refused === 4);
+    expect(begun).toHaveLength(2);
+    for (let n = 0; n < 8; n += 1) {
+      await waitFor('the next runs', () => ends.length > n);
+      ends[n]?.();
+    }
+    const answers = await Promise.all(asked);
+    expect(answers.filter(({ status }) => status === 400)).toHaveLength(8);
+    expect(answers.find(({ status }) => status === 429)?.headers['retry-after']).toBe('5');
+    await running.stop();
+  });
+
+  it('The work of a look ends when its client breaks the connection off, and makes room for the next', async () => {
+    const { running, users, begun } = await openArea();
+    const [ann, bob] = users;
+    for (let n = 0; n < 4; n += 1) {
+      const socket = connect(running.port, '127.0.0.1');
+      socket.on('error', () => undefined);
+      socket.write(
+        `GET ${preview}?${query} HTTP/1.1\r\nHost: a\r\nAuthorization: ${basic(n % 2 === 0 ? ann : bob)}\r\n\r\n`,
+      );
+      await waitFor('the look runs', () => begun.length === n + 1);
+      socket.destroy();
+    }
+    expect(begun).toEqual([1, 2, 1, 2]);
+    await running.stop();
+  });
+});

@@ -1,0 +1,101 @@
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { openAccessReader } from '../../../../src/access/store.ts';
+import { createLooks, type LookRequest } from '../../../../src/export/jobs/looks.ts';
+import type { LookEnd } from '../../../../src/export/jobs/worker-process.ts';
+import { createClock } from '../../../../src/runtime/clock.ts';
+import { createLogger } from '../../../../src/runtime/logger.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+import { waitFor } from '../../../helpers/wait.ts';
+
+const { signal } = new AbortController();
+
+const requestOf = (idAccount: number, event: string): LookRequest => ({
+  look: 'preview',
+  idAccount,
+  request: {
+    event,
+    selectors: [],
+    timezone: 'UTC',
+    eventTime: {},
+    availableAt: {},
+    eventNameInvert: false,
+    filters: {},
+  },
+});
+
+/** Looks that end when a test says so, each known by the name of its event. */
+function openLooks() {
+  const folder = testFolder();
+  const access = openAccessReader(
+    { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') },
+    createLogger('silent'),
+  );
+  onTestFinished(() => access.close());
+  const running = new Map<string, (end: LookEnd) => void>();
+  const begun: string[] = [];
+  const looks = createLooks(
+    {
+      access,
+      clock: createClock(0),
+      onDamage: () => undefined,
+      runLook: ({ request }, options) =>
+        new Promise((resolve) => {
+          begun.push(request.event);
+          running.set(request.event, resolve);
+          options.signal.addEventListener('abort', () => resolve({ kind: 'aborted' }), { once: true });
+        }),
+    },
+    {
+      lakeDir: folder,
+      segmentsDir: folder,
+      titlesDir: folder,
+      retentionMs: 0,
+      limits: { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 128, threads: 1 },
+    },
+  );
+  return {
+    looks,
+    begun,
+    run: (idAccount: number, event: string, until = signal) => looks.run(requestOf(idAccount, event), until),
+    end: (event: string) => running.get(event)?.({ kind: 'timed_out' }),
+  };
+}
+
+test('Two looks run at once, and the next turn is of the account that has the fewest running', async () => {
+  const { run, begun, end } = openLooks();
+  const asked = ['a', 'b', 'c', 'd'].map((event) => run(1, event));
+  asked.push(run(2, 'x'));
+  await waitFor('two run', () => begun.length === 2);
+  end('a');
+  await waitFor('the next runs', () => begun.length === 3);
+  expect(begun).toEqual(['a', 'b', 'x']);
+  for (const event of ['b', 'x', 'c', 'd']) {
+    await waitFor('it runs', () => begun.includes(event));
+    end(event);
+  }
+  expect((await Promise.all(asked)).map(({ kind }) => kind)).toEqual(Array.from({ length: 5 }, () => 'timed_out'));
+});
+
+test('A look whose caller has gone while it waited is not begun, and takes no turn', async () => {
+  const { run, begun, end } = openLooks();
+  const gone = new AbortController();
+  const asked = [run(1, 'a'), run(1, 'b'), run(1, 'c', gone.signal), run(1, 'd')];
+  await waitFor('two run', () => begun.length === 2);
+  gone.abort();
+  expect(await asked[2]).toEqual({ kind: 'aborted' });
+  end('a');
+  await waitFor('the last runs', () => begun.length === 3);
+  end('b');
+  end('d');
+  await Promise.all(asked);
+  expect(begun).toEqual(['a', 'b', 'd']);
+});
+
+test('A stop ends the looks that run and those that wait', async () => {
+  const { looks, run, begun } = openLooks();
+  const asked = ['a', 'b', 'c'].map((event) => run(1, event));
+  await waitFor('two run', () => begun.length === 2);
+  await looks.stop();
+  expect((await Promise.all(asked)).map(({ kind }) => kind)).toEqual(['aborted', 'aborted', 'aborted']);
+});
