@@ -2,6 +2,7 @@ import type { KeyObject } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
+import { readCatalogue } from '../lake/catalogue/read-catalogue.ts';
 import { findKeptVersions } from '../lake/log/kept-versions.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
@@ -22,6 +23,7 @@ import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Metrics } from '../runtime/metrics.ts';
+import { addCatalogueRoutes } from './api/catalogue-routes.ts';
 import { createAnswers } from './api/views.ts';
 import { createExports, type Exports } from './api/exports.ts';
 import { createAddMethod } from './api/methods-routes.ts';
@@ -289,6 +291,10 @@ function addRoutes(
   const addMethod = createAddMethod(server, { access, throttle, onAnswer }, { publicUrl: options.publicUrl });
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
   addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
+  addCatalogueRoutes(addMethod, {
+    access,
+    read: (idApp, event) => readCatalogue(options.lakeDir, idApp, event),
+  });
   addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
   addManifestRoutes(server, manifestKey);
   for (const add of extraRoutes) add(server);

@@ -1,0 +1,90 @@
+import { createHash, randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import { tableFileMode } from '../../runtime/files/group-access.ts';
+import { findRecord, publishRecord, withdrawRecord } from '../../runtime/files/recorded-file.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlText } from '../sql/literals.ts';
+import { catalogueName, cataloguePaths } from './catalogue-paths.ts';
+import { writeFold } from './fold.ts';
+import { findNotices } from './notices.ts';
+import { readNotices, writeNotices, type Notice } from './notices-file.ts';
+import { readRows, toEvents } from './read-catalogue.ts';
+import type { Packs } from './packs.ts';
+import { viewsSql, type AppEvents } from './views-sql.ts';
+
+/** What a fold is made of: the same parts give the same. */
+export function digestOf(keys: Iterable<string>): string {
+  const hash = createHash('sha256').update('v1');
+  for (const key of [...keys].toSorted((a, b) => (a < b ? -1 : 1))) hash.update(key);
+  return hash.digest('hex');
+}
+
+/** The digest of the parts that the fold in force was made of; undefined where there is none that can be read. */
+export async function findFolded(lakeDir: string): Promise<string | undefined> {
+  const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName).catch(() => undefined);
+  return typeof record?.facts['parts'] === 'string' ? record.facts['parts'] : undefined;
+}
+
+export interface RenewOptions {
+  /** Version of the table of events that the parts are of. */
+  readonly tableVersion: number;
+  /** Sealed files whose parts are not made yet. */
+  readonly missingFiles: number;
+}
+
+/** Takes the catalogue back where no file is in it any more. */
+export async function withdrawCatalogue(lakeDir: string): Promise<void> {
+  await withdrawRecord(cataloguePaths(lakeDir).folder, catalogueName);
+  await writeViews(lakeDir, []);
+}
+
+/** Folds the packs, of which there is one at least, and publishes what came of it: the record first, then views.sql. */
+export async function renewCatalogue(
+  lakeDir: string,
+  duckdb: Duckdb,
+  packs: Packs,
+  { tableVersion, missingFiles }: RenewOptions,
+): Promise<void> {
+  const { folder } = cataloguePaths(lakeDir);
+  const temporary = path.join(folder, `${randomUUID()}.tmp`);
+  try {
+    await writeFold(duckdb, packs.files(), temporary);
+    const facts = { parts: digestOf(packs.keys()), tableVersion, missingFiles };
+    await publishRecord(folder, catalogueName, temporary, facts);
+  } finally {
+    await removeFile(temporary);
+  }
+  await renewViews(lakeDir, duckdb);
+}
+
+/** Writes views.sql where it says something else. */
+async function writeViews(lakeDir: string, apps: readonly AppEvents[]): Promise<void> {
+  const { viewsSql: file } = cataloguePaths(lakeDir);
+  const text = viewsSql(apps);
+  if ((await findTextFile(file)) !== text) await writeFileDurably(file, text, tableFileMode);
+}
+
+/** Writes views.sql of the fold in force. */
+async function renewViews(lakeDir: string, duckdb: Duckdb): Promise<void> {
+  const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName);
+  if (record === undefined) return;
+  const ids = await duckdb.rows(`SELECT DISTINCT id_app FROM read_parquet(${sqlText(record.file)}) ORDER BY id_app`);
+  const apps: AppEvents[] = [];
+  for (const { id_app: id } of ids)
+    apps.push({ idApp: Number(id), events: toEvents(await readRows(duckdb, record, Number(id), 'all')) });
+  await writeViews(lakeDir, apps);
+}
+
+/** Looks for what has changed up to a day whose events are all sealed; returns what was found, and keeps it durably. */
+export async function renewNotices(
+  lakeDir: string,
+  duckdb: Duckdb,
+  packs: Packs,
+  when: { readonly day: string; readonly nowMs: number },
+): Promise<readonly Notice[]> {
+  const known = await readNotices(lakeDir);
+  const found = await findNotices(duckdb, packs.files(), known, when);
+  if (found.length > 0) await writeNotices(lakeDir, [...found, ...known]);
+  return found;
+}
