@@ -107,7 +107,9 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
   const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
   let opened: Opened | undefined;
   let nextFoldMs = 0;
-  let noticedDay = '';
+  const startedMs = performance.now();
+  /** The day, and the parts, that were last looked at for notices. */
+  let noticed = '';
   /** Nothing is left to do for this version of the table. */
   let settledVersion: number | undefined;
 
@@ -119,20 +121,23 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
   }
 
   async function fold(duckdb: Duckdb, known: Opened, missingFiles: number): Promise<void> {
-    const startedMs = performance.now();
+    const begunMs = performance.now();
     if (known.packs.files().length === 0) await withdrawCatalogue(lakeDir);
     else await renewCatalogue(lakeDir, duckdb, known.packs, { tableVersion: table.state().version, missingFiles });
     known.folded = digestOf(known.packs.keys());
-    nextFoldMs = performance.now() + Math.max(everyMs, restOfFold * (performance.now() - startedMs));
+    nextFoldMs = performance.now() + Math.max(everyMs, restOfFold * (performance.now() - begunMs));
   }
 
-  async function notice(duckdb: Duckdb, { packs }: Opened): Promise<void> {
+  /** Not before what had waited for this process can be sealed: until then every volume seems to have fallen. */
+  async function notice(duckdb: Duckdb, { packs, folded = '' }: Opened): Promise<void> {
+    if (performance.now() - startedMs < 2 * options.sealAgeMs) return;
     const nowMs = clock.nowMs();
     const day = sealedDay(nowMs, options.sealAgeMs);
-    if (day === noticedDay) return;
+    const now = `${day} ${folded}`;
+    if (now === noticed) return;
     for (const found of await renewNotices(lakeDir, duckdb, packs, { day, nowMs }))
       logger.info({ id: found.id, kind: found.kind, idApp: found.idApp }, 'notice of the catalogue');
-    noticedDay = day;
+    noticed = now;
   }
 
   return {

@@ -104,6 +104,13 @@ export async function startMaintenance(
   const { signal } = aborter;
   const gate = createSweepGate(first, followers, signal);
 
+  /** What a stop breaks off is no failure: the next process completes it. */
+  async function renewCatalogue(): Promise<void> {
+    await catalogue.turn(engine.get(), signal).catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+    });
+  }
+
   async function turn(): Promise<void> {
     dependencies.assertFolder();
     await followers.look().catch((error: unknown) => {
@@ -113,7 +120,7 @@ export async function startMaintenance(
     // The flush loop, which looks at the log all the time, reports a foreign commit and sees its end.
     for (const table of tables()) if (table.table.foreign() === undefined) await table.turn(signal);
     // After the seals: it has the time that they leave.
-    if (!signal.aborted) await first.run(catalogueTask, () => catalogue.turn(engine.get(), signal));
+    if (!signal.aborted) await first.run(catalogueTask, () => renewCatalogue());
   }
 
   async function loop(): Promise<void> {

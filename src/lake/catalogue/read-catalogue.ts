@@ -1,5 +1,5 @@
 import { AppError, describeError } from '../../runtime/errors.ts';
-import { findRecord, type RecordedFile } from '../../runtime/files/recorded-file.ts';
+import { findRecord } from '../../runtime/files/recorded-file.ts';
 import { openDuckdb, type Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { catalogueName, cataloguePaths } from './catalogue-paths.ts';
@@ -108,12 +108,7 @@ export function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
 export type RowChoice = 'events' | 'all' | { readonly event: string };
 
 /** Reads rows of an app from a fold; the row of its other events is among them. */
-export async function readRows(
-  duckdb: Duckdb,
-  { file }: RecordedFile,
-  idApp: number,
-  choice: RowChoice,
-): Promise<FoldRow[]> {
+export async function readRows(duckdb: Duckdb, file: string, idApp: number, choice: RowChoice): Promise<FoldRow[]> {
   const where = { events: ' AND parameter IS NULL', all: '', one: ' AND (event = $2 OR event IS NULL)' };
   const values = typeof choice === 'string' ? [idApp] : [idApp, choice.event];
   const rows = await duckdb.rows(
@@ -143,7 +138,7 @@ async function readFold(
     const duckdb = await openDuckdb({ memoryMb, threads: 1 });
     try {
       return {
-        rows: await readRows(duckdb, record, idApp, event === undefined ? 'events' : { event }),
+        rows: await readRows(duckdb, record.file, idApp, event === undefined ? 'events' : { event }),
         facts: record.facts,
       };
     } catch (error) {

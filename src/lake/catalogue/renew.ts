@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import path from 'node:path';
+import { exists } from '../../runtime/files/file-checks.ts';
 import { findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { findRecord, publishRecord, withdrawRecord } from '../../runtime/files/recorded-file.ts';
@@ -20,10 +21,12 @@ export function digestOf(keys: Iterable<string>): string {
   return hash.digest('hex');
 }
 
-/** The digest of the parts that the fold in force was made of; undefined where there is none that can be read. */
+/** The digest of the parts that the fold in force was made of; undefined where it, or views.sql, is gone or damaged. */
 export async function findFolded(lakeDir: string): Promise<string | undefined> {
-  const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName).catch(() => undefined);
-  return typeof record?.facts['parts'] === 'string' ? record.facts['parts'] : undefined;
+  const { folder, viewsSql: file } = cataloguePaths(lakeDir);
+  const record = await findRecord(folder, catalogueName).catch(() => undefined);
+  const isWhole = record !== undefined && (await exists(record.file)) && (await exists(file));
+  return isWhole && typeof record.facts['parts'] === 'string' ? record.facts['parts'] : undefined;
 }
 
 export interface RenewOptions {
@@ -39,7 +42,10 @@ export async function withdrawCatalogue(lakeDir: string): Promise<void> {
   await writeViews(lakeDir, []);
 }
 
-/** Folds the packs, of which there is one at least, and publishes what came of it: the record first, then views.sql. */
+/**
+ * Folds the packs, of which there is one at least, and publishes what came of it. Durable when it returns. The record comes
+ * last: where it is, views.sql is that of the same fold.
+ */
 export async function renewCatalogue(
   lakeDir: string,
   duckdb: Duckdb,
@@ -50,12 +56,12 @@ export async function renewCatalogue(
   const temporary = path.join(folder, `${randomUUID()}.tmp`);
   try {
     await writeFold(duckdb, packs.files(), temporary);
+    await renewViews(lakeDir, duckdb, temporary);
     const facts = { parts: digestOf(packs.keys()), tableVersion, missingFiles };
     await publishRecord(folder, catalogueName, temporary, facts);
   } finally {
     await removeFile(temporary);
   }
-  await renewViews(lakeDir, duckdb);
 }
 
 /** Writes views.sql where it says something else. */
@@ -65,14 +71,12 @@ async function writeViews(lakeDir: string, apps: readonly AppEvents[]): Promise<
   if ((await findTextFile(file)) !== text) await writeFileDurably(file, text, tableFileMode);
 }
 
-/** Writes views.sql of the fold in force. */
-async function renewViews(lakeDir: string, duckdb: Duckdb): Promise<void> {
-  const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName);
-  if (record === undefined) return;
-  const ids = await duckdb.rows(`SELECT DISTINCT id_app FROM read_parquet(${sqlText(record.file)}) ORDER BY id_app`);
+/** Writes views.sql of a fold. */
+async function renewViews(lakeDir: string, duckdb: Duckdb, file: string): Promise<void> {
+  const ids = await duckdb.rows(`SELECT DISTINCT id_app FROM read_parquet(${sqlText(file)}) ORDER BY id_app`);
   const apps: AppEvents[] = [];
   for (const { id_app: id } of ids)
-    apps.push({ idApp: Number(id), events: toEvents(await readRows(duckdb, record, Number(id), 'all')) });
+    apps.push({ idApp: Number(id), events: toEvents(await readRows(duckdb, file, Number(id), 'all')) });
   await writeViews(lakeDir, apps);
 }
 
