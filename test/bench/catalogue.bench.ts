@@ -24,7 +24,7 @@ import { writeEventSpool } from './event-spool.ts';
  * What the catalogue of parameters adds to sealing: both in one process, by one engine such as the compactor's, in CPU
  * seconds; a fold of what is there after each seal, as if nothing else came within the pause between two folds.
  */
-const rows = benchRows(1_000_000, 1_000_000);
+const rows = benchRows(1_000_000, 300_000);
 const longestMs = 900_000;
 const sealing = { sealAgeMs: 0, sealMaxBytes: 128 * 1024 ** 2 };
 const mostFiles = 16;

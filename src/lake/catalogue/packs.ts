@@ -48,6 +48,7 @@ async function writePack(
 ): Promise<void> {
   const file = path.join(folder, `${randomUUID()}.v1.parquet`);
   const temporary = `${file}.tmp`;
+  await ensureFolder(folder);
   try {
     await copy(temporary);
     await syncFile(temporary);
@@ -88,7 +89,6 @@ function findOwners(packs: Known, wanted: ReadonlySet<string>): Map<string, stri
 
 /** Opens the packs of a folder. Errors: the file system's, those of the engine but for damage. */
 export async function openPacks(folder: string, duckdb: Duckdb): Promise<Packs> {
-  await ensureFolder(folder);
   const packs = await readKeys(folder, duckdb);
 
   /** Writes some packs again as one, with the keys that they own, and removes those. */

@@ -50,7 +50,7 @@ export interface Catalogue {
 }
 
 /** A row of the fold as JSON. */
-export interface FoldRow {
+interface FoldRow {
   readonly event: string | null;
   readonly parameter: string | null;
   readonly events: number;
@@ -77,7 +77,7 @@ function toParameter({ parameter, seen, types, values, examples, first, last }: 
 }
 
 /** Makes events with their parameters of the rows of one app; the events with most events first. */
-export function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
+function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
   const parametersOf = new Map<string, CatalogueParameter[]>();
   for (const row of rows) {
     if (row.event === null || row.parameter === null) continue;
@@ -104,18 +104,43 @@ export function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
   });
 }
 
-/** Which rows of an app are read: its events alone, all of one event, or all there are. */
-export type RowChoice = 'events' | 'all' | { readonly event: string };
-
-/** Reads rows of an app from a fold; the row of its other events is among them. */
-export async function readRows(duckdb: Duckdb, file: string, idApp: number, choice: RowChoice): Promise<FoldRow[]> {
-  const where = { events: ' AND parameter IS NULL', all: '', one: ' AND (event = $2 OR event IS NULL)' };
-  const values = typeof choice === 'string' ? [idApp] : [idApp, choice.event];
+/** Reads the events of an app from a fold without their parameters, or one event with these; the row of the others too. */
+async function readRows(duckdb: Duckdb, file: string, idApp: number, event?: string): Promise<FoldRow[]> {
+  const where = event === undefined ? 'parameter IS NULL' : '(event = $2 OR event IS NULL)';
   const rows = await duckdb.rows(
-    `SELECT ${rowSql} AS row FROM read_parquet(${sqlText(file)}) WHERE id_app = $1${where[typeof choice === 'string' ? choice : 'one']} ORDER BY events DESC`,
-    values,
+    `SELECT ${rowSql} AS row FROM read_parquet(${sqlText(file)}) WHERE id_app = $1 AND ${where} ORDER BY events DESC`,
+    event === undefined ? [idApp] : [idApp, event],
   );
   return rows.map(({ row }) => JSON.parse(String(row)) as FoldRow);
+}
+
+/** An app's events, those with most events first. */
+export interface AppEvents {
+  readonly idApp: number;
+  readonly events: readonly CatalogueEvent[];
+}
+
+/**
+ * Reads the largest events of all apps from a fold, with their parameters: as many as have no more columns together than
+ * `most`, where each has `own` beside its parameters.
+ */
+export async function readLargest(
+  duckdb: Duckdb,
+  file: string,
+  { most, own }: { readonly most: number; readonly own: number },
+): Promise<AppEvents[]> {
+  const fold = `read_parquet(${sqlText(file)})`;
+  const rows = await duckdb.rows(`
+    WITH counted AS (SELECT id_app, event, max(events) AS size, count(*) + ${own - 1} AS columns FROM ${fold} WHERE event IS NOT NULL GROUP BY ALL),
+    summed AS (SELECT id_app, event, sum(columns) OVER (ORDER BY size DESC, id_app, event) AS columns FROM counted)
+    SELECT id_app, ${rowSql} AS row FROM ${fold} SEMI JOIN (FROM summed WHERE columns <= ${most}) USING (id_app, event)
+    ORDER BY id_app, events DESC`);
+  const ofApps = new Map<number, FoldRow[]>();
+  for (const { id_app: id, row } of rows) {
+    const known = ofApps.get(Number(id)) ?? [];
+    if (known.push(JSON.parse(String(row)) as FoldRow) === 1) ofApps.set(Number(id), known);
+  }
+  return [...ofApps].map(([idApp, found]) => ({ idApp, events: toEvents(found) }));
 }
 
 const memoryMb = 128;
@@ -138,7 +163,7 @@ async function readFold(
     const duckdb = await openDuckdb({ memoryMb, threads: 1 });
     try {
       return {
-        rows: await readRows(duckdb, record.file, idApp, event === undefined ? 'events' : { event }),
+        rows: await readRows(duckdb, record.file, idApp, event),
         facts: record.facts,
       };
     } catch (error) {

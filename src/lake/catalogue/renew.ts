@@ -10,9 +10,9 @@ import { catalogueName, cataloguePaths } from './catalogue-paths.ts';
 import { writeFold } from './fold.ts';
 import { findNotices } from './notices.ts';
 import { readNotices, writeNotices, type Notice } from './notices-file.ts';
-import { readRows, toEvents } from './read-catalogue.ts';
+import { readLargest, type AppEvents } from './read-catalogue.ts';
 import type { Packs } from './packs.ts';
-import { viewsSql, type AppEvents } from './views-sql.ts';
+import { mostColumns, ownColumns, viewsSql } from './views-sql.ts';
 
 /** What a fold is made of: the same parts give the same. */
 export function digestOf(keys: Iterable<string>): string {
@@ -56,7 +56,8 @@ export async function renewCatalogue(
   const temporary = path.join(folder, `${randomUUID()}.tmp`);
   try {
     await writeFold(duckdb, packs.files(), temporary);
-    await renewViews(lakeDir, duckdb, temporary);
+    await writeViews(lakeDir, await readLargest(duckdb, temporary, { most: mostColumns, own: ownColumns.length + 1 }));
+    await keepNotices(lakeDir, duckdb, temporary);
     const facts = { parts: digestOf(packs.keys()), tableVersion, missingFiles };
     await publishRecord(folder, catalogueName, temporary, facts);
   } finally {
@@ -71,13 +72,29 @@ async function writeViews(lakeDir: string, apps: readonly AppEvents[]): Promise<
   if ((await findTextFile(file)) !== text) await writeFileDurably(file, text, tableFileMode);
 }
 
-/** Writes views.sql of a fold. */
-async function renewViews(lakeDir: string, duckdb: Duckdb, file: string): Promise<void> {
-  const ids = await duckdb.rows(`SELECT DISTINCT id_app FROM read_parquet(${sqlText(file)}) ORDER BY id_app`);
-  const apps: AppEvents[] = [];
-  for (const { id_app: id } of ids)
-    apps.push({ idApp: Number(id), events: toEvents(await readRows(duckdb, file, Number(id), 'all')) });
-  await writeViews(lakeDir, apps);
+/** Takes out the notices of what a fold has not any more: an erasure may have taken its name with it. */
+async function keepNotices(lakeDir: string, duckdb: Duckdb, file: string): Promise<void> {
+  const known = await readNotices(lakeDir);
+  if (known.length === 0) return;
+  const named = known.map(({ idApp, customEventName, parameter }, place) => ({
+    place,
+    id_app: idApp,
+    event: customEventName ?? null,
+    parameter: parameter ?? null,
+  }));
+  const form = '[{"place":"BIGINT","id_app":"BIGINT","event":"VARCHAR","parameter":"VARCHAR"}]';
+  const rows = await duckdb.rows(
+    `SELECT DISTINCT n.place FROM (SELECT unnest(from_json($1, ${sqlText(form)}), recursive := true)) n
+     JOIN read_parquet(${sqlText(file)}) f ON f.id_app = n.id_app
+       AND (n.event IS NULL OR (f.event = n.event AND f.parameter IS NOT DISTINCT FROM n.parameter))`,
+    [JSON.stringify(named)],
+  );
+  const places = new Set(rows.map(({ place }) => Number(place)));
+  if (places.size < known.length)
+    await writeNotices(
+      lakeDir,
+      known.filter((_, place) => places.has(place)),
+    );
 }
 
 /** Looks for what has changed up to a day whose events are all sealed; returns what was found, and keeps it durably. */

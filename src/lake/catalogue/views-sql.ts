@@ -1,5 +1,5 @@
 import { sqlName, sqlText } from '../sql/literals.ts';
-import type { CatalogueEvent, CatalogueParameter } from './read-catalogue.ts';
+import type { AppEvents, CatalogueEvent, CatalogueParameter } from './read-catalogue.ts';
 import { typedSql } from './parameter-types.ts';
 
 /**
@@ -9,11 +9,11 @@ import { typedSql } from './parameter-types.ts';
  * without quotes, and no control character gets into the text.
  */
 
-/** Columns of all macros together: an engine reads a text of some megabytes in a second. */
-const mostColumns = 20_000;
+/** Columns of all macros together: an engine reads a text of some megabytes in a second. The caller keeps to it. */
+export const mostColumns = 20_000;
 
 /** Columns that every macro has, before those of the parameters. */
-const ownColumns = ['event_id', 'date', 'event_time', 'received_at', 'available_at', 'custom_user_id'] as const;
+export const ownColumns = ['event_id', 'date', 'event_time', 'received_at', 'available_at', 'custom_user_id'] as const;
 
 /** A text as SQL that gives it back, whatever it has: with control or invisible characters by its bytes. */
 function literal(text: string): string {
@@ -53,27 +53,9 @@ SELECT ${[...ownColumns, ...columns, 'custom_event_params'].join(',\n  ')}
 FROM tributary.events WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name = ${literal(customEventName)};`;
 }
 
-/** An app's events, those with most events first. */
-export interface AppEvents {
-  readonly idApp: number;
-  readonly events: readonly CatalogueEvent[];
-}
-
-/** Chooses the events with most events, within the bound on columns. */
-function chooseEvents(apps: readonly AppEvents[]): AppEvents[] {
-  let columns = 0;
-  const chosen = new Set<CatalogueEvent>();
-  for (const event of apps.flatMap(({ events }) => events).toSorted((a, b) => b.events - a.events)) {
-    columns += event.parameters.length + ownColumns.length + 1;
-    if (columns > mostColumns) break;
-    chosen.add(event);
-  }
-  return apps.map(({ idApp, events }) => ({ idApp, events: events.filter((event) => chosen.has(event)) }));
-}
-
 /** Writes the text. */
 export function viewsSql(apps: readonly AppEvents[]): string {
-  const parts = chooseEvents(apps)
+  const parts = apps
     .filter(({ events }) => events.length > 0)
     .map(({ idApp, events }) => {
       const toName = createNames([]);

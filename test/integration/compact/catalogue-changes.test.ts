@@ -130,7 +130,7 @@ describe('catalogue of a lake that changes', () => {
     }
     const options = { sealAgeMs: 10 };
     const compact = await startTestCompact(folder, stream, options);
-    await waitFor('noticed', async () => (await readCatalogue(lakeDir, 1)).notices.length > 0);
+    await waitFor('noticed', async () => (await readCatalogue(lakeDir, 1)).notices.length > 0, 60_000);
     await compact.stop();
     const list = async (): Promise<string[]> =>
       (await readCatalogue(lakeDir, 1)).notices.map(({ kind, customEventName, parameter = '' }) =>
@@ -156,5 +156,5 @@ describe('catalogue of a lake that changes', () => {
     );
     await again.stop();
     expect(await list()).toEqual(noticed);
-  });
+  }, 120_000);
 });
