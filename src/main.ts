@@ -15,6 +15,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   app: async () => (await import('./cli/app.ts')).appCommand,
   user: async () => (await import('./cli/user.ts')).userCommand,
   status: async () => (await import('./cli/status.ts')).statusCommand,
+  catalogue: async () => (await import('./cli/catalogue.ts')).catalogueCommand,
   lake: async () => (await import('./cli/lake.ts')).lakeCommand,
   load: async () => (await import('./cli/load.ts')).loadCommand,
   segment: async () => (await import('./cli/segment.ts')).segmentCommand,

@@ -2,6 +2,7 @@ import type { KeyObject } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Config } from '../config.ts';
+import { readCatalogue } from '../lake/catalogue/read-catalogue.ts';
 import { findKeptVersions } from '../lake/log/kept-versions.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
@@ -9,7 +10,6 @@ import { addDownloadRoutes } from '../reports/download-routes.ts';
 import { openManifestKey } from '../reports/manifest-key.ts';
 import { addManifestRoutes } from '../reports/manifest-routes.ts';
 import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/signing-keys.ts';
-import { isExpired } from '../reports/reports.ts';
 import { openReportStore, type ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
 import { createVerifiedFiles, type VerifiedFiles } from '../reports/verified-files.ts';
@@ -24,6 +24,7 @@ import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { createExportMetrics } from './export-metrics.ts';
 import { describeDamage, describeLostKeys } from './export-notices.ts';
+import { addCatalogueRoutes } from './api/catalogue-routes.ts';
 import { createAnswers } from './api/views.ts';
 import { createExports, type Exports } from './api/exports.ts';
 import { createRequestRules } from './api/request-rules.ts';
@@ -237,6 +238,10 @@ function addRoutes(
   addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
+  addCatalogueRoutes(addMethod, {
+    access,
+    read: (idApp, event) => readCatalogue(options.lakeDir, idApp, event),
+  });
   addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
   addManifestRoutes(server, manifestKey);
   for (const add of extraRoutes) add(server);

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
+import { readCatalogue } from '../../src/lake/catalogue/read-catalogue.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
@@ -57,6 +58,10 @@ beforeAll(async () => {
   await waitFor('some are sealed', async () =>
     (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).files.some((file) => !file.young),
   );
+  await waitFor('they are in the catalogue', async () => {
+    const { customEvents, missingFiles } = await readCatalogue(path.join(folder, 'lake'), 1);
+    return missingFiles === 0 && customEvents.length > 0;
+  });
   await compact.stop();
   await addRows(path.join(folder, 'lake'), getDataset('payments'), [
     {
@@ -111,6 +116,14 @@ describe('docs/lake.md', () => {
     expect(rows.length).toBeGreaterThan(0);
     // A COPY answers with the number of rows it wrote.
     expect(Object.values(rows[0] ?? {})).not.toEqual([0n]);
+  });
+
+  it('The query of typed parameters on docs/lake.md finds levels and their coins', async () => {
+    const block = blockBelow(page, '\n### views.sql');
+    expect(block.split('\n').slice(0, 2)).toEqual(['.read data/lake/snapshot.sql', '.read data/lake/views.sql']);
+    await duckdb.run(readFileSync(path.join(folder, 'lake', 'views.sql'), 'utf8'));
+    const [row] = await duckdb.rows(block.split('\n').slice(2).join('\n'));
+    expect([typeof row?.['level'], typeof row?.['coins']]).toEqual(['bigint', 'number']);
   });
 
   it('The query of payments by country on docs/lake.md counts real payments only', async () => {

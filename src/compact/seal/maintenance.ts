@@ -8,8 +8,10 @@ import { divideMemory } from '../engine-memory.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import { createSnapshotFile } from '../../lake/sql/snapshot-file.ts';
+import { createCatalogueTurns } from './catalogue-turns.ts';
 import { createFollowerTables } from './follower-tables.ts';
 import type { MaintenanceDependencies, MaintenanceOptions } from './maintenance-options.ts';
+import { createMaintenanceTask } from './maintenance-task.ts';
 import { openReplaceable } from './replaceable-engine.ts';
 import { createSweepGate } from './sweep-gate.ts';
 import { createTableTurns, type TableTurns } from './table-turns.ts';
@@ -85,19 +87,25 @@ export async function startMaintenance(
     tempDir: path.join(options.spoolDir, 'seal'),
     boundRowGroups: true,
   });
-  const first = createTableTurns(
-    { ...dependencies, dataset: events, table: leader, paths: lakePaths(lakeDir) },
-    options,
-    engine,
-  );
+  const ofLeader = { ...dependencies, dataset: events, table: leader, paths: lakePaths(lakeDir) };
+  const first = createTableTurns(ofLeader, options, engine);
+  const catalogue = createCatalogueTurns(ofLeader, options);
+  const catalogueTask = createMaintenanceTask('the catalogue of parameters has not been renewed', dependencies);
   const followers = createFollowerTables(dependencies, options, engine);
   const renewSnapshotFile = createRenewal(dependencies, options.retentionMs);
   const restMs = createRest(options);
   const tables = (): readonly TableTurns[] => [first, ...followers.list()];
-  const problems = (): Problem[] => [followers, ...tables()].flatMap((table) => table.problems());
+  const problems = (): Problem[] => [followers, ...tables(), catalogueTask].flatMap((table) => table.problems());
   const aborter = new AbortController();
   const { signal } = aborter;
   const gate = createSweepGate(first, followers, signal);
+
+  /** What a stop breaks off is no failure: the next process completes it. */
+  async function renewCatalogue(): Promise<void> {
+    await catalogue.turn(engine.get(), signal).catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+    });
+  }
 
   async function turn(): Promise<void> {
     dependencies.assertFolder();
@@ -107,6 +115,8 @@ export async function startMaintenance(
     await renewSnapshotFile(tables());
     // The flush loop, which looks at the log all the time, reports a foreign commit and sees its end.
     for (const table of tables()) if (table.table.foreign() === undefined) await table.turn(signal);
+    // After the seals: it has the time that they leave.
+    if (!signal.aborted) await first.run(catalogueTask, () => renewCatalogue());
   }
 
   async function loop(): Promise<void> {

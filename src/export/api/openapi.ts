@@ -1,4 +1,6 @@
 import { dictionaryNames } from '../../datasets/dictionaries.ts';
+import { noticeKinds } from '../../lake/catalogue/notices-file.ts';
+import { parameterTypes } from '../../lake/catalogue/parameter-types.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
 import { lookSchemas } from './look-schemas.ts';
 import { customEvents, parameters, paramRule, setSizeLimit, type Parameter } from './parameters.ts';
@@ -292,6 +294,69 @@ function describeApps(): Record<string, Schema> {
   };
 }
 
+const counted = (names: readonly string[]): Record<string, Schema> =>
+  Object.fromEntries(names.map((name) => [name, count]));
+const moment: Schema = { type: 'string', format: 'date-time' };
+
+/** What the custom events of an app have in their parameters. */
+function describeCatalogue(): Record<string, Schema> {
+  const argument = (name: string, required: boolean, description: string): Schema => ({
+    name,
+    in: 'query',
+    required,
+    description,
+    schema: text,
+  });
+  const seen = { firstSeen: moment, lastSeen: moment };
+  const parameter = object({
+    name: text,
+    type: { enum: parameterTypes },
+    ...counted(['seen', 'values']),
+    types: object(counted(parameterTypes)),
+    examples: { type: 'array', items: text },
+    ...seen,
+  });
+  const event = object(
+    {
+      customEventName: text,
+      ...counted(['events', 'looked', 'moreParameters']),
+      ...seen,
+      days: { type: 'array', items: object({ date: { type: 'string', format: 'date' }, events: count }) },
+      parameters: { type: 'array', items: parameter, description: 'Where customEventName is given.' },
+    },
+    ['customEventName', 'events', 'looked', 'firstSeen', 'lastSeen', 'moreParameters', 'days'],
+  );
+  const notice = object(
+    {
+      id: text,
+      kind: { enum: noticeKinds },
+      idApp: count,
+      customEventName: text,
+      parameter: text,
+      date: { type: 'string', format: 'date' },
+      foundAt: moment,
+      what: text,
+    },
+    ['id', 'kind', 'idApp', 'date', 'foundAt', 'what'],
+  );
+  const catalogue = object(
+    {
+      version: { ...text, description: 'Version of the data; without it, there is no catalogue yet.' },
+      missingFiles: count,
+      customEvents: { type: 'array', items: event },
+      more: object(counted(['names', 'events'])),
+      notices: { type: 'array', items: notice },
+    },
+    ['missingFiles', 'customEvents', 'more', 'notices'],
+  );
+  const given = [
+    argument('idApp', true, 'The app, of the account.'),
+    argument('customEventName', false, 'The custom event whose parameters are wanted.'),
+  ];
+  const get = method('The custom events of an app, or one of them with its parameters.', given, catalogue, notFound);
+  return { '/api/catalogue/v1/get.json': { get, post: get } };
+}
+
 /** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
 const formBody = {
   description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
@@ -355,6 +420,7 @@ export function describeExportApi(): OpenApiPart {
       '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
+      ...describeCatalogue(),
       ...describeWebhooks(),
       ...describeApps(),
       '/manifest-key.json': { get: manifestKey },

@@ -1,8 +1,8 @@
 /**
  * Who may read the lake: its owner, or a group as well (`TRIBUTARY_LAKE_GROUP`).
  *
- * Readable for the group are the tables (log and files) and snapshot.sql; not the failed events, what was put aside and
- * work in hand, which hold rows that are in no table. The data folder and the lake's can be passed through and not
+ * Readable for the group are the tables (log and files), snapshot.sql and views.sql; not the failed events, what was put
+ * aside, the catalogue and work in hand, which hold rows that are in no table. The data folder and the lake's can be passed through and not
  * listed: a member who could open the lake's folder could hold the compactor's lock.
  *
  * The folders' own modes say whether it is so. What writes to the lake, a command from another shell too, asks for
@@ -34,7 +34,14 @@ const closedUmask = 0o077;
 /**
  * Folders of the lake that stay its owner's. Files go from `staging` into the tables, and have their group from there.
  */
-const privateFolders: Readonly<Record<string, number>> = { failed: 0o700, orphans: 0o700, staging: setGroupId | 0o700 };
+const privateFolders: Readonly<Record<string, number>> = {
+  failed: 0o700,
+  orphans: 0o700,
+  catalogue: 0o700,
+  staging: setGroupId | 0o700,
+};
+/** Texts of SQL beside the tables, as readable as these. */
+const sqlFiles = ['snapshot.sql', 'views.sql'];
 
 function modeOf(stats: { readonly mode: number }): number {
   return stats.mode & 0o7777;
@@ -130,7 +137,7 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
     for (const [name, mode] of Object.entries(privateFolders))
       await give(path.join(root, name), groupId, mode).catch(ignoreGone);
     for (const table of await listTables(root)) if (!(await isDone(table))) await giveFolder(table, groupId);
-    await give(path.join(root, 'snapshot.sql'), groupId, tableFileMode).catch(ignoreGone);
+    for (const name of sqlFiles) await give(path.join(root, name), groupId, tableFileMode).catch(ignoreGone);
     await give(root, groupId, lakeMode);
     const data = await realpath(dataDir);
     await give(data, groupId, (modeOf(await lstat(data)) & 0o7707) | 0o010);

@@ -1,0 +1,161 @@
+import { createHash } from 'node:crypto';
+import { describeError, isAppError } from '../../runtime/errors.ts';
+import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
+import { openPacks, type Packs } from '../../lake/catalogue/packs.ts';
+import type { PartSource } from '../../lake/catalogue/parts.ts';
+import { digestOf, findFolded, renewCatalogue, renewNotices, withdrawCatalogue } from '../../lake/catalogue/renew.ts';
+import type { DataFile } from '../../lake/log/snapshot.ts';
+import { pruneFiles } from '../../lake/files/prune.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
+
+/** Keeps the catalogue of parameters near the sealed files, a piece in each turn. */
+export interface CatalogueTurns {
+  /** Takes out what is gone, makes what is missing for a while, and folds when it is time. Errors: the engine's, `disk`. */
+  turn(duckdb: Duckdb, signal: AbortSignal): Promise<void>;
+}
+
+/** Time in one turn for files that are not in the catalogue yet: a year of them takes many turns, between which rows are sealed. */
+const budgetMs = 2000;
+/** Files, and rows, that are looked at together. */
+const mostFiles = 16;
+const mostRows = 2_000_000;
+/** A fold reads all parts: it waits for so many times what the last one took. */
+const restOfFold = 20;
+const hourMs = 3_600_000;
+
+/** The name of a file's part: the hash of its bytes, or where the log has none, of what the log knows it by. */
+const keyOf = ({ sha256, path, sizeBytes }: DataFile): string =>
+  sha256 ?? createHash('sha256').update(`${path} ${sizeBytes}`).digest('hex');
+
+/** The newest date whose events are sealed by now, unless they come late. */
+function sealedDay(nowMs: number, sealAgeMs: number): string {
+  return new Date(nowMs - 25 * hourMs - 2 * sealAgeMs).toISOString().slice(0, 10);
+}
+
+/** The files that are looked at next: those of the newest dates first. */
+function nextBatch(missing: readonly PartSource[]): PartSource[] {
+  let rows = 0;
+  const end = missing.findIndex((source, index) => index > 0 && (rows += source.rows) > mostRows);
+  return missing.slice(0, Math.min(mostFiles, end === -1 ? missing.length : end));
+}
+
+/** The sealed files that may have custom events, each content once, the newest dates first. */
+function listSources(files: readonly DataFile[]): PartSource[] {
+  const sources = pruneFiles(files, { kinds: ['custom_event'] })
+    .filter((file) => !file.young)
+    .map((file) => ({ key: keyOf(file), file: file.absolutePath, rows: file.numRecords ?? 0 }))
+    .toSorted((a, b) => (a.file > b.file ? -1 : 1));
+  return [...new Map(sources.map((source) => [source.key, source])).values()];
+}
+
+/** The parts as one process makes them. */
+interface PartMaker {
+  /** Takes out what is gone; says whether anything was. */
+  keep(duckdb: Duckdb): Promise<boolean>;
+  /** Makes what is missing for a while; returns how many are left. */
+  add(duckdb: Duckdb, signal: AbortSignal): Promise<number>;
+  /** Files that cannot be read: they are left out until the next start. */
+  unreadable(): number;
+}
+
+function createPartMaker({ table, logger }: TableDependencies, packs: Packs): PartMaker {
+  const unreadable = new Set<string>();
+
+  async function add(duckdb: Duckdb, batch: readonly PartSource[]): Promise<void> {
+    try {
+      await packs.add(duckdb, batch, table.snapshot().emptyFile);
+    } catch (error) {
+      if (!isAppError(error, 'sql') && !isAppError(error, 'memory')) throw error;
+      if (batch.length > 1) {
+        for (const source of batch) await add(duckdb, [source]);
+        return;
+      }
+      const [source] = batch;
+      if (source !== undefined) unreadable.add(source.key);
+      logger.warn({ file: source?.file, error: describeError(error) }, 'left out of the catalogue of parameters');
+    }
+  }
+
+  return {
+    keep: (duckdb) => packs.keep(duckdb, new Set(listSources(table.snapshot().files).map(({ key }) => key))),
+    async add(duckdb, signal) {
+      const sources = listSources(table.snapshot().files);
+      const endMs = performance.now() + budgetMs;
+      for (;;) {
+        const keys = packs.keys();
+        const missing = sources.filter(({ key }) => !keys.has(key) && !unreadable.has(key));
+        if (missing.length === 0 || signal.aborted || performance.now() >= endMs) return missing.length;
+        await add(duckdb, nextBatch(missing));
+      }
+    },
+    unreadable: () => unreadable.size,
+  };
+}
+
+/** What the turns of a process know, from the first on. */
+interface Opened {
+  readonly packs: Packs;
+  readonly parts: PartMaker;
+  /** The parts that the fold in force is made of. */
+  folded: string | undefined;
+}
+
+/** Creates the turns of the lake's leader. */
+export function createCatalogueTurns(dependencies: TableDependencies, options: MaintenanceOptions): CatalogueTurns {
+  const { table, clock, logger, lakeDir } = dependencies;
+  const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
+  let opened: Opened | undefined;
+  let nextFoldMs = 0;
+  const startedMs = performance.now();
+  /** The day, and the parts, that were last looked at for notices. */
+  let noticed = '';
+  /** Nothing is left to do for this version of the table. */
+  let settledVersion: number | undefined;
+
+  async function open(duckdb: Duckdb): Promise<Opened> {
+    const packs = await openPacks(cataloguePaths(lakeDir).packs, duckdb);
+    const folded = await findFolded(lakeDir);
+    const isNone = folded === undefined && packs.files().length === 0;
+    return { packs, parts: createPartMaker(dependencies, packs), folded: isNone ? digestOf([]) : folded };
+  }
+
+  async function fold(duckdb: Duckdb, known: Opened, missingFiles: number): Promise<void> {
+    const begunMs = performance.now();
+    if (known.packs.files().length === 0) await withdrawCatalogue(lakeDir);
+    else await renewCatalogue(lakeDir, duckdb, known.packs, { tableVersion: table.state().version, missingFiles });
+    known.folded = digestOf(known.packs.keys());
+    nextFoldMs = performance.now() + Math.max(everyMs, restOfFold * (performance.now() - begunMs));
+  }
+
+  /** Not before what had waited for this process can be sealed: until then every volume seems to have fallen. */
+  async function notice(duckdb: Duckdb, { packs, folded = '' }: Opened): Promise<void> {
+    if (performance.now() - startedMs < 2 * options.sealAgeMs) return;
+    const nowMs = clock.nowMs();
+    const day = sealedDay(nowMs, options.sealAgeMs);
+    const now = `${day} ${folded}`;
+    if (now === noticed) return;
+    for (const found of await renewNotices(lakeDir, duckdb, packs, { day, nowMs }))
+      logger.info({ id: found.id, kind: found.kind, idApp: found.idApp }, 'notice of the catalogue');
+    noticed = now;
+  }
+
+  return {
+    async turn(duckdb, signal) {
+      const { version } = table.state();
+      opened ??= await open(duckdb);
+      const known = opened;
+      if (version === settledVersion) return await notice(duckdb, known);
+      const isLess = await known.parts.keep(duckdb);
+      const missing = await known.parts.add(duckdb, signal);
+      if (signal.aborted) return;
+      // What an erasure has taken out must not stay in the fold for want of time.
+      const isDue = isLess || performance.now() >= nextFoldMs;
+      const isFolded = (): boolean => digestOf(known.packs.keys()) === known.folded;
+      if (isDue && !isFolded()) await fold(duckdb, known, missing + known.parts.unreadable());
+      if (missing > 0 || !isFolded()) return;
+      settledVersion = version;
+      await notice(duckdb, known);
+    },
+  };
+}

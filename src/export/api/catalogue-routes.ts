@@ -1,0 +1,45 @@
+import type { AccessReader } from '../../access/access.ts';
+import type { Catalogue } from '../../lake/catalogue/read-catalogue.ts';
+import { createSlots } from '../../runtime/async/slots.ts';
+import { quote } from './arguments.ts';
+import { badRequest, type Refusal } from './envelope.ts';
+import { single, type AddMethod } from './methods-routes.ts';
+
+export interface CatalogueRouteDependencies {
+  readonly access: AccessReader;
+  /** Reads the catalogue of an app; without an event its custom events alone, else that event with its parameters. */
+  readonly read: (idApp: number, event?: string) => Promise<Catalogue>;
+}
+
+/** Each reads through an engine of its own. */
+const readsAtOnce = 2;
+
+/** An app that the account has not is not told from one that nobody has. */
+const notFound: Refusal = { code: 404, detail: 'The app is not found' };
+
+/** Adds the method that answers what the custom events of an app have in their parameters. */
+export function addCatalogueRoutes(addMethod: AddMethod, { access, read }: CatalogueRouteDependencies): void {
+  const slots = createSlots(readsAtOnce);
+  addMethod(['GET', 'POST'], '/api/catalogue/v1/get.json', 'catalogue', async ({ idAccount, canExport }, given) => {
+    if (!canExport) return badRequest('The account lacks export permissions');
+    for (const name of given.keys())
+      if (name !== 'idApp' && name !== 'customEventName') return badRequest(`Unknown argument ${quote(name)}`);
+    const idApp = single(given, 'idApp') ?? '';
+    if (!/^[1-9]\d{0,14}$/.test(idApp)) return badRequest('Argument idApp is expected: the id of one app');
+    const customEventName = single(given, 'customEventName');
+    if (given.has('customEventName') && (customEventName ?? '') === '')
+      return badRequest('Argument customEventName is the name of one custom event');
+    if (access.current().findApp(Number(idApp))?.idAccount !== idAccount) return notFound;
+    return { data: renderCatalogue(await slots.run(() => read(Number(idApp), customEventName)), customEventName) };
+  });
+}
+
+/** The answer; events that are listed have no parameters. */
+function renderCatalogue({ version, customEvents, ...rest }: Catalogue, customEventName: string | undefined): unknown {
+  const isListed = customEventName === undefined;
+  return {
+    ...(version === undefined ? {} : { version: String(version) }),
+    customEvents: customEvents.map(({ parameters, ...event }) => (isListed ? event : { ...event, parameters })),
+    ...rest,
+  };
+}

@@ -1,0 +1,18 @@
+import path from 'node:path';
+
+/** The record of the folded catalogue in its folder (runtime/files/recorded-file.ts). */
+export const catalogueName = 'catalogue';
+
+/** Where the catalogue lies below the lake's folder. */
+export function cataloguePaths(lakeDir: string) {
+  const root = path.resolve(lakeDir);
+  const folder = path.join(root, 'catalogue');
+  return {
+    root,
+    /** Of the fold, and of what it was made of. */
+    folder,
+    packs: path.join(folder, 'packs'),
+    notices: path.join(folder, 'notices.json'),
+    viewsSql: path.join(root, 'views.sql'),
+  } as const;
+}

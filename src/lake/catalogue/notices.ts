@@ -1,0 +1,163 @@
+import { createHash } from 'node:crypto';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlList, sqlText } from '../sql/literals.ts';
+import type { Notice } from './notices-file.ts';
+import { typeColumn } from './parameter-types.ts';
+
+/**
+ * The rules of notices. `day` is the newest date whose events are sealed; what is recent are the three dates up to it,
+ * what was before the four weeks before those. A notice is not written again while one of the same kind, app, event and
+ * parameter is younger than five weeks.
+ */
+export const noticeRules = {
+  recentDays: 3,
+  beforeDays: 28,
+  repeatDays: 35,
+  /** Of an event, before, so that a parameter can be new, lost or changed; and recently. */
+  lookedBefore: 100,
+  lookedRecently: 50,
+  /** A new one stands in so many of the recent events. */
+  newSeen: 10,
+  /** A lost one stood in this share of the events. */
+  lostShare: 0.2,
+  /** A changed one had a type by this share of its values, and now by less than that. */
+  changedFrom: 0.9,
+  changedTo: 0.5,
+  /** Volume: median of the same weekday of the four weeks before, and the part of it that is too little. */
+  medianEvents: 100,
+  fallenTo: 0.5,
+  /** Notices of one look, those of the largest events. */
+  most: 100,
+} as const;
+
+const r = noticeRules;
+/** Types that a parameter may pass between without a change: an integer is a decimal without a fraction. */
+const groups = {
+  number: `${typeColumn('integer')} + ${typeColumn('decimal')}`,
+  boolean: typeColumn('boolean'),
+  time: `${typeColumn('date')} + ${typeColumn('time')}`,
+  text: typeColumn('text'),
+} as const;
+
+const groupSums = Object.entries(groups).map(
+  ([name, counts]) =>
+    `coalesce(sum(${counts}) FILTER (recent), 0) AS recent_${name}, coalesce(sum(${counts}) FILTER (NOT recent), 0) AS before_${name}`,
+);
+const totalOf = (when: string): string =>
+  Object.keys(groups)
+    .map((name) => `${when}_${name}`)
+    .join(' + ');
+const changedSql = Object.keys(groups)
+  .map(
+    (name) =>
+      `(before_${name} >= ${r.changedFrom} * (${totalOf('before')}) AND recent_${name} < ${r.changedTo} * (${totalOf('recent')}))`,
+  )
+  .join(' OR ');
+
+/** Parameters that have come, gone or changed. `more` keeps a listing that is not whole from being taken for one. */
+const parametersSql = (files: readonly string[], day: string): string => `
+  WITH parts AS (
+    SELECT *, date > DATE ${sqlText(day)} - ${r.recentDays} AS recent FROM read_parquet(${sqlList(files)})
+    WHERE event IS NOT NULL AND date <= DATE ${sqlText(day)} AND date > DATE ${sqlText(day)} - ${r.recentDays + r.beforeDays}),
+  looked AS (
+    SELECT id_app, event, coalesce(sum(seen) FILTER (recent), 0) AS recent, coalesce(sum(seen) FILTER (NOT recent), 0) AS before, max(more) AS more
+    FROM parts WHERE parameter IS NULL GROUP BY ALL),
+  firsts AS (SELECT id_app, event, parameter, min(date) AS first FROM read_parquet(${sqlList(files)}) WHERE parameter IS NOT NULL GROUP BY ALL),
+  counted AS (
+    SELECT id_app, event, parameter, coalesce(sum(seen) FILTER (recent), 0) AS recent_seen, coalesce(sum(seen) FILTER (NOT recent), 0) AS before_seen,
+      ${groupSums.join(', ')}
+    FROM parts WHERE parameter IS NOT NULL GROUP BY id_app, event, parameter)
+  SELECT CASE
+      WHEN before_seen = 0 AND recent_seen >= ${r.newSeen} AND first > DATE ${sqlText(day)} - ${r.recentDays} AND more = 0 THEN 'parameter_new'
+      WHEN recent_seen = 0 AND before_seen >= ${r.lostShare} * before AND more = 0 THEN 'parameter_lost'
+      WHEN (${totalOf('before')}) >= ${r.lookedBefore} AND (${totalOf('recent')}) >= ${r.lookedRecently} AND (${changedSql}) THEN 'parameter_changed'
+    END AS kind, id_app, event, parameter, recent_seen, before_seen, recent, before
+  FROM counted JOIN looked USING (id_app, event) JOIN firsts USING (id_app, event, parameter)
+  WHERE before >= ${r.lookedBefore} AND recent >= ${r.lookedRecently} AND kind IS NOT NULL
+  ORDER BY before DESC, id_app, event, parameter LIMIT ${r.most}`;
+
+/** Events with less than their weekday has, by more than the whole app has less; an app as a whole has no event. A weekday without events counts as none. */
+const fallenSql = (files: readonly string[], day: string): string => `
+  WITH parts AS (
+    SELECT id_app, event, (DATE ${sqlText(day)} - date) // 7 AS week, events FROM read_parquet(${sqlList(files)})
+    WHERE id_app IS NOT NULL AND parameter IS NULL AND (DATE ${sqlText(day)} - date) IN (0, 7, 14, 21, 28)),
+  named AS (SELECT id_app, event, week, events FROM parts WHERE event IS NOT NULL UNION ALL SELECT id_app, NULL, week, events FROM parts),
+  weeks AS (
+    SELECT id_app, event, ${[0, 1, 2, 3, 4].map((week) => `coalesce(sum(events) FILTER (week = ${week}), 0)::DOUBLE AS w${week}`).join(', ')}
+    FROM named GROUP BY id_app, event),
+  volumes AS (SELECT id_app, event, w0 AS events, list_median([w1, w2, w3, w4]) AS usual FROM weeks),
+  apps AS (SELECT id_app, least(1, CASE WHEN usual > 0 THEN events / usual ELSE 1 END) AS kept FROM volumes WHERE event IS NULL)
+  SELECT id_app, event, events::BIGINT AS events, usual::BIGINT AS usual FROM volumes JOIN apps USING (id_app)
+  WHERE usual >= ${r.medianEvents} AND events < ${r.fallenTo} * usual * CASE WHEN event IS NULL THEN 1 ELSE kept END
+  ORDER BY usual DESC, id_app, event NULLS FIRST LIMIT ${r.most}`;
+
+/** A row of either query, as JSON: a text keeps all its characters so. */
+interface Row {
+  readonly id_app: number;
+  readonly event: string | null;
+  readonly parameter?: string;
+  readonly kind?: 'parameter_new' | 'parameter_lost' | 'parameter_changed';
+  readonly [figure: string]: string | number | null | undefined;
+}
+
+async function readRows(duckdb: Duckdb, sql: string): Promise<Row[]> {
+  return (await duckdb.rows(`SELECT to_json(t)::VARCHAR AS row FROM (${sql}) t`)).map(
+    ({ row }) => JSON.parse(String(row)) as Row,
+  );
+}
+
+function describe(row: Row): string {
+  const parameter = `parameter ${JSON.stringify(row.parameter)}`;
+  switch (row.kind) {
+    case 'parameter_new':
+      return `${parameter} is new: ${row['recent_seen']} of ${row['recent']} events looked at have it`;
+    case 'parameter_lost':
+      return `${parameter} is gone: ${row['before_seen']} of ${row['before']} events looked at in the four weeks before had it, none of ${row['recent']} since`;
+    case 'parameter_changed':
+      return `${parameter} has values of another type than in the four weeks before`;
+    case undefined:
+      return `${row['events']} events, where the same weekday had ${row['usual']} in the four weeks before`;
+    default:
+      return row.kind satisfies never;
+  }
+}
+
+/** What makes two notices one. */
+const subjectOf = ({
+  kind,
+  idApp,
+  customEventName,
+  parameter,
+}: Omit<Notice, 'id' | 'what' | 'foundAt' | 'date'>): string =>
+  JSON.stringify([kind, idApp, customEventName, parameter]);
+
+function toNotice(row: Row, day: string, nowMs: number): Notice {
+  const notice = {
+    kind: row.kind ?? 'volume_fallen',
+    idApp: row.id_app,
+    ...(row.event === null ? {} : { customEventName: row.event }),
+    ...(row.parameter === undefined ? {} : { parameter: row.parameter }),
+  } as const;
+  const id = `nt_${createHash('sha256').update(subjectOf(notice)).update(day).digest('hex').slice(0, 16)}`;
+  return { id, ...notice, date: day, foundAt: new Date(nowMs).toISOString(), what: describe(row) };
+}
+
+const dayMs = 86_400_000;
+
+/** Finds what is new to those that are known, newest first. `day`: UTC date whose events are all sealed; `files`: packs. */
+export async function findNotices(
+  duckdb: Duckdb,
+  files: readonly string[],
+  known: readonly Notice[],
+  { day, nowMs }: { readonly day: string; readonly nowMs: number },
+): Promise<Notice[]> {
+  if (files.length === 0) return [];
+  const rows = [
+    ...(await readRows(duckdb, fallenSql(files, day))),
+    ...(await readRows(duckdb, parametersSql(files, day))),
+  ];
+  const young = new Set(
+    known.filter(({ date }) => Date.parse(day) - Date.parse(date) < r.repeatDays * dayMs).map(subjectOf),
+  );
+  return rows.map((row) => toNotice(row, day, nowMs)).filter((notice) => !young.has(subjectOf(notice)));
+}

@@ -1,0 +1,126 @@
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { isAppError } from '../../runtime/errors.ts';
+import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlList, sqlText } from '../sql/literals.ts';
+import { writeParts, type PartSource } from './parts.ts';
+
+/** Parts of one form of this program: those of another are removed, and made anew. */
+const packForm = /^[0-9a-f-]{36}\.v1\.parquet$/;
+/** So many packs are made one: the fold opens each. */
+const mostPacks = 24;
+
+/**
+ * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v1.parquet`, whose rows name the hash of their
+ * file as `key`. For the one process that maintains the lake.
+ * Crash: a pack is there whole or not at all; a key that two packs have is taken out of one by the next `keep`.
+ */
+export interface Packs {
+  /** The hashes of the files whose parts are there. */
+  keys(): ReadonlySet<string>;
+  /** Absolute paths of the packs. */
+  files(): readonly string[];
+  /** Removes what no file of these hashes has, and merges packs where there are many. Says whether anything was removed. */
+  keep(duckdb: Duckdb, wanted: ReadonlySet<string>): Promise<boolean>;
+  /** Makes the parts of sealed files, durably. Errors: those of the engine. */
+  add(duckdb: Duckdb, sources: readonly PartSource[], emptyFile: string): Promise<void>;
+}
+
+/** The keys of each pack, by its path. */
+type Known = Map<string, ReadonlySet<string>>;
+
+async function removePacks(folder: string, packs: Known, files: readonly string[]): Promise<void> {
+  for (const file of files) {
+    await removeFile(file);
+    packs.delete(file);
+  }
+  await syncFolder(folder);
+}
+
+/** Writes a pack, durably; `copy` writes its rows. */
+async function writePack(
+  folder: string,
+  packs: Known,
+  keys: ReadonlySet<string>,
+  copy: (temporary: string) => Promise<void>,
+): Promise<void> {
+  const file = path.join(folder, `${randomUUID()}.v1.parquet`);
+  const temporary = `${file}.tmp`;
+  await ensureFolder(folder);
+  try {
+    await copy(temporary);
+    await syncFile(temporary);
+    await moveFile(temporary, file);
+    await syncFolder(folder);
+    packs.set(file, keys);
+  } finally {
+    await removeFile(temporary);
+  }
+}
+
+/** Reads which keys the packs of a folder have; what cannot be read is removed, to be made anew. */
+async function readKeys(folder: string, duckdb: Duckdb): Promise<Known> {
+  const packs: Known = new Map();
+  for (const name of await findNames(folder)) {
+    const file = path.join(folder, name);
+    try {
+      if (!packForm.test(name)) await removePacks(folder, packs, [file]);
+      else {
+        const rows = await duckdb.rows(`SELECT DISTINCT key FROM read_parquet(${sqlText(file)})`);
+        packs.set(file, new Set(rows.map((row) => String(row['key']))));
+      }
+    } catch (error) {
+      if (!isAppError(error, 'sql')) throw error;
+      await removePacks(folder, packs, [file]);
+    }
+  }
+  return packs;
+}
+
+/** Which pack the part of each wanted file is taken from. */
+function findOwners(packs: Known, wanted: ReadonlySet<string>): Map<string, string> {
+  const owners = new Map<string, string>();
+  for (const [file, keys] of packs)
+    for (const key of keys) if (wanted.has(key) && !owners.has(key)) owners.set(key, file);
+  return owners;
+}
+
+/** Opens the packs of a folder. Errors: the file system's, those of the engine but for damage. */
+export async function openPacks(folder: string, duckdb: Duckdb): Promise<Packs> {
+  const packs = await readKeys(folder, duckdb);
+
+  /** Writes some packs again as one, with the keys that they own, and removes those. */
+  async function rewrite(engine: Duckdb, files: readonly string[], owners: ReadonlyMap<string, string>): Promise<void> {
+    const kept = files.map((file) => [...owners].filter(([, owner]) => owner === file).map(([key]) => key));
+    const sources = files.map(
+      (file, index) =>
+        `SELECT * FROM read_parquet(${sqlText(file)}) WHERE list_contains(${sqlList(kept[index] ?? [])}, key)`,
+    );
+    const keys = new Set(kept.flat());
+    if (keys.size > 0)
+      await writePack(folder, packs, keys, (temporary) =>
+        engine.run(`COPY (${sources.join(' UNION ALL ')}) TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION zstd)`),
+      );
+    await removePacks(folder, packs, files);
+  }
+
+  return {
+    keys: () => new Set([...packs.values()].flatMap((keys) => [...keys])),
+    files: () => [...packs.keys()].toSorted((a, b) => (a < b ? -1 : 1)),
+    async keep(engine, wanted) {
+      const owners = findOwners(packs, wanted);
+      const isStale = ([file, keys]: readonly [string, ReadonlySet<string>]): boolean =>
+        [...keys].some((key) => owners.get(key) !== file);
+      const stale = [...packs].filter(isStale).map(([file]) => file);
+      for (const file of stale) await rewrite(engine, [file], owners);
+      if (packs.size > mostPacks) await rewrite(engine, [...packs.keys()], findOwners(packs, wanted));
+      return stale.length > 0;
+    },
+    add: (engine, sources, emptyFile) =>
+      writePack(folder, packs, new Set(sources.map(({ key }) => key)), (temporary) =>
+        writeParts(engine, sources, emptyFile, temporary),
+      ),
+  };
+}

@@ -1,0 +1,197 @@
+import { AppError, describeError } from '../../runtime/errors.ts';
+import { findRecord } from '../../runtime/files/recorded-file.ts';
+import { openDuckdb, type Duckdb } from '../sql/duckdb.ts';
+import { sqlText } from '../sql/literals.ts';
+import { catalogueName, cataloguePaths } from './catalogue-paths.ts';
+import { readNotices, type Notice } from './notices-file.ts';
+import { mainType, parameterTypes, typeColumn, type ParameterType, type TypeCounts } from './parameter-types.ts';
+
+/** A parameter of an event, as far as its events were looked at. */
+export interface CatalogueParameter {
+  readonly name: string;
+  /** The type of nearly all its values. */
+  readonly type: ParameterType;
+  /** Events that have it, of those looked at. */
+  readonly seen: number;
+  readonly types: TypeCounts;
+  /** How many different values it has, nearly. */
+  readonly values: number;
+  /** Frequent values that more than one user sent; none where each sends its own. */
+  readonly examples: readonly string[];
+  readonly firstSeen: string;
+  readonly lastSeen: string;
+}
+
+/** A custom event of an app; times are ISO 8601. */
+export interface CatalogueEvent {
+  readonly customEventName: string;
+  readonly events: number;
+  /** How many of them were looked at for their parameters. */
+  readonly looked: number;
+  readonly firstSeen: string;
+  readonly lastSeen: string;
+  /** Names of parameters beside those that are listed. */
+  readonly moreParameters: number;
+  /** By the UTC date of the events, the newest first. */
+  readonly days: readonly { readonly date: string; readonly events: number }[];
+  readonly parameters: readonly CatalogueParameter[];
+}
+
+/** What an app's custom events have, as of the newest sealed files that were looked at. */
+export interface Catalogue {
+  /** The version of the table of events that it was made of; undefined: there is none yet. */
+  readonly version: number | undefined;
+  /** Sealed files that it lacks yet. */
+  readonly missingFiles: number;
+  readonly customEvents: readonly CatalogueEvent[];
+  /** What stands behind the bound: names, and their events. */
+  readonly more: { readonly names: number; readonly events: number };
+  readonly notices: readonly Notice[];
+}
+
+/** A row of the fold as JSON. */
+interface FoldRow {
+  readonly event: string | null;
+  readonly parameter: string | null;
+  readonly events: number;
+  readonly seen: number;
+  readonly more: number;
+  readonly types: TypeCounts;
+  readonly values: number | null;
+  readonly first: string;
+  readonly last: string;
+  readonly examples: readonly string[];
+  readonly days: readonly { readonly date: string; readonly events: number }[];
+}
+
+const isoSql = (column: string): string => `strftime(${column}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
+
+/** A row as JSON: a text keeps all its characters so, also a mark at its start. */
+const rowSql = `to_json({event: event, parameter: parameter, events: events, seen: seen, more: more,
+  types: {${parameterTypes.map((type) => `"${type}": ${typeColumn(type)}`).join(', ')}}, "values": "values",
+  first: ${isoSql('first_seen')}, last: ${isoSql('last_seen')}, examples: examples, days: days})::VARCHAR`;
+
+function toParameter({ parameter, seen, types, values, examples, first, last }: FoldRow): CatalogueParameter {
+  const name = parameter ?? '';
+  return { name, type: mainType(types), seen, types, values: values ?? 0, examples, firstSeen: first, lastSeen: last };
+}
+
+/** Makes events with their parameters of the rows of one app; the events with most events first. */
+function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
+  const parametersOf = new Map<string, CatalogueParameter[]>();
+  for (const row of rows) {
+    if (row.event === null || row.parameter === null) continue;
+    const known = parametersOf.get(row.event) ?? [];
+    if (known.push(toParameter(row)) === 1) parametersOf.set(row.event, known);
+  }
+  return rows.flatMap(({ event, parameter, events, seen, more, first, last, days }) => {
+    if (event === null || parameter !== null) return [];
+    const parameters = (parametersOf.get(event) ?? []).toSorted(
+      (a, b) => b.seen - a.seen || (a.name < b.name ? -1 : 1),
+    );
+    return [
+      {
+        customEventName: event,
+        events,
+        looked: seen,
+        firstSeen: first,
+        lastSeen: last,
+        moreParameters: more,
+        days,
+        parameters,
+      },
+    ];
+  });
+}
+
+/** Reads the events of an app from a fold without their parameters, or one event with these; the row of the others too. */
+async function readRows(duckdb: Duckdb, file: string, idApp: number, event?: string): Promise<FoldRow[]> {
+  const where = event === undefined ? 'parameter IS NULL' : '(event = $2 OR event IS NULL)';
+  const rows = await duckdb.rows(
+    `SELECT ${rowSql} AS row FROM read_parquet(${sqlText(file)}) WHERE id_app = $1 AND ${where} ORDER BY events DESC`,
+    event === undefined ? [idApp] : [idApp, event],
+  );
+  return rows.map(({ row }) => JSON.parse(String(row)) as FoldRow);
+}
+
+/** An app's events, those with most events first. */
+export interface AppEvents {
+  readonly idApp: number;
+  readonly events: readonly CatalogueEvent[];
+}
+
+/**
+ * Reads the largest events of all apps from a fold, with their parameters: as many as have no more columns together than
+ * `most`, where each has `own` beside its parameters.
+ */
+export async function readLargest(
+  duckdb: Duckdb,
+  file: string,
+  { most, own }: { readonly most: number; readonly own: number },
+): Promise<AppEvents[]> {
+  const fold = `read_parquet(${sqlText(file)})`;
+  const rows = await duckdb.rows(`
+    WITH counted AS (SELECT id_app, event, max(events) AS size, count(*) + ${own - 1} AS columns FROM ${fold} WHERE event IS NOT NULL GROUP BY ALL),
+    summed AS (SELECT id_app, event, sum(columns) OVER (ORDER BY size DESC, id_app, event) AS columns FROM counted)
+    SELECT id_app, ${rowSql} AS row FROM ${fold} SEMI JOIN (FROM summed WHERE columns <= ${most}) USING (id_app, event)
+    ORDER BY id_app, events DESC`);
+  const ofApps = new Map<number, FoldRow[]>();
+  for (const { id_app: id, row } of rows) {
+    const known = ofApps.get(Number(id)) ?? [];
+    if (known.push(JSON.parse(String(row)) as FoldRow) === 1) ofApps.set(Number(id), known);
+  }
+  return [...ofApps].map(([idApp, found]) => ({ idApp, events: toEvents(found) }));
+}
+
+const memoryMb = 128;
+/** The file of a record may be replaced between the two. */
+const tries = 3;
+
+async function readFold(
+  lakeDir: string,
+  idApp: number,
+  event: string | undefined,
+): Promise<{ rows: readonly FoldRow[]; facts: Readonly<Record<string, unknown>> } | undefined> {
+  for (let attempt = 1; ; attempt += 1) {
+    const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName).catch((error: unknown) => {
+      throw new AppError('record_damaged', `the catalogue of parameters is damaged: ${describeError(error)}`, {
+        cause: error,
+        hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",
+      });
+    });
+    if (record === undefined) return undefined;
+    const duckdb = await openDuckdb({ memoryMb, threads: 1 });
+    try {
+      return {
+        rows: await readRows(duckdb, record.file, idApp, event),
+        facts: record.facts,
+      };
+    } catch (error) {
+      if (attempt === tries) throw error;
+    } finally {
+      duckdb.close();
+    }
+  }
+}
+
+/**
+ * Reads an app's catalogue: its custom events without their parameters, or one of them with these. Any process may, while
+ * the compactor renews it. Errors: `record_damaged`, those of the engine.
+ */
+export async function readCatalogue(lakeDir: string, idApp: number, event?: string): Promise<Catalogue> {
+  const fold = await readFold(lakeDir, idApp, event);
+  const notices = (await readNotices(lakeDir)).filter(
+    (notice) =>
+      notice.idApp === idApp &&
+      (event === undefined || notice.customEventName === undefined || notice.customEventName === event),
+  );
+  const rows = fold?.rows ?? [];
+  const rest = rows.find((row) => row.event === null);
+  return {
+    version: fold === undefined ? undefined : Number(fold.facts['tableVersion']),
+    missingFiles: Number(fold?.facts['missingFiles'] ?? 0),
+    customEvents: toEvents(rows),
+    more: { names: rest?.more ?? 0, events: rest?.events ?? 0 },
+    notices,
+  };
+}

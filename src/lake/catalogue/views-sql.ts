@@ -1,0 +1,74 @@
+import { sqlName, sqlText } from '../sql/literals.ts';
+import type { AppEvents, CatalogueEvent, CatalogueParameter } from './read-catalogue.ts';
+import { typedSql } from './parameter-types.ts';
+
+/**
+ * The text of views.sql: for each app a schema, in it for each custom event a table macro, whose columns are the event's
+ * parameters with their types: `FROM app_1.level_complete()`. Macros, since a view would open every file of the lake when
+ * it is made. They read the views of snapshot.sql, which is run first. No name in it is taken as it came from a client
+ * without quotes, and no control character gets into the text.
+ */
+
+/** Columns of all macros together: an engine reads a text of some megabytes in a second. The caller keeps to it. */
+export const mostColumns = 20_000;
+
+/** Columns that every macro has, before those of the parameters. */
+export const ownColumns = ['event_id', 'date', 'event_time', 'received_at', 'available_at', 'custom_user_id'] as const;
+
+/** A text as SQL that gives it back, whatever it has: with control or invisible characters by its bytes. */
+function literal(text: string): string {
+  return /[\p{C}\p{Z}]/u.test(text.replaceAll(' ', ''))
+    ? `decode(unhex('${Buffer.from(text, 'utf8').toString('hex')}'))`
+    : sqlText(text);
+}
+
+/** Gives each text a name of its own: the engine does not tell names by their case. */
+function createNames(taken: Iterable<string>): (text: string) => string {
+  const names = new Set([...taken].map((name) => name.toLowerCase()));
+  return (text) => {
+    const plain = text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '_');
+    let name = plain;
+    for (let next = 2; names.has(name.toLowerCase()); next += 1) name = `${plain}_${next}`;
+    names.add(name.toLowerCase());
+    return name;
+  };
+}
+
+/** In the order of their text, so that a name does not change with the volumes. */
+function byText<T>(list: readonly T[], toText: (one: T) => string): T[] {
+  return list.toSorted((a, b) => (toText(a) < toText(b) ? -1 : 1));
+}
+
+function columnSql({ name, type }: CatalogueParameter, column: string): string {
+  return `${typedSql(`custom_event_params[${literal(name)}]`, type)} AS ${sqlName(column)}`;
+}
+
+function macroSql(idApp: number, { customEventName, parameters }: CatalogueEvent, name: string): string {
+  const toName = createNames([...ownColumns, 'custom_event_params']);
+  const columns = byText(parameters, (parameter) => parameter.name).map((parameter) =>
+    columnSql(parameter, toName(parameter.name)),
+  );
+  return `CREATE OR REPLACE MACRO app_${idApp}.${sqlName(name)}() AS TABLE
+SELECT ${[...ownColumns, ...columns, 'custom_event_params'].join(',\n  ')}
+FROM tributary.events WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name = ${literal(customEventName)};`;
+}
+
+/** Writes the text. */
+export function viewsSql(apps: readonly AppEvents[]): string {
+  const parts = apps
+    .filter(({ events }) => events.length > 0)
+    .map(({ idApp, events }) => {
+      const toName = createNames([]);
+      const macros = byText(events, ({ customEventName }) => customEventName).map((event) =>
+        macroSql(idApp, event, toName(event.customEventName)),
+      );
+      return `CREATE SCHEMA IF NOT EXISTS app_${idApp};\n${macros.join('\n')}`;
+    });
+  return `-- Typed parameters of custom events, by DuckDB 1.3 or newer. Run snapshot.sql first: the rows are those of its views.
+-- FROM app_1.level_complete(): the custom event of that name of app 1, its parameters as columns of their types.
+-- A value of another form than its column is NULL; custom_event_params has all of them as they came.
+-- The service writes it anew as events are sealed. Which types, and how often: tributary catalogue APP --event NAME.
+
+${parts.join('\n\n')}
+`;
+}

@@ -1,0 +1,105 @@
+/** What the catalogue of parameters must say, in plain JavaScript over the events themselves. */
+
+/** A custom event as it was sent; times in Unix seconds. */
+export interface SentEvent {
+  readonly idApp: number;
+  readonly name: string;
+  readonly params: Readonly<Record<string, string>>;
+  readonly time: number;
+  readonly user: string;
+}
+
+/** A parameter as the oracle knows it. */
+export interface OracleParameter {
+  readonly type: string;
+  readonly seen: number;
+  readonly types: Record<string, number>;
+  readonly values: ReadonlyMap<string, ReadonlySet<string>>;
+  readonly firstSeen: string;
+  readonly lastSeen: string;
+}
+
+export interface OracleEvent {
+  readonly events: number;
+  readonly days: readonly { readonly date: string; readonly events: number }[];
+  readonly firstSeen: string;
+  readonly lastSeen: string;
+  readonly parameters: ReadonlyMap<string, OracleParameter>;
+}
+
+const isDay = (text: string): boolean => {
+  const time = new Date(`${text}T00:00:00Z`);
+  return !Number.isNaN(time.getTime()) && time.toISOString().startsWith(text);
+};
+
+/** The type of a value, by its form. */
+export function typeOf(value: string): string {
+  if (value.replaceAll(' ', '') === '') return 'empty';
+  if (/^-?[0-9]{1,18}$/.test(value)) return 'integer';
+  if (/^-?[0-9]{1,18}\.[0-9]{1,18}([eE][+-]?[0-9]{1,2})?$/.test(value)) return 'decimal';
+  if (['true', 'True', 'TRUE', 'false', 'False', 'FALSE'].includes(value)) return 'boolean';
+  const [day = '', clock] = value.split(/[T ]/);
+  if (!/^[0-9]{4}-[0-9]{2}-[0-9]{2}$/.test(day) || !isDay(day)) return 'text';
+  if (clock === undefined) return 'date';
+  const parts = /^([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:?[0-9]{2})?$/.exec(clock);
+  return parts !== null && Number(parts[1]) < 24 && Number(parts[2]) < 60 && Number(parts[3]) < 60 ? 'time' : 'text';
+}
+
+function mainTypeOf(types: Record<string, number>, seen: number): string {
+  const n = (type: string): number => types[type] ?? 0;
+  const least = 0.99 * (seen - n('empty'));
+  if (seen === n('empty')) return 'empty';
+  if (n('integer') >= least && n('decimal') === 0) return 'integer';
+  if (n('integer') + n('decimal') >= least) return 'decimal';
+  if (n('date') + n('time') >= least) return n('time') === 0 ? 'date' : 'time';
+  return n('boolean') >= least ? 'boolean' : 'text';
+}
+
+const toIso = (seconds: number): string => new Date(seconds * 1000).toISOString();
+const range = (events: readonly SentEvent[]) => {
+  const times = events.map(({ time }) => time);
+  return {
+    firstSeen: toIso(times.reduce((a, b) => Math.min(a, b))),
+    lastSeen: toIso(times.reduce((a, b) => Math.max(a, b))),
+  };
+};
+
+function describeParameter(name: string, events: readonly SentEvent[]): OracleParameter {
+  const having = events.filter(({ params }) => Object.hasOwn(params, name));
+  const types: Record<string, number> = {};
+  const values = new Map<string, Set<string>>();
+  for (const { params, user } of having) {
+    const value = params[name] ?? '';
+    types[typeOf(value)] = (types[typeOf(value)] ?? 0) + 1;
+    values.set(value, (values.get(value) ?? new Set()).add(user));
+  }
+  return { type: mainTypeOf(types, having.length), seen: having.length, types, values, ...range(having) };
+}
+
+/** What an app's events have, by their names. */
+export function describeEvents(all: readonly SentEvent[], idApp: number): Map<string, OracleEvent> {
+  const groups = new Map<string, SentEvent[]>();
+  for (const event of all.filter((one) => one.idApp === idApp)) {
+    const known = groups.get(event.name) ?? [];
+    if (known.push(event) === 1) groups.set(event.name, known);
+  }
+  return new Map(
+    [...groups].map(([name, events]) => {
+      const perDay = new Map<string, number>();
+      for (const { time } of events)
+        perDay.set(toIso(time).slice(0, 10), (perDay.get(toIso(time).slice(0, 10)) ?? 0) + 1);
+      const names = new Set(events.flatMap(({ params }) => Object.keys(params)));
+      return [
+        name,
+        {
+          events: events.length,
+          days: [...perDay]
+            .map(([date, count]) => ({ date, events: count }))
+            .toSorted((a, b) => (a.date < b.date ? 1 : -1)),
+          ...range(events),
+          parameters: new Map([...names].map((parameter) => [parameter, describeParameter(parameter, events)])),
+        },
+      ];
+    }),
+  );
+}

@@ -1,0 +1,160 @@
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-paths.ts';
+import { readCatalogue } from '../../../src/lake/catalogue/read-catalogue.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openTable } from '../../../src/lake/log/table.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { eraseEvents } from '../../../src/operate/erase/erase.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import { findTextFile } from '../../../src/runtime/files/durable-file.ts';
+import { findFilesWith } from '../../helpers/find-bytes.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const dayMs = 86_400_000;
+/** The newest day whose events are sealed. */
+const lastDayMs = Math.floor((Date.now() - 25 * 3_600_000) / dayMs) * dayMs;
+
+function line(name: string, params: Readonly<Record<string, string>>, timeMs: number, user: string) {
+  return eventLine({
+    kind: 'custom_event',
+    event_time: Math.floor(timeMs / 1000),
+    custom_user_id: user,
+    custom_event_name: name,
+    custom_event_params: params,
+  });
+}
+
+async function erase(folder: string, stream: MemoryStream, user: string): Promise<number> {
+  const lakeDir = path.join(folder, 'lake');
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  const clock = createClock(0);
+  const crashPoint = noCrashPoint;
+  try {
+    const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint });
+    const { signal } = new AbortController();
+    const dependencies = { table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint, signal };
+    return (await eraseEvents(dependencies, { users: [user] }, { retentionMs: dayMs, now: true })).rows;
+  } finally {
+    duckdb.close();
+  }
+}
+
+describe('catalogue of a lake that changes', () => {
+  it('What an erased user sent is in nothing of the catalogue any more', async () => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const stream = createMemoryStream();
+    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    const secret = { parameter: 'ofalice0', value: 'ofalice1', event: 'ofalice2', shared: 'ofalice3' };
+    stream.publish([
+      line('visit', { page: 'home', [secret.parameter]: '1' }, lastDayMs, 'alice'),
+      line('visit', { page: 'home', code: secret.value }, lastDayMs, 'alice'),
+      line('visit', { page: 'home' }, lastDayMs, 'bob'),
+      line(secret.event, { page: 'x' }, lastDayMs, 'alice'),
+      // Shown while two send it; what one of them sends alone is no example.
+      line('visit', { page: secret.shared }, lastDayMs, 'alice'),
+      line('visit', { page: secret.shared }, lastDayMs, 'carol'),
+    ]);
+    const { folder: own, viewsSql } = cataloguePaths(lakeDir);
+    const pageExamples = async (): Promise<readonly string[]> =>
+      (await readCatalogue(lakeDir, 1, 'visit')).customEvents[0]?.parameters.find(({ name }) => name === 'page')
+        ?.examples ?? [];
+    await waitFor('in the catalogue', async () => (await pageExamples()).includes(secret.shared));
+    expect(await findTextFile(viewsSql)).toContain(secret.parameter);
+    expect(
+      (await readCatalogue(lakeDir, 1, 'visit')).customEvents[0]?.parameters.find(({ name }) => name === 'code')
+        ?.examples,
+    ).toEqual([]);
+
+    expect(await erase(folder, stream, 'alice')).toBe(4);
+    const isGone = async (): Promise<boolean> => {
+      const { customEvents } = await readCatalogue(lakeDir, 1, 'visit');
+      return customEvents[0]?.events === 2 && customEvents[0].parameters.length === 1;
+    };
+    await waitFor('the catalogue follows', isGone);
+    expect(await pageExamples()).toEqual([]);
+    for (const word of Object.values(secret)) expect(await findFilesWith(own, word)).toEqual([]);
+    expect(await findTextFile(viewsSql)).not.toMatch(/ofalice/);
+    await compact.stop();
+  });
+
+  it('A compactor that ends at any moment is followed by one that completes the catalogue, and leaves no other file', async () => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const stream = createMemoryStream();
+    stream.publish(
+      Array.from({ length: 400 }, (_, index) =>
+        line('visit', { n: String(index) }, lastDayMs - (index % 20) * dayMs, 'u'),
+      ),
+    );
+    const tableDir = lakePaths(lakeDir).table;
+    const first = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    await waitFor('sealed', async () => (await readSnapshot(tableDir)).files.some((file) => !file.young));
+    await first.stop();
+    const second = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    await waitFor('whole', async () => {
+      const { customEvents, missingFiles } = await readCatalogue(lakeDir, 1);
+      return missingFiles === 0 && customEvents[0]?.events === 400;
+    });
+    await second.stop();
+    const { customEvents } = await readCatalogue(lakeDir, 1, 'visit');
+    expect(customEvents[0]).toMatchObject({
+      events: 400,
+      looked: 400,
+      days: Array.from({ length: 20 }, () => ({ events: 20 })),
+    });
+    expect(await findFilesWith(cataloguePaths(lakeDir).folder, '.tmp')).toEqual([]);
+  });
+
+  it('New, lost and changed parameters and fallen volumes are noticed once, and nothing of what stays', async () => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const stream = createMemoryStream();
+    for (let back = 0; back < 31; back += 1) {
+      const isRecent = back < 3;
+      const params = {
+        price: '1.5',
+        ...(isRecent ? { fresh: '1' } : { old: 'x' }),
+        turned: isRecent ? 'one' : '1',
+      };
+      const at = lastDayMs - back * dayMs;
+      const of = (name: string, count: number) =>
+        Array.from({ length: count }, (_, index) => line(name, params, at + index * 1000, `u${index}`));
+      stream.publish([...of('buy', 60), ...of('visit', back === 0 ? 20 : 120), ...of('rare', back === 0 ? 0 : 5)]);
+    }
+    const options = { sealAgeMs: 10 };
+    const compact = await startTestCompact(folder, stream, options);
+    await waitFor('noticed', async () => (await readCatalogue(lakeDir, 1)).notices.length > 0, 60_000);
+    await compact.stop();
+    const list = async (): Promise<string[]> =>
+      (await readCatalogue(lakeDir, 1)).notices.map(({ kind, customEventName, parameter = '' }) =>
+        `${kind} ${customEventName} ${parameter}`.trim(),
+      );
+    const noticed = await list();
+    expect(noticed.toSorted()).toEqual([
+      'parameter_changed buy turned',
+      'parameter_changed visit turned',
+      'parameter_lost buy old',
+      'parameter_lost visit old',
+      'parameter_new buy fresh',
+      'parameter_new visit fresh',
+      'volume_fallen undefined',
+      'volume_fallen visit',
+    ]);
+    const again = await startTestCompact(folder, stream, options);
+    stream.publish([line('buy', { price: '2' }, lastDayMs, 'u1')]);
+    await waitFor('one more', async () =>
+      (await readCatalogue(lakeDir, 1)).customEvents.some(
+        ({ customEventName, events }) => customEventName === 'buy' && events === 31 * 60 + 1,
+      ),
+    );
+    await again.stop();
+    expect(await list()).toEqual(noticed);
+  }, 120_000);
+});
