@@ -198,6 +198,36 @@ const versionAnswer = {
   },
 };
 
+/** What imports are answered with. */
+const answerSchemas = {
+  Accepted: {
+    type: 'object',
+    required: ['message'],
+    properties: {
+      message: { enum: ['Ok', 'Valid, nothing was stored'] },
+      receipt: { $ref: '#/components/schemas/Receipt' },
+    },
+  },
+  Receipt: receiptSchema,
+  ImportError: {
+    type: 'object',
+    required: ['error'],
+    additionalProperties: false,
+    properties: {
+      error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] },
+      errors: {
+        type: 'array',
+        description: 'Only with Prefer: errors=all.',
+        items: {
+          type: 'object',
+          required: ['pointer', 'reason'],
+          properties: { pointer: { type: 'string' }, reason: { type: 'string' }, hint: { type: 'string' } },
+        },
+      },
+    },
+  },
+};
+
 /**
  * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths
  * work with and without the trailing slash.
@@ -236,32 +266,7 @@ export function describeImport(): OpenApiPart {
       schemas: {
         ...Object.fromEntries([...importKinds.keys()].map((kind) => [schemaNameOf(kind), describeKind(kind)])),
         ...lookUpSchemas,
-        Accepted: {
-          type: 'object',
-          required: ['message'],
-          properties: {
-            message: { enum: ['Ok', 'Valid, nothing was stored'] },
-            receipt: { $ref: '#/components/schemas/Receipt' },
-          },
-        },
-        Receipt: receiptSchema,
-        ImportError: {
-          type: 'object',
-          required: ['error'],
-          additionalProperties: false,
-          properties: {
-            error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] },
-            errors: {
-              type: 'array',
-              description: 'Only with Prefer: errors=all.',
-              items: {
-                type: 'object',
-                required: ['pointer', 'reason'],
-                properties: { pointer: { type: 'string' }, reason: { type: 'string' }, hint: { type: 'string' } },
-              },
-            },
-          },
-        },
+        ...answerSchemas,
       },
       securitySchemes: {
         importToken: {
