@@ -1,6 +1,7 @@
 import { events as leader, getMethod, importDatasets, type Dataset } from '../datasets/dataset.ts';
-import { findEventRows, type EventRow } from '../lake/event-rows.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
+import { findWholeRows } from '../lake/find/find-rows.ts';
+import type { WholeRow } from '../lake/find/read-rows.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { findFirstVersion, type FirstVersion } from '../lake/log/first-version.ts';
 import { readSnapshot, type Snapshot } from '../lake/log/snapshot.ts';
@@ -59,17 +60,17 @@ async function findRows(
   snapshot: Snapshot,
   dataset: Dataset,
   { idApp, receivedAt, events }: Receipt,
-): Promise<readonly EventRow[]> {
+): Promise<readonly WholeRow[]> {
   const [first] = events;
   if (first === undefined || snapshot.version < 0) return [];
   const within = receivedWithin(first.eventId, Date.parse(receivedAt));
   const filter = { idApps: [idApp], ...(within === undefined ? {} : { receivedAt: within }) };
   const ids = events.map(({ eventId }) => eventId);
-  return await findEventRows(snapshot, dataset, ids, filter);
+  return await findWholeRows({ dataset, snapshot }, ids, filter);
 }
 
 /** Compares a row with what a receipt says of its event. */
-function judgeRow({ eventId, sha256 }: ReceiptEvent, row: EventRow, receipt: Receipt): EventState {
+function judgeRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Receipt): EventState {
   const { kind } = getMethod(receipt.method);
   const values: EventValues = { ...row.values, event_id: eventId, kind };
   const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
@@ -84,7 +85,7 @@ function judgeRow({ eventId, sha256 }: ReceiptEvent, row: EventRow, receipt: Rec
 }
 
 /** The row of an event, and what it is; of several, since a key may be used again after its day, the one that fits. */
-function findBest(event: ReceiptEvent, rows: readonly EventRow[], receipt: Receipt) {
+function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt) {
   const judged = rows
     .filter(({ eventId }) => eventId === event.eventId)
     .map((row) => ({ row, state: judgeRow(event, row, receipt) }));
@@ -142,21 +143,20 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const best = receipt.events.map((event) => findBest(event, rows, receipt));
   const failed = best.includes(undefined) ? await findFailed(lakeDir, receipt) : new Map<string, string>();
   const versions = new Map<number, FirstVersion>();
-  const findVersion = async (availableAtMs: number): Promise<FirstVersion> => {
-    const known = versions.get(availableAtMs) ?? (await findFirstVersion(snapshot, availableAtMs));
-    versions.set(availableAtMs, known);
-    return known;
+  const findSince = async ({ availableAtMs }: WholeRow): Promise<Partial<FoundEvent>> => {
+    // A row of another engine's may have no time.
+    if (availableAtMs === undefined) return {};
+    const { version, orEarlier } = versions.get(availableAtMs) ?? (await findFirstVersion(snapshot, availableAtMs));
+    versions.set(availableAtMs, { version, orEarlier });
+    const availableAt = new Date(availableAtMs).toISOString();
+    return { sinceVersion: version, ...(orEarlier ? { orEarlier } : {}), availableAt };
   };
   const found: FoundEvent[] = [];
   for (const [index, { eventId }] of receipt.events.entries()) {
     const fit = best[index];
     const reason = failed.get(eventId);
     if (fit !== undefined) {
-      const { availableAtMs } = fit.row;
-      const { version, orEarlier } = await findVersion(availableAtMs);
-      const availableAt = new Date(availableAtMs).toISOString();
-      const since = { sinceVersion: version, ...(orEarlier ? { orEarlier } : {}), availableAt };
-      found.push({ eventId, state: fit.state, ...since });
+      found.push({ eventId, state: fit.state, ...(await findSince(fit.row)) });
     } else if (reason !== undefined) found.push({ eventId, state: 'failed', reason });
     else found.push({ eventId, ...judgeAbsent(receipt, log, snapshot) });
   }

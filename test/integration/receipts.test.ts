@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { expect, onTestFinished, test } from 'vitest';
 import { verifyReceipt, type ReceiptVerdict } from '../../src/cli/verify-receipt.ts';
 import { importMethods } from '../../src/datasets/dataset.ts';
@@ -219,8 +220,10 @@ test('What is not in the lake is told apart: erased, missing, changed, or of ano
 test('A body is that of a receipt only where it comes to the same events in the same order', async () => {
   const batch = [{ customUserId: 'u', age: 30 }, { customUserId: 'v' }];
   const sent = (await send(createMemoryStream(), 'loginBatch', batch))!;
-  const judge = async (body: string): Promise<unknown> => (await verifyBody(sent, Buffer.from(body))).body?.ok;
+  const judge = async (body: string | Buffer): Promise<unknown> => (await verifyBody(sent, Buffer.from(body))).body?.ok;
   expect(await judge(JSON.stringify(batch))).toBe(true);
+  expect(await judge(gzipSync(JSON.stringify(batch)))).toBe(true);
+  expect(await judge(gzipSync('[]'))).toBe(false);
   expect(await judge('[{"age":"30", "customUserId":"u","unknown":1},{"customUserId":"v"}]')).toBe(true);
   const others = [[{ customUserId: 'u' }, { customUserId: 'v' }], batch.toReversed(), batch.slice(0, 1)];
   for (const other of [...others.map((value) => JSON.stringify(value)), '{', ''])
