@@ -99,8 +99,9 @@ async function findFailed(lakeDir: string, { events, salt }: Receipt): Promise<R
   if (!(await exists(failed))) return reasons;
   for (const file of await listFailedFiles(failed, table))
     for (const { line, reason } of await readFailedFile(file)) {
-      const wanted = events.find(({ eventId }) => line.includes(eventId));
-      if (wanted !== undefined && isLineOf(line, wanted, salt)) reasons.set(wanted.eventId, reason);
+      // A value may name the id of another event.
+      const wanted = events.find((event) => line.includes(event.eventId) && isLineOf(line, event, salt));
+      if (wanted !== undefined) reasons.set(wanted.eventId, reason);
     }
   return reasons;
 }
