@@ -8,6 +8,7 @@ import { readSnapshot, type Snapshot } from '../lake/log/snapshot.ts';
 import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
 import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
 import { exists } from '../runtime/files/file-checks.ts';
+import { judgeAbsent } from './absent-events.ts';
 
 /**
  * Where an event of a receipt is.
@@ -16,7 +17,8 @@ import { exists } from '../runtime/files/file-checks.ts';
  * - `repeat`: the lake has the event of an earlier request under its id, and keeps that one.
  * - `failed`: it could not be written, and is kept with the reason.
  * - `pending`: the lake has not come to its message yet.
- * - `erased`: the lake has read it and has it no more, after erasures.
+ * - `erased`: its id is among those that were erased; or the lake has read it and has it no more, events were erased, and
+ *   which is not known.
  * - `changed`: the row under its id is another event.
  * - `missing`: none of these.
  */
@@ -114,28 +116,6 @@ function isLineOf(line: string, { sha256 }: ReceiptEvent, salt: string): boolean
   }
 }
 
-/** What the position of the lake says of an event that is neither in the table nor failed. */
-function judgeAbsent(
-  { group }: Receipt,
-  { lake: log }: Snapshot,
-  { lake: ofTable }: Snapshot,
-): Partial<FoundEvent> & {
-  readonly state: EventState;
-} {
-  const epoch = log?.epoch;
-  if (epoch === undefined) return { state: 'pending' };
-  if (epoch.streamId !== group.stream)
-    return { state: 'missing', reason: `the lake follows another stream by now, ${epoch.streamId}` };
-  if (group.sequence > epoch.position) return { state: 'pending' };
-  const erased = ofTable?.totals.erased ?? 0;
-  return erased === 0
-    ? { state: 'missing', reason: `the lake has read the stream up to ${epoch.position}, and nothing was erased` }
-    : {
-        state: 'erased',
-        reason: `the lake has read it and has it no more; ${erased} events were erased from the table`,
-      };
-}
-
 async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   // The position first: what it covers is in the tables that are read afterwards.
   const log = await readSnapshot(tablePaths(lakeDir, leader).table);
@@ -143,6 +123,8 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const rows = await findRows(snapshot, dataset, receipt);
   const best = receipt.events.map((event) => findBest(event, rows, receipt));
   const failed = best.includes(undefined) ? await findFailed(lakeDir, receipt) : new Map<string, string>();
+  const absent = receipt.events.filter(({ eventId }, index) => best[index] === undefined && !failed.has(eventId));
+  const absences = await judgeAbsent(lakeDir, receipt, absent, { log, table: snapshot });
   const versions = new Map<number, FirstVersion>();
   const findSince = async ({ availableAtMs }: WholeRow): Promise<Partial<FoundEvent>> => {
     // A row of another engine's may have no time.
@@ -159,7 +141,7 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
     if (fit !== undefined) {
       found.push({ eventId, state: fit.state, ...(await findSince(fit.row)) });
     } else if (reason !== undefined) found.push({ eventId, state: 'failed', reason });
-    else found.push({ eventId, ...judgeAbsent(receipt, log, snapshot) });
+    else found.push({ eventId, state: 'missing', ...absences.get(eventId) });
   }
   return { table: dataset.table, version: Math.max(snapshot.version, 0), events: found, logVersion: log.version };
 }

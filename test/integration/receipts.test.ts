@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { expect, onTestFinished, test } from 'vitest';
@@ -209,12 +210,19 @@ test('What is not in the lake is told apart: erased, missing, changed, or of ano
   const erased = await verify(folder, gone!);
   expect([erased.ok, ...statesOf(erased)]).toEqual([true, 'erased', 'stored']);
   expect(statesOf(await verify(folder, kept!))).toEqual(['stored']);
+  const stillMissing = await verify(folder, lost!);
+  expect([stillMissing.ok, ...statesOf(stillMissing)]).toEqual([false, 'missing']);
+  expect(stillMissing.lake?.events[0]?.reason).toContain('not among those that were erased');
   const { receipt } = lost!;
   const elsewhere = signGroup([receipt], { ...receipt.group, stream: 'TEST@0' }, key)[0]!;
   const replaced = await verify(folder, { ...lost!, receipt: elsewhere });
   expect(replaced.lake?.events).toMatchObject([
     { state: 'missing', reason: expect.stringContaining('another stream') },
   ]);
+  rmSync(lakePaths(lakeDir).erasedIds);
+  const untold = await verify(folder, lost!);
+  expect([untold.ok, ...statesOf(untold)]).toEqual([true, 'erased']);
+  expect(untold.lake?.events[0]?.reason).toContain('1 events were erased from the table, and which is not known');
 }, 60_000);
 
 test('A body is that of a receipt only where it comes to the same events in the same order', async () => {
