@@ -77,6 +77,10 @@ async function runReceipt(
 ): Promise<number> {
   const { body: bodyFile, data, lake } = ofReceipt;
   const text = await readable(file, () => getTextFile(file));
+  if (/^\{\s*"manifestVersion"/.test(text))
+    throw new AppError('usage', `${file} is a manifest: name the files that it is to be compared with before it`, {
+      hint: `Usage: ${usage}`,
+    });
   const body = bodyFile === undefined ? undefined : await readable(bodyFile, () => getBytes(bodyFile));
   const verdict = await verifyReceipt(text, { key, body, data, lake }, environment);
   if (!verdict.trusted) note(untrusted('receipt'));
