@@ -20,6 +20,8 @@ import { createFailedIndex } from '../lake/find/failed-index.ts';
 import { openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
+import { readWatermarkMs } from '../lake/watermark.ts';
+import { createClock } from '../runtime/clock.ts';
 import type { EventAnswer } from './event-answer.ts';
 import { findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
 import { createFollowedTables } from './followed-tables.ts';
@@ -43,6 +45,8 @@ export interface Finder {
   close(): Promise<void>;
 }
 
+/** What the broker's clock is compared with, which knows no offset of the service either. */
+const machineClock = createClock(0);
 const engine = { memoryMb: 256, threads: 1 } as const;
 /** The upkeep rests so many times as long as it works: it is not to be felt by the flushes. */
 const restsFor = 4;
@@ -65,6 +69,7 @@ export function createFinder(options: FinderOptions): Finder {
       index: openIdIndex(indexDir, duckdb),
       failed: createFailedIndex(paths.failed, paths.table),
       erasedIds: paths.erasedIds,
+      readWatermarkMs: () => readWatermarkMs(lakeDir, machineClock),
       ...(readTail === undefined ? {} : { readTail }),
     };
     return places;

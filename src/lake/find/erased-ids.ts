@@ -111,3 +111,12 @@ export async function wasErased(
     throw damaged(file, error);
   }
 }
+
+/**
+ * Says whether an id that was erased since hashes are kept is surely among them: not where there are none, because the
+ * file was removed or the lake is a copy without it, nor where no more are taken. Errors: `file_damaged`.
+ */
+export async function knowsEveryErased(duckdb: Duckdb, file: string): Promise<boolean> {
+  const known = await countHashes(duckdb, file);
+  return known > 0 && known < maxHashes;
+}
