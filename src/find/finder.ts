@@ -14,11 +14,13 @@ import path from 'node:path';
 import { createMutex } from '../runtime/async/mutex.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { mayHoldHashed } from '../lake/find/find-rows.ts';
 import { createFailedIndex } from '../lake/find/failed-index.ts';
 import { openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
+import type { DataFile } from '../lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import type { EventAnswer } from './event-answer.ts';
 import { findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
@@ -38,7 +40,10 @@ export interface FinderOptions {
 export interface Finder {
   /** Errors: those of `findEvent`; `overloaded` when too many wait. */
   find(question: Question): Promise<EventAnswer>;
-  /** Once anybody has asked: indexes the files that are not indexed yet, and removes indexes that nobody needs. */
+  /**
+   * Once anybody has asked, of this process or one before: indexes the files that are not indexed yet, and removes
+   * indexes that nobody needs. Errors: of a file that cannot be indexed, when the others are.
+   */
   upkeep(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }
@@ -55,6 +60,8 @@ export function createFinder(options: FinderOptions): Finder {
   let duckdb: Duckdb | undefined;
   let places: Places | undefined;
   let waiting = 0;
+  /** The versions of the tables that the index is of. */
+  let keptUpTo = '';
 
   async function open(): Promise<Places> {
     if (places !== undefined) return places;
@@ -68,6 +75,24 @@ export function createFinder(options: FinderOptions): Finder {
       ...(readTail === undefined ? {} : { readTail }),
     };
     return places;
+  }
+
+  /** Indexes files by an engine of its own, so that whoever asks does not wait for it. */
+  async function indexAll(files: readonly DataFile[], signal: AbortSignal): Promise<void> {
+    const own = await openDuckdb({ ...engine, tempDir: path.join(workDir, 'index') });
+    const failures: unknown[] = [];
+    try {
+      const index = openIdIndex(indexDir, own);
+      for (const file of files) {
+        if (signal.aborted) return;
+        const startedAt = performance.now();
+        await index.add(file).catch((error: unknown) => failures.push(error));
+        await pause((performance.now() - startedAt) * restsFor, signal);
+      }
+    } finally {
+      own.close();
+    }
+    if (failures.length > 0) throw failures[0];
   }
 
   return {
@@ -86,27 +111,19 @@ export function createFinder(options: FinderOptions): Finder {
       }
     },
     async upkeep(signal) {
-      const opened = places;
-      if (opened === undefined) return;
-      const tables = await oneAtATime.run(() => opened.tables.read());
+      if (places === undefined && !(await exists(indexDir))) return;
+      const [index, tables] = await oneAtATime.run(async () => {
+        const opened = await open();
+        return [opened.index, await opened.tables.read()] as const;
+      });
+      const upTo = JSON.stringify(tables.map(({ dataset, snapshot }) => [dataset.table, snapshot.version]));
+      if (upTo === keptUpTo) return;
       const live = tables.flatMap(({ dataset, snapshot }) =>
         snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
       );
-      const missing = await opened.index.keepOnly(live);
-      if (missing.length === 0) return;
-      // An engine of its own: whoever asks does not wait for it.
-      const own = await openDuckdb({ ...engine, tempDir: path.join(workDir, 'index') });
-      try {
-        const index = openIdIndex(indexDir, own);
-        for (const file of missing) {
-          if (signal.aborted) return;
-          const startedAt = performance.now();
-          await index.add(file);
-          await pause((performance.now() - startedAt) * restsFor, signal);
-        }
-      } finally {
-        own.close();
-      }
+      const missing = await index.keepOnly(live);
+      if (missing.length > 0) await indexAll(missing, signal);
+      keptUpTo = upTo;
     },
     close: () =>
       oneAtATime.run(async () => {
