@@ -12,19 +12,17 @@
  */
 import path from 'node:path';
 import { createMutex } from '../runtime/async/mutex.ts';
-import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
-import { mayHoldHashed } from '../lake/find/find-rows.ts';
 import { createFailedIndex } from '../lake/find/failed-index.ts';
 import { openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
-import type { DataFile } from '../lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import type { EventAnswer } from './event-answer.ts';
 import { findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
 import { createFollowedTables } from './followed-tables.ts';
+import { createIndexUpkeep } from './index-upkeep.ts';
 
 export interface FinderOptions {
   readonly lakeDir: string;
@@ -49,19 +47,16 @@ export interface Finder {
 }
 
 const engine = { memoryMb: 256, threads: 1 } as const;
-/** The upkeep rests so many times as long as it works: it is not to be felt by the flushes. */
-const restsFor = 4;
 
 /** Creates the finder of a lake; nothing is opened yet. */
 export function createFinder(options: FinderOptions): Finder {
   const { lakeDir, indexDir, workDir, readTail, maxWaiting = 16 } = options;
   const paths = lakePaths(lakeDir);
   const oneAtATime = createMutex();
+  const upkeep = createIndexUpkeep({ indexDir, engine: { ...engine, tempDir: path.join(workDir, 'index') } });
   let duckdb: Duckdb | undefined;
   let places: Places | undefined;
   let waiting = 0;
-  /** The versions of the tables that the index is of. */
-  let keptUpTo = '';
 
   async function open(): Promise<Places> {
     if (places !== undefined) return places;
@@ -75,24 +70,6 @@ export function createFinder(options: FinderOptions): Finder {
       ...(readTail === undefined ? {} : { readTail }),
     };
     return places;
-  }
-
-  /** Indexes files by an engine of its own, so that whoever asks does not wait for it. */
-  async function indexAll(files: readonly DataFile[], signal: AbortSignal): Promise<void> {
-    const own = await openDuckdb({ ...engine, tempDir: path.join(workDir, 'index') });
-    const failures: unknown[] = [];
-    try {
-      const index = openIdIndex(indexDir, own);
-      for (const file of files) {
-        if (signal.aborted) return;
-        const startedAt = performance.now();
-        await index.add(file).catch((error: unknown) => failures.push(error));
-        await pause((performance.now() - startedAt) * restsFor, signal);
-      }
-    } finally {
-      own.close();
-    }
-    if (failures.length > 0) throw failures[0];
   }
 
   return {
@@ -116,14 +93,7 @@ export function createFinder(options: FinderOptions): Finder {
         const opened = await open();
         return [opened.index, await opened.tables.read()] as const;
       });
-      const upTo = JSON.stringify(tables.map(({ dataset, snapshot }) => [dataset.table, snapshot.version]));
-      if (upTo === keptUpTo) return;
-      const live = tables.flatMap(({ dataset, snapshot }) =>
-        snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
-      );
-      const missing = await index.keepOnly(live);
-      if (missing.length > 0) await indexAll(missing, signal);
-      keptUpTo = upTo;
+      await upkeep.run(index, tables, signal);
     },
     close: () =>
       oneAtATime.run(async () => {

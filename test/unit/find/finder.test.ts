@@ -10,6 +10,9 @@ import { eventLine, readTotals, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
+const keyed = (key: string): Readonly<Record<string, unknown>> =>
+  eventLine({ event_id: keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0) });
+
 const bad = { event_time: 'never' };
 
 /** Publishes lines, and waits until the lake has so many of them, in whichever place. */
@@ -60,8 +63,6 @@ test('Once anybody has asked, every process indexes the ids of new files, and no
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
   onTestFinished(() => compact.stop());
-  const keyed = (key: string): Readonly<Record<string, unknown>> =>
-    eventLine({ event_id: keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0) });
   const [first, second] = [keyed('first'), keyed('second')];
   await publish(folder, stream, [first], 1);
   await openFinder(folder).upkeep(signal);
@@ -81,10 +82,10 @@ test('A file that the lake has lost fails the question with the reason, and is n
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
-  const eventId = keyedEventIds({ idApp: 1, key: 'k', method: 'login', given: ['x'] })(0);
-  await publish(folder, stream, [eventLine({ event_id: eventId })], 1);
+  const line = keyed('k');
+  await publish(folder, stream, [line], 1);
   await compact.stop();
   const { young } = lakePaths(path.join(folder, 'lake'));
   for (const name of readdirSync(young)) rmSync(path.join(young, name));
-  await expect(ask(openFinder(folder), eventId)).rejects.toMatchObject({ code: 'sql' });
+  await expect(ask(openFinder(folder), String(line['event_id']))).rejects.toMatchObject({ code: 'sql' });
 });
