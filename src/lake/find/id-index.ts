@@ -4,7 +4,7 @@ import { isHashedSql } from '../../datasets/event-id.ts';
 import { isAppError, isSystemError } from '../../runtime/errors.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
-import { findPairs, writePairs, type PairColumns } from '../files/id-pairs.ts';
+import { findPairs, isBeingWritten, writePairs, type PairColumns } from '../files/id-pairs.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
@@ -89,7 +89,9 @@ export function openIdIndex(folder: string, duckdb: Duckdb): IdIndex {
     async keepOnly(live) {
       const names = new Set(await findNames(folder));
       const wanted = new Map(live.map((file) => [path.basename(fileOf(file)), file]));
-      for (const name of names) if (!wanted.has(name)) await removeFile(path.join(folder, name));
+      for (const name of names)
+        if (!wanted.has(name) && !(await isBeingWritten(path.join(folder, name))))
+          await removeFile(path.join(folder, name));
       return [...wanted].flatMap(([name, file]) => (names.has(name) ? [] : [file]));
     },
   };

@@ -1,10 +1,15 @@
-import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { events } from '../../../src/datasets/dataset.ts';
 import { keyedEventIds } from '../../../src/datasets/event-id.ts';
 import type { EventAnswer } from '../../../src/find/event-answer.ts';
 import { createFinder, type Finder } from '../../../src/find/finder.ts';
+import { findRows } from '../../../src/lake/find/find-rows.ts';
+import { openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, readTotals, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
@@ -76,6 +81,42 @@ test('Once anybody has asked, every process indexes the ids of new files, and no
   const names = readdirSync(index);
   expect([names.length, names.includes(ofFirst ?? '')]).toEqual([2, true]);
   expect(await ask(finder, String(second['event_id']))).toMatchObject({ state: 'in_lake' });
+});
+
+test('An index that another process removes, since a newer lake has no use for it, is made again, and one that is being written stays', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const line = keyed('k');
+  await publish(folder, stream, [line], 1);
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const indexDir = testFolder();
+  const index = openIdIndex(indexDir, duckdb);
+  let added = 0;
+  const removed: IdIndex = {
+    ...index,
+    async add(file) {
+      added += 1;
+      await index.add(file);
+      if (added === 1) await index.keepOnly([]);
+    },
+  };
+  const snapshot = await readSnapshot(lakePaths(path.join(folder, 'lake')).table);
+  const sought = { eventId: String(line['event_id']), idApp: 1 };
+  const use = { index: removed, deadlineMs: performance.now() + 20_000 };
+  expect(await findRows(duckdb, { dataset: events, snapshot }, sought, use)).toMatchObject([
+    { eventId: sought.eventId },
+  ]);
+  expect(added).toBe(2);
+
+  const [written, left] = ['a.ids.1.tmp', 'b.ids.1.tmp'];
+  for (const name of [written, left]) writeFileSync(path.join(indexDir, name), '');
+  const twoHoursAgo = Date.now() / 1000 - 7200;
+  utimesSync(path.join(indexDir, left), twoHoursAgo, twoHoursAgo);
+  await index.keepOnly([]);
+  expect(readdirSync(indexDir)).toEqual([written]);
 });
 
 test('A file that the lake has lost fails the question with the reason, and is no hint to ask again', async () => {
