@@ -5,7 +5,7 @@ import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { getSize, hashFile } from '../runtime/files/file-checks.ts';
 import { getBytes, getTextFile } from '../runtime/files/text-file.ts';
-import type { Command, CommandContext } from './command.ts';
+import { assertGivenOnce, type Command, type CommandContext } from './command.ts';
 import { verifyReceipt } from './verify-receipt.ts';
 
 const usage =
@@ -54,7 +54,13 @@ const options = {
 /** Reads the command's words: files and last the manifest, or a receipt alone. Error: `usage`. */
 function parseVerify(args: readonly string[]) {
   try {
-    const { values, positionals } = parseArgs({ args: [...args], options, allowPositionals: true });
+    const { values, positionals, tokens } = parseArgs({
+      args: [...args],
+      options,
+      allowPositionals: true,
+      tokens: true,
+    });
+    assertGivenOnce(tokens);
     const last = positionals.at(-1);
     if (last === undefined || positionals.includes('')) throw new Error('expected FILE... MANIFEST, or RECEIPT');
     if (values.key !== undefined && !/^[0-9a-f]{64}$/.test(values.key))
