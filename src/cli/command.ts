@@ -34,6 +34,8 @@ export interface CommandContext {
   readonly stop: AbortSignal;
   /** Aborted by the second. */
   readonly force: AbortSignal;
+  /** Aborted when something was written that nobody reads any more: the pipe of standard output is closed. */
+  readonly unread?: AbortSignal;
 }
 
 /** One verb of the command line. `run` returns the exit code; nothing means 0. */
