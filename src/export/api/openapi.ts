@@ -120,6 +120,10 @@ const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While
 const slot = {
   idSchedule: { ...text, description: 'The schedule that has made it.' },
   slot: { ...text, description: 'Its slot in that schedule: a date, or an hour.' },
+  slotMayLackEvents: {
+    const: true,
+    description: 'Events that were acknowledged before the end of its period may be missing.',
+  },
 };
 
 /** The version of the data that a finished export was read from. */
