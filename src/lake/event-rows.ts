@@ -37,7 +37,6 @@ export async function findEventRows(
     .map((column) => `${sqlText(column.name)}: ${valueSql(column)}`);
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
-    // As JSON: a text would lose what its client may have begun it with.
     const rows = await duckdb.rows(
       `SELECT event_id, epoch_ms(received_at) AS received_ms, epoch_ms(available_at) AS available_ms, to_json({${members.join(', ')}})::VARCHAR AS line
        FROM read_parquet(${sqlList([snapshot.emptyFile, ...files])}, union_by_name = true, hive_partitioning = false)

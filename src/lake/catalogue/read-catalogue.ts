@@ -66,7 +66,7 @@ interface FoldRow {
 
 const isoSql = (column: string): string => `strftime(${column}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
 
-/** A row as JSON: a text keeps all its characters so, also a mark at its start. */
+/** A row as JSON. */
 const rowSql = `to_json({event: event, parameter: parameter, events: events, seen: seen, more: more,
   types: {${parameterTypes.map((type) => `"${type}": ${typeColumn(type)}`).join(', ')}}, "values": "values",
   first: ${isoSql('first_seen')}, last: ${isoSql('last_seen')}, examples: examples, days: days})::VARCHAR`;

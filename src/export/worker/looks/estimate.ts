@@ -12,9 +12,10 @@ import type { QueryEngine } from '../query-engine.ts';
 import type { SelectorPlan } from '../selector-sql.ts';
 import { hasTitles, lookUpTitles } from '../title-sql.ts';
 import { none, type Count } from './count.ts';
+import { countApps } from './count-apps.ts';
 import { resultBytes } from './result-bytes.ts';
 import { countRows, rowConditions } from './row-bounds.ts';
-import { readRowGroups, type RowGroup } from './row-groups.ts';
+import { readRowGroups } from './read-row-groups.ts';
 
 /** What an export takes beside its rows and bytes, and what it does of them in a second, as measured (docs/api.md). */
 const startSeconds = 0.7;
@@ -86,7 +87,8 @@ async function bound(
   const schema = parseSchemaString(snapshot.schemaString ?? '{"fields":[]}');
   const dataset = withColumns(declared, schema);
   const types = new Map(schema.map(({ name, type }) => [name, type]));
-  const groups: RowGroup[] = await readRowGroups(engine, files, columnsOf(plan, dataset), (name) => types.get(name));
+  const known = await readRowGroups(engine, files, columnsOf(plan, dataset), (name) => types.get(name));
+  const groups = await countApps(engine, known, apps);
   const conditions = rowConditions(request, { dataset, event }, apps, sinceMs);
   const { ofGroups, rows } = countRows(request, { dataset, event }, groups, conditions);
   return { rows, bytes: resultBytes(request, { plan: selectorPlan(plan, dataset), groups, counts: ofGroups }) };
@@ -99,8 +101,8 @@ export function listFiles({ request, apps }: ReadPlan, { snapshot, sinceMs }: Ba
 }
 
 /**
- * Says what a result will be, by the statistics of the log and of the files' footers: no row is read. Errors: `sql`
- * where a footer cannot be read.
+ * Says what a result will be, by the statistics of the log and of the files' footers: of rows no more is read than whose
+ * they are, where several apps lie together. Errors: `sql` where a file cannot be read; those of the system.
  */
 export async function estimate(
   plan: ReadPlan,
