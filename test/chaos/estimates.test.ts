@@ -242,8 +242,8 @@ test(
       if (n > 0 && n % ofLake === 0) lake = await makeEstimateLake(random);
       const request = await makeRequest(random, lake, days);
       const plan = await planOf(random, lake, request);
-      const isWhole = n % 10 === 0 || requests <= ofLake || needsWay(plan);
-      const isShown = (n % 10 === 0 || requests <= ofLake) && random.chance(0.3);
+      const isWhole = n % 10 === 0 || requests < ofLake || needsWay(plan);
+      const isShown = (n % 10 === 0 || requests < ofLake) && random.chance(0.3);
       const one = await (isWhole
         ? order(plan, path.join(folder, `${n}`))
         : query(plan, open, path.join(folder, `${n}`)));

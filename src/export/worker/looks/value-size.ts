@@ -5,6 +5,12 @@ import type { FieldSchema } from '../../../datasets/field-schema.ts';
 import type { SelectorPlan } from '../selector-sql.ts';
 import type { ColumnFacts, RowGroup } from './row-groups.ts';
 
+/** What sizes are known by beside the row groups. */
+export interface SizePlan extends SelectorPlan {
+  /** Of the longest title that was loaded, bytes. */
+  readonly longestTitle: number;
+}
+
 /** How many bytes of UTF-8 the values of a column have in a row group, before a format adds its quotes. */
 export interface ValueSize {
   /** Of one value that is not NULL. `most` may be Infinity. */
@@ -31,8 +37,6 @@ function fixed(least: number, most: number, nulls: number, isText = false): Valu
 const characterBytes = 4;
 /** Characters of the name or the value of an event's parameter, at most. */
 const parameterCharacters = 255;
-/** Characters of a loaded title, at most. */
-const titleCharacters = 1024;
 
 /** The longest value of each column of texts, bytes, by the fields of all datasets; a column without is unbounded. */
 const longestOf: ReadonlyMap<string, number> = (() => {
@@ -165,17 +169,13 @@ function perhaps(size: ValueSize, rows: number): ValueSize {
   return { ...size, nulls: rows, ...(total === undefined ? {} : { total: { least: 0, most: total.most } }) };
 }
 
-/** A title, or where there is none what the row itself says. */
-function titled(
-  own: ValueSize,
-  { dictionary, isLoaded }: { dictionary: readonly string[]; isLoaded: boolean },
-): ValueSize {
-  const lengths = [own.most, ...dictionary.map(bytesOf), ...(isLoaded ? [titleCharacters * characterBytes] : [])];
-  const most = Math.max(...lengths);
+/** A title by a dictionary or of those that were loaded, or where there is none what the row itself says. */
+function titled(own: ValueSize, dictionary: readonly string[], longestTitle: number): ValueSize {
+  const most = Math.max(own.most, longestTitle, ...dictionary.map(bytesOf));
   return { least: 0, most, mean: Math.min(most, 16), nulls: own.nulls, isText: true };
 }
 
-function sourceSize({ source, ...selector }: Selector, plan: SelectorPlan, group: RowGroup): ValueSize {
+function sourceSize({ source, ...selector }: Selector, plan: SizePlan, group: RowGroup): ValueSize {
   const { rows } = group;
   if ('seconds' in source) return secondsSize(source.seconds, group);
   if ('zoneDate' in source) return { ...fixed(8, 20, nullsOf(group, group.column(source.zoneDate))), mean: 10 };
@@ -193,11 +193,11 @@ function sourceSize({ source, ...selector }: Selector, plan: SelectorPlan, group
   const own = isThere ? columnSize(column, { source, ...selector }, group) : nothing(rows);
   const isLoaded = plan.titles?.has(selector.name) === true;
   if (titleOf === undefined || (dictionary === undefined && !isLoaded)) return own;
-  return titled(own, { dictionary: Object.values(dictionary ?? {}), isLoaded });
+  return titled(own, Object.values(dictionary ?? {}), isLoaded ? plan.longestTitle : 0);
 }
 
 /** The sizes of a selector's values in a row group: what selector-sql.ts makes of it, by statistics alone. */
-export function valueSize(name: string, plan: SelectorPlan, group: RowGroup): ValueSize {
+export function valueSize(name: string, plan: SizePlan, group: RowGroup): ValueSize {
   const selector = getSelector(name);
   const { kinds, source } = selector;
   const { dataset, event } = plan;
