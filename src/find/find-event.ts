@@ -105,7 +105,10 @@ async function look(places: Places, question: Question): Promise<readonly FoundE
   // lake. What moves out of the stream shows, since it is purged behind the position only.
   const { streamId, position: after } = await tables.readPosition();
   const failedEvents = (await failed.find(sought, deadlineMs)).map(describeFailed);
-  const found = [...(await findInLake(places, question)), ...failedEvents];
+  const rows = await findInLake(places, question);
+  // A replay may have taken it to the lake between the two looks.
+  const inLake = new Set(rows.map(({ eventId }) => eventId));
+  const found = [...rows, ...failedEvents.filter(({ eventId }) => !inLake.has(eventId))];
   // The events of a request move together: those of a repeat that waits are the same.
   if (found.length > 0 || readTail === undefined) return found;
   const waiting: WaitingEvent[] = [];

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { importDatasets } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { isAppError } from '../runtime/errors.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { findTextFile, replaceFile } from '../runtime/files/durable-file.ts';
 import { tableFileMode } from '../runtime/files/group-access.ts';
@@ -77,6 +78,25 @@ export async function readWatermarkMs(lakeDir: string, clock: Clock): Promise<nu
   const { table } = lakePaths(lakeDir);
   const newest = await findNewestState(table, (await listLog(table)).commits).catch(() => undefined);
   return findWatermarkMs(lakeDir, newest?.epoch, clock);
+}
+
+/**
+ * Says whether what is read of a table from now on has all that was acknowledged before the broker's clock showed
+ * `untilMs`, Unix milliseconds. A table that gets no imported events, and one of a lake that has none yet, has. Not known
+ * where the newest commit cannot be read: then it has not.
+ */
+export async function isCompleteUpTo(tableDir: string, untilMs: number, clock: Clock): Promise<boolean> {
+  if (!hasWatermark(tableDir)) return true;
+  const lakeDir = path.dirname(tableDir);
+  const watermarkMs = await readWatermarkMs(lakeDir, clock);
+  if (watermarkMs !== undefined) return watermarkMs >= untilMs;
+  const { table } = lakePaths(lakeDir);
+  try {
+    return (await findNewestState(table, (await listLog(table)).commits))?.epoch === undefined;
+  } catch (error) {
+    if (isAppError(error, 'log_damaged')) return false;
+    throw error;
+  }
 }
 
 /** What is read of a table: a version, and its watermark, Unix milliseconds, where one is known. */

@@ -65,16 +65,18 @@ async function findHashed(
     else if (receivedAtMs.length > 0) candidates.push({ file, receivedAtMs });
   }
   for (const [done, file] of missing.entries()) {
-    if (performance.now() >= deadlineMs)
-      throw new AppError(
-        'overloaded',
-        `the ids of ${missing.length - done} files of the lake are still to be indexed`,
-        {
-          hint: 'Ask again in a while.',
-        },
-      );
-    await index.add(file);
-    const receivedAtMs = (await index.find(file, prefix)) ?? [];
+    let receivedAtMs: readonly number[] | undefined;
+    // Who keeps the index up with a newer version of the table removes what that has no use for.
+    while (receivedAtMs === undefined) {
+      if (performance.now() >= deadlineMs)
+        throw new AppError(
+          'overloaded',
+          `the ids of ${missing.length - done} files of the lake are still to be indexed`,
+          { hint: 'Ask again in a while.' },
+        );
+      await index.add(file);
+      receivedAtMs = await index.find(file, prefix);
+    }
     if (receivedAtMs.length > 0) candidates.push({ file, receivedAtMs });
   }
   return candidates;
