@@ -94,7 +94,9 @@ async function change(
   const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
   await withSchedules(config, async ({ schedules }) => {
     if (verb === 'list') {
-      for (const schedule of await schedules.list(idAccount)) answer(schedule);
+      const listed = await schedules.list(idAccount);
+      for (const schedule of listed.schedules) answer(schedule);
+      for (const damaged of listed.damaged) answer({ idSchedule: damaged, status: 'Damaged' });
       return;
     }
     const result =

@@ -34,6 +34,7 @@ import { addScheduleRoutes } from './schedules/schedule-routes.ts';
 import type { AccountSchedules } from './schedules/account-schedules.ts';
 import { startSchedules, type Schedules } from './schedules/start-schedules.ts';
 import { startNotifier, type Notifier } from './notify/notifier.ts';
+import { startNoticeNotifier } from './notify/notice-notifier.ts';
 import type { WebhookPaths } from '../webhooks/webhook-store.ts';
 import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addAppRoutes, type AppView } from './api/app-routes.ts';
@@ -201,14 +202,17 @@ function outgoingRules({ webhooksAllow }: ExportOptions): OutgoingRules {
 
 /** Starts to tell webhooks, until the stage stops. */
 function startExportNotifier(
-  { clock, logger }: ExportDependencies,
+  { access, clock, logger }: ExportDependencies,
   options: ExportOptions,
   store: ReportStore,
   closers: Closers,
 ): Notifier {
-  const paths = webhookPaths(options);
-  const notifier = startNotifier({ store, paths, rules: outgoingRules(options), clock, logger });
+  const { lakeDir } = options;
+  const shared = { paths: webhookPaths(options), rules: outgoingRules(options), clock, logger };
+  const notifier = startNotifier({ ...shared, store });
   closers.add('webhooks', () => notifier.stop());
+  const noticeNotifier = startNoticeNotifier({ ...shared, lakeDir, access });
+  closers.add('webhooks of notices', () => noticeNotifier.stop());
   return notifier;
 }
 
@@ -271,7 +275,7 @@ function startOrders(
     findVersions: (event) => findKeptVersions(tableDirOf(lakeDir, { event })),
   });
   const exports = createExports({ store, runner, clock, parseRequest, loaded }, { maxExports });
-  const shared = { access, clock, logger, store, exports, parseRequest, zoneDays, loaded, crashPoint };
+  const shared = { access, clock, logger, store, exports, parseRequest, zoneDays, loaded, crashPoint, lakeDir };
   const pace = schedulesEveryMs === undefined ? {} : { everyMs: schedulesEveryMs };
   const schedules = startSchedules({ ...shared, ...pace, schedules: schedulesDir });
   closers.add('schedules', () => schedules.runner.stop());

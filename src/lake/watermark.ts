@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { importDatasets } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { isAppError } from '../runtime/errors.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { findTextFile, replaceFile } from '../runtime/files/durable-file.ts';
 import { tableFileMode } from '../runtime/files/group-access.ts';
@@ -14,8 +15,8 @@ import { readSnapshot, type Snapshot } from './log/snapshot.ts';
 /**
  * The watermark: up to when a lake is complete.
  *
- * Every event whose import was answered with 200 before the broker's clock showed the watermark is in the lake, in the
- * version that the watermark is told of and in all after it; or it is a failed event, a repeat of one that is there, or
+ * Every event whose import was answered with 200 before the broker's clock first showed the watermark is in the lake, in
+ * the version that the watermark is told of and in all after it; or it is a failed event, a repeat of one that is there, or
  * erased since. What the broker has lost, or whoever purged its stream has taken, is reported as a fault of the stream,
  * and is excepted.
  *
@@ -25,7 +26,8 @@ import { readSnapshot, type Snapshot } from './log/snapshot.ts';
  * without an fsync, by whoever compacts, and is passed over where it is damaged or about another position.
  *
  * A broker's clock that is set back takes the watermark back with it, once the compactor has heard of it. Until then the
- * watermark lies in the future, where it is not told.
+ * watermark lies in the future, where it is not told. One that was told before stays true of the times that the clock
+ * showed before it was set back; of those that it shows again, it says nothing.
  */
 
 /** What is known of a position. */
@@ -76,6 +78,25 @@ export async function readWatermarkMs(lakeDir: string, clock: Clock): Promise<nu
   const { table } = lakePaths(lakeDir);
   const newest = await findNewestState(table, (await listLog(table)).commits).catch(() => undefined);
   return findWatermarkMs(lakeDir, newest?.epoch, clock);
+}
+
+/**
+ * Says whether what is read of a table from now on has all that was acknowledged before the broker's clock showed
+ * `untilMs`, Unix milliseconds. A table that gets no imported events, and one of a lake that has none yet, has. Not known
+ * where the newest commit cannot be read: then it has not.
+ */
+export async function isCompleteUpTo(tableDir: string, untilMs: number, clock: Clock): Promise<boolean> {
+  if (!hasWatermark(tableDir)) return true;
+  const lakeDir = path.dirname(tableDir);
+  const watermarkMs = await readWatermarkMs(lakeDir, clock);
+  if (watermarkMs !== undefined) return watermarkMs >= untilMs;
+  const { table } = lakePaths(lakeDir);
+  try {
+    return (await findNewestState(table, (await listLog(table)).commits))?.epoch === undefined;
+  } catch (error) {
+    if (isAppError(error, 'log_damaged')) return false;
+    throw error;
+  }
 }
 
 /** What is read of a table: a version, and its watermark, Unix milliseconds, where one is known. */

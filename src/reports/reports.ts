@@ -57,7 +57,7 @@ export interface ReportBasis {
   /** SHA-256 (hex) of the log's entry of that version, each of which names that of the one before. */
   readonly head?: string;
   /**
-   * Every event that was acknowledged before the broker's clock showed this is in the version, Unix milliseconds; absent
+   * Every event that was acknowledged before the broker's clock first showed this is in the version, Unix milliseconds; absent
    * where that is not known.
    */
   readonly watermarkMs?: number;
@@ -84,6 +84,15 @@ export interface ReportSlot {
   readonly slot: number;
   /** What the slot is called in answers: its date, or its hour. */
   readonly name: string;
+  /** Events acknowledged before the end of its period may be missing: the lake did not say within hours that they are in. */
+  readonly mayLack?: true;
+}
+
+/** What answers and messages say of the slot of a request. */
+export function describeSlot({ slot }: Pick<ReportJob, 'slot'>): Readonly<Record<string, unknown>> {
+  if (slot === undefined) return {};
+  const { idSchedule, name, mayLack } = slot;
+  return { idSchedule, slot: name, ...(mayLack === undefined ? {} : { slotMayLackEvents: true }) };
 }
 
 /** Says whether a value that was read is a slot. */
@@ -94,7 +103,8 @@ export function isReportSlot(value: unknown): value is ReportSlot {
     slot !== null &&
     typeof slot.idSchedule === 'string' &&
     Number.isSafeInteger(slot.slot) &&
-    typeof slot.name === 'string'
+    typeof slot.name === 'string' &&
+    [undefined, true].includes(slot.mayLack)
   );
 }
 

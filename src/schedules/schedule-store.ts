@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { AppError } from '../runtime/errors.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
 import { renderChecked } from '../runtime/files/checked-json.ts';
 import {
   createExclusive,
@@ -44,15 +44,15 @@ function isSame(schedule: Schedule, added: NewSchedule): boolean {
 
 /**
  * Adds a schedule, durably, and returns it; returns the one of the same user that orders the same, where there is one.
- * Errors: `conflict` when the account has `most` already; `record_damaged`, `locked`.
+ * Errors: `conflict` when the account has `most` already, damaged ones included; `locked`.
  */
 export async function addSchedule(schedules: string, added: NewSchedule, most: number): Promise<Schedule> {
   const folder = accountFolder(schedules, added.idAccount);
   return await change(folder, async () => {
-    const known = await listSchedules(schedules, added.idAccount);
+    const { known, damaged } = await listSchedules(schedules, added.idAccount);
     const same = known.find((schedule) => isSame(schedule, added));
     if (same !== undefined) return same;
-    if (known.length >= most)
+    if (known.length + damaged.length >= most)
       throw new AppError('conflict', `account ${added.idAccount} has ${most} schedules already`, {
         hint: 'Delete one first.',
       });
@@ -93,13 +93,29 @@ export async function findSchedule(
   return await readSchedule(accountFolder(schedules, idAccount), idSchedule);
 }
 
-/** The schedules of an account, oldest first. Error: `record_damaged`. */
-export async function listSchedules(schedules: string, idAccount: number): Promise<Schedule[]> {
+/** What reading gives, or `damaged`; other errors are thrown. */
+export async function orDamaged<T>(reading: Promise<T>): Promise<T | 'damaged'> {
+  try {
+    return await reading;
+  } catch (error) {
+    if (isAppError(error, 'record_damaged')) return 'damaged';
+    throw error;
+  }
+}
+
+/** The schedules of an account, oldest first, and the ids of those that cannot be read. */
+export async function listSchedules(
+  schedules: string,
+  idAccount: number,
+): Promise<{ readonly known: readonly Schedule[]; readonly damaged: readonly string[] }> {
   const { ids } = await listScheduleIds(schedules, idAccount);
-  const found = await Promise.all(ids.map((id) => findSchedule(schedules, idAccount, id)));
-  return found
-    .filter((schedule) => schedule !== undefined)
-    .toSorted((a, b) => a.createdMs - b.createdMs || (a.idSchedule < b.idSchedule ? -1 : 1));
+  const found = await Promise.all(ids.map((id) => orDamaged(findSchedule(schedules, idAccount, id))));
+  return {
+    known: found
+      .filter((schedule) => schedule !== undefined && schedule !== 'damaged')
+      .toSorted((a, b) => a.createdMs - b.createdMs || (a.idSchedule < b.idSchedule ? -1 : 1)),
+    damaged: ids.filter((_, place) => found[place] === 'damaged'),
+  };
 }
 
 /**

@@ -1,8 +1,9 @@
 /**
- * Webhooks at rest: addresses that an account has its ended exports told to.
+ * Webhooks at rest: addresses that an account has its ended exports, and notices of its apps, told to.
  *
  * Layout: `webhooks/<account>/<id>.json`, one checked record each; the secret that messages are signed with is sealed
- * under `keys/webhooks.key`. Ids are random, so that none is given out twice.
+ * under `keys/webhooks.key`. Ids are random, so that none is given out twice. `notices.json` beside them: which notices
+ * each was told (told-notices.ts).
  * Crash: a record is there whole or not at all.
  */
 import { randomBytes } from 'node:crypto';
@@ -30,7 +31,8 @@ export interface WebhookPaths {
 const idForm = /^wh_[0-9a-f]{16}$/;
 const secretBytes = 32;
 
-function accountFolder({ webhooks }: WebhookPaths, idAccount: number): string {
+/** The folder of an account's webhooks. */
+export function accountFolder({ webhooks }: WebhookPaths, idAccount: number): string {
   return path.join(webhooks, String(idAccount));
 }
 

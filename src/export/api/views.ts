@@ -1,6 +1,13 @@
 import type { User } from '../../access/access.ts';
 import { manifestName } from '../../reports/manifest.ts';
-import { archiveName, fileStem, isInProgress, type ReportBasis, type ReportJob } from '../../reports/reports.ts';
+import {
+  archiveName,
+  describeSlot,
+  fileStem,
+  isInProgress,
+  type ReportBasis,
+  type ReportJob,
+} from '../../reports/reports.ts';
 import { signLink } from '../../reports/signed-links.ts';
 import type { SigningKeys } from '../../reports/signing-keys.ts';
 import { holderOf } from './link-holders.ts';
@@ -25,11 +32,6 @@ function reportStatus(job: ReportJob): string {
 function rawStatus(job: ReportJob): string {
   if (job.state === 'user_failed') return 'User error occurred';
   return job.state === 'canceled' ? 'Canceled by user' : reportStatus(job);
-}
-
-/** What an answer says of a request that a schedule has made. */
-function describeSlot({ slot }: ReportJob): Record<string, unknown> {
-  return slot === undefined ? {} : { idSchedule: slot.idSchedule, slot: slot.name };
 }
 
 /** What an answer says of the version that a result was read from. */

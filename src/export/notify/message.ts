@@ -1,8 +1,23 @@
 import { createHmac } from 'node:crypto';
-import { isInProgress, type ReportJob } from '../../reports/reports.ts';
+import type { Notice } from '../../lake/catalogue/notices-file.ts';
+import { describeSlot, isInProgress, type ReportJob } from '../../reports/reports.ts';
+
+/** A message: its id stays the same however often it is sent. */
+export interface Message {
+  readonly id: string;
+  readonly body: string;
+}
+
+/** What a webhook is told of a notice of the catalogue. */
+export function renderNotice(notice: Notice, idWebhook: string): Message {
+  const { id: idNotice, foundAt: timestamp, kind, idApp, customEventName, parameter, date, what } = notice;
+  const id = `${idWebhook}.${idNotice}`;
+  const data = { id: idNotice, kind, idApp, customEventName, parameter, date, what };
+  return { id, body: JSON.stringify({ id, type: 'catalogue.notice', timestamp, data }) };
+}
 
 /** What a webhook is told of an export that has ended: where to look, and never a link, which would be a key. */
-export function renderMessage(job: ReportJob, idWebhook: string): { readonly id: string; readonly body: string } {
+export function renderMessage(job: ReportJob, idWebhook: string): Message {
   if (isInProgress(job)) throw new Error(`export ${job.id} has not ended`);
   const id = `${idWebhook}.${job.id}`;
   const files = job.files ?? [];
@@ -14,7 +29,7 @@ export function renderMessage(job: ReportJob, idWebhook: string): { readonly id:
     idReportFile: String(job.id),
     event: job.event,
     status: status ?? 'Error occurred',
-    ...(job.slot === undefined ? {} : { idSchedule: job.slot.idSchedule, slot: job.slot.name }),
+    ...describeSlot(job),
     ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
     ...(job.state === 'success'
       ? {

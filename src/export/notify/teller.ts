@@ -1,20 +1,13 @@
-import { createSlots } from '../../runtime/async/slots.ts';
-import type { Clock } from '../../runtime/clock.ts';
-import { describeError } from '../../runtime/errors.ts';
-import { postOutside } from '../../runtime/http/outgoing-post.ts';
-import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/deliveries-file.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
-import { listWebhooks, openWebhookSecret, type Webhook, type WebhookPaths } from '../../webhooks/webhook-store.ts';
-import { renderMessage, signMessage } from './message.ts';
+import { listWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
+import { renderMessage } from './message.ts';
+import { createSender, type SenderDependencies } from './sender.ts';
 
-export interface TellerDependencies {
+export interface TellerDependencies extends SenderDependencies {
   readonly store: ReportStore;
-  readonly paths: WebhookPaths;
-  readonly rules: OutgoingRules;
-  readonly clock: Clock;
   readonly logger: Logger;
 }
 
@@ -35,8 +28,10 @@ export interface Teller {
   tell(id: number): Promise<number | undefined>;
 }
 
-/** Messages on their way at a time. */
-const sendsAtOnce = 8;
+/** How long to wait before the next try, after so many that have failed. */
+export function pauseAfter(failures: number, { pausesMs }: TellerOptions): number {
+  return pausesMs[Math.min(failures, pausesMs.length) - 1] ?? 0;
+}
 
 /** Each webhook that was there when the request ended, with what has come of it so far. */
 function mergeDeliveries(job: ReportJob, webhooks: readonly Webhook[], known: readonly Delivery[]): Delivery[] {
@@ -54,37 +49,20 @@ function mergeDeliveries(job: ReportJob, webhooks: readonly Webhook[], known: re
 }
 
 /** Creates the teller; what is under way when the signal aborts ends as if it had not been tried. */
-export function createTeller(
-  { store, paths, rules, clock, logger }: TellerDependencies,
-  { timeoutMs, pausesMs }: TellerOptions,
-  signal: AbortSignal,
-): Teller {
-  const slots = createSlots(sendsAtOnce);
-
-  async function send(job: ReportJob, webhook: Webhook): Promise<number> {
-    const { id, body } = renderMessage(job, webhook.idWebhook);
-    const secret = await openWebhookSecret(paths, webhook);
-    const headers = signMessage(secret, id, Math.floor(clock.nowMs() / 1000), body);
-    const post = { url: new URL(webhook.url), headers, body, timeoutMs, signal };
-    return await slots.run(() => postOutside(post, rules));
-  }
+export function createTeller(dependencies: TellerDependencies, options: TellerOptions, signal: AbortSignal): Teller {
+  const { store, paths, clock, logger } = dependencies;
+  const send = createSender(dependencies, options.timeoutMs, signal);
 
   async function attempt(job: ReportJob, webhook: Webhook, before: Delivery): Promise<Delivery> {
     const attempts = before.attempts + 1;
     const { idWebhook } = before;
-    let lastError: string;
-    try {
-      const status = await send(job, webhook);
-      if (status >= 200 && status < 300) return { idWebhook, state: 'delivered', attempts, nextMs: 0 };
-      lastError = `it answered ${status}`;
-      // The receiver says that it is gone for good.
-      if (status === 410) return { idWebhook, state: 'given_up', attempts, nextMs: 0, lastError };
-    } catch (error) {
-      lastError = describeError(error);
-    }
-    logger.warn({ idReport: job.id, idWebhook, attempts, error: lastError }, 'a webhook was not reached, will retry');
-    const pauseMs = pausesMs[Math.min(attempts, pausesMs.length) - 1] ?? 0;
-    return { idWebhook, state: 'waiting', attempts, nextMs: clock.nowMs() + pauseMs, lastError };
+    const sent = await send(webhook, renderMessage(job, idWebhook));
+    if (sent.state !== 'waiting') return { idWebhook, attempts, nextMs: 0, ...sent };
+    logger.warn(
+      { idReport: job.id, idWebhook, attempts, error: sent.lastError },
+      'a webhook was not reached, will retry',
+    );
+    return { idWebhook, attempts, nextMs: clock.nowMs() + pauseAfter(attempts, options), ...sent };
   }
 
   async function tell(id: number): Promise<number | undefined> {

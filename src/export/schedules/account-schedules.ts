@@ -5,6 +5,7 @@ import {
   changeSchedule,
   findSchedule,
   listSchedules,
+  orDamaged,
   removeSchedule,
 } from '../../schedules/schedule-store.ts';
 import type { Schedule } from '../../schedules/schedules.ts';
@@ -22,7 +23,10 @@ export const mostSchedules = 20;
 export interface AccountSchedules {
   /** Adds a schedule of a user's; answers the one that is there where it orders the same. */
   create(user: User, given: Arguments): Promise<ScheduleView | Refusal>;
-  list(idAccount: number): Promise<readonly ScheduleView[]>;
+  /** Those that can be read, and the ids of the others. */
+  list(
+    idAccount: number,
+  ): Promise<{ readonly schedules: readonly ScheduleView[]; readonly damaged: readonly string[] }>;
   find(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined>;
   /** Slots from now on are not made, nor made up later. */
   pause(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined>;
@@ -74,7 +78,17 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
 
   return {
     create,
-    list: async (idAccount) => Promise.all((await listSchedules(schedules, idAccount)).map(describe)),
+    async list(idAccount) {
+      const { known, damaged } = await listSchedules(schedules, idAccount);
+      const views = await Promise.all(known.map((schedule) => orDamaged(describe(schedule))));
+      return {
+        schedules: views.filter((view) => view !== 'damaged'),
+        damaged: [
+          ...damaged,
+          ...known.flatMap(({ idSchedule }, place) => (views[place] === 'damaged' ? idSchedule : [])),
+        ],
+      };
+    },
     async find(idAccount, idSchedule) {
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       return schedule === undefined ? undefined : describe(schedule);

@@ -46,7 +46,12 @@ export function describeScheduleApi(): OpenApiPart {
     answer,
     {},
   );
-  const list = object({ schedules: { type: 'array', items: answer } });
+  const damaged = {
+    type: 'array',
+    items: text,
+    description: 'Ids of those whose records are damaged: they make no exports.',
+  };
+  const list = object({ schedules: { type: 'array', items: answer }, damaged }, ['schedules']);
   return {
     area: 'export',
     paths: {

@@ -17,7 +17,8 @@ export function addScheduleRoutes(addMethod: AddMethod, schedules: AccountSchedu
   );
 
   addMethod(['GET'], '/api/schedule/v1/list.json', 'schedule_list', async ({ idAccount }) => {
-    return { data: { schedules: await schedules.list(idAccount) } };
+    const { schedules: listed, damaged } = await schedules.list(idAccount);
+    return { data: { schedules: listed, ...(damaged.length === 0 ? {} : { damaged }) } };
   });
 
   addMethod(['GET'], '/api/schedule/v1/get.json', 'schedule_get', async ({ idAccount }, given) =>

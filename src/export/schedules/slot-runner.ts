@@ -14,7 +14,14 @@ import type { Problem } from '../../runtime/conditions/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { listScheduleAccounts, listScheduleIds, removeLeftProgress } from '../../schedules/schedule-store.ts';
+import { findStamp } from '../../runtime/files/file-stamp.ts';
+import { schedulePath } from '../../schedules/schedule-files.ts';
+import {
+  accountFolder,
+  listScheduleAccounts,
+  listScheduleIds,
+  removeLeftProgress,
+} from '../../schedules/schedule-store.ts';
 import type { Progress } from '../../schedules/schedules.ts';
 import { isSettled } from './settle.ts';
 import { createTurns, type TurnDependencies } from './turn.ts';
@@ -29,7 +36,7 @@ export interface SlotRunner extends Stoppable {
   notices(): readonly Problem[];
 }
 
-export interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop'> {
+export interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOverdue'> {
   readonly logger: Logger;
   /** Settles when the requests of earlier processes have been read once. */
   readonly loaded: Promise<void>;
@@ -43,9 +50,11 @@ const defaultEveryMs = 5000;
 interface Known {
   /** Undefined: its records cannot be read. */
   readonly progress: Progress | undefined;
-  /** When it was looked at, and when it is to be again, Unix milliseconds; 0: at each look. */
+  /** When it was looked at, and when it is to be again, Unix milliseconds; 0: at each look; infinity: once it is changed. */
   readonly lookedMs: number;
   readonly nextMs: number;
+  /** Of its record, as it was before the look. */
+  readonly stamp: string | undefined;
   /** Why the last look failed; `damage`: because its records are damaged. */
   readonly failure?: string;
   readonly damage?: string;
@@ -71,24 +80,31 @@ function describeDamage(known: ReadonlyMap<string, Known>): Problem[] {
 type Look = (idAccount: number, idSchedule: string, before: Known | undefined) => Promise<Known | undefined>;
 
 function createLook(dependencies: SlotRunnerDependencies): Look {
-  const { clock, logger } = dependencies;
+  const { schedules, clock, logger } = dependencies;
   const turns = createTurns({
     ...dependencies,
     onStop: ({ idSchedule, idAccount }, reason) =>
       logger.warn({ idSchedule, idAccount, reason }, 'schedule stopped, until its user resumes it'),
+    onOverdue: ({ idSchedule, idAccount }, slot) =>
+      logger.warn({ idSchedule, idAccount, slot }, 'export of a slot was made without waiting longer for its events'),
   });
   return async (idAccount, idSchedule, before) => {
     const lookedMs = clock.nowMs();
+    const stamp = findRecordStamp(schedules, idAccount, idSchedule);
     try {
       const end = await turns.take(idAccount, idSchedule);
-      return end === undefined ? undefined : { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0 };
+      return end === undefined ? undefined : { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, stamp };
     } catch (error) {
       const failure = describeError(error);
       if (before?.failure !== failure) logger.error({ idSchedule, error: failure }, 'schedule cannot be run now');
       const damage = isAppError(error, 'record_damaged') ? { damage: failure } : {};
-      return { progress: before?.progress, lookedMs, nextMs: 0, failure, ...damage };
+      return { progress: before?.progress, lookedMs, nextMs: 0, stamp, failure, ...damage };
     }
   };
+}
+
+function findRecordStamp(schedules: string, idAccount: number, idSchedule: string): string | undefined {
+  return findStamp(schedulePath(accountFolder(schedules, idAccount), idSchedule));
 }
 
 /** Starts to make exports, until it is stopped. */
@@ -107,7 +123,11 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
       const before = known.get(idSchedule);
       const nowMs = clock.nowMs();
       // A clock that was set back has slots before it that none of the earlier looks has seen.
-      const isDue = before === undefined || before.nextMs <= nowMs || nowMs < before.lookedMs;
+      const isDue =
+        before === undefined ||
+        before.nextMs <= nowMs ||
+        nowMs < before.lookedMs ||
+        (before.nextMs === Infinity && findRecordStamp(schedules, idAccount, idSchedule) !== before.stamp);
       const after = isDue ? await look(idAccount, idSchedule, before) : before;
       if (after !== undefined) found.set(idSchedule, after);
     }

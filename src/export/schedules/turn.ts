@@ -1,5 +1,4 @@
 import type { ReportStore } from '../../reports/store.ts';
-import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { findDueSlot, findNextSlot } from '../../schedules/made-slots.ts';
 import { readProgress, writeProgress } from '../../schedules/schedule-files.ts';
@@ -9,17 +8,16 @@ import { slotName } from '../../schedules/slot-rule.ts';
 import type { Exports } from '../api/exports.ts';
 import { createOrders, type OrderDependencies } from './order.ts';
 import { settleProgress } from './settle.ts';
-import type { SlotClock } from './slot-clock.ts';
 
 export interface TurnDependencies extends OrderDependencies {
   /** The folder of all schedules. */
   readonly schedules: string;
   readonly store: ReportStore;
   readonly exports: Pick<Exports, 'createForSlot'>;
-  readonly slotClock: SlotClock;
-  readonly clock: Clock;
   /** Called with a schedule that stops, and why. */
   readonly onStop: (schedule: Schedule, reason: string) => void;
+  /** Called with a slot whose export is made although its period may not be complete. */
+  readonly onOverdue: (schedule: Schedule, slot: string) => void;
   readonly crashPoint: CrashPoint;
 }
 
@@ -30,7 +28,7 @@ type SlotStep = (typeof slotSteps)[number];
 /** What came of a turn. */
 export interface TurnEnd {
   readonly progress: Progress;
-  /** When the next slot is, Unix milliseconds; absent where something else is waited for, or nothing is. */
+  /** When the next slot is, Unix milliseconds; infinity while its user lets it rest; absent: something else is waited for. */
   readonly nextMs?: number;
 }
 
@@ -42,7 +40,7 @@ export interface Turns {
 
 /** Creates the turns; nothing is made before one is taken. */
 export function createTurns(dependencies: TurnDependencies): Turns {
-  const { schedules, store, exports, slotClock, clock, onStop, crashPoint } = dependencies;
+  const { schedules, store, exports, slotClock, clock, onStop, onOverdue, crashPoint } = dependencies;
   const order = createOrders(dependencies);
 
   /** Writes down what is new of a schedule; a request that this has not reached is found again by its slot. */
@@ -83,20 +81,30 @@ export function createTurns(dependencies: TurnDependencies): Turns {
     const ordered = await order(schedule, slot, progress.place, nowMs);
     if (ordered === 'later') return { progress };
     if ('reason' in ordered) return stop(schedule, progress, ordered.reason);
-    const { user, request } = ordered;
-    const job = await exports.createForSlot(user, request, { idSchedule, slot, name: slotName(rule, slot) });
+    const { user, request, isOverdue } = ordered;
+    const name = slotName(rule, slot);
+    const job = await exports.createForSlot(user, request, {
+      idSchedule,
+      slot,
+      name,
+      ...(isOverdue ? { mayLack: true } : {}),
+    });
     await crashPoint('slot-ordered' satisfies SlotStep);
-    return { progress: job === undefined ? progress : await settle(schedule, progress) };
+    if (job === undefined) return { progress };
+    if (isOverdue) onOverdue(schedule, name);
+    return { progress: await settle(schedule, progress) };
   }
 
   return {
     async take(idAccount, idSchedule) {
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       if (schedule === undefined) return undefined;
-      const progress = await settle(schedule, await readProgress(accountFolder(schedules, idAccount), idSchedule));
-      if (schedule.paused || stopReason(schedule, progress) !== undefined) return { progress };
+      // Before its requests are read: one that ends in between must not be passed over for what comes after it.
       const isWaiting = store.inProgress().some(({ slot }) => slot?.idSchedule === idSchedule);
-      return isWaiting ? { progress } : make(schedule, progress);
+      const progress = await settle(schedule, await readProgress(accountFolder(schedules, idAccount), idSchedule));
+      if (isWaiting) return { progress };
+      const rests = schedule.paused || stopReason(schedule, progress) !== undefined;
+      return rests ? { progress, nextMs: Infinity } : make(schedule, progress);
     },
   };
 }

@@ -4,15 +4,19 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { removeApp, removeUser, restoreApp } from '../../../src/access/take-back.ts';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { scheduleCommand } from '../../../src/cli/schedule.ts';
+import { isCompleteUpTo } from '../../../src/lake/watermark.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { backUp, restore } from '../../helpers/backup.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
+import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
 const dayMs = 86_400_000;
+const hourMs = 3_600_000;
 const noon = Date.parse('2026-06-10T12:00:00Z');
 const daily = 'every=day&at=04:00&timezone=Europe/Berlin&event=customEvents&selectors=eventId';
 
@@ -129,6 +133,44 @@ describe('schedules', () => {
     expect(await waitForSlots(id, 4)).toEqual(['2026-06-19', '2026-06-20', '2026-06-11', '2026-06-21']);
   });
 
+  it('A slot waits until the lake has all that was acknowledged in its period, for three hours at most', async () => {
+    const { area, clock, add, madeBy, waitForSlots } = await openPlace({}, false);
+    const stream = createMemoryStream(clock);
+    const startCompact = async () => {
+      const compact = await startTestCompact(area.dataDir, stream, { clock });
+      onTestFinished(() => compact.stop());
+      return compact;
+    };
+    const isComplete = (atMs: number) => isCompleteUpTo(area.tableDir, atMs, clock);
+    const compact = await startCompact();
+    await waitFor('it is known how far the lake is', () => isComplete(noon));
+    await compact.stop();
+    const id = await add(daily);
+    // Waits for nothing: by its exports is seen that all schedules were looked at meanwhile.
+    const feed = await add('every=hour&at=:20&event=customEvents&selectors=eventId&sinceVersion=0');
+    const late = eventLine({ kind: 'custom_event', custom_event_name: 'e', custom_user_id: 'u', received_at: noon });
+    stream.publish([{ ...late, id_app: 7, event_time: noon / 1000 }]);
+    clock.now = Date.parse('2026-06-11T02:30:00Z');
+    await waitForSlots(feed, 1);
+    clock.now += hourMs;
+    await waitForSlots(feed, 2);
+    expect(await madeBy(id)).toEqual([]);
+    const again = await startCompact();
+    await waitForSlots(id, 1);
+    const [first] = await madeBy(id);
+    expect(first).toMatchObject({ slot: '2026-06-11', rows: 1 });
+    expect(first).not.toHaveProperty('slotMayLackEvents');
+    await again.stop();
+    clock.now = Date.parse('2026-06-12T02:30:00Z');
+    await waitForSlots(feed, 3);
+    clock.now += hourMs;
+    await waitForSlots(feed, 4);
+    expect(await madeBy(id)).toHaveLength(1);
+    clock.now += 2 * hourMs;
+    await waitForSlots(id, 2);
+    expect((await madeBy(id))[1]).toMatchObject({ slot: '2026-06-12', slotMayLackEvents: true });
+  });
+
   it('A slot waits while there is no room for its request, and is not lost', async () => {
     const waiting = { free: () => undefined as void };
     const gate = new Promise<void>((resolve) => (waiting.free = resolve));
@@ -228,6 +270,16 @@ describe('schedules', () => {
     clock.now += dayMs;
     expect(await waitForSlots(whole, 1)).toEqual(['2026-06-11']);
     await waitFor('it is reported', () => JSON.stringify(running.area?.stage.facts()).includes('schedule_unreadable'));
+    const progress = path.join(area.dataDir, 'schedules', '1', `${whole}.progress.json`);
+    const good = readFileSync(progress);
+    expect((await call('list.json', undefined, 'GET')).data).toMatchObject({
+      schedules: [{ idSchedule: whole }],
+      damaged: [broken],
+    });
+    writeFileSync(progress, '{"damaged":1}');
+    expect((await call('list.json', undefined, 'GET')).data).toEqual({ schedules: [], damaged: [broken, whole] });
+    writeFileSync(progress, good);
+    expect(await add(daily.replace('04:00', '05:00'))).toBe(whole);
     expect((await call(`delete.json?idSchedule=${broken}`)).status).toBe(200);
     await waitFor('all is well', () => !JSON.stringify(running.area?.stage.facts()).includes('schedule_unreadable'));
   });

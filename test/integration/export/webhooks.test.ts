@@ -1,7 +1,4 @@
 import { createHmac } from 'node:crypto';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startNotifier } from '../../../src/export/notify/notifier.ts';
 import type { TellerOptions } from '../../../src/export/notify/teller.ts';
@@ -14,31 +11,7 @@ import { addWebhook, listWebhooks, removeWebhook } from '../../../src/webhooks/w
 import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
-
-interface Received {
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  readonly body: string;
-}
-
-/** A client's server that answers with the statuses given, the last one again and again. */
-async function startReceiver(...statuses: number[]) {
-  const received: Received[] = [];
-  const server = createServer((request, response) => {
-    let body = '';
-    request.setEncoding('utf8').on('data', (chunk: string) => (body += chunk));
-    request.on('end', () => {
-      received.push({ headers: request.headers, body });
-      response.writeHead(statuses.length > 1 ? (statuses.shift() ?? 200) : (statuses[0] ?? 200)).end();
-    });
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`, received };
-}
+import { startReceiver, type Received } from '../../helpers/webhook-receiver.ts';
 
 const clock = createClock(0);
 const logger = createLogger('silent');

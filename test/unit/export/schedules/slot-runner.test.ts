@@ -53,6 +53,7 @@ async function openPlace() {
       loaded,
       everyMs: 5,
       crashPoint: noCrashPoint,
+      lakeDir: path.join(folder, 'lake'),
       parseRequest: never,
       exports: { createForSlot: never },
       slotClock: { timeOf: never, newest: never },

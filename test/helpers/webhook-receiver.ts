@@ -1,0 +1,42 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { onTestFinished } from 'vitest';
+
+/** A message as a client's server gets it. */
+export interface Received {
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: string;
+}
+
+/** A client's server. */
+export interface Receiver {
+  readonly url: string;
+  readonly received: readonly Received[];
+}
+
+/** Starts a client's server that answers each message, which it has in `received` by then, with a status. */
+export async function startAnsweringReceiver(answer: (message: Received) => number): Promise<Receiver> {
+  const received: Received[] = [];
+  const server = createServer((request, response) => {
+    let body = '';
+    request.setEncoding('utf8').on('data', (chunk: string) => (body += chunk));
+    request.on('end', () => {
+      const message = { headers: request.headers, body };
+      received.push(message);
+      response.writeHead(answer(message)).end();
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`, received };
+}
+
+/** Starts a client's server that answers with the statuses given, the last one again and again. */
+export function startReceiver(...statuses: number[]): Promise<Receiver> {
+  return startAnsweringReceiver(() => (statuses.length > 1 ? (statuses.shift() ?? 200) : (statuses[0] ?? 200)));
+}

@@ -1,0 +1,171 @@
+import { mkdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { openAccessReader } from '../../../src/access/store.ts';
+import { startNoticeNotifier } from '../../../src/export/notify/notice-notifier.ts';
+import { readNotices, writeNotices, type Notice } from '../../../src/lake/catalogue/notices-file.ts';
+import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
+import { addWebhook, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
+import { createExportArea } from '../../helpers/export-area.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+import { startAnsweringReceiver, startReceiver, type Receiver } from '../../helpers/webhook-receiver.ts';
+
+const logger = createLogger('silent');
+const local = createOutgoingRules(['127.0.0.0/8']) as OutgoingRules;
+const dayMs = 86_400_000;
+const startMs = Date.parse('2026-06-10T12:00:00Z');
+
+function noticeOf(n: number, idApp: number, foundMs: number): Notice {
+  return {
+    id: `nt_${n.toString(16).padStart(16, '0')}`,
+    kind: 'parameter_new',
+    idApp,
+    customEventName: 'level_complete',
+    parameter: `secretly-named-${n}`,
+    date: '2026-06-09',
+    foundAt: new Date(foundMs).toISOString(),
+    what: `parameter "secretly-named-${n}" is new: 30 of 60 events looked at have it`,
+  };
+}
+
+/** App 7 of account 1, app 8 of account 2, and a clock that the test sets. */
+async function openPlace() {
+  const area = createExportArea(testFolder());
+  await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
+  await area.addApp({ idApp: 8, platform: 'web', idAccount: 2 });
+  const { dataDir, keysDir } = area;
+  const lakeDir = path.join(dataDir, 'lake');
+  const paths = { webhooks: path.join(dataDir, 'webhooks'), keys: keysDir };
+  mkdirSync(path.join(lakeDir, 'catalogue'), { recursive: true });
+  const clock = { now: startMs, nowMs: () => clock.now };
+  const access = openAccessReader({ access: path.join(dataDir, 'access.json'), keys: keysDir }, logger);
+  onTestFinished(() => access.close());
+  /** Adds notices to those that there are, newest first. */
+  async function find(...notices: readonly Notice[]): Promise<void> {
+    await writeNotices(lakeDir, [...notices.toReversed(), ...(await readNotices(lakeDir))]);
+  }
+  const listen = async (idAccount: number, { url }: Receiver): Promise<string> =>
+    (await addWebhook(paths, { idAccount, url }, { nowMs: clock.now, most: 10 })).webhook.idWebhook;
+  const start = () => {
+    const options = { timeoutMs: 2000, pausesMs: [1000, 60_000], everyMs: 5 };
+    const notifier = startNoticeNotifier({ lakeDir, access, paths, rules: local, clock, logger }, options);
+    onTestFinished(() => notifier.stop());
+    return notifier;
+  };
+  const record = (idAccount: number): string =>
+    readFileSync(path.join(paths.webhooks, String(idAccount), 'notices.json'), 'utf8');
+  return { area, lakeDir, paths, clock, find, listen, start, record };
+}
+
+const idsOf = ({ received }: Receiver): string[] =>
+  received.map(({ body }) => (JSON.parse(body) as { readonly data: { readonly id: string } }).data.id);
+
+describe('notices of the catalogue', () => {
+  it('Each webhook of the account whose app it is, if it was there then, is told of a notice once', async () => {
+    const { clock, find, listen, start, record } = await openPlace();
+    const [own, later, foreign] = [await startReceiver(200), await startReceiver(204), await startReceiver(200)];
+    const idWebhook = await listen(1, own);
+    await listen(2, foreign);
+    const [first, second, other] = [
+      noticeOf(1, 7, startMs + 5),
+      noticeOf(2, 7, startMs + 20),
+      noticeOf(3, 8, startMs + 20),
+    ];
+    await find(first);
+    clock.now += 10;
+    await listen(1, later);
+    clock.now += 10;
+    const notifier = start();
+    await waitFor('the first is told', () => own.received.length === 1);
+    await find(second, other);
+    await waitFor('all are told', () => [own, later, foreign].every(({ received }) => received.length > 0));
+    await waitFor('the second is told', () => own.received.length === 2);
+    await notifier.stop();
+    const again = start();
+    await find(noticeOf(4, 7, startMs + 20));
+    await waitFor('the next is told', () => own.received.length === 3);
+    await again.stop();
+    expect(idsOf(own)).toEqual([first.id, second.id, noticeOf(4, 7, 0).id]);
+    expect(idsOf(later)[0]).toBe(second.id);
+    expect(idsOf(foreign)).toEqual([other.id]);
+    const [{ headers, body } = { headers: {}, body: '' }] = own.received;
+    const { foundAt, ...data } = first;
+    expect(JSON.parse(body)).toEqual({
+      id: `${idWebhook}.${first.id}`,
+      type: 'catalogue.notice',
+      timestamp: foundAt,
+      data,
+    });
+    expect(headers['webhook-id']).toBe(`${idWebhook}.${first.id}`);
+    expect(headers['webhook-signature']).toMatch(/^v1,/);
+    // An erasure need not look here.
+    expect(record(1)).not.toContain('secretly');
+  });
+
+  it('A notice is sent again under one id until it is taken, over stops too, and one that never is holds up no other', async () => {
+    const { clock, find, listen, start } = await openPlace();
+    const bad = noticeOf(1, 7, startMs);
+    const receiver = await startAnsweringReceiver(({ body }) => (body.includes(bad.id) ? 500 : 200));
+    await listen(1, receiver);
+    await find(bad, noticeOf(2, 7, startMs), noticeOf(3, 7, startMs));
+    const first = start();
+    await waitFor('it was tried', () => receiver.received.length === 1);
+    await first.stop();
+    const second = start();
+    clock.now += 2000;
+    await waitFor('the others are told', () => receiver.received.length >= 4);
+    await second.stop();
+    expect(idsOf(receiver)).toEqual([bad.id, noticeOf(2, 7, 0).id, noticeOf(3, 7, 0).id, bad.id]);
+    expect(new Set(receiver.received.map(({ headers }) => headers['webhook-id'])).size).toBe(3);
+  });
+
+  it('What an erasure has taken, what is older than a week, and a webhook that is removed are not told', async () => {
+    const { lakeDir, paths, clock, find, listen, start } = await openPlace();
+    const [down, removed] = [await startReceiver(500), await startReceiver(500)];
+    await listen(1, down);
+    await listen(2, removed);
+    const erased = noticeOf(2, 7, startMs);
+    await find(noticeOf(1, 7, startMs - 8 * dayMs), erased, noticeOf(3, 8, startMs));
+    start();
+    await waitFor('both were tried', () => down.received.length === 1 && removed.received.length === 1);
+    expect(idsOf(down)).toEqual([erased.id]);
+    await removeWebhook(paths, 2, idWebhookOf(removed));
+    const kept = noticeOf(4, 7, startMs);
+    await writeNotices(lakeDir, [kept]);
+    clock.now += 120_000;
+    await waitFor('the next is tried', () => down.received.length === 2);
+    expect(idsOf(down)).toEqual([erased.id, kept.id]);
+    clock.now += 7 * dayMs;
+    const late = noticeOf(5, 7, clock.now);
+    await find(late);
+    await waitFor('the newest is tried', () => idsOf(down).includes(late.id));
+    expect(idsOf(down).slice(2)).not.toContain(kept.id);
+    expect(removed.received.length).toBe(1);
+  });
+
+  it('Every notice is told, each under one id, whenever the process is killed', async () => {
+    const { area, find, listen, clock } = await openPlace();
+    clock.now = Date.now();
+    const receiver = await startReceiver(200);
+    const idWebhook = await listen(1, receiver);
+    const notices = Array.from({ length: 60 }, (_, n) => noticeOf(n, 7, clock.now + 1));
+    await find(...notices);
+    for (let kill = 1; kill <= 3; kill += 1) {
+      const before = receiver.received.length;
+      const stage = await area.startProcess({ webhooksAllow: ['127.0.0.0/8'] });
+      await waitFor('some more are told', () => receiver.received.length >= before + 5);
+      await stage.kill();
+    }
+    const last = await area.startProcess({ webhooksAllow: ['127.0.0.0/8'] });
+    await waitFor('all are told', () => new Set(idsOf(receiver)).size === notices.length);
+    await last.kill();
+    const ids = new Set(receiver.received.map(({ headers }) => String(headers['webhook-id'])));
+    expect([...ids].toSorted()).toEqual(notices.map(({ id }) => `${idWebhook}.${id}`));
+    // A kill has one of them told twice at most.
+    expect(receiver.received.length).toBeLessThanOrEqual(notices.length + 3);
+  });
+});
+
+const idWebhookOf = ({ received }: Receiver): string => String(received[0]?.headers['webhook-id']).split('.')[0] ?? '';
