@@ -1,5 +1,6 @@
 import type { Config } from '../config.ts';
 import { describeExportApi } from '../export/api/openapi.ts';
+import { describeWebhookApi } from '../export/api/webhook-openapi.ts';
 import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../health/openapi.ts';
 import { describeImport } from '../ingest/openapi.ts';
@@ -32,7 +33,14 @@ function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl
  */
 export function describeApi(config: Config): (exportUrl: string) => object {
   const { version } = readPackageJson('package.json') as { version: string };
-  const parts = [describeImport(), describeSenderView(), describeExportApi(), describeScheduleApi(), describeHealth()];
+  const parts = [
+    describeImport(),
+    describeSenderView(),
+    describeExportApi(),
+    describeWebhookApi(),
+    describeScheduleApi(),
+    describeHealth(),
+  ];
   return (exportUrl) =>
     assembleOpenApi(
       version,

@@ -10,7 +10,8 @@ export type Schema = Readonly<Record<string, unknown>>;
 
 /** The schema of a text. */
 export const text: Schema = { type: 'string' };
-const count: Schema = { type: 'integer', minimum: 0 };
+/** A whole number from 0 on. */
+export const count: Schema = { type: 'integer', minimum: 0 };
 const security = [{ basic: [] }, { authHmac: [] }];
 
 function reference(name: string): Schema {
@@ -119,7 +120,8 @@ const files = {
 };
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 
-const slot = {
+/** What is said of an export that a schedule has made. */
+export const slot = {
   idSchedule: { ...text, description: 'The schedule that has made it.' },
   slot: { ...text, description: 'Its slot in that schedule: a date, or an hour.' },
   slotMayLackEvents: {
@@ -253,26 +255,6 @@ function describeDictionary(name: string): Schema {
   };
 }
 
-const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
-
-function describeWebhooks(): Record<string, Schema> {
-  const argument = (name: string): Schema => ({ name, in: 'query', required: true, schema: text });
-  const list = object({ webhooks: { type: 'array', items: object(webhook) } });
-  const created = object({
-    ...webhook,
-    secret: { ...text, description: 'The messages are signed with it; told once.' },
-  });
-  return {
-    '/api/webhook/v1/create.json': {
-      post: method('Have the ended exports of the account told to an address.', [argument('url')], created, {}),
-    },
-    '/api/webhook/v1/list.json': { get: method('The webhooks of the account.', [], list, {}) },
-    '/api/webhook/v1/delete.json': {
-      post: method('Remove a webhook.', [argument('idWebhook')], object({ idWebhook: text }), notFound),
-    },
-  };
-}
-
 /** What users see of what comes in for their apps. The records are those of the import area. */
 function describeApps(): Record<string, Schema> {
   const idApp = {
@@ -300,7 +282,23 @@ function describeApps(): Record<string, Schema> {
 
 const counted = (names: readonly string[]): Record<string, Schema> =>
   Object.fromEntries(names.map((name) => [name, count]));
-const moment: Schema = { type: 'string', format: 'date-time' };
+/** A time, ISO 8601. */
+export const moment: Schema = { type: 'string', format: 'date-time' };
+
+/** A notice of the catalogue. */
+export const notice = object(
+  {
+    id: text,
+    kind: { enum: noticeKinds },
+    idApp: count,
+    customEventName: text,
+    parameter: text,
+    date: { type: 'string', format: 'date' },
+    foundAt: moment,
+    what: text,
+  },
+  ['id', 'kind', 'idApp', 'date', 'foundAt', 'what'],
+);
 
 /** What the custom events of an app have in their parameters. */
 function describeCatalogue(): Record<string, Schema> {
@@ -329,19 +327,6 @@ function describeCatalogue(): Record<string, Schema> {
       parameters: { type: 'array', items: parameter, description: 'Where customEventName is given.' },
     },
     ['customEventName', 'events', 'looked', 'firstSeen', 'lastSeen', 'moreParameters', 'days'],
-  );
-  const notice = object(
-    {
-      id: text,
-      kind: { enum: noticeKinds },
-      idApp: count,
-      customEventName: text,
-      parameter: text,
-      date: { type: 'string', format: 'date' },
-      foundAt: moment,
-      what: text,
-    },
-    ['id', 'kind', 'idApp', 'date', 'foundAt', 'what'],
   );
   const catalogue = object(
     {
@@ -425,7 +410,6 @@ export function describeExportApi(): OpenApiPart {
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
       ...describeCatalogue(),
-      ...describeWebhooks(),
       ...describeApps(),
       '/manifest-key.json': { get: manifestKey },
       '/files/{id}/{name}': { get: download, head: download },
