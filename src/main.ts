@@ -35,14 +35,18 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   role: async () => (await import('./cli/role.ts')).roleCommand,
 };
 
-/** A reader that has seen enough (`| head`) is no error; an answer that cannot be written is. */
-function watchOutput(): void {
+/**
+ * A reader that has seen enough (`| head`) is no error, and aborts the signal; an answer that cannot be written is one.
+ */
+function watchOutput(): AbortSignal {
+  const unread = new AbortController();
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') return;
+    if (error.code === 'EPIPE') return unread.abort();
     process.stderr.write(`tributary: the answer cannot be written to standard output: ${describeError(error)}\n`);
     process.exit(1);
   });
   process.stderr.on('error', () => undefined);
+  return unread.signal;
 }
 
 /** First signal: drain. Second: force. */
@@ -94,7 +98,7 @@ async function confirm(question: string): Promise<boolean> {
   }
 }
 
-async function main([name, ...args]: readonly string[]): Promise<number> {
+async function main([name, ...args]: readonly string[], unread: AbortSignal): Promise<number> {
   const isHelp = name === undefined || ['help', '--help', '-h'].includes(name);
   if (isHelp || asksForHelp(args)) {
     process.stdout.write(await help(isHelp ? args.find((word) => !word.startsWith('-')) : name));
@@ -112,6 +116,7 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
     isTerminal: process.stderr.isTTY,
     ...(process.stdin.isTTY && process.stderr.isTTY ? { confirm } : {}),
     ...signals,
+    unread,
   };
   return (await command.run(args, context)) ?? 0;
 }
@@ -119,8 +124,7 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
 useCodeCache();
 // What the service and its engines write is for their owner alone.
 process.umask(0o077);
-watchOutput();
-main(process.argv.slice(2))
+main(process.argv.slice(2), watchOutput())
   .then((code) => {
     process.exitCode = code;
   })

@@ -1,4 +1,5 @@
 import type { Config } from '../config.ts';
+import { describeAppApi } from '../export/api/app-openapi.ts';
 import { describeExportApi } from '../export/api/openapi.ts';
 import { describeWebhookApi } from '../export/api/webhook-openapi.ts';
 import { describeScheduleApi } from '../export/schedules/openapi.ts';
@@ -38,6 +39,7 @@ export function describeApi(config: Config): (exportUrl: string) => object {
     describeSenderView(),
     describeExportApi(),
     describeWebhookApi(),
+    describeAppApi(),
     describeScheduleApi(),
     describeHealth(),
   ];

@@ -34,6 +34,8 @@ export interface CommandContext {
   readonly stop: AbortSignal;
   /** Aborted by the second. */
   readonly force: AbortSignal;
+  /** Aborted when something was written that nobody reads any more: the pipe of standard output is closed. */
+  readonly unread?: AbortSignal;
 }
 
 /** One verb of the command line. `run` returns the exit code; nothing means 0. */
@@ -73,8 +75,25 @@ function joinDashedValues(args: readonly string[], options: Options): string[] {
 }
 
 /**
+ * Refuses an option that is given two values and takes one: the parser passes over all of them but the last. `tokens` and
+ * `options` are the parser's.
+ */
+export function assertGivenOnce(
+  tokens: readonly { readonly kind: string; readonly name?: string; readonly value?: string | undefined }[],
+  options: Options = {},
+): void {
+  const given = new Set<string>();
+  for (const { kind, name = '', value } of tokens) {
+    if (kind !== 'option' || value === undefined || options[name]?.multiple === true) continue;
+    if (given.has(name)) throw new Error(`--${name} is given twice, and takes one value`);
+    given.add(name);
+  }
+}
+
+/**
  * Parses a command's words: `--name value`, `--name=value`, flags, and exactly the positional words named in `words`.
- * Anything else is a `usage` error that shows the command's usage. `--data` is in every command.
+ * Anything else is a `usage` error that shows the command's usage, and so is an option with a value that is given twice.
+ * `--data` is in every command.
  */
 export function parseWords<O extends Options>(
   args: readonly string[],
@@ -89,7 +108,9 @@ export function parseWords<O extends Options>(
       options: known,
       allowPositionals: true,
       strict: true,
+      tokens: true,
     });
+    assertGivenOnce(parsed.tokens, known);
     if (parsed.positionals.length !== words.length) {
       throw new Error(
         words.length === 0 ? `unexpected word '${parsed.positionals[0]}'` : `expected ${words.join(' ')}`,

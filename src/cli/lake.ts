@@ -62,7 +62,7 @@ export const lakeCommand: Command = {
   summary:
     'verify the lake; show its history, its live files, its rows and bytes, what came since; print the SQL of its views; mend it; fill what was stored before',
   details: [
-    'check          reads every live file and the log; exit code 1 and the list when something is wrong',
+    'check          reads every live file, the log and the hashes of erased ids; exit code 1 and the list when something is wrong',
     'log            the newest commits, 50 unless --limit says more',
     'files, stats   the live files; rows and bytes by kind and date, and by table',
     'changes        how many rows came since a place in the history, SQL that reads them, the place to ask from next time, and up to when it is complete',

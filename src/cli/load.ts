@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
-import type { Command, CommandContext } from './command.ts';
+import { assertGivenOnce, type Command, type CommandContext } from './command.ts';
 import { loadable, runLoadDataset, runLoadList, runLoadUndo, type LoadWords } from './load-dataset.ts';
 import { loadTitlesUsage, runLoadTitles } from './load-titles.ts';
 
@@ -48,7 +48,7 @@ const loads: Readonly<Record<string, Load>> = {
 function parseLoad(args: readonly string[]): { readonly name: string; readonly words: LoadWords } {
   try {
     const option = { type: 'string' } as const;
-    const { values, positionals } = parseArgs({
+    const { values, positionals, tokens } = parseArgs({
       args: [...args],
       options: {
         data: option,
@@ -60,7 +60,9 @@ function parseLoad(args: readonly string[]): { readonly name: string; readonly w
       },
       allowPositionals: true,
       strict: true,
+      tokens: true,
     });
+    assertGivenOnce(tokens);
     const empty = Object.entries(values).find(([, value]) => value === '')?.[0];
     if (empty !== undefined) throw new Error(`--${empty} has an empty value`);
     const [name = '', ...files] = positionals;

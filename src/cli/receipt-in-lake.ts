@@ -1,12 +1,14 @@
 import { events as leader, getMethod, importDatasets, type Dataset } from '../datasets/dataset.ts';
-import { findEventRows, type EventRow } from '../lake/event-rows.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
+import { findWholeRows } from '../lake/find/find-rows.ts';
+import type { WholeRow } from '../lake/find/read-rows.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { findFirstVersion, type FirstVersion } from '../lake/log/first-version.ts';
 import { readSnapshot, type Snapshot } from '../lake/log/snapshot.ts';
 import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
 import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
 import { exists } from '../runtime/files/file-checks.ts';
+import { judgeAbsent } from './absent-events.ts';
 
 /**
  * Where an event of a receipt is.
@@ -15,7 +17,8 @@ import { exists } from '../runtime/files/file-checks.ts';
  * - `repeat`: the lake has the event of an earlier request under its id, and keeps that one.
  * - `failed`: it could not be written, and is kept with the reason.
  * - `pending`: the lake has not come to its message yet.
- * - `erased`: the lake has read it and has it no more, after erasures.
+ * - `erased`: its id is among those that were erased; or the lake has read it and has it no more, events were erased, and
+ *   which is not known.
  * - `changed`: the row under its id is another event.
  * - `missing`: none of these.
  */
@@ -59,17 +62,17 @@ async function findRows(
   snapshot: Snapshot,
   dataset: Dataset,
   { idApp, receivedAt, events }: Receipt,
-): Promise<readonly EventRow[]> {
+): Promise<readonly WholeRow[]> {
   const [first] = events;
   if (first === undefined || snapshot.version < 0) return [];
   const within = receivedWithin(first.eventId, Date.parse(receivedAt));
   const filter = { idApps: [idApp], ...(within === undefined ? {} : { receivedAt: within }) };
   const ids = events.map(({ eventId }) => eventId);
-  return await findEventRows(snapshot, dataset, ids, filter);
+  return await findWholeRows({ dataset, snapshot }, ids, filter);
 }
 
 /** Compares a row with what a receipt says of its event. */
-function judgeRow({ eventId, sha256 }: ReceiptEvent, row: EventRow, receipt: Receipt): EventState {
+function judgeRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Receipt): EventState {
   const { kind } = getMethod(receipt.method);
   const values: EventValues = { ...row.values, event_id: eventId, kind };
   const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
@@ -84,7 +87,7 @@ function judgeRow({ eventId, sha256 }: ReceiptEvent, row: EventRow, receipt: Rec
 }
 
 /** The row of an event, and what it is; of several, since a key may be used again after its day, the one that fits. */
-function findBest(event: ReceiptEvent, rows: readonly EventRow[], receipt: Receipt) {
+function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt) {
   const judged = rows
     .filter(({ eventId }) => eventId === event.eventId)
     .map((row) => ({ row, state: judgeRow(event, row, receipt) }));
@@ -98,8 +101,9 @@ async function findFailed(lakeDir: string, { events, salt }: Receipt): Promise<R
   if (!(await exists(failed))) return reasons;
   for (const file of await listFailedFiles(failed, table))
     for (const { line, reason } of await readFailedFile(file)) {
-      const wanted = events.find(({ eventId }) => line.includes(eventId));
-      if (wanted !== undefined && isLineOf(line, wanted, salt)) reasons.set(wanted.eventId, reason);
+      // A value may name the id of another event.
+      const wanted = events.find((event) => line.includes(event.eventId) && isLineOf(line, event, salt));
+      if (wanted !== undefined) reasons.set(wanted.eventId, reason);
     }
   return reasons;
 }
@@ -112,28 +116,6 @@ function isLineOf(line: string, { sha256 }: ReceiptEvent, salt: string): boolean
   }
 }
 
-/** What the position of the lake says of an event that is neither in the table nor failed. */
-function judgeAbsent(
-  { group }: Receipt,
-  { lake: log }: Snapshot,
-  { lake: ofTable }: Snapshot,
-): Partial<FoundEvent> & {
-  readonly state: EventState;
-} {
-  const epoch = log?.epoch;
-  if (epoch === undefined) return { state: 'pending' };
-  if (epoch.streamId !== group.stream)
-    return { state: 'missing', reason: `the lake follows another stream by now, ${epoch.streamId}` };
-  if (group.sequence > epoch.position) return { state: 'pending' };
-  const erased = ofTable?.totals.erased ?? 0;
-  return erased === 0
-    ? { state: 'missing', reason: `the lake has read the stream up to ${epoch.position}, and nothing was erased` }
-    : {
-        state: 'erased',
-        reason: `the lake has read it and has it no more; ${erased} events were erased from the table`,
-      };
-}
-
 async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   // The position first: what it covers is in the tables that are read afterwards.
   const log = await readSnapshot(tablePaths(lakeDir, leader).table);
@@ -141,24 +123,25 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const rows = await findRows(snapshot, dataset, receipt);
   const best = receipt.events.map((event) => findBest(event, rows, receipt));
   const failed = best.includes(undefined) ? await findFailed(lakeDir, receipt) : new Map<string, string>();
+  const absent = receipt.events.filter(({ eventId }, index) => best[index] === undefined && !failed.has(eventId));
+  const absences = await judgeAbsent(lakeDir, receipt, absent, { log, table: snapshot });
   const versions = new Map<number, FirstVersion>();
-  const findVersion = async (availableAtMs: number): Promise<FirstVersion> => {
-    const known = versions.get(availableAtMs) ?? (await findFirstVersion(snapshot, availableAtMs));
-    versions.set(availableAtMs, known);
-    return known;
+  const findSince = async ({ availableAtMs }: WholeRow): Promise<Partial<FoundEvent>> => {
+    // A row of another engine's may have no time.
+    if (availableAtMs === undefined) return {};
+    const { version, orEarlier } = versions.get(availableAtMs) ?? (await findFirstVersion(snapshot, availableAtMs));
+    versions.set(availableAtMs, { version, orEarlier });
+    const availableAt = new Date(availableAtMs).toISOString();
+    return { sinceVersion: version, ...(orEarlier ? { orEarlier } : {}), availableAt };
   };
   const found: FoundEvent[] = [];
   for (const [index, { eventId }] of receipt.events.entries()) {
     const fit = best[index];
     const reason = failed.get(eventId);
     if (fit !== undefined) {
-      const { availableAtMs } = fit.row;
-      const { version, orEarlier } = await findVersion(availableAtMs);
-      const availableAt = new Date(availableAtMs).toISOString();
-      const since = { sinceVersion: version, ...(orEarlier ? { orEarlier } : {}), availableAt };
-      found.push({ eventId, state: fit.state, ...since });
+      found.push({ eventId, state: fit.state, ...(await findSince(fit.row)) });
     } else if (reason !== undefined) found.push({ eventId, state: 'failed', reason });
-    else found.push({ eventId, ...judgeAbsent(receipt, log, snapshot) });
+    else found.push({ eventId, state: 'missing', ...absences.get(eventId) });
   }
   return { table: dataset.table, version: Math.max(snapshot.version, 0), events: found, logVersion: log.version };
 }

@@ -3,20 +3,32 @@ import { parseMessage } from '../live/live-message.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
-import { createLiveChannel } from '../stream/live-channel.ts';
+import { rightsTodo } from '../stream/broker-errors.ts';
+import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
 import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
 
 const usage = 'tributary tail APP [--data DIR]';
 /** The service shows an app for a few seconds after it was asked to. */
 const announceEveryMs = 2000;
 
-/** `tributary tail`: the events and refusals of an app as they arrive, a line for each, until it is interrupted. */
+/** Errors: `broker_away`, `broker_refused`. */
+async function assertReady(channel: LiveChannel): Promise<void> {
+  const hindrance = await channel.findHindrance();
+  if (hindrance === 'away') throw new AppError('broker_away', 'the broker of the service does not answer');
+  if (hindrance === 'denied')
+    throw new AppError('broker_refused', 'the broker denies what is shown live', { hint: rightsTodo });
+}
+
+/**
+ * `tributary tail`: the events and refusals of an app as they arrive, a line for each, until it is interrupted, or nobody
+ * reads them any more.
+ */
 export const tailCommand: Command = {
   name: 'tail',
   usage,
   summary: 'show the events and refusals of an app as they arrive',
   details: ['A sample: up to 20 events a second of each import process; what is left out is counted.'],
-  async run(args, { environment, print, answer, stop }) {
+  async run(args, { environment, print, answer, stop, unread }) {
     const { values, positionals } = parseWords(args, ['APP'], {}, usage);
     const idApp = parseId(positionals[0], 'APP');
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
@@ -38,9 +50,10 @@ export const tailCommand: Command = {
     });
     const timer = setInterval(() => channel.announce([idApp]), announceEveryMs);
     try {
-      if (!(await channel.isReady())) throw new AppError('broker_away', 'the broker of the service does not answer');
+      await assertReady(channel);
       channel.announce([idApp]);
-      if (!stop.aborted) await new Promise((resolve) => stop.addEventListener('abort', resolve, { once: true }));
+      const over = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);
+      if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
     } finally {
       clearInterval(timer);
       await channel.close();

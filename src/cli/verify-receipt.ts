@@ -35,11 +35,14 @@ export interface ReceiptVerdict {
   readonly lake?: ReceiptInLake;
 }
 
-/** Says whether a body comes to the events of a receipt, by the code that took it in. */
+/** No JSON begins with these two bytes. */
+const isGzip = (body: Buffer): boolean => body[0] === 0x1f && body[1] === 0x8b;
+
+/** Says whether a body, gzip or not, comes to the events of a receipt, by the code that took it in. */
 function judgeBody(body: Buffer, { method, idApp, platform, receivedAt, salt, events }: Receipt) {
   const imported = parseImportRequest({
     method,
-    head: { headers: {}, headersDistinct: {} },
+    head: { headers: isGzip(body) ? { 'content-encoding': 'gzip' } : {}, headersDistinct: {} },
     body,
     app: { idApp, platform },
     receivedAtMs: Date.parse(receivedAt),

@@ -5,7 +5,7 @@ import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { getSize, hashFile } from '../runtime/files/file-checks.ts';
 import { getBytes, getTextFile } from '../runtime/files/text-file.ts';
-import type { Command, CommandContext } from './command.ts';
+import { assertGivenOnce, type Command, type CommandContext } from './command.ts';
 import { verifyReceipt } from './verify-receipt.ts';
 
 const usage =
@@ -54,7 +54,13 @@ const options = {
 /** Reads the command's words: files and last the manifest, or a receipt alone. Error: `usage`. */
 function parseVerify(args: readonly string[]) {
   try {
-    const { values, positionals } = parseArgs({ args: [...args], options, allowPositionals: true });
+    const { values, positionals, tokens } = parseArgs({
+      args: [...args],
+      options,
+      allowPositionals: true,
+      tokens: true,
+    });
+    assertGivenOnce(tokens);
     const last = positionals.at(-1);
     if (last === undefined || positionals.includes('')) throw new Error('expected FILE... MANIFEST, or RECEIPT');
     if (values.key !== undefined && !/^[0-9a-f]{64}$/.test(values.key))
@@ -77,6 +83,10 @@ async function runReceipt(
 ): Promise<number> {
   const { body: bodyFile, data, lake } = ofReceipt;
   const text = await readable(file, () => getTextFile(file));
+  if (/^\{\s*"manifestVersion"/.test(text))
+    throw new AppError('usage', `${file} is a manifest: name the files that it is to be compared with before it`, {
+      hint: `Usage: ${usage}`,
+    });
   const body = bodyFile === undefined ? undefined : await readable(bodyFile, () => getBytes(bodyFile));
   const verdict = await verifyReceipt(text, { key, body, data, lake }, environment);
   if (!verdict.trusted) note(untrusted('receipt'));

@@ -180,7 +180,11 @@ async function comparePosition(loop: Loop, signal: AbortSignal): Promise<Epoch> 
   const { table, followers, stillness, streamEnd, watermark } = loop;
   const known = table.lake().epoch;
   if (known !== undefined && stillness.holds(known)) {
-    if (watermark.isDue()) await watermark.take(known, await loop.dependencies.reader.state());
+    if (watermark.isDue()) {
+      const state = await loop.dependencies.reader.state();
+      // A stream that has lost its end and used those numbers again meanwhile may look the same: the anchor tells.
+      if (stillness.holds(known)) await watermark.take(known, state);
+    }
     await recoverOnce(loop, signal);
     return known;
   }

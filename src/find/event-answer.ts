@@ -1,6 +1,6 @@
 import type { FailureReason } from '../lake/files/failed-events.ts';
 import type { FoundFailed } from '../lake/find/failed-index.ts';
-import type { FoundRow } from '../lake/find/find-rows.ts';
+import type { FoundRow } from '../lake/find/read-rows.ts';
 
 /**
  * Where an event is. `never_seen`: nothing of what the service has acknowledged is it, as far as that is known: nothing
@@ -31,6 +31,8 @@ export interface EventAnswer {
   /** That of the first event; `erased` or `never_seen` where there is none. */
   readonly state: EventState;
   readonly events: readonly FoundEvent[];
+  /** Of one never seen: the watermark of the lake that was looked through, ISO 8601, where one is known. */
+  readonly watermark?: string;
 }
 
 const iso = (ms: number | undefined): string | undefined =>

@@ -1,9 +1,10 @@
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { wasErased } from '../lake/find/erased-ids.ts';
 import type { FailedIndex } from '../lake/find/failed-index.ts';
-import { findRows, idStartOf, isSought, type DatasetTable, type Sought } from '../lake/find/find-rows.ts';
+import { findRows, idStartOf, isSought, type Sought } from '../lake/find/find-rows.ts';
 import type { IdIndex } from '../lake/find/id-index.ts';
-import { findRowVersion } from '../lake/log/row-version.ts';
+import type { DatasetTable } from '../lake/find/read-rows.ts';
+import { findFirstVersion } from '../lake/log/first-version.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { isMarker } from '../stream/message.ts';
 import type { TailEnd, TailLimits } from '../stream/tail.ts';
@@ -32,6 +33,8 @@ export interface Places {
   readonly failed: FailedIndex;
   /** The file of the hashes of erased ids. */
   readonly erasedIds: string;
+  /** The watermark of the lake as it is now, Unix milliseconds; undefined: none is known. */
+  readonly readWatermarkMs: () => Promise<number | undefined>;
   /** Absent: the stream cannot be read, so that nothing can be said to have never come. */
   readonly readTail?: ReadTail;
 }
@@ -76,7 +79,10 @@ async function findInLake(places: Places, { sought, deadlineMs }: Question): Pro
   const versions = new Map<string, number | undefined>();
   const versionOf = async ({ dataset, snapshot }: DatasetTable, atMs: number | undefined) => {
     const key = `${dataset.table} ${atMs}`;
-    if (atMs !== undefined && !versions.has(key)) versions.set(key, await findRowVersion(snapshot, atMs));
+    if (atMs !== undefined && !versions.has(key)) {
+      const { version, orEarlier } = await findFirstVersion(snapshot, atMs);
+      versions.set(key, orEarlier ? undefined : version);
+    }
     return versions.get(key);
   };
   const found: FoundEvent[] = [];
@@ -99,7 +105,10 @@ async function look(places: Places, question: Question): Promise<readonly FoundE
   // lake. What moves out of the stream shows, since it is purged behind the position only.
   const { streamId, position: after } = await tables.readPosition();
   const failedEvents = (await failed.find(sought, deadlineMs)).map(describeFailed);
-  const found = [...(await findInLake(places, question)), ...failedEvents];
+  const rows = await findInLake(places, question);
+  // A replay may have taken it to the lake between the two looks.
+  const inLake = new Set(rows.map(({ eventId }) => eventId));
+  const found = [...rows, ...failedEvents.filter(({ eventId }) => !inLake.has(eventId))];
   // The events of a request move together: those of a repeat that waits are the same.
   if (found.length > 0 || readTail === undefined) return found;
   const waiting: WaitingEvent[] = [];
@@ -139,6 +148,8 @@ async function lookUntilStill(places: Places, question: Question): Promise<reado
  * what is missing for an answer, `broker_away`, `file_damaged`, those of the engine.
  */
 export async function findEvent(places: Places, question: Question): Promise<EventAnswer> {
+  // First: what is read after a watermark has all that it speaks of.
+  const watermarkMs = await places.readWatermarkMs();
   const events = await lookUntilStill(places, question);
   const [first] = events;
   if (first !== undefined) return { state: first.state, events };
@@ -149,5 +160,9 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
     throw new AppError('broker_away', 'not in the lake, and what waits in the stream cannot be looked through', {
       hint: 'Start the service, and ask again.',
     });
-  return { state: 'never_seen', events };
+  return {
+    state: 'never_seen',
+    events,
+    ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
+  };
 }

@@ -12,17 +12,19 @@
  */
 import path from 'node:path';
 import { createMutex } from '../runtime/async/mutex.ts';
-import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
-import { mayHoldHashed } from '../lake/find/find-rows.ts';
 import { createFailedIndex } from '../lake/find/failed-index.ts';
 import { openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
+import { readWatermarkMs } from '../lake/watermark.ts';
+import { createClock } from '../runtime/clock.ts';
 import type { EventAnswer } from './event-answer.ts';
 import { findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
 import { createFollowedTables } from './followed-tables.ts';
+import { createIndexUpkeep } from './index-upkeep.ts';
 
 export interface FinderOptions {
   readonly lakeDir: string;
@@ -38,20 +40,24 @@ export interface FinderOptions {
 export interface Finder {
   /** Errors: those of `findEvent`; `overloaded` when too many wait. */
   find(question: Question): Promise<EventAnswer>;
-  /** Once anybody has asked: indexes the files that are not indexed yet, and removes indexes that nobody needs. */
+  /**
+   * Once anybody has asked, of this process or one before: indexes the files that are not indexed yet, and removes
+   * indexes that nobody needs. Errors: of a file that cannot be indexed, when the others are.
+   */
   upkeep(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }
 
+/** What the broker's clock is compared with, which knows no offset of the service either. */
+const machineClock = createClock(0);
 const engine = { memoryMb: 256, threads: 1 } as const;
-/** The upkeep rests so many times as long as it works: it is not to be felt by the flushes. */
-const restsFor = 4;
 
 /** Creates the finder of a lake; nothing is opened yet. */
 export function createFinder(options: FinderOptions): Finder {
   const { lakeDir, indexDir, workDir, readTail, maxWaiting = 16 } = options;
   const paths = lakePaths(lakeDir);
   const oneAtATime = createMutex();
+  const upkeep = createIndexUpkeep({ indexDir, engine: { ...engine, tempDir: path.join(workDir, 'index') } });
   let duckdb: Duckdb | undefined;
   let places: Places | undefined;
   let waiting = 0;
@@ -65,6 +71,7 @@ export function createFinder(options: FinderOptions): Finder {
       index: openIdIndex(indexDir, duckdb),
       failed: createFailedIndex(paths.failed, paths.table),
       erasedIds: paths.erasedIds,
+      readWatermarkMs: () => readWatermarkMs(lakeDir, machineClock),
       ...(readTail === undefined ? {} : { readTail }),
     };
     return places;
@@ -86,27 +93,12 @@ export function createFinder(options: FinderOptions): Finder {
       }
     },
     async upkeep(signal) {
-      const opened = places;
-      if (opened === undefined) return;
-      const tables = await oneAtATime.run(() => opened.tables.read());
-      const live = tables.flatMap(({ dataset, snapshot }) =>
-        snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
-      );
-      const missing = await opened.index.keepOnly(live);
-      if (missing.length === 0) return;
-      // An engine of its own: whoever asks does not wait for it.
-      const own = await openDuckdb({ ...engine, tempDir: path.join(workDir, 'index') });
-      try {
-        const index = openIdIndex(indexDir, own);
-        for (const file of missing) {
-          if (signal.aborted) return;
-          const startedAt = performance.now();
-          await index.add(file);
-          await pause((performance.now() - startedAt) * restsFor, signal);
-        }
-      } finally {
-        own.close();
-      }
+      if (places === undefined && !(await exists(indexDir))) return;
+      const [index, tables] = await oneAtATime.run(async () => {
+        const opened = await open();
+        return [opened.index, await opened.tables.read()] as const;
+      });
+      await upkeep.run(index, tables, signal);
     },
     close: () =>
       oneAtATime.run(async () => {

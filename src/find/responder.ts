@@ -41,9 +41,10 @@ export function startResponder(
       return { busy: 'the lake cannot be read at the moment' };
     }
   });
+  const skipped = createBoundedLog((fields) => logger.warn(fields, 'the ids of a file were not indexed'), failureBound);
   const upkeep = startPollLoop((signal) => finder.upkeep(signal), {
     everyMs: upkeepEveryMs,
-    onError: (error) => failures.add({ error: describeError(error) }),
+    onError: (error) => skipped.add({ error: describeError(error) }),
     pausesFirst: true,
   });
   return {

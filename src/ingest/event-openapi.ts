@@ -46,6 +46,11 @@ export const lookUpSchemas: Record<string, OpenApiObject> = {
         description: 'That of the first event. never_seen: the app has no such event.',
       },
       events: { type: 'array', maxItems: 512, items: { $ref: '#/components/schemas/FoundEvent' } },
+      watermark: {
+        ...time,
+        description:
+          "Of one never seen: no event that was answered with 200 before the broker's clock first showed this is it; absent where that is not known.",
+      },
     },
   },
 };

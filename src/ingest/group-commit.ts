@@ -113,6 +113,16 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
     else for (const { settle } of group) settle(outcome);
   }
 
+  /** What is stored is answered so, with a receipt or without. */
+  function sign(group: readonly Append[], ack: PublishAck): ReturnType<SignReceipts> {
+    try {
+      return signReceipts(group, ack);
+    } catch (error) {
+      logger.error({ appends: group.length, error: describeError(error) }, 'receipts of a group not signed');
+      return [];
+    }
+  }
+
   return {
     isStalled: () => stalled,
     async send(group) {
@@ -129,7 +139,7 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
       }
       confirmed = true;
       trouble.stored();
-      const receipts = hasStatements(group) ? signReceipts(group, ack) : undefined;
+      const receipts = hasStatements(group) ? sign(group, ack) : undefined;
       for (const [index, { settle }] of group.entries())
         settle(receipts === undefined ? stored : { state: 'stored', receipt: receipts[index] });
       onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });

@@ -20,6 +20,7 @@ export interface BodyDescription {
 
 const maxExcerptLength = 500;
 const maxTextLength = 200;
+const maxPathLength = 100;
 const maxFaults = 10;
 const knownNames: ReadonlySet<string> = new Set(eventFields.map(({ name }) => name));
 
@@ -29,6 +30,20 @@ function redactPointer(pointer: string): string {
     .split('/')
     .map((part) => (part === '' || knownNames.has(part) || /^\d{1,2}$/.test(part) ? part : '*'))
     .join('/');
+}
+
+/** Replaces all of a path but the version and what may be the misspelt name of a method: it may hold an id. */
+function redactPath(path: string): string {
+  const parts = path.split('/');
+  const methodAt = /^v\d{1,3}$/i.test(parts[1] ?? '') ? 2 : 1;
+  const isShown = (part: string, at: number): boolean =>
+    part === '' || at < methodAt || (at === methodAt && /^[A-Za-z_-]{1,40}$/.test(part));
+  return parts.map((part, at) => (isShown(part, at) ? part : '*')).join('/');
+}
+
+/** The path of a request that is to no method, as far as the policy lets it be seen. */
+export function describePath(policy: BodyPolicy, path: string): string {
+  return cut(policy === 'on' ? path : redactPath(path), maxPathLength);
 }
 
 function redactValue(value: unknown, isNested: boolean): unknown {

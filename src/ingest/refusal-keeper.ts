@@ -8,7 +8,7 @@ import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ImportRequest } from './import-request.ts';
-import { describeBody, type BodyDescription, type BodyPolicy } from './refusal-excerpt.ts';
+import { describeBody, describePath, type BodyDescription, type BodyPolicy } from './refusal-excerpt.ts';
 import { answerOf, type Refusal } from './refusal.ts';
 
 /** A request that was refused, of an app whose token it had. */
@@ -49,7 +49,8 @@ const writeEveryMs = 1000;
 /** Records of an app, and of all apps, of one process: so many at once, and so many a second. */
 const appRecords = { size: 20, perSecond: 1 } as const;
 const allRecords = { size: 200, perSecond: 50 } as const;
-const maxPathLength = 100;
+/** Records that wait to be written, of all apps: a disk may hang. */
+const maxWaiting = 1000;
 /** As much of a detail tells records from each other: it may hold a name of the sender's as long as a body. */
 const maxKeyLength = 300;
 
@@ -72,6 +73,26 @@ function describe({ app, refusal, head, target, body }: RefusedRequest, bodies: 
   }
 }
 
+/** Renders what is kept of the first of some requests. */
+function createRecord(request: RefusedRequest, bodies: BodyPolicy, nowMs: number): RefusalRecord {
+  const { refusal, head, target, body, bytes, isValidation } = request;
+  const { status, error } = answerOf(refusal.reason);
+  const { detail, faults, excerpt } = describe(request, bodies);
+  return {
+    time: new Date(nowMs).toISOString(),
+    method: 'method' in target ? target.method : describePath(bodies, target.path),
+    status,
+    error,
+    detail,
+    faults,
+    ...(excerpt === undefined ? {} : { excerpt }),
+    bytes: bytes ?? body?.length ?? 0,
+    hasIdempotencyKey: head.headers['idempotency-key'] !== undefined,
+    isValidation,
+    requests: 1,
+  };
+}
+
 /** Creates the keeper of one process. */
 export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): RefusalKeeper {
   const { clock, bodies, write } = dependencies;
@@ -82,31 +103,14 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
   const ofApp = createTokenBuckets(appRecords.size, appRecords.perSecond);
   const ofAll = createTokenBucket(allRecords.size, allRecords.perSecond);
   let pending = new Map<number, Pending>();
+  let waiting = 0;
   let timer: NodeJS.Timeout | undefined;
   let writing = Promise.resolve();
-
-  function createRecord(request: RefusedRequest): RefusalRecord {
-    const { refusal, head, target, body, bytes, isValidation } = request;
-    const { status, error } = answerOf(refusal.reason);
-    const { detail, faults, excerpt } = describe(request, bodies);
-    return {
-      time: new Date(clock.nowMs()).toISOString(),
-      method: 'method' in target ? target.method : target.path.slice(0, maxPathLength).toWellFormed(),
-      status,
-      error,
-      detail,
-      faults,
-      ...(excerpt === undefined ? {} : { excerpt }),
-      bytes: bytes ?? body?.length ?? 0,
-      hasIdempotencyKey: head.headers['idempotency-key'] !== undefined,
-      isValidation,
-      requests: 1,
-    };
-  }
 
   async function writeAll(): Promise<void> {
     const taken = pending;
     pending = new Map();
+    waiting = 0;
     for (const [idApp, { records, leftOut }] of taken) {
       const [first, ...rest] = [...records.values()].map(({ record, requests }) => ({ ...record, requests }));
       if (first === undefined) {
@@ -142,9 +146,10 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
       const key = `${refusal.reason} ${place} ${refusal.detail}`.slice(0, maxKeyLength);
       const alike = ofThis.records.get(key);
       if (alike !== undefined) alike.requests += 1;
-      else if (ofApp.take(app.idApp) && ofAll.take())
-        ofThis.records.set(key, { record: createRecord(request), requests: 1 });
-      else ofThis.leftOut += 1;
+      else if (waiting < maxWaiting && ofApp.take(app.idApp) && ofAll.take()) {
+        ofThis.records.set(key, { record: createRecord(request, bodies, clock.nowMs()), requests: 1 });
+        waiting += 1;
+      } else ofThis.leftOut += 1;
     },
     stop: () => flush(),
   };

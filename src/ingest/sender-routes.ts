@@ -3,9 +3,9 @@ import type { FastifyRequest } from 'fastify';
 import type { AccessReader, App } from '../access/access.ts';
 import type { LiveHub } from '../live/live-hub.ts';
 import type { RefusalRecord } from '../refusals/refusal-record.ts';
-import { createTokenBuckets } from '../runtime/conditions/token-bucket.ts';
+import { createTokenBucket, createTokenBuckets } from '../runtime/conditions/token-bucket.ts';
 import { writeTooMany, type Answers } from './answers.ts';
-import { findApp } from './find-app.ts';
+import { findApp, tokenRefusal } from './find-app.ts';
 import type { Fail } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
 import type { ImportServer } from './server.ts';
@@ -27,8 +27,9 @@ export interface SenderDependencies {
 
 /** Refusals of one answer. */
 export const refusalLimits = { fallback: 100, most: 1000 } as const;
-/** Questions of one app to one process: so many at once, and so many a second. Each reads files. */
+/** Questions of one app, and of all, to one process: so many at once, and so many a second. Each reads files. */
 const questions = { size: 20, perSecond: 5 } as const;
+const allQuestions = { size: 40, perSecond: 20 } as const;
 
 /** Reads a `limit` of the query; undefined where it is none. */
 export function parseRefusalLimit(limit: unknown): number | undefined {
@@ -38,11 +39,16 @@ export function parseRefusalLimit(limit: unknown): number | undefined {
 }
 
 const badLimit: Refusal = { reason: 'rules', detail: `the parameter limit must be from 1 to ${refusalLimits.most}` };
-const away: Refusal = { reason: 'unavailable', detail: 'nothing is shown live while the broker is away' };
+const notServedDetails = {
+  away: 'nothing is shown live while the broker is away',
+  denied: 'nothing is shown live: the broker denies the service the subjects of it',
+  stopping: 'the service is stopping',
+} as const;
 
 /** Adds what a sender looks at: `GET /v1/refusals` and `GET /v1/live`. */
 export function addSenderRoutes(server: ImportServer, { access, answers, fail, view }: SenderDependencies): void {
-  const buckets = createTokenBuckets(questions.size, questions.perSecond);
+  const ofApp = createTokenBuckets(questions.size, questions.perSecond);
+  const ofAll = createTokenBucket(allQuestions.size, allQuestions.perSecond);
 
   /** Adds a route for requests whose token suits their app. */
   function addRoute(
@@ -54,7 +60,7 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
       const { idApp } = request.query as { readonly idApp?: unknown };
       const app = findApp(access, idApp, request.raw);
       if ('reason' in app) return answers.refuse(response, app, { idApp });
-      if (!buckets.take(app.idApp)) return writeTooMany(response, 'too many questions about this app at once');
+      if (!ofApp.take(app.idApp) || !ofAll.take()) return writeTooMany(response, 'too many questions at once');
       answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });
   }
@@ -66,10 +72,14 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
   });
 
   addRoute('/v1/live', async (app, request, response) => {
-    const isAllowed = (): boolean => !('reason' in findApp(access, String(app.idApp), request.raw));
-    const notServed = await view.hub.serve(response, { idApp: app.idApp, isAllowed });
-    if (notServed === 'full') writeTooMany(response, 'too many listen to this app already');
-    else if (notServed !== undefined) answers.refuse(response, away, { idApp: String(app.idApp) });
+    const { idApp, idAccount } = app;
+    const isAllowed = (): boolean => !('reason' in findApp(access, String(idApp), request.raw));
+    const notServed = await view.hub.serve(response, { idApp, idAccount, isAllowed });
+    if (notServed === undefined) return;
+    if (notServed === 'full') return writeTooMany(response, 'too many listen already');
+    const refusal: Refusal =
+      notServed === 'forbidden' ? tokenRefusal : { reason: 'unavailable', detail: notServedDetails[notServed] };
+    answers.refuse(response, refusal, { idApp: String(idApp) });
   });
 
   const forget = access.onChange(() => view.hub.check());

@@ -7,6 +7,7 @@ import { checkPoints } from './check-points.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
+import { findErasedIdsDamage } from './find/erased-ids.ts';
 import { isOfRunningLoad } from './files/load-folders.ts';
 import { findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
@@ -233,6 +234,18 @@ async function listFollowerFolders(lakeDir: string): Promise<Dataset[]> {
   return [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
 }
 
+/** Sees whether the hashes of erased ids can be read. */
+async function checkErasedIds(lakeDir: string): Promise<Problem[]> {
+  const { erasedIds } = lakePaths(lakeDir);
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  try {
+    const detail = await findErasedIdsDamage(duckdb, erasedIds);
+    return detail === undefined ? [] : [{ problem: 'damaged_file', path: path.basename(erasedIds), detail }];
+  } finally {
+    duckdb.close();
+  }
+}
+
 /**
  * Verifies the log and every live file of every table, byte by byte, and the totals. Reads only, and may run beside the
  * service. Time: that of reading the whole lake once.
@@ -240,7 +253,7 @@ async function listFollowerFolders(lakeDir: string): Promise<Dataset[]> {
 export async function checkLake(lakeDir: string): Promise<CheckReport> {
   const tableDir = lakePaths(lakeDir).table;
   const { problems, lake, ...leader } = await checkTable(lakeDir, tableDir);
-  problems.push(...(await listPutAside(lakeDir)));
+  problems.push(...(await listPutAside(lakeDir)), ...(await checkErasedIds(lakeDir)));
   if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, leader.rows)));
   const tables: Record<string, TableCheck> = {};
   for (const dataset of await listFollowerFolders(lakeDir)) {

@@ -15,8 +15,8 @@ import { readSnapshot, type Snapshot } from './log/snapshot.ts';
 /**
  * The watermark: up to when a lake is complete.
  *
- * Every event whose import was answered with 200 before the broker's clock showed the watermark is in the lake, in the
- * version that the watermark is told of and in all after it; or it is a failed event, a repeat of one that is there, or
+ * Every event whose import was answered with 200 before the broker's clock first showed the watermark is in the lake, in
+ * the version that the watermark is told of and in all after it; or it is a failed event, a repeat of one that is there, or
  * erased since. What the broker has lost, or whoever purged its stream has taken, is reported as a fault of the stream,
  * and is excepted.
  *
@@ -26,7 +26,8 @@ import { readSnapshot, type Snapshot } from './log/snapshot.ts';
  * without an fsync, by whoever compacts, and is passed over where it is damaged or about another position.
  *
  * A broker's clock that is set back takes the watermark back with it, once the compactor has heard of it. Until then the
- * watermark lies in the future, where it is not told.
+ * watermark lies in the future, where it is not told. One that was told before stays true of the times that the clock
+ * showed before it was set back; of those that it shows again, it says nothing.
  */
 
 /** What is known of a position. */

@@ -5,12 +5,17 @@ import { parseMessage, type LiveMessage } from './live-message.ts';
 /** Whom a listener listens to, and for how long they may. */
 export interface ListenerRights {
   readonly idApp: number;
+  /** Whose the app is: accounts share the places of a process. */
+  readonly idAccount: number;
   /** Says that they still may: asked whenever access has changed, and every second. */
   readonly isAllowed: () => boolean;
 }
 
-/** Why a listener is not served: too many listen already; the broker is away; the service stops. */
-export type NotServed = 'full' | 'away' | 'stopping';
+/**
+ * Why a listener is not served: too many listen already; the broker is away, or denies what is shown; the right was
+ * taken back meanwhile; the service stops.
+ */
+export type NotServed = 'full' | 'away' | 'denied' | 'forbidden' | 'stopping';
 
 /** Those who listen at one process. */
 export interface LiveHub {
@@ -29,12 +34,12 @@ export interface LiveHub {
 
 /** The channel's part in it. */
 export interface HubChannel {
-  isReady(): Promise<boolean>;
+  findHindrance(): Promise<'away' | 'denied' | undefined>;
   announce(apps: readonly number[]): void;
   listen(idApp: number, listener: (text: string) => void): () => void;
 }
 
-/** Listeners of an app, and of all apps, at one process. */
+/** Listeners of an app, and of all apps, at one process. Of the latter no account keeps more than its share. */
 const maxOfApp = 16;
 const maxInAll = 128;
 const retryMs = 2000;
@@ -43,6 +48,8 @@ const tickMs = 1000;
 /** Announcements, and signs of life, by the ticks between them. */
 const announceEvery = 2;
 const beatEvery = 10;
+/** Whether anything can be shown at all is asked as often as that. */
+const lookEvery = 3;
 /** A client that reads nothing for so long is gone, milliseconds. */
 const maxStalledMs = 30_000;
 
@@ -78,27 +85,27 @@ function pass(listener: Listener, { events, refusals, eventsLeftOut, refusalsLef
   listener.missedRefusals += refusalsLeftOut;
 }
 
-/** Creates the hub of one process, without listeners. */
-export function createLiveHub(channel: HubChannel): LiveHub {
+/** Where all places are taken: whose is given up for an account, one of the account that has the most, by two or more. */
+function findPlace(listeners: readonly Listener[], idAccount: number): Listener | undefined {
+  const counts = new Map<number, number>();
+  const countOf = (account: number): number => counts.get(account) ?? 0;
+  for (const listener of listeners) counts.set(listener.idAccount, countOf(listener.idAccount) + 1);
+  const [most = idAccount] = [...counts.keys()].toSorted((a, b) => countOf(b) - countOf(a));
+  if (countOf(most) < countOf(idAccount) + 2) return undefined;
+  return listeners.findLast((listener) => listener.idAccount === most);
+}
+
+/** Those who listen, by app. */
+interface Audiences {
+  readonly all: () => Listener[];
+  readonly apps: () => number[];
+  readonly sizeOf: (idApp: number) => number;
+  readonly add: (listener: Listener) => void;
+  readonly remove: (listener: Listener) => void;
+}
+
+function createAudiences(channel: HubChannel): Audiences {
   const audiences = new Map<number, Audience>();
-  let inAll = 0;
-  let ticks = 0;
-  let timer: NodeJS.Timeout | undefined;
-  let isClosed = false;
-
-  const listAll = (): Listener[] => [...audiences.values()].flatMap(({ listeners }) => [...listeners]);
-  const announce = (): void => channel.announce([...audiences.keys()]);
-
-  function check(): void {
-    for (const { stream, isAllowed } of listAll()) if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
-  }
-
-  function tick(): void {
-    ticks += 1;
-    check();
-    if (ticks % announceEvery === 0) announce();
-    if (ticks % beatEvery === 0) for (const { stream } of listAll()) stream.beat();
-  }
 
   function join(idApp: number): Audience {
     const found = audiences.get(idApp);
@@ -113,24 +120,70 @@ export function createLiveHub(channel: HubChannel): LiveHub {
     return audience;
   }
 
-  function remove(listener: Listener): void {
-    const audience = audiences.get(listener.idApp);
-    if (audience?.listeners.delete(listener) !== true) return;
-    inAll -= 1;
-    if (audience.listeners.size === 0) {
+  return {
+    all: () => [...audiences.values()].flatMap(({ listeners }) => [...listeners]),
+    apps: () => [...audiences.keys()],
+    sizeOf: (idApp) => audiences.get(idApp)?.listeners.size ?? 0,
+    add: (listener) => void join(listener.idApp).listeners.add(listener),
+    remove(listener) {
+      const audience = audiences.get(listener.idApp);
+      if (audience?.listeners.delete(listener) !== true || audience.listeners.size > 0) return;
       audience.leave();
       audiences.delete(listener.idApp);
-    }
-    if (inAll > 0) return;
+    },
+  };
+}
+
+/** Creates the hub of one process, without listeners. */
+export function createLiveHub(channel: HubChannel): LiveHub {
+  const audiences = createAudiences(channel);
+  let ticks = 0;
+  let timer: NodeJS.Timeout | undefined;
+  let isClosed = false;
+
+  const announce = (): void => channel.announce(audiences.apps());
+  const endAll = (): void => audiences.all().forEach(({ stream }) => stream.end());
+
+  function check(): void {
+    for (const { stream, isAllowed } of audiences.all())
+      if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
+  }
+
+  /** Ends all where the broker denies what is shown: who comes again is told so. While it is away it may be back soon. */
+  async function look(): Promise<void> {
+    if ((await channel.findHindrance()) === 'denied') endAll();
+  }
+
+  function tick(): void {
+    ticks += 1;
+    check();
+    if (ticks % announceEvery === 0) announce();
+    if (ticks % beatEvery === 0) for (const { stream } of audiences.all()) stream.beat();
+    if (ticks % lookEvery === 0) void look();
+  }
+
+  function remove(listener: Listener): void {
+    audiences.remove(listener);
+    if (audiences.apps().length > 0) return;
     clearInterval(timer);
     timer = undefined;
+  }
+
+  function hasPlace({ idApp, idAccount }: ListenerRights): boolean {
+    if (audiences.sizeOf(idApp) >= maxOfApp) return false;
+    const all = audiences.all();
+    if (all.length < maxInAll) return true;
+    const other = findPlace(all, idAccount);
+    if (other === undefined) return false;
+    remove(other);
+    other.stream.end();
+    return true;
   }
 
   function add(response: ServerResponse, rights: ListenerRights): void {
     const stream = openEventStream(response, { retryMs, maxWaitingBytes, onEnd: () => remove(listener) });
     const listener: Listener = { ...rights, stream, missedEvents: 0, missedRefusals: 0 };
-    join(rights.idApp).listeners.add(listener);
-    inAll += 1;
+    audiences.add(listener);
     timer ??= setInterval(tick, tickMs);
     announce();
   }
@@ -138,19 +191,21 @@ export function createLiveHub(channel: HubChannel): LiveHub {
   return {
     async serve(response, rights) {
       if (isClosed) return 'stopping';
-      if (!(await channel.isReady())) return 'away';
-      // Others may have come meanwhile, and this one gone.
+      const hindrance = await channel.findHindrance();
+      if (hindrance !== undefined) return hindrance;
+      // Others may have come meanwhile, this one gone, and its right been taken back.
       if (isClosed) return 'stopping';
       if (response.destroyed) return undefined;
-      if (inAll >= maxInAll || (audiences.get(rights.idApp)?.listeners.size ?? 0) >= maxOfApp) return 'full';
+      if (!rights.isAllowed()) return 'forbidden';
+      if (!hasPlace(rights)) return 'full';
       add(response, rights);
       return undefined;
     },
     check,
-    size: () => inAll,
+    size: () => audiences.all().length,
     close() {
       isClosed = true;
-      for (const { stream } of listAll()) stream.end();
+      endAll();
     },
   };
 }

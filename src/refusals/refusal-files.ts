@@ -21,8 +21,9 @@ const maxFileSpanMs = 3_600_000;
 /** Most that an app has, in all its files: the oldest go first. */
 const maxAppBytes = 256 * 1024;
 const maxAppFiles = 32;
-/** Most that all apps have together. */
+/** Most that all apps have together; a small file takes a block of the disk. */
 const maxBytes = 64 * 1024 * 1024;
+const maxFiles = 16_384;
 
 /** Where the records are, and for how long. */
 export interface RefusalFolder {
@@ -78,10 +79,10 @@ export function createRefusalWriter(root: string): RefusalWriter {
   const writer = randomBytes(6).toString('hex');
   const current = new Map<number, { readonly file: string; readonly firstMs: number; bytes: number }>();
 
-  async function begin(idApp: number, nowMs: number) {
+  async function begin(idApp: number, nowMs: number, bytes: number) {
     const folder = path.join(root, String(idApp));
     await makeFolder(folder);
-    await removeOldest(await listFiles(folder), maxAppBytes - maxFileBytes, maxAppFiles - 1);
+    await removeOldest(await listFiles(folder), maxAppBytes - Math.max(maxFileBytes, bytes), maxAppFiles - 1);
     const begun = { file: path.join(folder, `${nowMs}-${writer}.ndjson`), firstMs: nowMs, bytes: 0 };
     current.set(idApp, begun);
     return begun;
@@ -89,22 +90,23 @@ export function createRefusalWriter(root: string): RefusalWriter {
 
   return {
     async append(idApp, records, nowMs) {
-      const text = records.map((record) => `${JSON.stringify(record)}\n`).join('');
+      // The line before may have been cut off, by a disk that was full: each begins with an end of line.
+      const text = records.map((record) => `\n${JSON.stringify(record)}`).join('');
+      const bytes = Buffer.byteLength(text);
       const open = current.get(idApp);
       const isOpen =
         open !== undefined &&
-        open.bytes + text.length <= maxFileBytes &&
+        open.bytes + bytes <= maxFileBytes &&
         nowMs >= open.firstMs &&
         nowMs - open.firstMs < maxFileSpanMs;
-      const target = isOpen ? open : await begin(idApp, nowMs);
-      target.bytes += Buffer.byteLength(text);
+      const target = isOpen ? open : await begin(idApp, nowMs, bytes);
+      target.bytes += bytes;
       try {
         await appendFile(target.file, text, { mode: 0o600 });
       } catch (error) {
-        current.delete(idApp);
-        // An erasure, or a sweep, has removed the folder.
+        // An erasure, or a sweep, has removed the folder. Of any other cause a file after the other would be begun.
         if (!isSystemError(error, 'ENOENT')) throw error;
-        await appendFile((await begin(idApp, nowMs)).file, text, { mode: 0o600 });
+        await appendFile((await begin(idApp, nowMs, bytes)).file, text, { mode: 0o600 });
       }
     },
   };
@@ -146,7 +148,7 @@ export async function sweepRefusals({ folder, ageMs }: RefusalFolder, nowMs: num
     await removeEmptyFolder(path.join(folder, app));
   }
   const files = kept.toSorted((a, b) => a.firstMs - b.firstMs);
-  await removeOldest(files, maxBytes, Number.MAX_SAFE_INTEGER);
+  await removeOldest(files, maxBytes, maxFiles);
 }
 
 /**

@@ -57,7 +57,7 @@ export interface ReportBasis {
   /** SHA-256 (hex) of the log's entry of that version, each of which names that of the one before. */
   readonly head?: string;
   /**
-   * Every event that was acknowledged before the broker's clock showed this is in the version, Unix milliseconds; absent
+   * Every event that was acknowledged before the broker's clock first showed this is in the version, Unix milliseconds; absent
    * where that is not known.
    */
   readonly watermarkMs?: number;

@@ -50,7 +50,8 @@ export function answerEventQuestions(
     queue,
     callback(failed, message) {
       if (failed !== null) return;
-      reply(message.json<EventQuestion>())
+      Promise.resolve()
+        .then(() => reply(message.json<EventQuestion>()))
         .catch((error: unknown): EventReply => ({ busy: describeError(error) }))
         .then((answer) => void message.respond(JSON.stringify(answer)))
         // The connection is gone, and with it who has asked.

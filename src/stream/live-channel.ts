@@ -1,4 +1,4 @@
-import type { Msg, Subscription } from '@nats-io/transport-node';
+import { nuid, type Msg, type NatsConnection, type Subscription } from '@nats-io/transport-node';
 import { createBackoff } from '../runtime/async/backoff.ts';
 import { startPollLoop, type PollLoop } from '../runtime/async/poll-loop.ts';
 import { pause } from '../runtime/async/retry.ts';
@@ -11,8 +11,8 @@ import { openConnection, type ConnectionOptions, type StreamConnection } from '.
  * its acknowledgement, and a right that is missing for it is no problem of import.
  */
 export interface LiveChannel {
-  /** Waits until the broker is there; says whether it is. */
-  isReady(): Promise<boolean>;
+  /** Waits until the broker is there; says what keeps this process from showing anything now. */
+  findHindrance(): Promise<LiveHindrance | undefined>;
   /** Says which apps somebody listens to. */
   announce(apps: readonly number[]): void;
   /** Calls `listener` with each announcement, of whichever process; gives the function that ends that. */
@@ -24,13 +24,19 @@ export interface LiveChannel {
   close(): Promise<void>;
 }
 
+/** The broker does not answer, or it does and brings nothing back: its user lacks the right to the subjects. */
+export type LiveHindrance = 'away' | 'denied';
+
+/** An app that there is not: what is sent of it nobody shows. */
+const noApp = 0;
 /** Most apps of an announcement that are looked at. */
 const maxApps = 1000;
 const firstRetryMs = 250;
 const maxRetryMs = 5000;
-/** How long a listener waits for the broker, and between two looks meanwhile. */
+/** How long a listener waits for the broker, between two looks meanwhile, and for what it sends to come back. */
 const readyMs = 2000;
 const connectingMs = 20;
+const returnMs = 2000;
 
 /** A subject that is asked for, on this connection and on the next. */
 interface Interest {
@@ -103,6 +109,28 @@ function subscribe({ nats }: StreamConnection, interest: Interest): void {
   });
 }
 
+/** Says whether what is sent to a subject comes back to who listens there. The text is no announcement and no message. */
+async function comesBack(nats: NatsConnection, subject: string): Promise<boolean> {
+  const sign = JSON.stringify([nuid.next()]);
+  let subscription: Subscription | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  try {
+    return await new Promise((resolve) => {
+      timer = setTimeout(() => resolve(false), returnMs);
+      subscription = nats.subscribe(subject, {
+        callback(error, message) {
+          if (error !== null) resolve(false);
+          else if (message.string() === sign) resolve(true);
+        },
+      });
+      nats.publish(subject, sign);
+    });
+  } finally {
+    clearTimeout(timer);
+    if (!nats.isClosed()) subscription?.unsubscribe();
+  }
+}
+
 /**
  * Creates the channel of a stream's service. It connects when it is first used, and tries until it is closed: the broker
  * need not be there.
@@ -134,16 +162,20 @@ export function createLiveChannel(options: ConnectionOptions & { readonly stream
   }
 
   return {
-    async isReady() {
+    async findHindrance() {
       lazy.start();
       const untilMs = performance.now() + readyMs;
       while (lazy.current() === undefined && performance.now() < untilMs) await pause(connectingMs);
       const connection = lazy.current();
-      if (connection === undefined) return false;
-      return await connection.ping(readyMs).then(
-        () => true,
-        () => false,
-      );
+      if (connection === undefined) return 'away';
+      try {
+        await connection.ping(readyMs);
+        // Whoever shows events may be another process, but not another user of the broker.
+        const back = await Promise.all([announced, subjectOf(noApp)].map((one) => comesBack(connection.nats, one)));
+        return back.every(Boolean) ? undefined : connection.isConnected() ? 'denied' : 'away';
+      } catch {
+        return 'away';
+      }
     },
     announce: (apps) => publish(announced, JSON.stringify(apps)),
     onAnnouncement: (listener) => take(announced, (message) => listener(readApps(message))),

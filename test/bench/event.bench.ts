@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
@@ -17,8 +17,11 @@ import { benchRows, formatMb } from './bench-size.ts';
 
 /*
  * How long the question takes where an event is, over HTTP, one at a time: in a lake of sealed files, sorted by app and
- * time, of which a fifth of the events came under keys; and how long the index of their ids takes to be made.
+ * time, of which a fifth of the events came under keys, and one in fifty up to three days late; and how long the index of
+ * their ids takes to be made. In a folder named by TRIBUTARY_BENCH_KEEP the lake is made once, and asked by every run
+ * since.
  */
+const keptFolder = process.env['TRIBUTARY_BENCH_KEEP'];
 const rows = benchRows(5_000_000, 100_000_000);
 const rowsOfFile = 2_000_000;
 const keyedEvery = 5;
@@ -27,6 +30,7 @@ const rowsOfApp = rowsOfFile / apps;
 const questions = 300;
 const longestMs = 3_600_000;
 const dayMs = 86_400_000;
+const maxLateMs = 3 * dayMs;
 
 /** Sealed files, a day each, the last of which ends now. */
 function planLake(nowMs: number): FilePlan {
@@ -35,15 +39,17 @@ function planLake(nowMs: number): FilePlan {
     const startMs = nowMs - (files - index) * dayMs;
     // Sorted by app and time as they are made.
     const ms = `(${startMs} + (i % ${rowsOfApp}) * ${dayMs} // ${rowsOfApp})`;
-    const time = `make_timestamptz(${ms} * 1000)`;
+    const lateMs = `CASE WHEN i % 50 IN (1, 5) THEN CAST(hash(i) % ${maxLateMs} AS BIGINT) ELSE 0 END`;
+    const receivedMs = `least(${ms} + ${lateMs}, ${nowMs})`;
+    const [time, received] = [ms, receivedMs].map((each) => `make_timestamptz((${each}) * 1000)`);
     const values: Readonly<Record<string, string>> = {
-      event_id: `CASE WHEN i % ${keyedEvery} = 0 THEN substr(id, 1, 14) || '8' ELSE format('{:08x}-{:04x}-7', ${ms} >> 16, ${ms} & 65535) END || substr(id, 16)`,
+      event_id: `CASE WHEN i % ${keyedEvery} = 0 THEN substr(id, 1, 14) || '8' ELSE format('{:08x}-{:04x}-7', (${receivedMs}) >> 16, (${receivedMs}) & 65535) END || substr(id, 16)`,
       kind: "'custom_event'",
       date: `CAST(${time} AS DATE)`,
       id_app: `1 + i // ${rowsOfApp}`,
-      event_time: time,
-      received_at: time,
-      available_at: time,
+      event_time: String(time),
+      received_at: String(received),
+      available_at: String(received),
       custom_event_name: "'level_start'",
       custom_user_id: 'substr(id, 20)',
     };
@@ -71,6 +77,11 @@ async function sampleEvents(duckdb: Duckdb, paths: readonly string[], where: str
     ))
       found.push({ idApp: Number(row['id_app']), eventId: String(row['event_id']) });
   return found.slice(0, questions);
+}
+
+async function findToken(service: TestService, idApp: string, isMade: boolean): Promise<string> {
+  const words = isMade ? ['token', idApp] : ['add', idApp, '--platform', 'web'];
+  return String((await service.command('app', ...words))['token']);
 }
 
 type Ask = (asked: Asked) => Promise<{ readonly status: number; readonly state: string; readonly ms: number }>;
@@ -106,15 +117,15 @@ describe('benchmark: event', () => {
   it(
     'Where an event is, is answered at once in a large lake',
     async () => {
-      const dataDir = path.join(testFolder(), 'data');
+      const dataDir = path.join(keptFolder ?? testFolder(), 'data');
+      const isMade = existsSync(dataPaths(dataDir).lake);
       const service = await startTestService({ dataDir });
       const duckdb = await openDuckdb({ memoryMb: 2048, threads: 2, tempDir: path.join(dataDir, 'tmp') });
       try {
         const tokens: string[] = [];
-        for (let idApp = 1; idApp <= apps; idApp += 1)
-          tokens.push(String((await service.command('app', 'add', String(idApp), '--platform', 'web'))['token']));
+        for (let idApp = 1; idApp <= apps; idApp += 1) tokens.push(await findToken(service, String(idApp), isMade));
         await service.stop();
-        await addDataFiles(await openBenchLake(dataDir), duckdb, planLake(Date.now()));
+        if (!isMade) await addDataFiles(await openBenchLake(dataDir), duckdb, planLake(Date.now()));
         const { paths, bytes } = await readLakeSize(dataDir);
         const plain = await sampleEvents(duckdb, paths, "substr(event_id, 15, 1) = '7'");
         const keyed = await sampleEvents(duckdb, paths, "substr(event_id, 15, 1) = '8'");

@@ -5,7 +5,8 @@ import { findReceiptInLake } from '../../src/cli/receipt-in-lake.ts';
 import { dataPaths } from '../../src/config.ts';
 import { datasets, events, getMethod } from '../../src/datasets/dataset.ts';
 import { createRandom } from '../../src/demo/random.ts';
-import { findEventRows, type EventRow } from '../../src/lake/event-rows.ts';
+import { findWholeRows } from '../../src/lake/find/find-rows.ts';
+import type { WholeRow } from '../../src/lake/find/read-rows.ts';
 import { tablePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { digestEvent } from '../../src/receipts/event-digest.ts';
@@ -30,10 +31,10 @@ const again = `make chaos PART=receipt-kills KILLS=${kills} SEED=${seed}`;
 const verifiedByOne = isLongRun ? 500 : 25;
 
 /** The rows of a table by their ids. */
-async function readAll(lakeDir: string, table: string, eventIds: readonly string[]): Promise<Map<string, EventRow>> {
+async function readAll(lakeDir: string, table: string, eventIds: readonly string[]): Promise<Map<string, WholeRow>> {
   const dataset = datasets.get(table) ?? events;
   const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table);
-  const rows = await findEventRows(snapshot, dataset, [...new Set(eventIds)], {});
+  const rows = await findWholeRows({ dataset, snapshot }, [...new Set(eventIds)], {});
   expect(rows.length, 'a row for each id').toBe(new Set(rows.map(({ eventId }) => eventId)).size);
   return new Map(rows.map((row) => [row.eventId, row]));
 }
@@ -43,7 +44,7 @@ const isPayment = ({ method }: Receipt): boolean => method.startsWith('customRev
 /** The events of a receipt whose rows are not what it says, but for the time at which they were received. */
 function findWrong(
   { events: told, method, salt, receivedAt }: Receipt,
-  rows: ReadonlyMap<string, EventRow>,
+  rows: ReadonlyMap<string, WholeRow>,
 ): unknown[] {
   const receivedAtMs = Date.parse(receivedAt);
   const times = { received_at: receivedAtMs, event_time: Math.floor(receivedAtMs / 1000) };

@@ -136,6 +136,20 @@ describe('what a sender and an account see of what comes in', () => {
     expect(JSON.parse(printed.split('\n')[0] ?? '')).toMatchObject({ event: { id_app: 1 } });
     tail.kill('SIGTERM');
     expect(await ended).toEqual([0, null]);
+    const cut = spawn('bash', [
+      '-c',
+      'set -o pipefail; "$0" "$1" tail 1 --data "$2" | head -1',
+      process.execPath,
+      program,
+      service.dataDir,
+    ]);
+    onTestFinished(() => void cut.kill('SIGKILL'));
+    const over = once(cut, 'exit');
+    await waitFor('the command ends with its reader', async () => {
+      await post(place, 1, 'login', '{"customUserId":"for the pipe"}');
+      return cut.exitCode !== null;
+    });
+    expect(await over).toEqual([0, null]);
     for (const { events } of [user, sender])
       await waitFor('the refusal is seen', () => events.some(({ name }) => name === 'refusal'));
 

@@ -9,13 +9,15 @@ import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** A channel within this process: what the broker does between processes. */
-function createChannel(): SourceChannel & HubChannel & { readonly announced: number[][] } {
+function createChannel(): SourceChannel & HubChannel & { readonly announced: number[][]; deny(): void } {
   const announced: number[][] = [];
+  let hindrance: 'denied' | undefined;
   const listeners = new Map<number, Set<(text: string) => void>>();
   let hear: ((apps: readonly number[]) => void) | undefined;
   return {
     announced,
-    isReady: () => Promise.resolve(true),
+    deny: () => (hindrance = 'denied'),
+    findHindrance: () => Promise.resolve(hindrance),
     announce(apps) {
       announced.push([...apps]);
       hear?.(apps);
@@ -43,7 +45,8 @@ async function startHub(isAllowed = (): boolean => true) {
   const notServed: NotServed[] = [];
   const server = createServer((asked, response) => {
     const idApp = Number(asked.url?.slice(1));
-    void hub.serve(response, { idApp, isAllowed }).then((why) => {
+    // Hundreds of apps are an account's.
+    void hub.serve(response, { idApp, idAccount: Math.floor(idApp / 100), isAllowed }).then((why) => {
       if (why === undefined) return;
       notServed.push(why);
       response.writeHead(429).end();
@@ -163,6 +166,36 @@ describe('what arrives, live', () => {
     await ended;
     await waitFor('nobody listens', () => hub.size() === 0);
     expect(hub.size()).toBe(0);
+  });
+
+  it('Who may no longer listen when the broker has answered is not served, and nobody is while it denies', async () => {
+    let allowed = false;
+    const { hub, listen, notServed, channel } = await startHub(() => allowed);
+    await listen(1);
+    allowed = true;
+    const ended = once((await listen(1)).resume(), 'end');
+    channel.deny();
+    await listen(1);
+    expect([notServed, hub.size()]).toEqual([['forbidden', 'denied'], 1]);
+    await ended;
+    await waitFor('nobody listens', () => hub.size() === 0);
+    expect(hub.size()).toBe(0);
+  }, 20_000);
+
+  it('An account with many apps does not keep the others out: it gives places up until they have as many', async () => {
+    const { hub, listen, notServed } = await startHub();
+    const greedy: IncomingMessage[] = [];
+    for (let n = 0; n < 128; n += 1) greedy.push((await listen(100 + Math.floor(n / 16))).resume());
+    let ended = 0;
+    for (const answer of greedy) answer.once('end', () => (ended += 1));
+    expect((await listen(108)).statusCode).toBe(429);
+    const others = await Promise.all(Array.from({ length: 8 }, (_, n) => listen(200 + n)));
+    expect(others.map(({ statusCode }) => statusCode)).toEqual(others.map(() => 200));
+    await waitFor('the places were given up', () => ended === 8);
+    for (let n = 0; n < 64; n += 1) await listen(300 + Math.floor(n / 16));
+    for (let n = 0; n < 64; n += 1) await listen(400 + Math.floor(n / 16));
+    expect([hub.size(), others.filter(({ readableEnded }) => readableEnded)]).toEqual([128, []]);
+    expect(new Set(notServed)).toEqual(new Set(['full']));
   });
 
   it('So many listen to an app and no more, those who go make room, and a service that stops ends them all', async () => {

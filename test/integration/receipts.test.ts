@@ -1,4 +1,6 @@
+import { rmSync } from 'node:fs';
 import path from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { expect, onTestFinished, test } from 'vitest';
 import { verifyReceipt, type ReceiptVerdict } from '../../src/cli/verify-receipt.ts';
 import { importMethods } from '../../src/datasets/dataset.ts';
@@ -208,19 +210,28 @@ test('What is not in the lake is told apart: erased, missing, changed, or of ano
   const erased = await verify(folder, gone!);
   expect([erased.ok, ...statesOf(erased)]).toEqual([true, 'erased', 'stored']);
   expect(statesOf(await verify(folder, kept!))).toEqual(['stored']);
+  const stillMissing = await verify(folder, lost!);
+  expect([stillMissing.ok, ...statesOf(stillMissing)]).toEqual([false, 'missing']);
+  expect(stillMissing.lake?.events[0]?.reason).toContain('not among those that were erased');
   const { receipt } = lost!;
   const elsewhere = signGroup([receipt], { ...receipt.group, stream: 'TEST@0' }, key)[0]!;
   const replaced = await verify(folder, { ...lost!, receipt: elsewhere });
   expect(replaced.lake?.events).toMatchObject([
     { state: 'missing', reason: expect.stringContaining('another stream') },
   ]);
+  rmSync(lakePaths(lakeDir).erasedIds);
+  const untold = await verify(folder, lost!);
+  expect([untold.ok, ...statesOf(untold)]).toEqual([true, 'erased']);
+  expect(untold.lake?.events[0]?.reason).toContain('1 events were erased from the table, and which is not known');
 }, 60_000);
 
 test('A body is that of a receipt only where it comes to the same events in the same order', async () => {
   const batch = [{ customUserId: 'u', age: 30 }, { customUserId: 'v' }];
   const sent = (await send(createMemoryStream(), 'loginBatch', batch))!;
-  const judge = async (body: string): Promise<unknown> => (await verifyBody(sent, Buffer.from(body))).body?.ok;
+  const judge = async (body: string | Buffer): Promise<unknown> => (await verifyBody(sent, Buffer.from(body))).body?.ok;
   expect(await judge(JSON.stringify(batch))).toBe(true);
+  expect(await judge(gzipSync(JSON.stringify(batch)))).toBe(true);
+  expect(await judge(gzipSync('[]'))).toBe(false);
   expect(await judge('[{"age":"30", "customUserId":"u","unknown":1},{"customUserId":"v"}]')).toBe(true);
   const others = [[{ customUserId: 'u' }, { customUserId: 'v' }], batch.toReversed(), batch.slice(0, 1)];
   for (const other of [...others.map((value) => JSON.stringify(value)), '{', ''])

@@ -37,6 +37,11 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: ') return;',
     test: 'unit/compact/quiet-watermark.test.ts',
   },
+  'the watermark moves on by a stream that was not still while it was looked at': {
+    find: 'if (stillness.holds(known)) await watermark.take',
+    replace: 'await watermark.take',
+    test: 'integration/compact/watermark.test.ts',
+  },
   'the stream is not looked at again before a flush': {
     find: 'if (!(await isStillWhole(reader, epoch, fault, batch))) return false;',
     replace: '',

@@ -3,10 +3,19 @@ import { describeError, isAppError } from '../../runtime/errors.ts';
 import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
 import { openPacks, type Packs } from '../../lake/catalogue/packs.ts';
 import type { PartSource } from '../../lake/catalogue/parts.ts';
-import { digestOf, findFolded, renewCatalogue, renewNotices, withdrawCatalogue } from '../../lake/catalogue/renew.ts';
+import {
+  digestOf,
+  findFolded,
+  isWithdrawn,
+  renewCatalogue,
+  renewNotices,
+  tidyCatalogue,
+  withdrawCatalogue,
+} from '../../lake/catalogue/renew.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { sqlText } from '../../lake/sql/literals.ts';
 import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
 
 /** Keeps the catalogue of parameters near the sealed files, a piece in each turn. */
@@ -18,10 +27,10 @@ export interface CatalogueTurns {
 /** Time in one turn for files that are not in the catalogue yet: a year of them takes many turns, between which rows are sealed. */
 const budgetMs = 2000;
 /** Files, and rows, that are looked at together. */
-const mostFiles = 16;
+const mostFiles = 64;
 const mostRows = 2_000_000;
-/** A fold reads all parts: it waits for so many times what the last one took. */
-const restOfFold = 20;
+/** A fold, and a look for notices, read all parts: each waits for so many times what the last one took. */
+const restAfter = 20;
 const hourMs = 3_600_000;
 
 /** The name of a file's part: the hash of its bytes, or where the log has none, of what the log knows it by. */
@@ -62,13 +71,17 @@ interface PartMaker {
 function createPartMaker({ table, logger }: TableDependencies, packs: Packs): PartMaker {
   const unreadable = new Set<string>();
 
-  async function add(duckdb: Duckdb, batch: readonly PartSource[]): Promise<void> {
+  async function add(duckdb: Duckdb, batch: readonly PartSource[], signal: AbortSignal): Promise<void> {
+    const { emptyFile } = table.snapshot();
     try {
-      await packs.add(duckdb, batch, table.snapshot().emptyFile);
+      await packs.add(duckdb, batch, emptyFile);
     } catch (error) {
-      if (!isAppError(error, 'sql') && !isAppError(error, 'memory')) throw error;
+      // A stop breaks off what runs: that says nothing of the files.
+      if (signal.aborted || (!isAppError(error, 'sql') && !isAppError(error, 'memory'))) throw error;
+      // Neither does an engine that has failed for good.
+      await duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(emptyFile)})`);
       if (batch.length > 1) {
-        for (const source of batch) await add(duckdb, [source]);
+        for (const source of batch) await add(duckdb, [source], signal);
         return;
       }
       const [source] = batch;
@@ -86,7 +99,7 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs): Pa
         const keys = packs.keys();
         const missing = sources.filter(({ key }) => !keys.has(key) && !unreadable.has(key));
         if (missing.length === 0 || signal.aborted || performance.now() >= endMs) return missing.length;
-        await add(duckdb, nextBatch(missing));
+        await add(duckdb, nextBatch(missing), signal);
       }
     },
     unreadable: () => unreadable.size,
@@ -97,63 +110,90 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs): Pa
 interface Opened {
   readonly packs: Packs;
   readonly parts: PartMaker;
-  /** The parts that the fold in force is made of. */
-  folded: string | undefined;
+}
+
+/** Limits how often something is done, by the time that it took. */
+interface Throttle {
+  isDue(): boolean;
+  run(work: () => Promise<void>): Promise<void>;
+}
+
+function createThrottle(leastMs: number): Throttle {
+  let nextMs = 0;
+  return {
+    isDue: () => performance.now() >= nextMs,
+    async run(work) {
+      const begunMs = performance.now();
+      await work();
+      nextMs = performance.now() + Math.max(leastMs, restAfter * (performance.now() - begunMs));
+    },
+  };
 }
 
 /** Creates the turns of the lake's leader. */
 export function createCatalogueTurns(dependencies: TableDependencies, options: MaintenanceOptions): CatalogueTurns {
-  const { table, clock, logger, lakeDir } = dependencies;
+  const { table, clock, crashPoint, logger, lakeDir } = dependencies;
   const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
+  const folds = createThrottle(everyMs);
+  const looks = createThrottle(everyMs);
   let opened: Opened | undefined;
-  let nextFoldMs = 0;
   const startedMs = performance.now();
   /** The day, and the parts, that were last looked at for notices. */
   let noticed = '';
+  /** Something was taken out, and the fold has it yet. */
+  let mustFold = false;
   /** Nothing is left to do for this version of the table. */
   let settledVersion: number | undefined;
 
   async function open(duckdb: Duckdb): Promise<Opened> {
-    const packs = await openPacks(cataloguePaths(lakeDir).packs, duckdb);
-    const folded = await findFolded(lakeDir);
-    const isNone = folded === undefined && packs.files().length === 0;
-    return { packs, parts: createPartMaker(dependencies, packs), folded: isNone ? digestOf([]) : folded };
+    await tidyCatalogue(lakeDir);
+    const packs = await openPacks(cataloguePaths(lakeDir).packs, duckdb, crashPoint);
+    return { packs, parts: createPartMaker(dependencies, packs) };
   }
 
-  async function fold(duckdb: Duckdb, known: Opened, missingFiles: number): Promise<void> {
-    const begunMs = performance.now();
-    if (known.packs.files().length === 0) await withdrawCatalogue(lakeDir);
-    else await renewCatalogue(lakeDir, duckdb, known.packs, { tableVersion: table.state().version, missingFiles });
-    known.folded = digestOf(known.packs.keys());
-    nextFoldMs = performance.now() + Math.max(everyMs, restOfFold * (performance.now() - begunMs));
+  /** How the fold in force stands to the parts: one from before an erasure, which waits for its version, is too old. */
+  async function judgeFold(packs: Packs): Promise<'whole' | 'old' | 'too old'> {
+    if (packs.files().length === 0) return (await isWithdrawn(lakeDir)) ? 'whole' : 'too old';
+    const folded = await findFolded(lakeDir);
+    if (folded === undefined || folded.tableVersion < (table.lake().forgetBefore ?? 0)) return 'too old';
+    return folded.parts === digestOf(packs.keys()) ? 'whole' : 'old';
+  }
+
+  async function fold(duckdb: Duckdb, { packs, parts }: Opened, tableVersion: number, missing: number): Promise<void> {
+    if (packs.files().length === 0) return await withdrawCatalogue(lakeDir);
+    const missingFiles = missing + parts.unreadable();
+    await renewCatalogue(lakeDir, duckdb, packs, { tableVersion, missingFiles, crashPoint });
   }
 
   /** Not before what had waited for this process can be sealed: until then every volume seems to have fallen. */
-  async function notice(duckdb: Duckdb, { packs, folded = '' }: Opened): Promise<void> {
-    if (performance.now() - startedMs < 2 * options.sealAgeMs) return;
+  async function notice(duckdb: Duckdb, { packs }: Opened): Promise<void> {
+    if (performance.now() - startedMs < 2 * options.sealAgeMs || !looks.isDue()) return;
     const nowMs = clock.nowMs();
     const day = sealedDay(nowMs, options.sealAgeMs);
-    const now = `${day} ${folded}`;
+    const now = `${day} ${digestOf(packs.keys())}`;
     if (now === noticed) return;
-    for (const found of await renewNotices(lakeDir, duckdb, packs, { day, nowMs }))
-      logger.info({ id: found.id, kind: found.kind, idApp: found.idApp }, 'notice of the catalogue');
+    await looks.run(async () => {
+      for (const found of await renewNotices(lakeDir, duckdb, packs, { day, nowMs }))
+        logger.info({ id: found.id, kind: found.kind, idApp: found.idApp }, 'notice of the catalogue');
+    });
     noticed = now;
   }
 
   return {
     async turn(duckdb, signal) {
+      // The version first: what is made below is of this one or a later one.
       const { version } = table.state();
-      opened ??= await open(duckdb);
-      const known = opened;
+      const known = (opened ??= await open(duckdb));
       if (version === settledVersion) return await notice(duckdb, known);
-      const isLess = await known.parts.keep(duckdb);
+      // What was taken out must not stay in the fold for want of time, also where the fold then fails once.
+      mustFold = (await known.parts.keep(duckdb)) || mustFold;
       const missing = await known.parts.add(duckdb, signal);
       if (signal.aborted) return;
-      // What an erasure has taken out must not stay in the fold for want of time.
-      const isDue = isLess || performance.now() >= nextFoldMs;
-      const isFolded = (): boolean => digestOf(known.packs.keys()) === known.folded;
-      if (isDue && !isFolded()) await fold(duckdb, known, missing + known.parts.unreadable());
-      if (missing > 0 || !isFolded()) return;
+      const state = await judgeFold(known.packs);
+      if (state === 'old' && !mustFold && !folds.isDue()) return;
+      if (state !== 'whole') await folds.run(() => fold(duckdb, known, version, missing));
+      mustFold = false;
+      if (missing > 0) return;
       settledVersion = version;
       await notice(duckdb, known);
     },

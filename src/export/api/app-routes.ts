@@ -1,8 +1,8 @@
 import type { AccessReader, User } from '../../access/access.ts';
-import type { LiveHub } from '../../live/live-hub.ts';
+import type { LiveHub, NotServed } from '../../live/live-hub.ts';
 import type { RefusalRecord } from '../../refusals/refusal-record.ts';
 import type { Arguments } from './arguments.ts';
-import { badRequest, type Refusal } from './envelope.ts';
+import { accessDenied, badRequest, type Refusal } from './envelope.ts';
 import { single, type AddMethod } from './methods-routes.ts';
 
 /** What the users of an account may look at of what comes in for its apps. */
@@ -17,12 +17,17 @@ export interface AppView {
 const fallbackLimit = 100;
 const mostLimit = 1000;
 
-const away: Refusal = {
-  code: 503,
-  detail: 'Nothing is shown live while the broker is away',
-  retryAfterSeconds: 5,
+const unavailable = (detail: string): Refusal => ({ code: 503, detail, retryAfterSeconds: 5 });
+const away = unavailable('Nothing is shown live while the broker is away');
+
+/** What those are answered who are not served. */
+const refusals: Readonly<Record<NotServed, Refusal>> = {
+  away,
+  denied: unavailable('Nothing is shown live: the broker denies the service the subjects of it'),
+  stopping: unavailable('The service is stopping'),
+  full: { code: 429, detail: 'Too many listen already', retryAfterSeconds: 5 },
+  forbidden: accessDenied,
 };
-const full: Refusal = { code: 429, detail: 'Too many listen to this app already', retryAfterSeconds: 5 };
 
 /** The app that the arguments name, of the user's account; all others look the same. */
 function findOwnApp(access: AccessReader, { idAccount, canExport }: User, given: Arguments): number | Refusal {
@@ -57,8 +62,8 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
     };
     return {
       async takeOver(response) {
-        const notServed = await hub.serve(response, { idApp, isAllowed });
-        return notServed === undefined ? undefined : notServed === 'full' ? full : away;
+        const notServed = await hub.serve(response, { idApp, idAccount: user.idAccount, isAllowed });
+        return notServed && refusals[notServed];
       },
     };
   });

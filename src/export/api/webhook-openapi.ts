@@ -1,5 +1,6 @@
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
-import { count, method, moment, notFound, notice, object, slot, text, type Schema } from './openapi.ts';
+import { moment, notice } from './app-openapi.ts';
+import { count, method, notFound, object, slot, text, type Schema } from './openapi.ts';
 
 const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
 

@@ -1,4 +1,4 @@
-import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import { findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
 import { cataloguePaths } from './catalogue-paths.ts';
 
@@ -38,7 +38,8 @@ export async function readNotices(lakeDir: string): Promise<Notice[]> {
   }
 }
 
-/** Writes them, durably. */
+/** Writes them, durably; without any there is no file. */
 export async function writeNotices(lakeDir: string, notices: readonly Notice[]): Promise<void> {
+  if (notices.length === 0) return await removeFile(cataloguePaths(lakeDir).notices);
   await writeFileDurably(cataloguePaths(lakeDir).notices, renderChecked({ notices: notices.slice(0, mostNotices) }));
 }

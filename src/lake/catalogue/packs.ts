@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
+import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
@@ -12,6 +13,9 @@ const packForm = /^[0-9a-f-]{36}\.v1\.parquet$/;
 /** So many packs are made one: the fold opens each. */
 const mostPacks = 24;
 
+/** Rows of a row group: each has two bitmaps. */
+const groupRows = 16_384;
+
 /**
  * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v1.parquet`, whose rows name the hash of their
  * file as `key`. For the one process that maintains the lake.
@@ -22,7 +26,10 @@ export interface Packs {
   keys(): ReadonlySet<string>;
   /** Absolute paths of the packs. */
   files(): readonly string[];
-  /** Removes what no file of these hashes has, and merges packs where there are many. Says whether anything was removed. */
+  /**
+   * Removes what no file of these hashes has, and packs that are not this process's; forgets those that somebody has
+   * removed; merges packs where there are many. Says whether anything was removed.
+   */
   keep(duckdb: Duckdb, wanted: ReadonlySet<string>): Promise<boolean>;
   /** Makes the parts of sealed files, durably. Errors: those of the engine. */
   add(duckdb: Duckdb, sources: readonly PartSource[], emptyFile: string): Promise<void>;
@@ -30,6 +37,12 @@ export interface Packs {
 
 /** The keys of each pack, by its path. */
 type Known = Map<string, ReadonlySet<string>>;
+
+interface PackFolder {
+  readonly folder: string;
+  readonly packs: Known;
+  readonly crashPoint: CrashPoint;
+}
 
 async function removePacks(folder: string, packs: Known, files: readonly string[]): Promise<void> {
   for (const file of files) {
@@ -41,8 +54,7 @@ async function removePacks(folder: string, packs: Known, files: readonly string[
 
 /** Writes a pack, durably; `copy` writes its rows. */
 async function writePack(
-  folder: string,
-  packs: Known,
+  { folder, packs, crashPoint }: PackFolder,
   keys: ReadonlySet<string>,
   copy: (temporary: string) => Promise<void>,
 ): Promise<void> {
@@ -52,8 +64,10 @@ async function writePack(
   try {
     await copy(temporary);
     await syncFile(temporary);
+    await crashPoint('pack-written');
     await moveFile(temporary, file);
     await syncFolder(folder);
+    await crashPoint('pack-renamed');
     packs.set(file, keys);
   } finally {
     await removeFile(temporary);
@@ -79,6 +93,14 @@ async function readKeys(folder: string, duckdb: Duckdb): Promise<Known> {
   return packs;
 }
 
+/** Makes the packs that are known those of the folder: an operator may empty it, and another process have written there. */
+async function followFolder(folder: string, packs: Known): Promise<void> {
+  const files = new Set((await findNames(folder)).map((name) => path.join(folder, name)));
+  for (const file of packs.keys()) if (!files.has(file)) packs.delete(file);
+  const others = [...files].filter((file) => !packs.has(file));
+  if (others.length > 0) await removePacks(folder, packs, others);
+}
+
 /** Which pack the part of each wanted file is taken from. */
 function findOwners(packs: Known, wanted: ReadonlySet<string>): Map<string, string> {
   const owners = new Map<string, string>();
@@ -88,20 +110,23 @@ function findOwners(packs: Known, wanted: ReadonlySet<string>): Map<string, stri
 }
 
 /** Opens the packs of a folder. Errors: the file system's, those of the engine but for damage. */
-export async function openPacks(folder: string, duckdb: Duckdb): Promise<Packs> {
+export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: CrashPoint = noCrashPoint): Promise<Packs> {
   const packs = await readKeys(folder, duckdb);
+  const own = { folder, packs, crashPoint };
 
   /** Writes some packs again as one, with the keys that they own, and removes those. */
   async function rewrite(engine: Duckdb, files: readonly string[], owners: ReadonlyMap<string, string>): Promise<void> {
     const kept = files.map((file) => [...owners].filter(([, owner]) => owner === file).map(([key]) => key));
     const sources = files.map(
       (file, index) =>
-        `SELECT * FROM read_parquet(${sqlText(file)}) WHERE list_contains(${sqlList(kept[index] ?? [])}, key)`,
+        `SELECT * FROM read_parquet(${sqlText(file)}) WHERE key IN (SELECT unnest(${sqlList(kept[index] ?? [])}))`,
     );
     const keys = new Set(kept.flat());
     if (keys.size > 0)
-      await writePack(folder, packs, keys, (temporary) =>
-        engine.run(`COPY (${sources.join(' UNION ALL ')}) TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION zstd)`),
+      await writePack(own, keys, (temporary) =>
+        engine.run(
+          `COPY (${sources.join(' UNION ALL ')}) TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE ${groupRows})`,
+        ),
       );
     await removePacks(folder, packs, files);
   }
@@ -110,6 +135,7 @@ export async function openPacks(folder: string, duckdb: Duckdb): Promise<Packs> 
     keys: () => new Set([...packs.values()].flatMap((keys) => [...keys])),
     files: () => [...packs.keys()].toSorted((a, b) => (a < b ? -1 : 1)),
     async keep(engine, wanted) {
+      await followFolder(folder, packs);
       const owners = findOwners(packs, wanted);
       const isStale = ([file, keys]: readonly [string, ReadonlySet<string>]): boolean =>
         [...keys].some((key) => owners.get(key) !== file);
@@ -119,7 +145,7 @@ export async function openPacks(folder: string, duckdb: Duckdb): Promise<Packs> 
       return stale.length > 0;
     },
     add: (engine, sources, emptyFile) =>
-      writePack(folder, packs, new Set(sources.map(({ key }) => key)), (temporary) =>
+      writePack(own, new Set(sources.map(({ key }) => key)), (temporary) =>
         writeParts(engine, sources, emptyFile, temporary),
       ),
   };

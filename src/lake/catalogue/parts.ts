@@ -11,7 +11,7 @@
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { parameterTypes, typeColumn, typeOfSql } from './parameter-types.ts';
-import { sketchSql } from './value-sketch.ts';
+import { sketchSql, valueHashSql } from './value-sketch.ts';
 
 /** Bounds of a part: an app may send a million names of events, or of parameters. */
 export const partBounds = {
@@ -19,8 +19,8 @@ export const partBounds = {
   events: 500,
   /** Names of parameters of one event, those that stand in most of those looked at; the others are counted. */
   parameters: 100,
-  /** Parameters of one event that are looked at. */
-  ofEvent: 200,
+  /** Events of one large file that are looked at because no block had one of their name, those with most events. */
+  others: 1000,
   /** Examples of one parameter, and their longest, characters. */
   examples: 3,
   exampleLength: 60,
@@ -32,6 +32,8 @@ const blockRows = 2048;
 const wholeBlocks = 2;
 const ofBlocks = 16;
 const mostBlocks = 8;
+/** Rows that are written together: each has two bitmaps. */
+const groupRows = 16_384;
 
 /** A sealed file whose part is to be made. */
 export interface PartSource {
@@ -42,7 +44,7 @@ export interface PartSource {
   readonly rows: number;
 }
 
-/** Every so many-th block of a file is looked at for the parameters of its events. */
+/** Every so many-th block of a file is looked at for the parameters of its events; 1: all of it is. */
 function stepOf({ rows }: PartSource): number {
   const blocks = Math.max(1, Math.ceil(rows / blockRows));
   return blocks <= wholeBlocks
@@ -50,87 +52,132 @@ function stepOf({ rows }: PartSource): number {
     : Math.ceil(blocks / Math.min(mostBlocks, Math.max(1, Math.ceil(blocks / ofBlocks))));
 }
 
+/** Files that are read by one scan: of one step, and numbered in one row from `first` on. */
+interface Scan {
+  readonly step: number;
+  readonly first: number;
+  readonly sources: readonly PartSource[];
+}
+
+/** Divides files into scans, and numbers them; those that are looked at as a whole come first. */
+function toScans(sources: readonly PartSource[]): Scan[] {
+  const scans: Scan[] = [];
+  const steps = [...new Set(sources.map(stepOf))].toSorted((a, b) => a - b);
+  let first = 0;
+  for (const step of steps) {
+    const files = sources.filter((source) => stepOf(source) === step);
+    scans.push({ step, first, sources: files });
+    first += files.length;
+  }
+  return scans;
+}
+
 /** Who sent an event, as far as it is told: an example is a value that two of them sent. */
 const senderSql = 'hash(coalesce(custom_user_id, instance_id, lvid))';
-
-/** Rows of custom events of one file. The empty file brings the columns that an older file does not have. */
-const sourceSql = (columns: string, { key, file }: PartSource, emptyFile: string, where = ''): string =>
-  `SELECT ${sqlText(key)} AS key, id_app, custom_event_name AS event, date, event_time, file_row_number AS place${columns}
-   FROM read_parquet(${sqlList([emptyFile, file])}, union_by_name = true, hive_partitioning = false, file_row_number = true)
-   WHERE kind = 'custom_event' AND custom_event_name IS NOT NULL${where}`;
-
 const lookedColumns = `, custom_event_params AS params, ${senderSql} AS sender`;
 
-/** The numbers of events by name; those beyond the bound in one row without a name. */
-const eventsSql = (rows: string): string => `
-  WITH named AS (
-    SELECT key, id_app, event, date, count(*) AS events, min(event_time) AS first_seen, max(event_time) AS last_seen, min(place) AS place
-    FROM (${rows}) GROUP BY ALL),
-  ranked AS (SELECT *, row_number() OVER (PARTITION BY key, id_app ORDER BY events DESC, event) AS rank FROM named)
-  SELECT key, id_app, event, date, events, first_seen, last_seen, place, 0 AS more FROM ranked WHERE rank <= ${partBounds.events}
-  UNION ALL
-  SELECT key, id_app, NULL, date, sum(events)::BIGINT, min(first_seen), max(last_seen), NULL, count(*)
-  FROM ranked WHERE rank > ${partBounds.events} GROUP BY key, id_app, date`;
+/** Rows of custom events of a scan. The empty file, the first, brings the columns that an older file does not have. */
+const scanSql = ({ sources, first }: Scan, emptyFile: string, columns: string, where = ''): string =>
+  `SELECT file_index::INTEGER + ${first - 1} AS file, id_app, custom_event_name AS event, date, event_time${columns}
+   FROM read_parquet(${sqlList([emptyFile, ...sources.map(({ file }) => file)])}, union_by_name = true, hive_partitioning = false)
+   WHERE kind = 'custom_event' AND custom_event_name IS NOT NULL${where}`;
+
+/** The events that are looked at: of the larger files some blocks. */
+const lookedSql = (scan: Scan, emptyFile: string): string =>
+  scanSql(
+    scan,
+    emptyFile,
+    lookedColumns,
+    scan.step === 1 ? '' : ` AND file_row_number // ${blockRows} % ${scan.step} = 0`,
+  );
+
+const countColumns =
+  'file, id_app, event, date, count(*) AS events, min(event_time) AS first_seen, max(event_time) AS last_seen';
+
+/** The numbers of events by name, each with an id; those beyond the bound in one row without a name. */
+function eventsSql(scans: readonly Scan[], emptyFile: string): string {
+  const counts = scans.map((scan) =>
+    scan.step === 1
+      ? `SELECT ${countColumns}, NULL::BIGINT AS place FROM catalogue_looked WHERE file < ${scan.sources.length} GROUP BY ALL`
+      : `SELECT ${countColumns}, min(place) AS place FROM (${scanSql(scan, emptyFile, ', file_row_number AS place')}) GROUP BY ALL`,
+  );
+  return `
+  WITH named AS (${counts.join('\nUNION ALL ')}),
+  ranked AS (SELECT *, row_number() OVER (PARTITION BY file, id_app ORDER BY events DESC, event) AS rank FROM named),
+  bounded AS (
+    SELECT file, id_app, event, date, events, first_seen, last_seen, place, 0 AS more FROM ranked WHERE rank <= ${partBounds.events}
+    UNION ALL
+    SELECT file, id_app, NULL, date, sum(events)::BIGINT, min(first_seen), max(last_seen), NULL, count(*)
+    FROM ranked WHERE rank > ${partBounds.events} GROUP BY file, id_app, date)
+  SELECT *, (row_number() OVER ())::INTEGER AS id FROM bounded`;
+}
+
+const onEvent = 'USING (file, id_app, event, date)';
+
+/** The values of each parameter of each event; nothing of a file is needed any more behind its ids. */
+const valuesSql = `
+  SELECT id, parameter, coalesce(value, '') AS value, count(*) AS n, min(event_time) AS first_seen, max(event_time) AS last_seen,
+    coalesce(min(sender) <> max(sender), false) AS shared
+  FROM (SELECT id, event_time, sender, unnest(map_keys(params)) AS parameter, unnest(map_values(params)) AS value
+    FROM catalogue_looked JOIN catalogue_events ${onEvent}) GROUP BY ALL`;
 
 const typeCounts = parameterTypes.map(
   (type) => `coalesce(sum(n) FILTER (type = ${sqlText(type)}), 0)::BIGINT AS ${typeColumn(type)}`,
 );
 
-/** What the parameters of the events that are looked at have. */
+/** What the parameters have. A value stands in many events and files: what its text says is found out once. */
 const parametersSql = `
-  WITH pairs AS (
-    SELECT key, id_app, event, date, event_time, sender,
-      unnest(map_keys(params)[1:${partBounds.ofEvent}]) AS parameter, unnest(map_values(params)[1:${partBounds.ofEvent}]) AS value
-    FROM catalogue_looked SEMI JOIN catalogue_events USING (key, id_app, event, date)),
-  grouped AS (
-    SELECT key, id_app, event, date, parameter, value, count(*) AS n, min(event_time) AS first_seen, max(event_time) AS last_seen,
-      coalesce(min(sender) <> max(sender), false) AND length(value) <= ${partBounds.exampleLength} AS shown
-    FROM pairs GROUP BY key, id_app, event, date, parameter, value),
-  typed AS (SELECT *, ${typeOfSql('value')} AS type FROM grouped),
+  WITH texts AS (
+    SELECT value, ${typeOfSql('value')} AS type, ${valueHashSql('value')} AS hash, length(value) <= ${partBounds.exampleLength} AS short
+    FROM (SELECT DISTINCT value FROM catalogue_values)),
   summed AS (
-    SELECT key, id_app, event, date, parameter, sum(n)::BIGINT AS seen, ${typeCounts.join(', ')},
-      ${sketchSql('value')}, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
-      coalesce(arg_max(value, n, ${partBounds.examples}) FILTER (shown), []) AS examples
-    FROM typed GROUP BY key, id_app, event, date, parameter)
-  SELECT *, row_number() OVER (PARTITION BY key, id_app, event, date ORDER BY seen DESC, parameter) AS rank FROM summed`;
+    SELECT id, parameter, sum(n)::BIGINT AS seen, ${typeCounts.join(', ')},
+      ${sketchSql('hash')}, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
+      coalesce(arg_max(value, n, ${partBounds.examples}) FILTER (shared AND short), []) AS examples
+    FROM catalogue_values JOIN texts USING (value) GROUP BY id, parameter)
+  SELECT *, row_number() OVER (PARTITION BY id ORDER BY seen DESC, parameter) AS rank FROM summed`;
 
 const noTypes = parameterTypes.map((type) => `0::BIGINT AS ${typeColumn(type)}`).join(', ');
 const types = parameterTypes.map(typeColumn).join(', ');
-const onEvent = 'USING (key, id_app, event, date)';
 
-/** The rows of parts. That of a file alone says that its part is made; those of events have no parameter. */
-const rowsSql = (keys: readonly string[]): string => `
-  SELECT unnest(${sqlList(keys)}) AS key, NULL::BIGINT AS id_app, NULL::VARCHAR AS event, NULL::VARCHAR AS parameter, NULL::DATE AS date,
+/** The rows of parts, by the keys of the files in their numbers. That of a file alone says that its part is made; those of events have no parameter. */
+const rowsSql = (keys: string): string => `
+  SELECT unnest(${keys}) AS key, NULL::BIGINT AS id_app, NULL::VARCHAR AS event, NULL::VARCHAR AS parameter, NULL::DATE AS date,
     0::BIGINT AS events, 0::BIGINT AS seen, 0::BIGINT AS more, ${noTypes}, NULL::BLOB AS few, NULL::BLOB AS many,
     NULL::TIMESTAMPTZ AS first_seen, NULL::TIMESTAMPTZ AS last_seen, []::VARCHAR[] AS examples
   UNION ALL
-  SELECT e.key, e.id_app, e.event, NULL, e.date, e.events, coalesce(l.looked, 0),
+  SELECT ${keys}[e.file + 1], e.id_app, e.event, NULL, e.date, e.events, coalesce(l.looked, 0),
     CASE WHEN e.event IS NULL THEN e.more ELSE coalesce(p.more, 0) END, ${noTypes}, NULL, NULL, e.first_seen, e.last_seen, []
   FROM catalogue_events e
-  LEFT JOIN (SELECT key, id_app, event, date, count(*) AS looked FROM catalogue_looked GROUP BY ALL) l ${onEvent}
-  LEFT JOIN (SELECT key, id_app, event, date, count(*) AS more FROM catalogue_parameters WHERE rank > ${partBounds.parameters} GROUP BY ALL) p ${onEvent}
+  LEFT JOIN (SELECT file, id_app, event, date, count(*) AS looked FROM catalogue_looked GROUP BY ALL) l ${onEvent}
+  LEFT JOIN (SELECT id, count(*) AS more FROM catalogue_parameters WHERE rank > ${partBounds.parameters} GROUP BY id) p USING (id)
   UNION ALL
-  SELECT key, id_app, event, parameter, date, 0, seen, 0, ${types}, few, many, first_seen, last_seen, examples
-  FROM catalogue_parameters WHERE rank <= ${partBounds.parameters}`;
+  SELECT ${keys}[e.file + 1], e.id_app, e.event, p.parameter, e.date, 0, p.seen, 0, ${types}, p.few, p.many, p.first_seen, p.last_seen, p.examples
+  FROM catalogue_parameters p JOIN catalogue_events e USING (id) WHERE p.rank <= ${partBounds.parameters}`;
 
-/** Looks at the first event of each name that no block had. */
-async function lookAtOthers(duckdb: Duckdb, sources: readonly PartSource[], emptyFile: string): Promise<void> {
+/** Looks at the first event of each name that no block of its file had. */
+async function lookAtOthers(duckdb: Duckdb, scans: readonly Scan[], emptyFile: string): Promise<void> {
   const others = await duckdb.rows(
-    `SELECT key, array_to_string(list(place), ', ') AS places FROM catalogue_events ANTI JOIN catalogue_looked ${onEvent} WHERE event IS NOT NULL GROUP BY key`,
+    `SELECT file, array_to_string(list(place ORDER BY events DESC, place)[1:${partBounds.others}], ', ') AS places
+     FROM catalogue_events ANTI JOIN catalogue_looked ${onEvent} WHERE place IS NOT NULL GROUP BY file`,
   );
-  for (const { key, places } of others) {
-    const source = sources.find((one) => one.key === key);
-    if (source !== undefined)
-      await duckdb.run(
-        `INSERT INTO catalogue_looked ${sourceSql(lookedColumns, source, emptyFile, ` AND file_row_number IN (${String(places)})`)}`,
-      );
+  for (const { file, places } of others) {
+    const number = Number(file);
+    const scan = scans.find(({ first, sources }) => number >= first && number < first + sources.length);
+    const source = scan?.sources[number - scan.first];
+    if (scan === undefined || source === undefined) continue;
+    const alone = { ...scan, first: number, sources: [source] };
+    await duckdb.run(
+      `INSERT INTO catalogue_looked ${scanSql(alone, emptyFile, lookedColumns, ` AND file_row_number IN (${String(places)})`)}`,
+    );
   }
 }
 
 /**
- * Writes the parts of some sealed files into one Parquet file, which the caller makes durable. Time: that of one scan of a
- * few columns, and of the parameters of a block in sixteen. Memory: bounded by the names and the events looked at; what
- * does not fit, the engine spills. Errors: those of the engine, also where a file is gone.
+ * Writes the parts of some sealed files into one Parquet file, which the caller makes durable. Time: that of one scan of
+ * small files; of larger ones, that of a few columns, and of the parameters of a block in sixteen. Memory: bounded by the
+ * names and the events looked at; what does not fit, the engine spills. Errors: those of the engine, also where a file is
+ * gone.
  */
 export async function writeParts(
   duckdb: Duckdb,
@@ -138,22 +185,21 @@ export async function writeParts(
   emptyFile: string,
   target: string,
 ): Promise<void> {
-  const all = sources.map((source) => sourceSql('', source, emptyFile));
-  const looked = sources.map((source) => {
-    const step = stepOf(source);
-    const where = step === 1 ? '' : ` AND file_row_number // ${blockRows} % ${step} = 0`;
-    return sourceSql(lookedColumns, source, emptyFile, where);
-  });
+  const scans = toScans(sources);
+  const keys = sqlList(scans.flatMap((scan) => scan.sources.map(({ key }) => key)));
+  const make = (name: string, query: string): Promise<void> =>
+    duckdb.run(`CREATE OR REPLACE TEMP TABLE catalogue_${name} AS ${query}`);
   try {
-    await duckdb.run(`CREATE OR REPLACE TEMP TABLE catalogue_events AS ${eventsSql(all.join('\nUNION ALL '))}`);
-    await duckdb.run(`CREATE OR REPLACE TEMP TABLE catalogue_looked AS ${looked.join('\nUNION ALL ')}`);
-    await lookAtOthers(duckdb, sources, emptyFile);
-    await duckdb.run(`CREATE OR REPLACE TEMP TABLE catalogue_parameters AS ${parametersSql}`);
+    await make('looked', scans.map((scan) => lookedSql(scan, emptyFile)).join('\nUNION ALL '));
+    await make('events', eventsSql(scans, emptyFile));
+    if (scans.some(({ step }) => step > 1)) await lookAtOthers(duckdb, scans, emptyFile);
+    await make('values', valuesSql);
+    await make('parameters', parametersSql);
     await duckdb.run(
-      `COPY (${rowsSql(sources.map(({ key }) => key))}) TO ${sqlText(target)} (FORMAT parquet, COMPRESSION zstd)`,
+      `COPY (${rowsSql(keys)}) TO ${sqlText(target)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE ${groupRows})`,
     );
   } finally {
-    for (const name of ['events', 'looked', 'parameters'])
+    for (const name of ['looked', 'events', 'values', 'parameters'])
       await duckdb.run(`DROP TABLE IF EXISTS catalogue_${name}`).catch(() => undefined);
   }
 }

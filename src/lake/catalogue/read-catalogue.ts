@@ -66,10 +66,16 @@ interface FoldRow {
 
 const isoSql = (column: string): string => `strftime(${column}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
 
-/** A row as JSON: a text keeps all its characters so, also a mark at its start. */
-const rowSql = `to_json({event: event, parameter: parameter, events: events, seen: seen, more: more,
-  types: {${parameterTypes.map((type) => `"${type}": ${typeColumn(type)}`).join(', ')}}, "values": "values",
-  first: ${isoSql('first_seen')}, last: ${isoSql('last_seen')}, examples: examples, days: days})::VARCHAR`;
+/** A row as JSON. */
+const toRowSql = (
+  examples: string,
+  days: string,
+): string => `to_json({event: event, parameter: parameter, events: events,
+  seen: seen, more: more, types: {${parameterTypes.map((type) => `"${type}": ${typeColumn(type)}`).join(', ')}}, "values": "values",
+  first: ${isoSql('first_seen')}, last: ${isoSql('last_seen')}, examples: ${examples}, days: ${days}})::VARCHAR`;
+const rowSql = toRowSql('examples', 'days');
+/** Without what is of no use for views, and would be most of the bytes. */
+const shortRowSql = toRowSql('[]', '[]');
 
 function toParameter({ parameter, seen, types, values, examples, first, last }: FoldRow): CatalogueParameter {
   const name = parameter ?? '';
@@ -114,6 +120,9 @@ async function readRows(duckdb: Duckdb, file: string, idApp: number, event?: str
   return rows.map(({ row }) => JSON.parse(String(row)) as FoldRow);
 }
 
+/** Bytes of a name that count as one column. */
+const nameBytes = 64;
+
 /** An app's events, those with most events first. */
 export interface AppEvents {
   readonly idApp: number;
@@ -121,8 +130,8 @@ export interface AppEvents {
 }
 
 /**
- * Reads the largest events of all apps from a fold, with their parameters: as many as have no more columns together than
- * `most`, where each has `own` beside its parameters.
+ * Reads the largest events of all apps from a fold, with their parameters and without days and examples: as many as have
+ * no more columns together than `most`, where each has `own` beside its parameters. A long name counts as several columns.
  */
 export async function readLargest(
   duckdb: Duckdb,
@@ -131,9 +140,9 @@ export async function readLargest(
 ): Promise<AppEvents[]> {
   const fold = `read_parquet(${sqlText(file)})`;
   const rows = await duckdb.rows(`
-    WITH counted AS (SELECT id_app, event, max(events) AS size, count(*) + ${own - 1} AS columns FROM ${fold} WHERE event IS NOT NULL GROUP BY ALL),
+    WITH counted AS (SELECT id_app, event, max(events) AS size, (sum(1 + strlen(coalesce(parameter, event)) // ${nameBytes}) + ${own - 1})::BIGINT AS columns FROM ${fold} WHERE event IS NOT NULL GROUP BY ALL),
     summed AS (SELECT id_app, event, sum(columns) OVER (ORDER BY size DESC, id_app, event) AS columns FROM counted)
-    SELECT id_app, ${rowSql} AS row FROM ${fold} SEMI JOIN (FROM summed WHERE columns <= ${most}) USING (id_app, event)
+    SELECT id_app, ${shortRowSql} AS row FROM ${fold} SEMI JOIN (FROM summed WHERE columns <= ${most}) USING (id_app, event)
     ORDER BY id_app, events DESC`);
   const ofApps = new Map<number, FoldRow[]>();
   for (const { id_app: id, row } of rows) {

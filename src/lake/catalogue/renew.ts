@@ -3,7 +3,15 @@ import path from 'node:path';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
-import { findRecord, publishRecord, withdrawRecord } from '../../runtime/files/recorded-file.ts';
+import {
+  findRecord,
+  publishRecord,
+  recordPath,
+  removeOthers,
+  withdrawRecord,
+} from '../../runtime/files/recorded-file.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
+import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { catalogueName, cataloguePaths } from './catalogue-paths.ts';
@@ -21,12 +29,53 @@ export function digestOf(keys: Iterable<string>): string {
   return hash.digest('hex');
 }
 
-/** The digest of the parts that the fold in force was made of; undefined where it, or views.sql, is gone or damaged. */
-export async function findFolded(lakeDir: string): Promise<string | undefined> {
+/** The steps of a fold at which a crash is tested, beside those of packs. */
+export const catalogueSteps = [
+  'pack-written',
+  'pack-renamed',
+  'fold-written',
+  'views-written',
+  'fold-published',
+] as const;
+
+/** What the fold in force was made of. */
+export interface Folded {
+  /** The digest of its parts. */
+  readonly parts: string;
+  /** The version of the table whose files the parts were, or a later one of the same files. */
+  readonly tableVersion: number;
+}
+
+/** Finds what the fold in force was made of; undefined where it, or views.sql, is gone or damaged. */
+export async function findFolded(lakeDir: string): Promise<Folded | undefined> {
   const { folder, viewsSql: file } = cataloguePaths(lakeDir);
   const record = await findRecord(folder, catalogueName).catch(() => undefined);
-  const isWhole = record !== undefined && (await exists(record.file)) && (await exists(file));
-  return isWhole && typeof record.facts['parts'] === 'string' ? record.facts['parts'] : undefined;
+  if (record === undefined || !(await exists(record.file)) || !(await exists(file))) return undefined;
+  const { parts, tableVersion } = record.facts;
+  return typeof parts === 'string' && typeof tableVersion === 'number' ? { parts, tableVersion } : undefined;
+}
+
+/** Says whether there is nothing that a catalogue consists of: then there is nothing to take back either. */
+export async function isWithdrawn(lakeDir: string): Promise<boolean> {
+  const { folder, notices, viewsSql: file } = cataloguePaths(lakeDir);
+  for (const each of [recordPath(folder, catalogueName), notices]) if (await exists(each)) return false;
+  const text = await findTextFile(file);
+  return text === undefined || text === viewsSql([]);
+}
+
+/** Removes what a killed process has left in the folder of the catalogue: it may have what is erased since. */
+export async function tidyCatalogue(lakeDir: string): Promise<void> {
+  const { folder } = cataloguePaths(lakeDir);
+  if (!(await exists(folder))) return;
+  const record = await findRecord(folder, catalogueName).catch(() => undefined);
+  await removeOthers(folder, catalogueName, record && path.basename(record.file));
+}
+
+/** Says whether the catalogue has followed the table up to a version, or there is none. */
+export async function hasFollowed(lakeDir: string, version: number): Promise<boolean> {
+  const folded = await findFolded(lakeDir);
+  if (folded !== undefined) return folded.tableVersion >= version;
+  return (await findNames(cataloguePaths(lakeDir).packs)).length === 0 && (await isWithdrawn(lakeDir));
 }
 
 export interface RenewOptions {
@@ -34,12 +83,15 @@ export interface RenewOptions {
   readonly tableVersion: number;
   /** Sealed files whose parts are not made yet. */
   readonly missingFiles: number;
+  readonly crashPoint?: CrashPoint;
 }
 
-/** Takes the catalogue back where no file is in it any more. */
+/** Takes the catalogue back where no file is in it any more. The record goes last: while it is there, it is tried again. */
 export async function withdrawCatalogue(lakeDir: string): Promise<void> {
-  await withdrawRecord(cataloguePaths(lakeDir).folder, catalogueName);
   await writeViews(lakeDir, []);
+  await writeNotices(lakeDir, []);
+  const { folder } = cataloguePaths(lakeDir);
+  if (await exists(folder)) await withdrawRecord(folder, catalogueName);
 }
 
 /**
@@ -50,16 +102,19 @@ export async function renewCatalogue(
   lakeDir: string,
   duckdb: Duckdb,
   packs: Packs,
-  { tableVersion, missingFiles }: RenewOptions,
+  { tableVersion, missingFiles, crashPoint = noCrashPoint }: RenewOptions,
 ): Promise<void> {
   const { folder } = cataloguePaths(lakeDir);
   const temporary = path.join(folder, `${randomUUID()}.tmp`);
   try {
     await writeFold(duckdb, packs.files(), temporary);
+    await crashPoint('fold-written');
     await writeViews(lakeDir, await readLargest(duckdb, temporary, { most: mostColumns, own: ownColumns.length + 1 }));
     await keepNotices(lakeDir, duckdb, temporary);
+    await crashPoint('views-written');
     const facts = { parts: digestOf(packs.keys()), tableVersion, missingFiles };
     await publishRecord(folder, catalogueName, temporary, facts);
+    await crashPoint('fold-published');
   } finally {
     await removeFile(temporary);
   }

@@ -9,9 +9,11 @@ const levels = 24;
 /** While so many bits of the first are free, it is the better of the two. */
 const fewestFree = 100;
 
-/** SQL of the two bitmaps over a group's values: BLOBs named `few` and `many`. The hash is one for all versions of the engine. */
-export function sketchSql(value: string): string {
-  const hash = `md5_number_lower(${value})`;
+/** SQL of the hash of a value that the bitmaps are made of: one for all versions of the engine. */
+export const valueHashSql = (value: string): string => `md5_number_lower(${value})`;
+
+/** SQL of the two bitmaps over a group's values, by their hashes: BLOBs named `few` and `many`. */
+export function sketchSql(hash: string): string {
   const rest = `CAST(${hash} >> 16 AS BIGINT)`;
   // The number of zeros at the end; of a zero itself, more than there are levels.
   const level = `least(CASE WHEN ${rest} = 0 THEN ${levels} ELSE bit_count(xor(${rest}, ${rest} - 1)) - 1 END, ${levels - 1})`;

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { open, type FileHandle } from 'node:fs/promises';
+import { open, stat, type FileHandle } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
-import { AppError } from '../../runtime/errors.ts';
+import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { moveFile, removeFile } from '../../runtime/files/durable-file.ts';
 
 /**
@@ -24,6 +24,10 @@ const filler = keyRange - 1;
 /** Guesses by the size of the key; after them the rest is halved. */
 const maxGuesses = 4;
 const pagesAtOnce = 256;
+/** What ends so is not whole yet. */
+const temporarySuffix = '.tmp';
+/** It is written to all the time; older than this, milliseconds, it is what a killed process has left. */
+const leftAfterMs = 3_600_000;
 
 /** Pairs in columns, sorted by key: the upper 16 and the lower 32 bits of the key, and those of the value. */
 export type PairColumns = readonly Uint32Array[];
@@ -58,7 +62,7 @@ function createPages() {
 
 /** Writes a file of pairs, whole or not at all; `chunks` in growing order of their keys. */
 export async function writePairs(file: string, chunks: AsyncIterable<PairColumns>): Promise<void> {
-  const temporary = `${file}.${randomUUID()}.tmp`;
+  const temporary = `${file}.${randomUUID()}${temporarySuffix}`;
   const handle = await open(temporary, 'w', 0o600);
   try {
     const pages = createPages();
@@ -76,6 +80,17 @@ export async function writePairs(file: string, chunks: AsyncIterable<PairColumns
     await handle.close();
   }
   await moveFile(temporary, file);
+}
+
+/** Says whether a file of that folder is one that a process is about to write. */
+export async function isBeingWritten(file: string): Promise<boolean> {
+  if (!file.endsWith(temporarySuffix)) return false;
+  try {
+    return Date.now() - (await stat(file)).mtimeMs < leftAfterMs;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return false;
+    throw error;
+  }
 }
 
 const damaged = (file: string): AppError =>

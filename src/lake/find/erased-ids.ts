@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
-import { AppError } from '../../runtime/errors.ts';
+import { AppError, describeError } from '../../runtime/errors.ts';
 import { moveFile, removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { writeDataFile } from '../files/data-file.ts';
@@ -93,6 +93,24 @@ export async function addErasedIds(
   await syncFolder(path.dirname(file));
 }
 
+/**
+ * Reads the file to its end; says what is wrong with it. Undefined: nothing, or there is no such file, since nothing was
+ * erased yet. Bytes that have become those of another hash in the same place do not show.
+ */
+export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise<string | undefined> {
+  if (!(await exists(file))) return undefined;
+  try {
+    const [row] = await duckdb.rows(
+      `SELECT count(*) FILTER (WHERE h > before IS NOT TRUE) AS misplaced FROM (SELECT h, lag(h, 1, -1) OVER () AS before FROM (SELECT h::HUGEINT AS h FROM (${oldSql(file)})))`,
+    );
+    if (Number(row?.['misplaced']) === 0) return undefined;
+    throw new Error(`${String(row?.['misplaced'])} of its hashes are not in their order`);
+  } catch (error) {
+    const { hint } = damaged(file, error);
+    return `${describeError(error)}; ${hint}`;
+  }
+}
+
 /** Says whether what is looked for was erased, from one of the apps. Errors: `file_damaged`. */
 export async function wasErased(
   duckdb: Duckdb,
@@ -110,4 +128,13 @@ export async function wasErased(
   } catch (error) {
     throw damaged(file, error);
   }
+}
+
+/**
+ * Says whether an id that was erased since hashes are kept is surely among them: not where there are none, because the
+ * file was removed or the lake is a copy without it, nor where no more are taken. Errors: `file_damaged`.
+ */
+export async function knowsEveryErased(duckdb: Duckdb, file: string): Promise<boolean> {
+  const known = await countHashes(duckdb, file);
+  return known > 0 && known < maxHashes;
 }

@@ -1,11 +1,12 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { pruneFiles } from '../files/prune.ts';
-import type { DataFile, Snapshot } from '../log/snapshot.ts';
-import type { Duckdb, SqlValue } from '../sql/duckdb.ts';
-import { sqlList, sqlText } from '../sql/literals.ts';
+import { pruneFiles, type FileFilter } from '../files/prune.ts';
+import type { DataFile } from '../log/snapshot.ts';
+import { openDuckdb, type Duckdb, type SqlValue } from '../sql/duckdb.ts';
+import { sqlText } from '../sql/literals.ts';
 import { idPrefixOf, type IdIndex } from './id-index.ts';
+import { readRows, readWholeRows, type DatasetTable, type FoundRow, type WholeRow } from './read-rows.ts';
 
 /** What is looked for: the event of an id, or all of a request under an Idempotency-Key. */
 export type Sought = { readonly idApp?: number | undefined } & (
@@ -13,15 +14,6 @@ export type Sought = { readonly idApp?: number | undefined } & (
   /** What the ids of the request begin with (`makeRequestKey`). */
   | { readonly requestKey: string }
 );
-
-/** A row that was found. Times are Unix milliseconds; of another engine's rows some may be missing. */
-export interface FoundRow {
-  readonly eventId: string;
-  readonly kind?: string;
-  readonly eventTimeMs: number | undefined;
-  readonly receivedAtMs: number | undefined;
-  readonly availableAtMs: number | undefined;
-}
 
 /** Rows that are given for one question, of a table. */
 export const maxFoundRows = 256;
@@ -31,12 +23,6 @@ export const idStartOf = (sought: Sought): string => ('eventId' in sought ? soug
 
 /** Says whether an id is looked for. */
 export const isSought = (sought: Sought, eventId: string): boolean => eventId.startsWith(idStartOf(sought));
-
-/** One version of a dataset's table. */
-export interface DatasetTable {
-  readonly dataset: Dataset;
-  readonly snapshot: Snapshot;
-}
 
 /** A file that may have what is looked for, and the times of receipt under which. */
 interface Candidate {
@@ -79,16 +65,18 @@ async function findHashed(
     else if (receivedAtMs.length > 0) candidates.push({ file, receivedAtMs });
   }
   for (const [done, file] of missing.entries()) {
-    if (performance.now() >= deadlineMs)
-      throw new AppError(
-        'overloaded',
-        `the ids of ${missing.length - done} files of the lake are still to be indexed`,
-        {
-          hint: 'Ask again in a while.',
-        },
-      );
-    await index.add(file);
-    const receivedAtMs = (await index.find(file, prefix)) ?? [];
+    let receivedAtMs: readonly number[] | undefined;
+    // Who keeps the index up with a newer version of the table removes what that has no use for.
+    while (receivedAtMs === undefined) {
+      if (performance.now() >= deadlineMs)
+        throw new AppError(
+          'overloaded',
+          `the ids of ${missing.length - done} files of the lake are still to be indexed`,
+          { hint: 'Ask again in a while.' },
+        );
+      await index.add(file);
+      receivedAtMs = await index.find(file, prefix);
+    }
     if (receivedAtMs.length > 0) candidates.push({ file, receivedAtMs });
   }
   return candidates;
@@ -110,14 +98,6 @@ async function findCandidates(
   return findHashed(files.filter(mayHold), idPrefixOf(start), use);
 }
 
-/** SQL of a row's kind: a table of rows of one kind does not say it. */
-function kindSql({ columns, kinds }: Dataset): string {
-  if (columns.some(({ name }) => name === 'kind')) return 'kind';
-  return kinds.length === 1 && kinds[0] !== undefined ? sqlText(kinds[0]) : 'NULL';
-}
-
-const msOf = (value: unknown): number | undefined => (typeof value === 'bigint' ? Number(value) : undefined);
-
 /**
  * Finds the rows of an id or a request in one version of a table. An id of version 7 is found by its time of receipt,
  * any other by the index. Errors: `overloaded` while files are being indexed; those of the engine, also where a file is
@@ -134,19 +114,30 @@ export async function findRows(
   const start = idStartOf(sought);
   const times = [...new Set(candidates.flatMap(({ receivedAtMs }) => receivedAtMs))];
   const values: SqlValue[] = [start, `${start}~`, ...(sought.idApp === undefined ? [] : [sought.idApp])];
-  const rows = await duckdb.rows(
-    `SELECT event_id, ${kindSql(table.dataset)} AS kind, epoch_ms(event_time) AS event_time, epoch_ms(received_at) AS received_at, epoch_ms(available_at) AS available_at
-     FROM read_parquet(${sqlList(candidates.map(({ file }) => file.absolutePath))}, hive_partitioning = false)
-     WHERE event_id >= $1 AND event_id < $2 ${sought.idApp === undefined ? '' : 'AND id_app = $3'}
+  return readRows(duckdb, table, {
+    files: candidates.map(({ file }) => file),
+    where: `event_id >= $1 AND event_id < $2 ${sought.idApp === undefined ? '' : 'AND id_app = $3'}
        AND received_at >= make_timestamptz(${Math.min(...times)}000) AND received_at < make_timestamptz(${Math.max(...times) + 1}000)
      ORDER BY event_id LIMIT ${maxFoundRows}`,
     values,
-  );
-  return rows.map((row) => ({
-    eventId: String(row['event_id']),
-    ...(typeof row['kind'] === 'string' ? { kind: row['kind'] } : {}),
-    eventTimeMs: msOf(row['event_time']),
-    receivedAtMs: msOf(row['received_at']),
-    availableAtMs: msOf(row['available_at']),
-  }));
+  });
+}
+
+/**
+ * Finds the rows of ids, with their values, in the files of a version that a filter leaves: by somebody who knows when
+ * they were received, and has no index. Errors: those of the engine, also where a file is gone since the snapshot.
+ */
+export async function findWholeRows(
+  table: DatasetTable,
+  eventIds: readonly string[],
+  filter: FileFilter,
+): Promise<WholeRow[]> {
+  const files = pruneFiles(table.snapshot.files, filter);
+  if (files.length === 0 || eventIds.length === 0) return [];
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  try {
+    return await readWholeRows(duckdb, table, { files, where: `event_id IN (${eventIds.map(sqlText).join(', ')})` });
+  } finally {
+    duckdb.close();
+  }
 }

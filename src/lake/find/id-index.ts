@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isHashedSql } from '../../datasets/event-id.ts';
-import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { isAppError, isSystemError } from '../../runtime/errors.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
-import { findPairs, writePairs, type PairColumns } from '../files/id-pairs.ts';
+import { findPairs, isBeingWritten, writePairs, type PairColumns } from '../files/id-pairs.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
@@ -21,7 +21,7 @@ import { sqlText } from '../sql/literals.ts';
 export interface IdIndex {
   /** The times of receipt, Unix milliseconds, that a file may have an id under; undefined: the file has no index yet. */
   find(file: DataFile, idPrefix: number): Promise<readonly number[] | undefined>;
-  /** Makes the index of a file. Errors: of the engine; ENOENT in a cause, when the file is gone. */
+  /** Makes the index of a file. Errors: of the engine, also when the file is damaged or gone. */
   add(file: DataFile): Promise<void>;
   /**
    * Removes what is not the index of one of these files, and what a killed process has left of others. Returns the files
@@ -82,8 +82,6 @@ export function openIdIndex(folder: string, duckdb: Duckdb): IdIndex {
       try {
         await duckdb.run(pairsSql(file.absolutePath));
         await writePairs(fileOf(file), readPairs(duckdb));
-      } catch (error) {
-        throw new AppError('overloaded', `the ids of ${file.absolutePath} cannot be read`, { cause: error });
       } finally {
         await duckdb.run('DROP TABLE IF EXISTS id_pairs').catch(() => undefined);
       }
@@ -91,7 +89,9 @@ export function openIdIndex(folder: string, duckdb: Duckdb): IdIndex {
     async keepOnly(live) {
       const names = new Set(await findNames(folder));
       const wanted = new Map(live.map((file) => [path.basename(fileOf(file)), file]));
-      for (const name of names) if (!wanted.has(name)) await removeFile(path.join(folder, name));
+      for (const name of names)
+        if (!wanted.has(name) && !(await isBeingWritten(path.join(folder, name))))
+          await removeFile(path.join(folder, name));
       return [...wanted].flatMap(([name, file]) => (names.has(name) ? [] : [file]));
     },
   };

@@ -10,20 +10,21 @@ export interface FirstVersion {
 
 /**
  * Finds the version that brought the rows of an `available_at`, Unix milliseconds: the first that had given out that
- * time. Looks at as many versions as their number has binary digits. Errors: `log_damaged`.
+ * time. `snapshot`: a version that has them. Looks at as many versions as their number has binary digits. Errors:
+ * `log_damaged`.
  */
 export async function findFirstVersion(
   { tableDir, version: newest, lake }: Snapshot,
   availableAtMs: number,
 ): Promise<FirstVersion> {
-  const findTime = async (version: number): Promise<number | undefined> =>
-    (await findPoint(tableDir, version, lake?.restamps))?.availableAtMs;
-  // Every version before `low` is older or unknown, `high` has the rows.
-  let [low, high] = [0, Math.max(newest, 0)];
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if (((await findTime(middle)) ?? -1) >= availableAtMs) high = middle;
-    else low = middle + 1;
+  // Every version up to `before` is older, or nothing is known of it; every one from `since` on has the rows.
+  let [before, since] = [-1, Math.max(newest, 0)];
+  let isKnown = true;
+  while (since - before > 1) {
+    const middle = (before + since) >>> 1;
+    const point = await findPoint(tableDir, middle, lake?.restamps);
+    if (point !== undefined && point.availableAtMs >= availableAtMs) since = middle;
+    else [before, isKnown] = [middle, point !== undefined];
   }
-  return { version: high, orEarlier: high > 0 && (await findTime(high - 1)) === undefined };
+  return { version: since, orEarlier: !isKnown };
 }

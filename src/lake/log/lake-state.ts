@@ -53,7 +53,7 @@ export interface Epoch {
   /** Events up to this sequence may already be in the lake under another epoch: each is looked up by its id. */
   readonly dedupeThrough: number;
   /**
-   * Every event that was acknowledged before the broker's clock showed this is in the stream up to `position`, Unix
+   * Every event that was acknowledged before the broker's clock first showed this is in the stream up to `position`, Unix
    * milliseconds (lake/watermark.ts). Absent: nothing of the epoch is in the lake yet, or it was taken in before this
    * was written down.
    */

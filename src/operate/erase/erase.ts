@@ -14,6 +14,7 @@ import { waitForLock, type Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
+import { hasFollowed } from '../../lake/catalogue/renew.ts';
 import { addErasedIds, valuesSql } from '../../lake/find/erased-ids.ts';
 import { lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
@@ -315,13 +316,20 @@ export async function eraseEvents(
   } finally {
     for (const lock of locks) lock.release();
   }
-  if (now)
+  const historyFrom = historyOf.get(events)?.historyFrom;
+  if (now) {
     await waitUntil(signal, 'the old files and history to be removed', async () => {
       for (const { erasure, historyFrom } of historyOf.values())
         if (((await listLog(erasure.table.dir)).commits[0] ?? historyFrom) < historyFrom) return false;
       return true;
     });
-  const historyFrom = historyOf.get(events)?.historyFrom;
+    // Its turn comes behind that of the log, so it is not in the midst of one that began before.
+    await waitUntil(
+      signal,
+      'the catalogue of parameters to follow',
+      async () => historyFrom === undefined || (await hasFollowed(dependencies.lakeDir, historyFrom)),
+    );
+  }
   return {
     ...erased,
     ...(historyFrom === undefined ? {} : { historyFrom }),

@@ -1,9 +1,10 @@
 /**
  * Who may read the lake: its owner, or a group as well (`TRIBUTARY_LAKE_GROUP`).
  *
- * Readable for the group are the tables (log and files), snapshot.sql and views.sql; not the failed events, what was put
- * aside, the catalogue and work in hand, which hold rows that are in no table. The data folder and the lake's can be passed through and not
- * listed: a member who could open the lake's folder could hold the compactor's lock.
+ * Readable for the group are the tables (log and files), snapshot.sql, views.sql and watermark.json; not the failed
+ * events, what was put aside, the catalogue and work in hand, which hold rows that are in no table. The data folder and
+ * the lake's can be passed through and not listed: a member who could open the lake's folder could hold the compactor's
+ * lock.
  *
  * The folders' own modes say whether it is so. What writes to the lake, a command from another shell too, asks for
  * `tableFileMode` and `tableFolderMode`, follows them by its umask (followGroupAccess), and leaves the group to the
@@ -40,8 +41,8 @@ const privateFolders: Readonly<Record<string, number>> = {
   catalogue: 0o700,
   staging: setGroupId | 0o700,
 };
-/** Texts of SQL beside the tables, as readable as these. */
-const sqlFiles = ['snapshot.sql', 'views.sql'];
+/** Files beside the tables, as readable as these. */
+const besideTables = ['snapshot.sql', 'views.sql', 'watermark.json'];
 
 function modeOf(stats: { readonly mode: number }): number {
   return stats.mode & 0o7777;
@@ -137,7 +138,7 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
     for (const [name, mode] of Object.entries(privateFolders))
       await give(path.join(root, name), groupId, mode).catch(ignoreGone);
     for (const table of await listTables(root)) if (!(await isDone(table))) await giveFolder(table, groupId);
-    for (const name of sqlFiles) await give(path.join(root, name), groupId, tableFileMode).catch(ignoreGone);
+    for (const name of besideTables) await give(path.join(root, name), groupId, tableFileMode).catch(ignoreGone);
     await give(root, groupId, lakeMode);
     const data = await realpath(dataDir);
     await give(data, groupId, (modeOf(await lstat(data)) & 0o7707) | 0o010);

@@ -58,8 +58,11 @@ export async function findRecord(
   return { file: path.join(folder, file), sizeBytes: sizeBytes as number, sha256, facts };
 }
 
-/** Removes the data files of a name but one, and those whose record is gone: what a killed change has left. */
-async function removeOthers(folder: string, name: string, kept?: string): Promise<void> {
+/**
+ * Removes the data files of a name but one, and those whose record is gone: what a killed change has left. The caller
+ * holds the lock of the folder.
+ */
+export async function removeOthers(folder: string, name: string, kept?: string): Promise<void> {
   const names = await findNames(folder);
   const records = new Set(names);
   for (const found of names) {

@@ -197,7 +197,7 @@ describe('catalogue of parameters', () => {
     expect((await readCatalogue(lakeDir, 3)).customEvents).toEqual([]);
   });
 
-  it('views.sql has each parameter of such events as a column, with the values that were sent', async () => {
+  it('The file views.sql has each parameter of such events as a column, with the values that were sent', async () => {
     const sent = hostileEvents();
     const stream = createMemoryStream();
     publish(stream, sent);

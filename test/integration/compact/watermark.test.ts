@@ -1,10 +1,13 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { plainEventIds } from '../../../src/datasets/event-id.ts';
+import { createFinder } from '../../../src/find/finder.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { keepWatermark, readMarkedSnapshot, readWatermarkMs } from '../../../src/lake/watermark.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
+import type { StreamReader } from '../../../src/stream/stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
@@ -125,4 +128,66 @@ test('An older version has the watermark of its own commit, and the newest that 
   const older = await readMarkedSnapshot(table, clock, { version, mark: undefined });
   expect([older.snapshot.version, older.watermarkMs]).toEqual([version, begin]);
   expect((await readMarkedSnapshot(table, clock)).watermarkMs).toBe(begin + 1000);
+});
+
+test('A stream that loses its end and uses the numbers again while it is looked at does not move the watermark', async () => {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const broker = { now: begin, nowMs: () => broker.now };
+  const stream = createMemoryStream(broker);
+  const read = (): Promise<number | undefined> => readWatermarkMs(lakeDir, createClock(0));
+  let [arrivals, isDamaged, isReady] = [0, false, false];
+  const seen: (number | undefined)[] = [];
+  const reader: StreamReader = {
+    ...stream,
+    arrivals: () => arrivals,
+    async state() {
+      if (isDamaged) seen.push(await read());
+      if (isReady && !isDamaged) {
+        isDamaged = true;
+        stream.truncate(1);
+        broker.now += 5000;
+        stream.publish([eventLine()]);
+        broker.now += 5000;
+        arrivals += 1;
+      }
+      return await stream.state();
+    },
+  };
+  stream.publish([eventLine()]);
+  stream.publish([eventLine()]);
+  const compact = await startTestCompact(folder, reader);
+  onTestFinished(() => compact.stop());
+  await waitFor('the watermark is there', async () => (await read()) === begin);
+  const { watermark: file } = lakePaths(lakeDir);
+  // Written in quiet only: from then on the stream is looked at for this alone.
+  await waitFor('it is quiet', () => existsSync(file));
+  isReady = true;
+  await waitFor('it has been looked at again', () => seen.length > 0);
+  expect(seen[0]).toBe(begin);
+});
+
+test('That an event was never seen is said with the watermark from before the tables were looked through', async () => {
+  const { broker, lakeDir, stream, waitForMark } = await openLake();
+  stream.publish([eventLine()]);
+  await waitForMark(begin);
+  const folder = testFolder();
+  const finder = createFinder({
+    lakeDir,
+    indexDir: path.join(folder, 'index'),
+    workDir: path.join(folder, 'work'),
+    async readTail() {
+      broker.now += 60_000;
+      await waitForMark(begin + 60_000);
+      return 'whole';
+    },
+  });
+  onTestFinished(() => finder.close());
+  const eventId = plainEventIds(begin)(0);
+  const sought = { sought: { eventId, idApp: 1 }, erasedApps: [1], deadlineMs: performance.now() + 60_000 };
+  expect(await finder.find(sought)).toEqual({
+    state: 'never_seen',
+    events: [],
+    watermark: new Date(begin).toISOString(),
+  });
 });

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { restoreCommand } from '../../../src/cli/restore.ts';
@@ -71,12 +71,15 @@ function readableFiles(folder: string): string[] {
     .map((file) => path.relative(folder, file));
 }
 
-/** Every file of the table, and snapshot.sql, relative to the data folder. */
+/** What stands beside the table for its readers; the compactor writes each when there is something to write. */
+const besideTable = ['lake/snapshot.sql', 'lake/views.sql', 'lake/watermark.json'];
+
+/** Every file of the table, and those beside it, relative to the data folder. */
 function tableFiles(data: string): string[] {
   return walk(lakePaths(path.join(data, 'lake')).table)
     .filter((name) => lstatSync(name).isFile() && path.basename(name) !== '.lock')
     .map((file) => path.relative(data, file))
-    .concat('lake/snapshot.sql');
+    .concat(besideTable.filter((file) => existsSync(path.join(data, file))));
 }
 
 async function addEvents(data: string, stream: MemoryStream, sealAgeMs: number): Promise<void> {

@@ -21,6 +21,8 @@ describe('the arguments of a command', () => {
     ['a value that is left out', ['7', '--revoke']],
     ['an option that there is not', ['7', '-P6ZC3XZ']],
     ['a dash after a flag', ['7', '--yes', '-P6ZC3XZ']],
+    ['two values of an option that takes one', ['7', '--revoke', 'a', '--revoke=b']],
+    ['two data folders', ['7', '--data', 'a', '--data', 'a']],
   ])('The arguments of a command are refused with %s', (_what, args) => {
     expect(() => parse(...args)).toThrow(expect.objectContaining({ code: 'usage' }));
   });

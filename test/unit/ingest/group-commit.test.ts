@@ -4,10 +4,12 @@ import { createGroupCommit, type GroupCommit } from '../../../src/ingest/group-c
 import { createTrouble } from '../../../src/ingest/trouble.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
+import type { Statement } from '../../../src/receipts/receipt.ts';
+import type { SignReceipts } from '../../../src/ingest/receipts.ts';
 import { maxMessageBytes } from '../../../src/stream/stream.ts';
 
 /** A broker that confirms nothing until it is told to, as one whose disk takes its time. */
-function startHeldBroker(): {
+function startHeldBroker(signReceipts?: SignReceipts): {
   readonly groups: GroupCommit;
   readonly published: Buffer[];
   readonly release: () => void;
@@ -30,6 +32,7 @@ function startHeldBroker(): {
     onGroup: () => undefined,
     isDiskLow: () => false,
     trouble: createTrouble(() => false),
+    signReceipts,
   };
   return {
     groups: createGroupCommit(dependencies, { maxWaitingBytes: 8 * 1024 * 1024, answerWithinMs: 60_000 }),
@@ -104,5 +107,15 @@ test('Lines that the broker does not allow are refused at once, and accepted as 
   expect(trouble.problems()).toEqual([]);
   isAllowed = true;
   expect(await groups.append(Buffer.from('a\n'))).toEqual({ state: 'stored' });
+  await groups.drain();
+});
+
+test('What is stored is answered so, whatever becomes of its receipt', async () => {
+  const { groups, release } = startHeldBroker(() => {
+    throw new Error('no such key');
+  });
+  release();
+  for (let n = 0; n < 3; n += 1)
+    expect(await groups.append(lineOf(n), {} as Statement)).toEqual({ state: 'stored', receipt: undefined });
   await groups.drain();
 });

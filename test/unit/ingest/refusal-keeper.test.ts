@@ -8,13 +8,16 @@ import type { RefusalRecord } from '../../../src/refusals/refusal-record.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 
-function startKeeper(bodies: BodyPolicy) {
+function startKeeper(bodies: BodyPolicy, before = Promise.resolve()) {
   const written: { readonly idApp: number; readonly records: readonly RefusalRecord[] }[] = [];
   const keeper = createRefusalKeeper({
     clock: createClock(0),
     logger: silentLogger,
     bodies,
-    write: async (idApp, records) => void written.push({ idApp, records }),
+    async write(idApp, records) {
+      await before;
+      written.push({ idApp, records });
+    },
   });
   onTestFinished(() => keeper.stop());
   return { keeper, written };
@@ -80,6 +83,24 @@ describe('what is kept of a refused request', () => {
     });
     const [broken] = await keep('redacted', refused('login', `{"customUserId":"${secret}`));
     expect([broken?.detail, broken?.excerpt]).toEqual(['the body is not valid JSON', undefined]);
+  });
+
+  it('Redacted, a path has the version and what may be the name of a method, and on, all of it', async () => {
+    const paths = [
+      '/v1/logn',
+      '/v2/login/',
+      '/custom-event',
+      '/v1/ivan@example.com',
+      '/v1/login/ivan',
+      '/ivan/7',
+      '/v1/79261234567',
+    ];
+    const to = (policy: BodyPolicy) =>
+      keep(policy, ...paths.map((target) => ({ ...refused('login', '{}'), target: { path: target } })));
+    const redacted = (await to('redacted')).map(({ method }) => method);
+    expect(redacted).toEqual(['/v1/logn', '/v2/login/', '/custom-event', '/v1/*', '/v1/login/*', '/ivan/*', '/v1/*']);
+    expect((await to('off')).map(({ method }) => method)).toEqual(redacted);
+    expect((await to('on')).map(({ method }) => method)).toEqual(paths);
   });
 
   it('Where bodies are on, the text is shown, and where they are off, nothing of it', async () => {

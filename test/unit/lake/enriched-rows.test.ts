@@ -117,7 +117,8 @@ test('Six thousand different texts are looked up, whatever characters they hold'
     ipv4: `81.${index >> 8}.${index & 255}.1`,
     user_agent: `${odd[index % odd.length]}Mozilla/5.0 (Linux; Android ${index}) Chrome/${index}.0 Safari/1`,
   }));
-  const rows = await enrich(duckdb, enrichment, await give(duckdb, given));
+  // All the time that there is: what is parsed in the usual time depends on the machine.
+  const rows = await enrich(duckdb, enrichment, { ...(await give(duckdb, given)), agentBudgetMs: Infinity });
   expect(rows.map((row) => row['browser_version'])).toEqual(given.map((_, index) => `${index}.0`));
   expect(new Set(rows.map((row) => row['id_country']))).toEqual(new Set([202n]));
 });

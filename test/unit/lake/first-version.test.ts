@@ -28,4 +28,6 @@ test('Rows from before the ledger began came with the first version that it know
   const snapshot = { tableDir, version: 41, lake: undefined } as Snapshot;
   expect(await findFirstVersion(snapshot, 70)).toEqual({ version: 40, orEarlier: true });
   expect(await findFirstVersion(snapshot, 6000)).toEqual({ version: 41, orEarlier: false });
+  const alone = { tableDir: testFolder(), version: 0, lake: undefined } as Snapshot;
+  expect(await findFirstVersion(alone, 70)).toEqual({ version: 0, orEarlier: false });
 });

@@ -1,4 +1,4 @@
-import { appendFileSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readdirSync, renameSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import {
@@ -25,6 +25,9 @@ const record = (atMs: number, detail = 'd'): RefusalRecord => ({
   isValidation: false,
   requests: 1,
 });
+
+const burst = (atMs: number): RefusalRecord[] =>
+  Array.from({ length: 20 }, (_, n) => record(atMs, `${n} ${'é'.repeat(3500)}`));
 
 const bytesBelow = (folder: string): number =>
   readdirSync(folder).reduce((sum, name) => sum + statSync(path.join(folder, name)).size, 0);
@@ -59,6 +62,35 @@ describe('the files of refusals', () => {
     expect(await readRefusals(kept, 2, { nowMs, most: 10 })).toHaveLength(1);
   });
 
+  it('Whatever a burst brings at once, an app keeps to its part', async () => {
+    const folder = testFolder();
+    const writer = createRefusalWriter(folder);
+    for (let n = 0; n < 5; n += 1) {
+      await writer.append(1, burst(nowMs + n), nowMs + n);
+      expect(bytesBelow(path.join(folder, '1'))).toBeLessThanOrEqual(256 * 1024);
+    }
+    expect(await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs: nowMs + 10, most: 20 })).toHaveLength(20);
+  });
+
+  it('A folder that takes nothing begins no file after the other, and what was cut off spoils no record after it', async () => {
+    const folder = testFolder();
+    const writer = createRefusalWriter(folder);
+    await writer.append(1, [record(nowMs, 'first')], nowMs);
+    const [name = ''] = readdirSync(path.join(folder, '1'));
+    const file = path.join(folder, '1', name);
+    renameSync(file, `${file}.aside`);
+    mkdirSync(file);
+    for (let n = 1; n < 5; n += 1)
+      await expect(writer.append(1, [record(nowMs + n)], nowMs + n)).rejects.toThrow('EISDIR');
+    expect(readdirSync(path.join(folder, '1'))).toHaveLength(2);
+    rmdirSync(file);
+    renameSync(`${file}.aside`, file);
+    appendFileSync(file, '\n{"time":"2026');
+    await writer.append(1, [record(nowMs + 9, 'last')], nowMs + 9);
+    const kept = await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs: nowMs + 10, most: 10 });
+    expect(kept.map(({ detail }) => detail)).toEqual(['last', 'first']);
+  });
+
   it('Records lapse by age at once, and their files with the sweep', async () => {
     const folder = testFolder();
     const writer = createRefusalWriter(folder);
@@ -81,7 +113,7 @@ describe('the files of refusals', () => {
     const folder = testFolder();
     await createRefusalWriter(folder).append(1, [record(nowMs)], nowMs);
     const [name = ''] = readdirSync(path.join(folder, '1'));
-    appendFileSync(path.join(folder, '1', name), '[1]\n{"time":"no time"}\n{"time":"2026');
+    appendFileSync(path.join(folder, '1', name), '\n[1]\n{"time":"no time"}\n{"time":"2026');
     writeFileSync(path.join(folder, '1', 'notes.txt'), 'x');
     mkdirSync(path.join(folder, 'lost+found'));
     expect(await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs, most: 10 })).toHaveLength(1);

@@ -21,7 +21,13 @@ const job: ReportJob = {
   finishedMs: 1_700_000_001_000,
   expiresSeconds: 1_700_086_401,
   files: [{ name: '7.csv', rows: 3, bytes: 99, sha256 }],
-  basis: { version: 12, nextSinceVersion: '12-0123abcd', keptUntilSeconds: 1_700_086_400, head: sha256 },
+  basis: {
+    version: 12,
+    nextSinceVersion: '12-0123abcd',
+    keptUntilSeconds: 1_700_086_400,
+    head: sha256,
+    watermarkMs: 1_700_000_000_500,
+  },
 };
 
 test('A manifest says what the request was, what was read and what came of it, the same each time', async () => {

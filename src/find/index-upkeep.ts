@@ -1,0 +1,61 @@
+import { pause } from '../runtime/async/retry.ts';
+import { mayHoldHashed } from '../lake/find/find-rows.ts';
+import { openIdIndex, type IdIndex } from '../lake/find/id-index.ts';
+import type { DatasetTable } from '../lake/find/read-rows.ts';
+import type { DataFile } from '../lake/log/snapshot.ts';
+import { openDuckdb, type DuckdbOptions } from '../lake/sql/duckdb.ts';
+
+export interface IndexUpkeepOptions {
+  /** Folder of the index of ids. */
+  readonly indexDir: string;
+  /** The engine is its own: whoever asks does not wait for it. */
+  readonly engine: DuckdbOptions;
+}
+
+/** Keeps the index of ids up with the lake: indexes what is not indexed yet, and removes what nobody needs. */
+export interface IndexUpkeep {
+  /**
+   * Takes in versions of the tables, unless it knows them. `index`: that of the folder. Errors: of the first file that
+   * cannot be indexed, when the others are.
+   */
+  run(index: IdIndex, tables: readonly DatasetTable[], signal: AbortSignal): Promise<void>;
+}
+
+/** It rests so many times as long as it works: it is not to be felt by the flushes. */
+const restsFor = 4;
+
+/** Creates the upkeep; nothing is opened. */
+export function createIndexUpkeep({ indexDir, engine }: IndexUpkeepOptions): IndexUpkeep {
+  /** The versions that the index is of. */
+  let keptUpTo = '';
+
+  async function addAll(files: readonly DataFile[], signal: AbortSignal): Promise<void> {
+    const duckdb = await openDuckdb(engine);
+    const failures: unknown[] = [];
+    try {
+      const index = openIdIndex(indexDir, duckdb);
+      for (const file of files) {
+        if (signal.aborted) return;
+        const startedAt = performance.now();
+        await index.add(file).catch((error: unknown) => failures.push(error));
+        await pause((performance.now() - startedAt) * restsFor, signal);
+      }
+    } finally {
+      duckdb.close();
+    }
+    if (failures.length > 0) throw failures[0];
+  }
+
+  return {
+    async run(index, tables, signal) {
+      const upTo = JSON.stringify(tables.map(({ dataset, snapshot }) => [dataset.table, snapshot.version]));
+      if (upTo === keptUpTo) return;
+      const live = tables.flatMap(({ dataset, snapshot }) =>
+        snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
+      );
+      const missing = await index.keepOnly(live);
+      if (missing.length > 0) await addAll(missing, signal);
+      keptUpTo = upTo;
+    },
+  };
+}

@@ -1,0 +1,132 @@
+import { existsSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { events } from '../../../src/datasets/dataset.ts';
+import { keyedEventIds } from '../../../src/datasets/event-id.ts';
+import type { EventAnswer } from '../../../src/find/event-answer.ts';
+import { createFinder, type Finder } from '../../../src/find/finder.ts';
+import { findRows } from '../../../src/lake/find/find-rows.ts';
+import { openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { eventLine, readTotals, startTestCompact } from '../../helpers/lake.ts';
+import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const keyed = (key: string): Readonly<Record<string, unknown>> =>
+  eventLine({ event_id: keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0) });
+
+const bad = { event_time: 'never' };
+
+/** Publishes lines, and waits until the lake has so many of them, in whichever place. */
+async function publish(
+  folder: string,
+  stream: MemoryStream,
+  lines: readonly Readonly<Record<string, unknown>>[],
+  streamed: number,
+): Promise<void> {
+  stream.publish([...lines]);
+  await waitFor('the lines are in the lake', async () => {
+    return (await readTotals(path.join(folder, 'lake')))?.streamed === streamed;
+  });
+}
+
+function openFinder(folder: string): Finder {
+  const finder = createFinder({
+    lakeDir: path.join(folder, 'lake'),
+    indexDir: path.join(folder, 'event-index'),
+    workDir: path.join(testFolder(), 'find'),
+    readTail: async () => 'whole',
+  });
+  onTestFinished(() => finder.close());
+  return finder;
+}
+
+const ask = (finder: Finder, eventId: string): Promise<EventAnswer> =>
+  finder.find({ sought: { eventId, idApp: 1 }, erasedApps: [1], deadlineMs: performance.now() + 20_000 });
+
+test('An event that failed and was stored since is in the lake, and is named once', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const line = eventLine();
+  const eventId = String(line['event_id']);
+  await publish(folder, stream, [{ ...line, ...bad }], 1);
+  const finder = openFinder(folder);
+  expect(await ask(finder, eventId)).toMatchObject({ state: 'failed', events: [{ reason: 'bad_value' }] });
+  await publish(folder, stream, [line], 2);
+  expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake', events: [{ state: 'in_lake', eventId }] });
+});
+
+test('Once anybody has asked, every process indexes the ids of new files, and none where nobody has', async () => {
+  const folder = testFolder();
+  const index = path.join(folder, 'event-index');
+  const { signal } = new AbortController();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const [first, second] = [keyed('first'), keyed('second')];
+  await publish(folder, stream, [first], 1);
+  await openFinder(folder).upkeep(signal);
+  expect(existsSync(index)).toBe(false);
+
+  expect(await ask(openFinder(folder), String(first['event_id']))).toMatchObject({ state: 'in_lake' });
+  const [ofFirst] = readdirSync(index);
+  await publish(folder, stream, [second], 2);
+  const finder = openFinder(folder);
+  await finder.upkeep(signal);
+  const names = readdirSync(index);
+  expect([names.length, names.includes(ofFirst ?? '')]).toEqual([2, true]);
+  expect(await ask(finder, String(second['event_id']))).toMatchObject({ state: 'in_lake' });
+});
+
+test('An index that another process removes, since a newer lake has no use for it, is made again, and one that is being written stays', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const line = keyed('k');
+  await publish(folder, stream, [line], 1);
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const indexDir = testFolder();
+  const index = openIdIndex(indexDir, duckdb);
+  let added = 0;
+  const removed: IdIndex = {
+    ...index,
+    async add(file) {
+      added += 1;
+      await index.add(file);
+      if (added === 1) await index.keepOnly([]);
+    },
+  };
+  const snapshot = await readSnapshot(lakePaths(path.join(folder, 'lake')).table);
+  const sought = { eventId: String(line['event_id']), idApp: 1 };
+  const use = { index: removed, deadlineMs: performance.now() + 20_000 };
+  expect(await findRows(duckdb, { dataset: events, snapshot }, sought, use)).toMatchObject([
+    { eventId: sought.eventId },
+  ]);
+  expect(added).toBe(2);
+
+  const [written, left] = ['a.ids.1.tmp', 'b.ids.1.tmp'];
+  for (const name of [written, left]) writeFileSync(path.join(indexDir, name), '');
+  const twoHoursAgo = Date.now() / 1000 - 7200;
+  utimesSync(path.join(indexDir, left), twoHoursAgo, twoHoursAgo);
+  await index.keepOnly([]);
+  expect(readdirSync(indexDir)).toEqual([written]);
+});
+
+test('A file that the lake has lost fails the question with the reason, and is no hint to ask again', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  const line = keyed('k');
+  await publish(folder, stream, [line], 1);
+  await compact.stop();
+  const { young } = lakePaths(path.join(folder, 'lake'));
+  for (const name of readdirSync(young)) rmSync(path.join(young, name));
+  await expect(ask(openFinder(folder), String(line['event_id']))).rejects.toMatchObject({ code: 'sql' });
+});
