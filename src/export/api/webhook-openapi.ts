@@ -49,9 +49,10 @@ const message = {
   },
 };
 
+const argument = (name: string): Schema => ({ name, in: 'query', required: true, schema: text });
+
 /** The methods of webhooks in the API reference, and the messages. */
 export function describeWebhookApi(): OpenApiPart {
-  const argument = (name: string): Schema => ({ name, in: 'query', required: true, schema: text });
   const list = object({ webhooks: { type: 'array', items: object(webhook) } });
   const secret = { ...text, description: 'The messages are signed with it; told once.' };
   const summary = 'Have the ended exports of the account, and notices of the catalogue, told to an address.';
