@@ -319,8 +319,8 @@ export async function eraseEvents(
   const historyFrom = historyOf.get(events)?.historyFrom;
   if (now) {
     await waitUntil(signal, 'the old files and history to be removed', async () => {
-      for (const { erasure, historyFrom } of historyOf.values())
-        if (((await listLog(erasure.table.dir)).commits[0] ?? historyFrom) < historyFrom) return false;
+      for (const { erasure, historyFrom: oldest } of historyOf.values())
+        if (((await listLog(erasure.table.dir)).commits[0] ?? oldest) < oldest) return false;
       return true;
     });
     // Its turn comes behind that of the log, so it is not in the midst of one that began before.
