@@ -12,9 +12,11 @@ import type { QueryEngine } from '../query-engine.ts';
 import { hasTitles, lookUpTitles } from '../title-sql.ts';
 import { none, type Count } from './count.ts';
 import { countApps } from './count-apps.ts';
+import { measureTexts } from './measure-texts.ts';
 import { resultBytes } from './result-bytes.ts';
 import { countRows, rowConditions } from './row-bounds.ts';
 import { readRowGroups } from './read-row-groups.ts';
+import type { TypeOf } from './row-groups.ts';
 import type { SizePlan } from './value-size.ts';
 
 /** What an export takes beside its rows and bytes, and what it does of them in a second, as measured (docs/api.md). */
@@ -93,8 +95,11 @@ async function bound(
   const schema = parseSchemaString(snapshot.schemaString ?? '{"fields":[]}');
   const dataset = withColumns(declared, schema);
   const types = new Map(schema.map(({ name, type }) => [name, type]));
-  const known = await readRowGroups(engine, files, columnsOf(plan, dataset), (name) => types.get(name));
-  const groups = await countApps(engine, known, apps);
+  const typeOf: TypeOf = (name) => types.get(name);
+  const known = await readRowGroups(engine, files, columnsOf(plan, dataset), typeOf);
+  const counted = await countApps(engine, known, apps);
+  const { emptyFile } = snapshot;
+  const groups = await measureTexts(engine, counted, { selectors: request.selectors, emptyFile, typeOf });
   const conditions = rowConditions(request, { dataset, event }, apps, sinceMs);
   const { ofGroups, rows } = countRows(request, { dataset, event }, groups, conditions);
   return {
@@ -111,7 +116,8 @@ export function listFiles({ request, apps }: ReadPlan, { snapshot, sinceMs }: Ba
 
 /**
  * Says what a result will be, by the statistics of the log and of the files' footers: of rows no more is read than whose
- * they are, where several apps lie together. Errors: `sql` where a file cannot be read; those of the system.
+ * they are, where several apps lie together, and how long their texts are, where there are not too many. Errors: `sql`
+ * where a file cannot be read; those of the system.
  */
 export async function estimate(
   plan: ReadPlan,

@@ -26,6 +26,8 @@ export interface ColumnFacts {
   readonly nulls: number | undefined;
   /** Absent where only the log is known. */
   readonly chunk?: Chunk;
+  /** Bytes of the shortest and the longest text, where they were measured. */
+  readonly lengths?: { readonly least: number; readonly most: number };
 }
 
 /** Rows that lie together in a file, by what is known of them without reading any. */

@@ -70,18 +70,19 @@ function sharedBytes(min: ColumnFacts['min'], max: ColumnFacts['max']): number {
   return Math.max(1, other === -1 ? first.length : other);
 }
 
-/** What the page of values itself says of the sizes of texts; `longest`: of one value by its field. */
+/** What is known of the sizes of texts; `allowed`: of one value by its field. */
 function textSize(
-  { min, max, isExact, chunk, nulls }: ColumnFacts,
+  { min, max, isExact, chunk, nulls, lengths }: ColumnFacts,
   { rows, isOwn }: Pick<RowGroup, 'rows' | 'isOwn'>,
-  longest: number,
+  allowed: number,
 ): ValueSize {
+  const longest = lengths?.most ?? allowed;
   const values = (chunk?.values ?? rows) - (nulls ?? 0);
   const absent = nulls ?? rows;
   if (isExact && typeof min === 'string' && min === max) return fixed(bytesOf(min), bytesOf(min), absent, true);
   if (isExact && typeof min === 'string' && typeof max === 'string' && chunk?.distinct === 2)
     return fixed(Math.min(bytesOf(min), bytesOf(max)), Math.max(bytesOf(min), bytesOf(max)), absent, true);
-  const least = sharedBytes(min, max);
+  const least = lengths?.least ?? sharedBytes(min, max);
   const unbounded = { least, most: longest, mean: Math.min(longest, 32), nulls: absent, isText: true };
   if (chunk === undefined || values <= 0) return unbounded;
   const { bytes, encoding, distinct, dictionary } = chunk;
