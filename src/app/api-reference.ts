@@ -1,6 +1,7 @@
 import type { Config } from '../config.ts';
 import { describeAppApi } from '../export/api/app-openapi.ts';
 import { describeExportApi } from '../export/api/openapi.ts';
+import { describeWebhookApi } from '../export/api/webhook-openapi.ts';
 import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../health/openapi.ts';
 import { describeImport } from '../ingest/openapi.ts';
@@ -37,6 +38,7 @@ export function describeApi(config: Config): (exportUrl: string) => object {
     describeImport(),
     describeSenderView(),
     describeExportApi(),
+    describeWebhookApi(),
     describeAppApi(),
     describeScheduleApi(),
     describeHealth(),

@@ -142,7 +142,7 @@ export const eraseCommand: Command = {
   usage,
   summary: 'remove the events of users, devices or an app for good',
   details: [
-    '--user, --device, --app   whose events; of several words, those that match all',
+    '--user, --device, --app   whose events; of several words, those that match all; each once',
     '--file      ids, one a line, of users or, with --as device, of devices',
     '--kind      what kind of user id it is, where several are meant',
     '--account   the apps of one account only',

@@ -20,7 +20,7 @@ const isVerb = (verb: string | undefined): verb is keyof typeof usages =>
 export const webhookCommand: Command = {
   name: 'webhook',
   usage: Object.values(usages).join('\n'),
-  summary: 'add, list and remove webhooks: addresses that are told of ended exports',
+  summary: 'add, list and remove webhooks: addresses that are told of ended exports and of notices',
   details: [
     '--account   whose exports are told of',
     'URL         a public address, or one that TRIBUTARY_WEBHOOKS_ALLOW allows; add answers the secret that messages are signed with, once',

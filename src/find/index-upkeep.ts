@@ -1,6 +1,7 @@
 import { pause } from '../runtime/async/retry.ts';
-import { mayHoldHashed, type DatasetTable } from '../lake/find/find-rows.ts';
+import { mayHoldHashed } from '../lake/find/find-rows.ts';
 import { openIdIndex, type IdIndex } from '../lake/find/id-index.ts';
+import type { DatasetTable } from '../lake/find/read-rows.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
 import { openDuckdb, type DuckdbOptions } from '../lake/sql/duckdb.ts';
 

@@ -1,4 +1,5 @@
 import { jetstreamManager, type StreamInfo } from '@nats-io/jetstream';
+import { findBrokerClock } from './broker-clock.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { noGuard, type StreamGuard } from './guard.ts';
@@ -32,21 +33,16 @@ function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint
   };
 }
 
-/**
- * What the broker says of a stream. It looks at its clock after it has looked at the stream, and the two are no further
- * apart than the question, asked at `askedAt` (`performance.now()`), is from its answer.
- */
-function toState(streamName: string, info: StreamInfo & { readonly ts?: string }, askedAt: number): StreamState {
-  const tookMs = performance.now() - askedAt;
-  const { created, state, ts } = info;
-  const toMs = Date.parse(ts ?? '');
+/** What the broker says of a stream, asked at `askedAt` (`performance.now()`). */
+function toState(streamName: string, info: StreamInfo, askedAt: number): StreamState {
+  const { created, state } = info;
   return {
     id: streamIdOf(streamName, created),
     firstSequence: state.first_seq,
     lastSequence: state.last_seq,
     messages: state.messages,
     bytes: state.bytes,
-    ...(Number.isNaN(toMs) ? {} : { clock: { fromMs: Math.floor(toMs - tookMs), toMs } }),
+    clock: findBrokerClock(info, performance.now() - askedAt),
   };
 }
 

@@ -62,7 +62,7 @@ export interface StreamState {
   readonly lastSequence: number;
   readonly messages: number;
   readonly bytes: number;
-  /** Absent where the broker does not say. */
+  /** Absent where the broker does not say, or is cut off from the others of its cluster. */
   readonly clock?: BrokerClock | undefined;
 }
 

@@ -35,7 +35,23 @@ function describeApps(): Record<string, Schema> {
 
 const counted = (names: readonly string[]): Record<string, Schema> =>
   Object.fromEntries(names.map((name) => [name, count]));
-const moment: Schema = { type: 'string', format: 'date-time' };
+/** A time, ISO 8601. */
+export const moment: Schema = { type: 'string', format: 'date-time' };
+
+/** A notice of the catalogue. */
+export const notice = object(
+  {
+    id: text,
+    kind: { enum: noticeKinds },
+    idApp: count,
+    customEventName: text,
+    parameter: text,
+    date: { type: 'string', format: 'date' },
+    foundAt: moment,
+    what: text,
+  },
+  ['id', 'kind', 'idApp', 'date', 'foundAt', 'what'],
+);
 
 /** What the custom events of an app have in their parameters. */
 function describeCatalogue(): Record<string, Schema> {
@@ -57,19 +73,6 @@ function describeCatalogue(): Record<string, Schema> {
       parameters: { type: 'array', items: parameter, description: 'Where customEventName is given.' },
     },
     ['customEventName', 'events', 'looked', 'firstSeen', 'lastSeen', 'moreParameters', 'days'],
-  );
-  const notice = object(
-    {
-      id: text,
-      kind: { enum: noticeKinds },
-      idApp: count,
-      customEventName: text,
-      parameter: text,
-      date: { type: 'string', format: 'date' },
-      foundAt: moment,
-      what: text,
-    },
-    ['id', 'kind', 'idApp', 'date', 'foundAt', 'what'],
   );
   const catalogue = object(
     {

@@ -72,7 +72,8 @@ export function addLookRoutes(addMethod: AddMethod, { exports, looks, access }: 
       const { idAccount } = user;
       const result = await whileConnected((signal) => looks.run({ look, request, idAccount }, signal));
       // What was taken back meanwhile is told to nobody.
-      if (access.current().findUser(user.idUser) === undefined) return accessDenied;
+      const now = access.current().findUser(user.idUser);
+      if (now === undefined || now.idAccount !== idAccount || !now.canExport) return accessDenied;
       return appsOf(user) === apps ? toAnswer(result) : failed;
     });
   add('estimate');

@@ -8,6 +8,7 @@ export type Schema = Readonly<Record<string, unknown>>;
 
 /** The schema of a text. */
 export const text: Schema = { type: 'string' };
+/** A whole number from 0 on. */
 export const count: Schema = { type: 'integer', minimum: 0 };
 const security = [{ basic: [] }, { authHmac: [] }];
 
@@ -117,7 +118,8 @@ const files = {
 };
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 
-const slot = {
+/** What is said of an export that a schedule has made. */
+export const slot = {
   idSchedule: { ...text, description: 'The schedule that has made it.' },
   slot: { ...text, description: 'Its slot in that schedule: a date, or an hour.' },
   slotMayLackEvents: {
@@ -251,26 +253,6 @@ function describeDictionary(name: string): Schema {
   };
 }
 
-const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
-
-function describeWebhooks(): Record<string, Schema> {
-  const argument = (name: string): Schema => ({ name, in: 'query', required: true, schema: text });
-  const list = object({ webhooks: { type: 'array', items: object(webhook) } });
-  const created = object({
-    ...webhook,
-    secret: { ...text, description: 'The messages are signed with it; told once.' },
-  });
-  return {
-    '/api/webhook/v1/create.json': {
-      post: method('Have the ended exports of the account told to an address.', [argument('url')], created, {}),
-    },
-    '/api/webhook/v1/list.json': { get: method('The webhooks of the account.', [], list, {}) },
-    '/api/webhook/v1/delete.json': {
-      post: method('Remove a webhook.', [argument('idWebhook')], object({ idWebhook: text }), notFound),
-    },
-  };
-}
-
 /** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
 const formBody = {
   description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
@@ -334,7 +316,6 @@ export function describeExportApi(): OpenApiPart {
       '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
-      ...describeWebhooks(),
       '/manifest-key.json': { get: manifestKey },
       '/files/{id}/{name}': { get: download, head: download },
       ...Object.fromEntries(

@@ -19,8 +19,8 @@ export interface LookRequest {
 export type LookResult = LookEnd | { readonly kind: 'busy' };
 
 /**
- * Looks at exports before they are ordered, each in a worker of its own: a bounded number at once, those of the account
- * with the fewest first, a bounded number waiting. Nothing of a look is stored.
+ * Looks at exports before they are ordered, each in a worker of its own: a bounded number at once, one of an account,
+ * and a bounded number waiting. Nothing of a look is stored.
  */
 export interface Looks extends Stoppable {
   /** Looks; settles when its worker is gone. Never throws. */
@@ -43,6 +43,8 @@ export interface LooksOptions extends ListFolders {
 
 /** Workers at once: they share the machine with exports and import. */
 const atOnce = 2;
+/** Of an account: however long its looks take, the other worker is there for others. */
+const atOnceOfAccount = 1;
 /** Looks of an account, those that wait and those that run; of one that asks for more, the client comes again. */
 const mostOfAccount = 8;
 const mostOfAll = 64;
@@ -54,7 +56,7 @@ interface Waiting {
   readonly begin: () => void;
 }
 
-/** Gives turns, a bounded number at once, to whoever waits: the account with the fewest first, then in their order. */
+/** Gives turns, a bounded number at once and of an account, to whoever waits, in their order. */
 function createTurns() {
   const running = new Map<number, number>();
   const waiting = new Set<Waiting>();
@@ -63,7 +65,7 @@ function createTurns() {
 
   function next(): void {
     while (total() < atOnce && waiting.size > 0) {
-      const [first] = [...waiting].toSorted((a, b) => countOf(a.idAccount) - countOf(b.idAccount));
+      const first = [...waiting].find(({ idAccount }) => countOf(idAccount) < atOnceOfAccount);
       if (first === undefined) return;
       waiting.delete(first);
       running.set(first.idAccount, countOf(first.idAccount) + 1);

@@ -10,10 +10,8 @@ export interface Message {
 
 /** What a webhook is told of a notice of the catalogue. */
 export function renderNotice(notice: Notice, idWebhook: string): Message {
-  const { id: idNotice, foundAt: timestamp, kind, idApp, customEventName, parameter, date, what } = notice;
-  const id = `${idWebhook}.${idNotice}`;
-  const data = { id: idNotice, kind, idApp, customEventName, parameter, date, what };
-  return { id, body: JSON.stringify({ id, type: 'catalogue.notice', timestamp, data }) };
+  const id = `${idWebhook}.${notice.id}`;
+  return { id, body: JSON.stringify({ id, type: 'catalogue.notice', timestamp: notice.foundAt, data: notice }) };
 }
 
 /** What a webhook is told of an export that has ended: where to look, and never a link, which would be a key. */

@@ -52,7 +52,7 @@ export function startNoticeNotifier(
     const nextMs = await teller
       .tell(idAccount, () => notices.filter((notice) => accountOf(notice) === idAccount))
       .catch((error: unknown) => {
-        logger.error({ idAccount, error: describeError(error) }, 'webhooks were not told of notices, will retry');
+        logger.error({ idAccount, error: describeError(error) }, 'notices were not sent to webhooks, will retry');
         return clock.nowMs() + longestMs;
       });
     // What came meanwhile may not have been among those that it looked at.

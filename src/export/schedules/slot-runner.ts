@@ -23,6 +23,7 @@ import {
   removeLeftProgress,
 } from '../../schedules/schedule-store.ts';
 import type { Progress } from '../../schedules/schedules.ts';
+import { createFolderChanges } from './folder-changes.ts';
 import { isSettled } from './settle.ts';
 import { createTurns, type TurnDependencies } from './turn.ts';
 
@@ -111,9 +112,13 @@ function findRecordStamp(schedules: string, idAccount: number, idSchedule: strin
 export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunner {
   const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
   const look = createLook(dependencies);
+  const folders = createFolderChanges();
   let known = new Map<string, Known>();
   let isLoaded = false;
   let hasLooked = false;
+
+  /** A clock that was set back has slots before it that none of the earlier looks has seen. */
+  const isDue = ({ nextMs, lookedMs }: Known, nowMs: number): boolean => nextMs <= nowMs || nowMs < lookedMs;
 
   async function lookAtAccount(idAccount: number, found: Map<string, Known>, signal: AbortSignal): Promise<void> {
     const { ids, left } = await listScheduleIds(schedules, idAccount);
@@ -121,31 +126,41 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
     for (const idSchedule of ids) {
       if (signal.aborted) return;
       const before = known.get(idSchedule);
-      const nowMs = clock.nowMs();
-      // A clock that was set back has slots before it that none of the earlier looks has seen.
-      const isDue =
-        before === undefined ||
-        before.nextMs <= nowMs ||
-        nowMs < before.lookedMs ||
-        (before.nextMs === Infinity && findRecordStamp(schedules, idAccount, idSchedule) !== before.stamp);
-      const after = isDue ? await look(idAccount, idSchedule, before) : before;
+      const isSame =
+        before !== undefined &&
+        !isDue(before, clock.nowMs()) &&
+        // What rests goes on when its user changes it.
+        (before.nextMs < Infinity || findRecordStamp(schedules, idAccount, idSchedule) === before.stamp);
+      const after = isSame ? before : await look(idAccount, idSchedule, before);
       if (after !== undefined) found.set(idSchedule, after);
     }
   }
 
   async function lookAtAll(signal: AbortSignal): Promise<void> {
-    if (!isLoaded) return;
     // One that could not be read then may be that of a slot.
     if (!store.isLoaded()) await store.load(signal);
     if (!store.isLoaded()) throw new Error('not all export requests of earlier processes can be read');
+    hasLooked = false;
+    folders.note(schedules);
     const found = new Map<string, Known>();
-    for (const idAccount of await listScheduleAccounts(schedules)) await lookAtAccount(idAccount, found, signal);
+    const accounts = await listScheduleAccounts(schedules);
+    for (const idAccount of accounts) {
+      folders.note(accountFolder(schedules, idAccount));
+      await lookAtAccount(idAccount, found, signal);
+    }
     if (signal.aborted) return;
+    folders.keep(new Set([schedules, ...accounts.map((idAccount) => accountFolder(schedules, idAccount))]));
     known = found;
     hasLooked = true;
   }
 
-  const loop = startPollLoop(lookAtAll, {
+  function lookAgain(signal: AbortSignal): Promise<void> | void {
+    const nowMs = clock.nowMs();
+    const isQuiet = hasLooked && !folders.haveChanged() && ![...known.values()].some((one) => isDue(one, nowMs));
+    if (isLoaded && !isQuiet) return lookAtAll(signal);
+  }
+
+  const loop = startPollLoop(lookAgain, {
     everyMs,
     onError: (error) => logger.error({ error: describeError(error) }, 'schedules cannot be run now, will retry'),
   });

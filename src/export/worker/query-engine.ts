@@ -17,7 +17,7 @@ export interface QueryEngine {
    * empty. Returns its number: that of its only row, or of the rows that it has written.
    */
   run(statement: Statement, files: readonly string[]): Promise<number>;
-  /** Runs a statement over some files, as `run` does, and returns all of its rows by column; texts as `textOf` says. */
+  /** Runs a statement over some files, as `run` does, and returns all of its rows by column. */
   rows(statement: Statement, files: readonly string[]): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Writes the rows of a query to a file, as `copyOptions` (formats/format.ts) say. Returns the number of rows. */
   copyTo(select: Statement, files: readonly string[], file: string, copyOptions: string): Promise<number>;
@@ -38,14 +38,6 @@ export interface QueryEngineOptions {
   readonly tempMaxBytes: number;
   readonly memoryMb: number;
   readonly threads: number;
-}
-
-/**
- * The text of a value that a statement gives as `encode(TEXT)`; undefined where it is NULL. Of a text by itself the
- * client library would take a byte order mark away that it begins with.
- */
-export function textOf(encoded: unknown): string | undefined {
-  return encoded instanceof Uint8Array ? Buffer.from(encoded).toString('utf8') : undefined;
 }
 
 function wrap(error: unknown): AppError {

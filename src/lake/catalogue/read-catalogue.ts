@@ -66,7 +66,7 @@ interface FoldRow {
 
 const isoSql = (column: string): string => `strftime(${column}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
 
-/** A row as JSON: a text keeps all its characters so, also a mark at its start. */
+/** A row as JSON. */
 const toRowSql = (
   examples: string,
   days: string,

@@ -72,22 +72,31 @@ async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
 }
 
 /**
- * Adds the ids of rows that are about to be erased, durably. `select`: SQL of their `id_app` and `event_id`; `stagingDir`:
- * a folder of the same disk that whoever holds the maintenance lock next empties. Errors: `file_damaged`, those of the
- * engine.
+ * Adds the ids of rows that are about to be erased, durably. `selects`: SQL of their `id_app` and `event_id`, run one
+ * after the other; `stagingDir`: a folder of the same disk that whoever holds the maintenance lock next empties. Errors:
+ * `file_damaged`, those of the engine.
  */
 export async function addErasedIds(
   duckdb: Duckdb,
   { file, stagingDir }: { readonly file: string; readonly stagingDir: string },
-  select: string,
+  selects: readonly string[],
 ): Promise<void> {
   const known = await countHashes(duckdb, file);
+  await duckdb.run('CREATE OR REPLACE TEMP TABLE erased_hashes (h UBIGINT)');
   const start = `substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`;
   const hashes = `CASE WHEN ${isKeyedSql('event_id')} THEN [${hashSql('event_id')}, ${hashSql(start)}] ELSE [${hashSql('event_id')}] END`;
-  const added = `SELECT unnest(${hashes}) AS h FROM (${select}) WHERE id_app IS NOT NULL AND event_id IS NOT NULL LIMIT ${Math.max(0, maxHashes - known)}`;
-  const query = `SELECT DISTINCT h FROM (${known === 0 ? '' : `${oldSql(file)} UNION ALL `}(${added})) ORDER BY h`;
+  let room = maxHashes - known;
+  for (const select of selects) {
+    if (room <= 0) break;
+    const [row] = await duckdb.rows(
+      `INSERT INTO erased_hashes SELECT unnest(${hashes}) FROM (${select}) WHERE id_app IS NOT NULL AND event_id IS NOT NULL LIMIT ${room}`,
+    );
+    room -= Number(row?.['Count']);
+  }
+  const query = `SELECT DISTINCT h FROM (${known === 0 ? '' : `${oldSql(file)} UNION ALL `}FROM erased_hashes) ORDER BY h`;
   const staged = path.join(stagingDir, `erased-${path.basename(file)}`);
   const { numRecords } = await writeDataFile(duckdb, query, staged, 'sealed', { rows: rowsOfGroup });
+  await duckdb.run('DROP TABLE erased_hashes');
   if (numRecords === known) return removeFile(staged);
   await moveFile(staged, file);
   await syncFolder(path.dirname(file));

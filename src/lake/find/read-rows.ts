@@ -49,7 +49,7 @@ function valueSql({ name, type }: Column): string {
   return type === 'MAP(VARCHAR, VARCHAR)' ? sqlName(name) : `${sqlName(name)}::VARCHAR`;
 }
 
-/** SQL of a row's values, as JSON: a text would lose what its client may have begun it with. */
+/** SQL of a row's values, as JSON. */
 function lineSql({ columns }: Dataset): string {
   const has = new Set(columns.map(({ name }) => name));
   const members = lineColumns

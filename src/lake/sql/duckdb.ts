@@ -11,11 +11,15 @@
 import path from 'node:path';
 import * as duckdbApi from '@duckdb/node-api';
 import type { DuckDBConnection, DuckDBInstance, DuckDBValue } from '@duckdb/node-api';
+import dataAccessors from '@duckdb/node-api/lib/vectors/dataAccessors.js';
 import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, type ErrorCode } from '../../runtime/errors.ts';
 
 /** The engine's library. */
 export { duckdbApi };
+
+// The library's own decoder drops a byte order mark that a text begins with: the client's text would be another one.
+Object.assign(dataAccessors, { textDecoder: new TextDecoder('utf-8', { ignoreBOM: true }) });
 
 /**
  * Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is made when it is needed; without
@@ -38,7 +42,7 @@ export type SqlValue = string | number | bigint | boolean | null;
 
 /**
  * One row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits: cast it to
- * VARCHAR. A text loses U+FEFF at its start: read what a client may have written as JSON, never as it is.
+ * VARCHAR.
  */
 export type SqlRow = Readonly<Record<string, unknown>>;
 

@@ -66,11 +66,17 @@ export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: Erasu
   return hits;
 }
 
-/** SQL of the rows to erase: `id_app`, `event_id`. */
-export function hitIdsSql(snapshot: Snapshot, hits: readonly Hit[], target: ErasureTarget): string {
-  const files = [snapshot.emptyFile, ...hits.map(({ file }) => file.absolutePath)];
-  return `SELECT id_app, event_id FROM read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false)
-    WHERE ${matchSql(target, columnsOf(snapshot))}`;
+/** SQL of the rows to erase, some files by each query: `id_app`, `event_id`. */
+export function listHitIdsSql(snapshot: Snapshot, hits: readonly Hit[], target: ErasureTarget): string[] {
+  const matches = matchSql(target, columnsOf(snapshot));
+  const queries: string[] = [];
+  for (let from = 0; from < hits.length; from += filesPerLook) {
+    const files = hits.slice(from, from + filesPerLook).map(({ file }) => file.absolutePath);
+    queries.push(
+      `SELECT id_app, event_id FROM read_parquet(${sqlList([snapshot.emptyFile, ...files])}, union_by_name = true, hive_partitioning = false) WHERE ${matches}`,
+    );
+  }
+  return queries;
 }
 
 /** What the user ids of a target stand for in the files that have them. */

@@ -31,7 +31,7 @@ import {
 import {
   findHits,
   findMeanings,
-  hitIdsSql,
+  listHitIdsSql,
   rewriteHits,
   sumHits,
   type Hit,
@@ -193,14 +193,14 @@ async function rememberErased(
 ): Promise<void> {
   const selects: string[] = [];
   for (const { erasure, hits } of found) {
-    if (hits.length > 0) selects.push(hitIdsSql(erasure.table.snapshot(), hits, target));
+    selects.push(...listHitIdsSql(erasure.table.snapshot(), hits, target));
     const ids = await listFailedIds(erasure, target);
     if (ids.length > 0) selects.push(valuesSql(ids));
   }
   if (selects.length === 0) return;
   const { erasedIds: file, staging } = lakePaths(dependencies.lakeDir);
   await ensureFolder(staging);
-  await addErasedIds(dependencies.duckdb, { file, stagingDir: staging }, selects.join(' UNION ALL '));
+  await addErasedIds(dependencies.duckdb, { file, stagingDir: staging }, selects);
 }
 
 /**

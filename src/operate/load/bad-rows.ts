@@ -140,7 +140,7 @@ export async function findBadRows(
 const toFound = (row: Readonly<Record<string, unknown>>): Found => ({
   place: Number(row['place']),
   fault: Number(row['fault']),
-  raw: typeof row['raw'] === 'string' ? (JSON.parse(row['raw']) as string) : '',
+  raw: typeof row['raw'] === 'string' ? row['raw'] : '',
 });
 
 /** The first bad rows, without their texts. */
@@ -148,10 +148,10 @@ async function readFirst(duckdb: Duckdb): Promise<Found[]> {
   return (await duckdb.rows(`SELECT place, fault FROM load_bad ORDER BY place LIMIT ${namedRows}`)).map(toFound);
 }
 
-/** All bad rows with their texts, as JSON: the engine's texts lose a mark at their start. */
+/** All bad rows with their texts. */
 async function readKept(duckdb: Duckdb, sql: RowsSql): Promise<Found[]> {
   const rows = await duckdb.rows(
-    `SELECT place, fault, CAST(to_json(CAST(raw AS VARCHAR)) AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`,
+    `SELECT place, fault, CAST(raw AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`,
   );
   return rows.map(toFound);
 }

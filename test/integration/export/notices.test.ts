@@ -1,10 +1,13 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openAccessReader } from '../../../src/access/store.ts';
+import { describeWebhookApi } from '../../../src/export/api/webhook-openapi.ts';
 import { startNoticeNotifier } from '../../../src/export/notify/notice-notifier.ts';
 import { readNotices, writeNotices, type Notice } from '../../../src/lake/catalogue/notices-file.ts';
 import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { addWebhook, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
 import { createExportArea } from '../../helpers/export-area.ts';
@@ -54,9 +57,21 @@ async function openPlace() {
     onTestFinished(() => notifier.stop());
     return notifier;
   };
+  /** Waits while time passes, so that the pauses after failures end. */
+  const waitPassing = (what: string, isSo: () => boolean): Promise<void> =>
+    waitFor(what, () => {
+      clock.now += 1000;
+      return isSo();
+    });
   const record = (idAccount: number): string =>
     readFileSync(path.join(paths.webhooks, String(idAccount), 'notices.json'), 'utf8');
-  return { area, lakeDir, paths, clock, find, listen, start, record };
+  return { area, lakeDir, paths, clock, find, listen, start, record, waitPassing };
+}
+
+interface Described {
+  readonly post: {
+    readonly requestBody: { readonly content: { readonly 'application/json': { readonly schema: object } } };
+  };
 }
 
 const idsOf = ({ received }: Receiver): string[] =>
@@ -91,12 +106,11 @@ describe('notices of the catalogue', () => {
     expect(idsOf(later)[0]).toBe(second.id);
     expect(idsOf(foreign)).toEqual([other.id]);
     const [{ headers, body } = { headers: {}, body: '' }] = own.received;
-    const { foundAt, ...data } = first;
     expect(JSON.parse(body)).toEqual({
       id: `${idWebhook}.${first.id}`,
       type: 'catalogue.notice',
-      timestamp: foundAt,
-      data,
+      timestamp: first.foundAt,
+      data: first,
     });
     expect(headers['webhook-id']).toBe(`${idWebhook}.${first.id}`);
     expect(headers['webhook-signature']).toMatch(/^v1,/);
@@ -104,8 +118,33 @@ describe('notices of the catalogue', () => {
     expect(record(1)).not.toContain('secretly');
   });
 
-  it('A notice is sent again under one id until it is taken, over stops too, and one that never is holds up no other', async () => {
+  it('The message of docs/api.md is what a webhook gets, and both references describe it', async () => {
     const { clock, find, listen, start } = await openPlace();
+    const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
+    const [, text = ''] = /```json\n(\{"id":"wh_[^`]+)```/.exec(page) ?? [];
+    const example = JSON.parse(text) as { readonly id: string; readonly data: Notice };
+    const receiver = await startReceiver(200);
+    const { received } = receiver;
+    clock.now = Date.parse(example.data.foundAt);
+    const idWebhook = await listen(1, receiver);
+    await find(example.data);
+    start();
+    await waitFor('it is told', () => received.length === 1);
+    const message: unknown = JSON.parse(received[0]?.body ?? '');
+    expect(message).toEqual({ ...example, id: `${idWebhook}.${example.data.id}` });
+    const { callbacks } = (
+      describeWebhookApi().paths['/api/webhook/v1/create.json'] as {
+        readonly post: { readonly callbacks: { readonly message: Readonly<Record<string, Described>> } };
+      }
+    ).post;
+    const described = callbacks.message['{$request.query.url}']?.post.requestBody.content['application/json'].schema;
+    const isDescribed = new Ajv2020({ strict: false, validateFormats: false }).compile(described ?? false);
+    expect(isDescribed(message)).toBe(true);
+    expect(isDescribed({ ...example, data: { ...example.data, kind: 'other' } })).toBe(false);
+  });
+
+  it('A notice is sent again under one id until it is taken, over stops too, and one that never is holds up no other', async () => {
+    const { find, listen, start, waitPassing } = await openPlace();
     const bad = noticeOf(1, 7, startMs);
     const receiver = await startAnsweringReceiver(({ body }) => (body.includes(bad.id) ? 500 : 200));
     await listen(1, receiver);
@@ -114,34 +153,41 @@ describe('notices of the catalogue', () => {
     await waitFor('it was tried', () => receiver.received.length === 1);
     await first.stop();
     const second = start();
-    clock.now += 2000;
-    await waitFor('the others are told', () => receiver.received.length >= 4);
+    const [two, three] = [noticeOf(2, 7, 0).id, noticeOf(3, 7, 0).id];
+    await waitPassing('it was tried once more after the others', () => {
+      const ids = idsOf(receiver);
+      return ids.includes(two) && ids.includes(three) && ids.at(-1) === bad.id;
+    });
     await second.stop();
-    expect(idsOf(receiver)).toEqual([bad.id, noticeOf(2, 7, 0).id, noticeOf(3, 7, 0).id, bad.id]);
+    expect(idsOf(receiver).filter((id) => id !== bad.id)).toEqual([two, three]);
     expect(new Set(receiver.received.map(({ headers }) => headers['webhook-id'])).size).toBe(3);
   });
 
   it('What an erasure has taken, what is older than a week, and a webhook that is removed are not told', async () => {
-    const { lakeDir, paths, clock, find, listen, start } = await openPlace();
+    const { lakeDir, paths, clock, find, listen, start, waitPassing } = await openPlace();
     const [down, removed] = [await startReceiver(500), await startReceiver(500)];
     await listen(1, down);
     await listen(2, removed);
     const erased = noticeOf(2, 7, startMs);
     await find(noticeOf(1, 7, startMs - 8 * dayMs), erased, noticeOf(3, 8, startMs));
-    start();
+    const first = start();
     await waitFor('both were tried', () => down.received.length === 1 && removed.received.length === 1);
+    await first.stop();
     expect(idsOf(down)).toEqual([erased.id]);
     await removeWebhook(paths, 2, idWebhookOf(removed));
     const kept = noticeOf(4, 7, startMs);
     await writeNotices(lakeDir, [kept]);
-    clock.now += 120_000;
-    await waitFor('the next is tried', () => down.received.length === 2);
-    expect(idsOf(down)).toEqual([erased.id, kept.id]);
+    const second = start();
+    await waitPassing('the next is tried', () => down.received.length >= 2);
+    await second.stop();
+    const tries = down.received.length;
+    expect(new Set(idsOf(down).slice(1))).toEqual(new Set([kept.id]));
     clock.now += 7 * dayMs;
     const late = noticeOf(5, 7, clock.now);
     await find(late);
-    await waitFor('the newest is tried', () => idsOf(down).includes(late.id));
-    expect(idsOf(down).slice(2)).not.toContain(kept.id);
+    start();
+    await waitPassing('the newest is tried', () => down.received.length > tries);
+    expect(new Set(idsOf(down).slice(tries))).toEqual(new Set([late.id]));
     expect(removed.received.length).toBe(1);
   });
 
@@ -152,7 +198,7 @@ describe('notices of the catalogue', () => {
     const idWebhook = await listen(1, receiver);
     const notices = Array.from({ length: 60 }, (_, n) => noticeOf(n, 7, clock.now + 1));
     await find(...notices);
-    for (let kill = 1; kill <= 3; kill += 1) {
+    for (let kill = 1; kill <= 2; kill += 1) {
       const before = receiver.received.length;
       const stage = await area.startProcess({ webhooksAllow: ['127.0.0.0/8'] });
       await waitFor('some more are told', () => receiver.received.length >= before + 5);
@@ -164,7 +210,7 @@ describe('notices of the catalogue', () => {
     const ids = new Set(receiver.received.map(({ headers }) => String(headers['webhook-id'])));
     expect([...ids].toSorted()).toEqual(notices.map(({ id }) => `${idWebhook}.${id}`));
     // A kill has one of them told twice at most.
-    expect(receiver.received.length).toBeLessThanOrEqual(notices.length + 3);
+    expect(receiver.received.length).toBeLessThanOrEqual(notices.length + 2);
   });
 });
 

@@ -199,7 +199,7 @@ const badCsv = [
   '1700000000,9,z,1,EUR,0,,',
   '1700000000,1,"two',
   'lines",1,eur,0,,',
-  '1,2',
+  '\uFEFF1,2',
   '1700000000,1,u,1.00005,EUR,0,,',
 ].join('\n');
 const badOfCsv = [
@@ -231,6 +231,7 @@ describe('bad rows', () => {
     const failed = (await Promise.all(files.map(readFailedFile))).flat();
     expect(failed.map((event) => event.load?.line)).toEqual([3, 5, 6, 8, 9]);
     expect(JSON.parse(failed[2]?.line ?? '')).toMatchObject({ eventId: 'two\nlines', currency: 'eur' });
+    expect(failed[3]?.line).toBe('\uFEFF1,2');
     await area.undo('load' in outcome ? outcome.load : '');
     expect(readdirSync(failedFolder)).toEqual([]);
     expect((await readSnapshot(area.tableDir)).lake?.totals).toEqual({

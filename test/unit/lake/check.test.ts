@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { checkPoints } from '../../../src/lake/check-points.ts';
-import { addErasedIds, valuesSql } from '../../../src/lake/find/erased-ids.ts';
+import { addErasedIds, valuesSql, wasErased } from '../../../src/lake/find/erased-ids.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { commitName } from '../../../src/lake/log/log-files.ts';
@@ -124,7 +124,9 @@ test('Hashes of erased ids that cannot be read, or are not in their order, are r
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   const ids = Array.from({ length: 100 }, () => ({ idApp: 1, eventId: newEventId() }));
-  await addErasedIds(duckdb, { file, stagingDir }, valuesSql(ids));
+  await addErasedIds(duckdb, { file, stagingDir }, [valuesSql(ids.slice(0, 60)), valuesSql(ids.slice(40))]);
+  for (const eventId of [ids[0], ids[99]].map((id) => id?.eventId ?? ''))
+    expect(await wasErased(duckdb, file, { eventId }, [1])).toBe(true);
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, problems: [] });
   const damaged = { ok: false, problems: [{ problem: 'damaged_file', path: 'erased-ids.parquet' }] };
   await duckdb.run(`COPY (SELECT (100 - range)::UBIGINT AS h FROM range(100)) TO '${file}' (FORMAT parquet)`);

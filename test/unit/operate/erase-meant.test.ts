@@ -126,6 +126,17 @@ test('An ambiguous id is refused, with the option that distinguishes the people,
   expect(await readRows(lake.folder, 'event_id')).toEqual([]);
 });
 
+test('Ids that differ by a byte order mark only are those of two people, and each is erased by its own', async () => {
+  const lake = await startErasable([
+    eventLine({ custom_user_id: '\uFEFFerin', id_app: 1 }),
+    eventLine({ custom_user_id: 'erin', id_app: 3 }),
+  ]);
+  expect(await lake.survey({ users: ['\uFEFFerin'] })).toMatchObject({
+    meanings: [{ id: '\uFEFFerin', kind: 'custom', idApp: 1, rows: 1 }],
+  });
+  expect(await lake.erase({ users: ['erin', '\uFEFFerin'] })).toMatchObject({ rows: 2 });
+});
+
 test('A dry run of an erasure counts rows and failed events, and changes nothing', async () => {
   const lake = await startErasable([eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })]);
   const before = (await lake.read()).version;

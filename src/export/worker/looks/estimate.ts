@@ -9,12 +9,13 @@ import type { Basis } from '../basis.ts';
 import { deviceColumnNames } from '../conditions.ts';
 import { fileFilter, isEmptyResult, withColumns } from '../query.ts';
 import type { QueryEngine } from '../query-engine.ts';
-import type { SelectorPlan } from '../selector-sql.ts';
 import { hasTitles, lookUpTitles } from '../title-sql.ts';
 import { none, type Count } from './count.ts';
+import { countApps } from './count-apps.ts';
 import { resultBytes } from './result-bytes.ts';
 import { countRows, rowConditions } from './row-bounds.ts';
-import { readRowGroups, type RowGroup } from './row-groups.ts';
+import { readRowGroups } from './read-row-groups.ts';
+import type { SizePlan } from './value-size.ts';
 
 /** What an export takes beside its rows and bytes, and what it does of them in a second, as measured (docs/api.md). */
 const startSeconds = 0.7;
@@ -67,11 +68,17 @@ function findOverLimit({ limits }: ReadPlan, rows: Count, bytes: Count): OverLim
   return [...over('rows', limits.maxRows, rows), ...over('bytes', limits.maxBytes, bytes)];
 }
 
-function selectorPlan({ request, apps, titles }: ReadPlan, dataset: Dataset): SelectorPlan {
+async function sizePlan({ request, apps, titles }: ReadPlan, dataset: Dataset, engine: QueryEngine): Promise<SizePlan> {
   const counts = titles?.counts ?? {};
   const shown = request.selectors.filter((name) => hasTitles(name, counts));
   const looked = shown.map((name) => [name, lookUpTitles(name, 'NULL', counts)] as const);
-  return { ...getExport(request.event), dataset, apps, inline: false, cells: 'text', titles: new Map(looked) };
+  const longest = 'SELECT coalesce(max(strlen(title)), 0) FROM read_parquet($titles, hive_partitioning = false)';
+  const longestTitle =
+    titles === undefined || shown.length === 0
+      ? 0
+      : await engine.run({ sql: longest, values: { titles: titles.file } }, []);
+  const plan = { dataset, apps, inline: false, cells: 'text', titles: new Map(looked), longestTitle } as const;
+  return { ...getExport(request.event), ...plan };
 }
 
 /** The rows and bytes of the result. */
@@ -86,10 +93,14 @@ async function bound(
   const schema = parseSchemaString(snapshot.schemaString ?? '{"fields":[]}');
   const dataset = withColumns(declared, schema);
   const types = new Map(schema.map(({ name, type }) => [name, type]));
-  const groups: RowGroup[] = await readRowGroups(engine, files, columnsOf(plan, dataset), (name) => types.get(name));
+  const known = await readRowGroups(engine, files, columnsOf(plan, dataset), (name) => types.get(name));
+  const groups = await countApps(engine, known, apps);
   const conditions = rowConditions(request, { dataset, event }, apps, sinceMs);
   const { ofGroups, rows } = countRows(request, { dataset, event }, groups, conditions);
-  return { rows, bytes: resultBytes(request, { plan: selectorPlan(plan, dataset), groups, counts: ofGroups }) };
+  return {
+    rows,
+    bytes: resultBytes(request, { plan: await sizePlan(plan, dataset, engine), groups, counts: ofGroups }),
+  };
 }
 
 /** The files that have a row of the result, as far as the log says. */
@@ -99,8 +110,8 @@ export function listFiles({ request, apps }: ReadPlan, { snapshot, sinceMs }: Ba
 }
 
 /**
- * Says what a result will be, by the statistics of the log and of the files' footers: no row is read. Errors: `sql`
- * where a footer cannot be read.
+ * Says what a result will be, by the statistics of the log and of the files' footers: of rows no more is read than whose
+ * they are, where several apps lie together. Errors: `sql` where a file cannot be read; those of the system.
  */
 export async function estimate(
   plan: ReadPlan,

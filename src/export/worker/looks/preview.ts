@@ -6,7 +6,7 @@ import type { Basis } from '../basis.ts';
 import type { ExportQuery } from '../export-query.ts';
 import { before, pathsOf, prepare } from '../prepare.ts';
 import { buildEmptyQuery, buildQuery, isEmptyResult } from '../query.ts';
-import { textOf, type QueryEngine } from '../query-engine.ts';
+import type { QueryEngine } from '../query-engine.ts';
 import { createReadFiles, createVerify, type ReadFiles } from '../read-files.ts';
 import { planSlices, type Slice } from '../slices.ts';
 import { watch } from '../watch-statement.ts';
@@ -42,10 +42,10 @@ async function readCells(
   limit: number,
 ): Promise<Cells[]> {
   const rows = await engine.rows(
-    { sql: `SELECT encode(CAST(COLUMNS(*) AS VARCHAR)) FROM (${sql} LIMIT ${limit})`, values },
+    { sql: `SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (${sql} LIMIT ${limit})`, values },
     paths,
   );
-  return rows.map((row) => Object.values(row).map((cell) => textOf(cell) ?? null));
+  return rows.map((row) => Object.values(row).map((cell) => (typeof cell === 'string' ? cell : null)));
 }
 
 /**

@@ -1,8 +1,7 @@
 import type { ExportSpec } from '../../jobs/export-spec.ts';
-import type { SelectorPlan } from '../selector-sql.ts';
 import { none, sum, within, type Count } from './count.ts';
 import type { RowGroup } from './row-groups.ts';
-import { valueSize, type ValueSize } from './value-size.ts';
+import { valueSize, type SizePlan, type ValueSize } from './value-size.ts';
 
 /**
  * What a kind of file makes of values, bytes: what stands around a text and a list, how much a byte of text grows at
@@ -120,7 +119,7 @@ function ofRows({ least, most, mean, total }: CellSize, rows: number, count: Cou
 
 /** The cells of a result: how they are made, and of which rows. */
 export interface ResultCells {
-  readonly plan: SelectorPlan;
+  readonly plan: SizePlan;
   readonly groups: readonly RowGroup[];
   /** Of each group the rows that are in the result. */
   readonly counts: readonly Count[];

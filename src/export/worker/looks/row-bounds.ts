@@ -125,19 +125,21 @@ function ofStored({ fields, ...dataset }: Dataset, { kind, where = {} }: StoredE
   return [...(kind === undefined ? [] : [inValues('kind', [kind])]), ...ofFields];
 }
 
-/** As `fieldConditions`, of a dataset that has rows which may pass. */
+/** As `fieldConditions`. */
 function ofFilters(dataset: Dataset, { filters }: ExportSpec): Condition[] {
   return Object.entries(filters).flatMap(([name, values]) => {
     const schema = rowFields.get(name);
     if (schema === undefined) return [unknowable];
     const column = schema['x-column'];
-    if (!hasColumn(dataset, column)) return [];
+    const emptyPasses = isZeroUnknown(schema) && values.includes('0');
+    // A table of an earlier version may lack what its dataset has.
+    if (!hasColumn(dataset, column)) return emptyPasses ? [] : [() => none];
     const isText = schema['x-column-type'] === 'VARCHAR';
     const wanted = inValues(
       column,
       values.map((value) => (isText ? value : BigInt(value))),
     );
-    return [isZeroUnknown(schema) && values.includes('0') ? oneOf([wanted, isNull(column)]) : wanted];
+    return [emptyPasses ? oneOf([wanted, isNull(column)]) : wanted];
   });
 }
 
@@ -177,6 +179,15 @@ function ofRequirement({ requires }: StoredExport): Condition[] {
   return requires === 'device' ? [oneOf(deviceColumnNames.map(isGiven))] : [];
 }
 
+/** The row is one of these apps. */
+export function ofApps(apps: readonly ExportApp[]): Condition {
+  const isOne = inValues(
+    'id_app',
+    apps.map(({ idApp }) => BigInt(idApp)),
+  );
+  return (group) => (group.ofApps === undefined ? isOne(group) : within(group.ofApps, group.ofApps, group.ofApps));
+}
+
 /** The conditions that every row of a result fulfils, or of a derived one the event that it begins with. */
 export function rowConditions(
   request: ExportSpec,
@@ -184,9 +195,8 @@ export function rowConditions(
   apps: readonly ExportApp[],
   sinceMs: number | undefined,
 ): Condition[] {
-  const idApps = apps.map(({ idApp }) => BigInt(idApp));
   return [
-    inValues('id_app', idApps),
+    ofApps(apps),
     ...inSpan('event_time', request.eventTime),
     ...inSpan('available_at', request.availableAt),
     ...ofFilters(dataset, request),

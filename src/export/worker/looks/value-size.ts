@@ -5,6 +5,12 @@ import type { FieldSchema } from '../../../datasets/field-schema.ts';
 import type { SelectorPlan } from '../selector-sql.ts';
 import type { ColumnFacts, RowGroup } from './row-groups.ts';
 
+/** What sizes are known by beside the row groups. */
+export interface SizePlan extends SelectorPlan {
+  /** Of the longest title that was loaded, bytes. */
+  readonly longestTitle: number;
+}
+
 /** How many bytes of UTF-8 the values of a column have in a row group, before a format adds its quotes. */
 export interface ValueSize {
   /** Of one value that is not NULL. `most` may be Infinity. */
@@ -31,8 +37,6 @@ function fixed(least: number, most: number, nulls: number, isText = false): Valu
 const characterBytes = 4;
 /** Characters of the name or the value of an event's parameter, at most. */
 const parameterCharacters = 255;
-/** Characters of a loaded title, at most. */
-const titleCharacters = 1024;
 
 /** The longest value of each column of texts, bytes, by the fields of all datasets; a column without is unbounded. */
 const longestOf: ReadonlyMap<string, number> = (() => {
@@ -58,17 +62,29 @@ function digits(min: bigint, max: bigint, nulls: number): ValueSize {
   return fixed(least, Math.max(...lengths), nulls);
 }
 
+/** How many bytes all texts between two bounds begin with, and one where none of them is empty. */
+function sharedBytes(min: ColumnFacts['min'], max: ColumnFacts['max']): number {
+  if (typeof min !== 'string' || typeof max !== 'string' || min === '') return 0;
+  const [first, last] = [Buffer.from(min), Buffer.from(max)];
+  const other = first.findIndex((byte, index) => byte !== last[index]);
+  return Math.max(1, other === -1 ? first.length : other);
+}
+
 /** What the page of values itself says of the sizes of texts; `longest`: of one value by its field. */
-function textSize({ min, max, isExact, chunk, nulls }: ColumnFacts, rows: number, longest: number): ValueSize {
+function textSize(
+  { min, max, isExact, chunk, nulls }: ColumnFacts,
+  { rows, isOwn }: Pick<RowGroup, 'rows' | 'isOwn'>,
+  longest: number,
+): ValueSize {
   const values = (chunk?.values ?? rows) - (nulls ?? 0);
   const absent = nulls ?? rows;
   if (isExact && typeof min === 'string' && min === max) return fixed(bytesOf(min), bytesOf(min), absent, true);
   if (isExact && typeof min === 'string' && typeof max === 'string' && chunk?.distinct === 2)
     return fixed(Math.min(bytesOf(min), bytesOf(max)), Math.max(bytesOf(min), bytesOf(max)), absent, true);
-  const least = typeof min === 'string' && min !== '' ? 1 : 0;
+  const least = sharedBytes(min, max);
   const unbounded = { least, most: longest, mean: Math.min(longest, 32), nulls: absent, isText: true };
   if (chunk === undefined || values <= 0) return unbounded;
-  const { bytes, encoding, distinct } = chunk;
+  const { bytes, encoding, distinct, dictionary } = chunk;
   if (encoding === 'plain') {
     // Each text lies behind four bytes of its length. What else pages have: headers, and which values are NULL.
     const texts = Math.max(0, bytes - 4 * values);
@@ -85,30 +101,38 @@ function textSize({ min, max, isExact, chunk, nulls }: ColumnFacts, rows: number
       isText: true,
     };
   }
-  if (encoding === 'dictionary' && distinct !== undefined && distinct > 0) {
-    const texts = Math.max(0, Math.min(bytes - 4 * distinct, distinct * longest));
-    const ofOne = Math.max(0, Math.min(longest, texts - (distinct - 1) * least));
-    const most = texts + Math.max(0, values - distinct) * ofOne;
-    // Which bytes of the pages are texts, and which say what row has which, nobody knows: the two bounds are texts of it.
+  const different = dictionary?.values ?? distinct ?? 0;
+  if (encoding === 'dictionary' && different > 0) {
+    const texts = Math.min(dictionary?.textBytes ?? Math.max(0, bytes - 4 * different), different * longest);
+    const ofOne = Math.max(0, Math.min(longest, texts - (different - 1) * least));
+    // Each text of the dictionary is there once at least.
+    const isKnown = dictionary !== undefined && isOwn && nulls !== undefined && values >= different;
+    const total = {
+      least: isKnown ? texts + (values - different) * least : 0,
+      most: texts + Math.max(0, values - different) * ofOne,
+    };
+    // Which bytes of the pages are texts, and which say what row has which, only the dictionary tells: the two bounds are
+    // texts of it.
     const ofBounds = [min, max].map((bound) => (typeof bound === 'string' ? bytesOf(bound) : 16));
-    const mean = Math.min(ofOne, ofBounds.reduce((sum, size) => sum + size, 0) / ofBounds.length);
-    return { least, most: ofOne, mean, total: { least: 0, most }, nulls: absent, isText: true };
+    const guess =
+      dictionary === undefined ? ofBounds.reduce((sum, size) => sum + size, 0) / ofBounds.length : texts / different;
+    return { least, most: ofOne, mean: Math.min(ofOne, guess), total, nulls: absent, isText: true };
   }
   return { ...unbounded, most: encoding === 'dictionary' ? Math.min(longest, bytes) : longest };
 }
 
 function columnSize(column: string, { columnType, type }: Selector, group: RowGroup): ValueSize {
   const facts = group.column(column);
-  const { min, max, isExact } = facts;
+  const { min, max } = facts;
   const nulls = nullsOf(group, facts);
   if (nulls === group.rows && facts.nulls !== undefined) return nothing(group.rows);
   const kind = columnType ?? (type === 'integer' ? 'BIGINT' : 'VARCHAR');
   if (kind === 'VARCHAR') {
     const longest = group.isOwn ? (longestOf.get(column) ?? Infinity) : Infinity;
-    return textSize(facts, group.rows, longest);
+    return textSize(facts, group, longest);
   }
   if (typeof min === 'bigint' && typeof max === 'bigint') return digits(min, max, nulls);
-  if (kind === 'BIGINT' || kind === 'SMALLINT') return fixed(1, isExact ? 19 : 20, nulls);
+  if (kind === 'BIGINT' || kind === 'SMALLINT') return fixed(1, 20, nulls);
   if (kind === 'DATE') return { ...fixed(8, 20, nulls), mean: 10 };
   // Decimals of 38 digits with sign, point and a zero before it; a double has fewer.
   return { ...fixed(1, 42, nulls), mean: 6 };
@@ -136,7 +160,7 @@ function listSize(column: string, part: 'key' | 'value', group: RowGroup, { data
   const items = chunk.values - (facts.nulls ?? 0);
   // What is NULL here is a row without a list, or with an empty one: its cell is an empty list.
   const longest = group.isOwn && !dataset.isLoadable ? parameterCharacters * characterBytes : Infinity;
-  return { ...textSize(facts, items, longest), nulls: 0, items };
+  return { ...textSize(facts, { rows: items, isOwn: group.isOwn }, longest), nulls: 0, items };
 }
 
 /** A size where some of the values are NULL, as far as anybody knows. */
@@ -145,17 +169,13 @@ function perhaps(size: ValueSize, rows: number): ValueSize {
   return { ...size, nulls: rows, ...(total === undefined ? {} : { total: { least: 0, most: total.most } }) };
 }
 
-/** A title, or where there is none what the row itself says. */
-function titled(
-  own: ValueSize,
-  { dictionary, isLoaded }: { dictionary: readonly string[]; isLoaded: boolean },
-): ValueSize {
-  const lengths = [own.most, ...dictionary.map(bytesOf), ...(isLoaded ? [titleCharacters * characterBytes] : [])];
-  const most = Math.max(...lengths);
+/** A title by a dictionary or of those that were loaded, or where there is none what the row itself says. */
+function titled(own: ValueSize, dictionary: readonly string[], longestTitle: number): ValueSize {
+  const most = Math.max(own.most, longestTitle, ...dictionary.map(bytesOf));
   return { least: 0, most, mean: Math.min(most, 16), nulls: own.nulls, isText: true };
 }
 
-function sourceSize({ source, ...selector }: Selector, plan: SelectorPlan, group: RowGroup): ValueSize {
+function sourceSize({ source, ...selector }: Selector, plan: SizePlan, group: RowGroup): ValueSize {
   const { rows } = group;
   if ('seconds' in source) return secondsSize(source.seconds, group);
   if ('zoneDate' in source) return { ...fixed(8, 20, nullsOf(group, group.column(source.zoneDate))), mean: 10 };
@@ -173,11 +193,11 @@ function sourceSize({ source, ...selector }: Selector, plan: SelectorPlan, group
   const own = isThere ? columnSize(column, { source, ...selector }, group) : nothing(rows);
   const isLoaded = plan.titles?.has(selector.name) === true;
   if (titleOf === undefined || (dictionary === undefined && !isLoaded)) return own;
-  return titled(own, { dictionary: Object.values(dictionary ?? {}), isLoaded });
+  return titled(own, Object.values(dictionary ?? {}), isLoaded ? plan.longestTitle : 0);
 }
 
 /** The sizes of a selector's values in a row group: what selector-sql.ts makes of it, by statistics alone. */
-export function valueSize(name: string, plan: SelectorPlan, group: RowGroup): ValueSize {
+export function valueSize(name: string, plan: SizePlan, group: RowGroup): ValueSize {
   const selector = getSelector(name);
   const { kinds, source } = selector;
   const { dataset, event } = plan;
