@@ -128,8 +128,9 @@ function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
       metrics.answered(method, performance.now() - startedMs);
       answers.refuse(response, refusal, { method, idApp });
       if (of === undefined) return;
-      metrics.refusedOfApp(of.app.idApp);
-      refusals.add({ ...of, refusal, head: request, target: { method }, isValidation: validate === '1' });
+      const { app, body, bytes } = of;
+      metrics.refusedOfApp(app.idApp);
+      refusals.add({ app, body, bytes, refusal, head: request, target: { method }, isValidation: validate === '1' });
     },
     accept({ method, response, startedMs }, { unknownNames }, said) {
       metrics.answered(method, performance.now() - startedMs);

@@ -17,7 +17,10 @@ function describeApps(): Record<string, Schema> {
   const limit = { name: 'limit', in: 'query', required: false, schema: { type: 'integer', minimum: 1, maximum: 1000 } };
   const list = object({ refusals: { type: 'array', items: reference('Refusal') } });
   const live = method('The events and refusals of an app, as they arrive.', [idApp], {}, notFound);
-  const away = { ...json('The broker is away.', reference('ExportRefusal')), headers: retryAfter };
+  const away = {
+    ...json('The broker is away, or denies the service what is shown.', reference('ExportRefusal')),
+    headers: retryAfter,
+  };
   const events = {
     description: 'Server-sent events, as GET /v1/live of the import area has them.',
     content: { 'text/event-stream': { schema: text } },
