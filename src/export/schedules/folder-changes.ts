@@ -24,12 +24,12 @@ interface Noted {
 }
 
 /** Creates it, knowing no folder. */
-export function createFolderChanges(): FolderChanges {
+export function createFolderChanges(monotonicMs: () => number = () => performance.now()): FolderChanges {
   const noted = new Map<string, Noted>();
   return {
     note(folder) {
       const stamp = findStamp(folder);
-      const lastMs = performance.now();
+      const lastMs = monotonicMs();
       const before = noted.get(folder);
       const firstMs = before !== undefined && before.stamp === stamp ? before.firstMs : lastMs;
       noted.set(folder, { stamp, firstMs, lastMs });
