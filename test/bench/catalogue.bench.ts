@@ -66,15 +66,15 @@ const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'];
 
 /** Writes real events as lines, from the beginning again until there are enough; each time of other users. */
 async function writeSampleSpool(file: string, from: string, count: number): Promise<void> {
-  const events = gunzipSync(await readFile(from))
+  const sampled = gunzipSync(await readFile(from))
     .toString()
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line));
   const lines = function* (): Generator<string> {
     for (let index = 0; index < count; index += 1) {
-      const event = events[index % events.length];
-      const turn = Math.floor(index / events.length);
+      const event = sampled[index % sampled.length];
+      const turn = Math.floor(index / sampled.length);
       const line = eventLine({
         kind: 'custom_event',
         event_time: event.eventTimestamp,
