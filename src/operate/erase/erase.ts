@@ -289,7 +289,7 @@ export async function eraseEvents(
   target: ErasureTarget,
   { retentionMs, now = false, assertMeant }: EraseOptions,
 ): Promise<Erased> {
-  const { duckdb, clock, crashPoint, signal } = dependencies;
+  const { duckdb, clock, crashPoint } = dependencies;
   targetParts(target);
   await drainStream(dependencies);
   await crashPoint('erase-drained');
