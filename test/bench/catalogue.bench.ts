@@ -1,4 +1,9 @@
+import { createWriteStream } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { createDueRows } from '../../src/compact/seal/seal-policy.ts';
 import { sealDue } from '../../src/compact/seal/seal.ts';
@@ -15,6 +20,7 @@ import { sqlText } from '../../src/lake/sql/literals.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
+import { eventLine } from '../helpers/lake.ts';
 import { addDataFiles, columnList, openBenchLake } from './bench-lake.ts';
 import { reportBench } from './bench-report.ts';
 import { benchRows } from './bench-size.ts';
@@ -22,12 +28,14 @@ import { writeEventSpool } from './event-spool.ts';
 
 /*
  * What the catalogue of parameters adds to sealing: both in one process, by one engine such as the compactor's, in CPU
- * seconds; a fold of what is there after each seal, as if nothing else came within the pause between two folds.
+ * seconds. Folds are made as the service makes them: after a seal, unless the last one was within twenty times what it
+ * took. TRIBUTARY_SAMPLE_EVENTS: real events, again and again, instead of generated ones.
  */
 const rows = benchRows(1_000_000, 300_000);
 const longestMs = 900_000;
 const sealing = { sealAgeMs: 0, sealMaxBytes: 128 * 1024 ** 2 };
-const mostFiles = 16;
+const mostFiles = 64;
+const restAfter = 20;
 
 /** CPU time of this process, all its threads, seconds. */
 async function cpuOf(work: () => Promise<unknown>): Promise<number> {
@@ -52,6 +60,33 @@ function rowsSql(spool: string, dates: number): string {
   const select = eventColumns.map(({ name }) => `${computed[name] ?? name} AS ${name}`);
   return `SELECT ${select.join(', ')}, n FROM (SELECT *, row_number() OVER () - 1 AS n
     FROM read_json(${sqlText(spool)}, format = 'newline_delimited', columns = {${read.join(', ')}}))`;
+}
+
+const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'];
+
+/** Writes real events as lines, from the beginning again until there are enough; each time of other users. */
+async function writeSampleSpool(file: string, from: string, count: number): Promise<void> {
+  const sampled = gunzipSync(await readFile(from))
+    .toString()
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line));
+  const lines = function* (): Generator<string> {
+    for (let index = 0; index < count; index += 1) {
+      const event = sampled[index % sampled.length];
+      const turn = Math.floor(index / sampled.length);
+      const line = eventLine({
+        kind: 'custom_event',
+        event_time: event.eventTimestamp,
+        custom_user_id: `${event.customUserId}${turn}`,
+        lvid: event.lvid,
+        custom_event_name: event.customEventName,
+        custom_event_params: event.customEventParams,
+      });
+      yield `${JSON.stringify(line)}\n`;
+    }
+  };
+  await pipeline(Readable.from(lines()), createWriteStream(file));
 }
 
 interface Figures {
@@ -94,6 +129,7 @@ async function measure(duckdb: Duckdb, spool: string, youngFiles: number, dates:
   };
   const packs = await openPacks(cataloguePaths(lakeDir).packs, engine);
   const figures = { youngFiles, dates, seal: 0, parts: 0, fold: 0 };
+  let nextFoldMs = 0;
   for (;;) {
     const before = table.snapshot().version;
     figures.seal += await cpuOf(() => sealDue(dependencies, sealing, new Map()));
@@ -106,9 +142,12 @@ async function measure(duckdb: Duckdb, spool: string, youngFiles: number, dates:
     if (version === before) break;
     for (let from = 0; from < sources.length; from += mostFiles)
       figures.parts += await cpuOf(() => packs.add(engine, sources.slice(from, from + mostFiles), emptyFile));
+    if (performance.now() < nextFoldMs) continue;
+    const begunMs = performance.now();
     figures.fold += await cpuOf(() =>
       renewCatalogue(lakeDir, engine, packs, { tableVersion: version, missingFiles: 0 }),
     );
+    nextFoldMs = performance.now() + restAfter * (performance.now() - begunMs);
   }
   engine.close();
   return figures;
@@ -119,7 +158,7 @@ describe('benchmark: catalogue', () => {
     'The catalogue of parameters is made of sealed files, measured beside their sealing',
     async () => {
       const spool = path.join(temporaryFolder(), 'events.ndjson');
-      await writeEventSpool(spool, rows, 1);
+      await (sample === undefined ? writeEventSpool(spool, rows, 1) : writeSampleSpool(spool, sample, rows));
       const duckdb = await openDuckdb({ memoryMb: 4096, threads: 2 });
       const figures: Figures[] = [];
       for (const [youngFiles, dates] of [

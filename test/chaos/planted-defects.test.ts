@@ -26,7 +26,7 @@ interface Defect {
 /** Planted in every run. */
 const defects: Readonly<Record<string, Defect>> = {
   'messages are purged before the commit': {
-    seed: 106,
+    seed: 111,
     file: 'src/compact/flush-loop.ts',
     from: 'const flushed = await flushBatch(',
     to: 'await reader.purgeBelow(batch.lastSequence); const flushed = await flushBatch(',

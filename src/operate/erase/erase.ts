@@ -261,6 +261,22 @@ async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeat
   return repeatAfterLoads.length === 0 ? {} : { repeatAfterLoads };
 }
 
+/** Waits until the running compactor has removed the old files, and what the catalogue of parameters had of them. */
+async function waitForRemoval(
+  { lakeDir, signal }: EraseDependencies,
+  historyOf: ReadonlyMap<Dataset, KeptHistory>,
+): Promise<void> {
+  await waitUntil(signal, 'the old files and history to be removed', async () => {
+    for (const { erasure, historyFrom } of historyOf.values())
+      if (((await listLog(erasure.table.dir)).commits[0] ?? historyFrom) < historyFrom) return false;
+    return true;
+  });
+  const version = historyOf.get(events)?.historyFrom;
+  if (version === undefined) return;
+  // Its turn comes behind that of the log, so it is not in the midst of one that began before.
+  await waitUntil(signal, 'the catalogue of parameters to follow', () => hasFollowed(lakeDir, version));
+}
+
 /**
  * Erases events from the stream, the live files of every table, the files put aside and the failed events, and lets the
  * history follow in time. A compactor must run on the lake: it takes in the stream first, and removes what readers no
@@ -273,7 +289,7 @@ export async function eraseEvents(
   target: ErasureTarget,
   { retentionMs, now = false, assertMeant }: EraseOptions,
 ): Promise<Erased> {
-  const { duckdb, clock, crashPoint, signal } = dependencies;
+  const { duckdb, clock, crashPoint } = dependencies;
   targetParts(target);
   await drainStream(dependencies);
   await crashPoint('erase-drained');
@@ -316,7 +332,9 @@ export async function eraseEvents(
   } finally {
     for (const lock of locks) lock.release();
   }
+  if (now) await waitForRemoval(dependencies, historyOf);
   const historyFrom = historyOf.get(events)?.historyFrom;
+<<<<<<< HEAD
   if (now) {
     await waitUntil(signal, 'the old files and history to be removed', async () => {
       for (const { erasure, historyFrom: oldest } of historyOf.values())
@@ -330,6 +348,8 @@ export async function eraseEvents(
       async () => historyFrom === undefined || (await hasFollowed(dependencies.lakeDir, historyFrom)),
     );
   }
+=======
+>>>>>>> r-catalogue
   return {
     ...erased,
     ...(historyFrom === undefined ? {} : { historyFrom }),

@@ -1,6 +1,8 @@
+import { copyFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-paths.ts';
+import { writeNotices } from '../../../src/lake/catalogue/notices-file.ts';
 import { readCatalogue } from '../../../src/lake/catalogue/read-catalogue.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -10,6 +12,7 @@ import { eraseEvents } from '../../../src/operate/erase/erase.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { findTextFile } from '../../../src/runtime/files/durable-file.ts';
+import { findNames } from '../../../src/runtime/files/folder-names.ts';
 import { findFilesWith } from '../../helpers/find-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
@@ -81,6 +84,54 @@ describe('catalogue of a lake that changes', () => {
     expect(await pageExamples()).toEqual([]);
     for (const word of Object.values(secret)) expect(await findFilesWith(own, word)).toEqual([]);
     expect(await findTextFile(viewsSql)).not.toMatch(/ofalice/);
+    await compact.stop();
+  });
+
+  it('What a killed fold has left, notices and views go with all that they are of, before an erasure answers that waits for nobody', async () => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const stream = createMemoryStream();
+    const { folder: own, viewsSql } = cataloguePaths(lakeDir);
+    const first = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    stream.publish([line('ofalice0', { ofalice1: '1' }, lastDayMs, 'alice')]);
+    await waitFor('in the catalogue', async () => (await readCatalogue(lakeDir, 1)).customEvents.length === 1);
+    await first.stop();
+    const [fold = ''] = (await findNames(own)).filter((name) => name.endsWith('.parquet'));
+    await copyFile(path.join(own, fold), path.join(own, 'catalogue-0123456789abcdef.parquet'));
+    await copyFile(path.join(own, fold), path.join(own, 'killed.tmp'));
+    await writeNotices(lakeDir, [
+      {
+        id: 'nt_0',
+        kind: 'parameter_new',
+        idApp: 1,
+        customEventName: 'ofalice0',
+        parameter: 'ofalice1',
+        date: '2024-05-01',
+        foundAt: '2024-05-02T00:00:00.000Z',
+        what: 'parameter "ofalice1" is new',
+      },
+    ]);
+    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    expect(await erase(folder, stream, 'alice')).toBe(1);
+    expect(await findFilesWith(own, 'ofalice')).toEqual([]);
+    expect(await findTextFile(viewsSql)).not.toMatch(/ofalice/);
+    expect((await readCatalogue(lakeDir, 1)).notices).toEqual([]);
+    await compact.stop();
+  });
+
+  it('A catalogue that is removed while the compactor runs is made again', async () => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const stream = createMemoryStream();
+    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    const counted = async (events: number): Promise<boolean> =>
+      (await readCatalogue(lakeDir, 1)).customEvents[0]?.events === events;
+    stream.publish([line('visit', { page: 'home' }, lastDayMs, 'u')]);
+    await waitFor('in the catalogue', () => counted(1));
+    await rm(cataloguePaths(lakeDir).folder, { recursive: true });
+    stream.publish([line('visit', { page: 'home' }, lastDayMs - dayMs, 'u')]);
+    await waitFor('made again', () => counted(2));
+    expect(compact.facts()['problems']).toEqual([]);
     await compact.stop();
   });
 
