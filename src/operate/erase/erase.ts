@@ -334,22 +334,6 @@ export async function eraseEvents(
   }
   if (now) await waitForRemoval(dependencies, historyOf);
   const historyFrom = historyOf.get(events)?.historyFrom;
-<<<<<<< HEAD
-  if (now) {
-    await waitUntil(signal, 'the old files and history to be removed', async () => {
-      for (const { erasure, historyFrom: oldest } of historyOf.values())
-        if (((await listLog(erasure.table.dir)).commits[0] ?? oldest) < oldest) return false;
-      return true;
-    });
-    // Its turn comes behind that of the log, so it is not in the midst of one that began before.
-    await waitUntil(
-      signal,
-      'the catalogue of parameters to follow',
-      async () => historyFrom === undefined || (await hasFollowed(dependencies.lakeDir, historyFrom)),
-    );
-  }
-=======
->>>>>>> r-catalogue
   return {
     ...erased,
     ...(historyFrom === undefined ? {} : { historyFrom }),
