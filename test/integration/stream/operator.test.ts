@@ -115,8 +115,14 @@ describe('a stream changed by its operator', () => {
     const { publisher } = await enterFor(nats, folder, stream);
     const newer = (await operator.streams.info(stream)).config;
     expect(newer.subjects).not.toEqual(older.subjects);
-    await operator.streams.delete(stream);
-    await operator.streams.add(older);
+    // The service may be making it anew at that moment.
+    await waitFor('the older state is there', async () => {
+      await operator.streams.delete(stream).catch(() => undefined);
+      return operator.streams.add(older).then(
+        () => true,
+        () => false,
+      );
+    });
     await waitFor(
       'the claim is that of now',
       async () =>
