@@ -1,4 +1,10 @@
-import { isProblemCode, isSameProblem, type Problem, problemKey } from '../runtime/conditions/problem.ts';
+import {
+  isProblemCode,
+  isSameProblem,
+  type Problem,
+  type ProblemCode,
+  problemKey,
+} from '../runtime/conditions/problem.ts';
 import type { ServiceState } from '../runtime/processes/service-state.ts';
 
 /**
@@ -30,6 +36,9 @@ function isProblem(value: unknown): value is Problem {
 /** What the problem says of a process that does not run. */
 const downWords = { starting: 'is being started again', waiting: 'is down', stopped: 'is stopped' } as const;
 
+/** What keeps all processes of a service from running: until it is over, none is started again. */
+const closing: readonly ProblemCode[] = ['folder_lost', 'second_service', 'broker_store_replaced'];
+
 /** The problems or notices in the facts of the stages. */
 function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']): Problem[] {
   return Object.values(facts).flatMap((reported) => {
@@ -53,13 +62,15 @@ export function findNotices({ facts, since }: Pick<ServiceState, 'facts' | 'sinc
 
 /**
  * Collects the problems of one supervisor's service: processes that are down or silent, and what the stages themselves
- * report.
+ * report. What closes the service comes first: the others follow from it.
  */
 export function findProblems(
   state: Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt' | 'since'>,
   nowMs: number,
 ): Problem[] {
-  const problems: Problem[] = [];
+  const reported = reportedAs('problems', state.facts);
+  const problems = reported.filter(({ code }) => closing.includes(code));
+  const isClosed = problems.length > 0;
   if (nowMs - Date.parse(state.writtenAt) > silentAfterMs) {
     problems.push({
       code: 'supervisor_silent',
@@ -92,10 +103,12 @@ export function findProblems(
       code: 'process_down',
       subject: child.name,
       what: `${child.name} ${downWords[child.state]}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
-      todo: `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
+      todo: isClosed
+        ? 'It is started again once the first problem of this list is over.'
+        : `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
     });
   }
-  for (const problem of reportedAs('problems', state.facts)) {
+  for (const problem of reported) {
     // Several processes may see the same thing.
     if (!problems.some((known) => isSameProblem(known, problem))) problems.push(problem);
   }

@@ -32,9 +32,18 @@ export function describeHealth(): OpenApiPart {
           503: answer('Something is wrong.', 'application/json', readiness),
         },
       ),
-      '/openapi.json': describeRoute('This reference.', {
+      '/openapi.json': describeRoute('This reference, as a document.', {
         200: answer('OpenAPI 3.1.', 'application/json', { type: 'object' }),
       }),
+      '/docs': describeRoute('This reference, as a page for people.', {
+        200: answer('HTML.', 'text/html', { type: 'string' }),
+      }),
+    },
+    examples: {
+      '/healthz': { answer: { alive: true } },
+      '/readyz': { answer: { ready: true } },
+      '/openapi.json': { answer: { openapi: '3.1.0' } },
+      '/docs': { answer: '<!doctype html>' },
     },
     components: {
       schemas: {

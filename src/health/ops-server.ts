@@ -5,12 +5,21 @@ import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
 import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { ownSchemas } from '../runtime/http/own-schemas.ts';
+import { followDisks, type WatchedDisks } from './disk-gauges.ts';
+import { followService, type ServiceFigures } from './service-gauges.ts';
 
 /** What the supervisor knows, asked at each request. */
-export interface OpsView {
-  readonly problems: readonly Problem[];
+export interface OpsView extends ServiceFigures {
   /** Reads the metrics of each process. */
   readonly collectMetrics: () => Promise<readonly unknown[][]>;
+}
+
+/** What else is served, and shown. */
+export interface OpsParts {
+  /** The disks whose room the metrics have. */
+  readonly disks: WatchedDisks;
+  /** Adds what an operator's token is needed for. */
+  readonly addRoutes: (server: FastifyInstance) => void;
 }
 
 /** The operator's address. */
@@ -31,14 +40,13 @@ const headTimeoutMs = 10_000;
  * Serves the operator's address, from the supervisor, so that it answers whichever process is down: `GET /healthz` (200
  * while the supervisor answers), `GET /readyz` (200, or 503 with what is wrong and what to do) and `GET /metrics`
  * (Prometheus text). It names apps and volumes and asks nobody who he is, hence an address of its own, on loopback
- * unless an operator says otherwise. `view` gives undefined while the service starts; `addRoutes` adds what an operator's
- * token is needed for. Errors: `start_failed`.
+ * unless an operator says otherwise. `view` gives undefined while the service starts. Errors: `start_failed`.
  */
 export async function startOpsServer(
   host: string,
   port: number,
   view: () => OpsView | undefined,
-  addRoutes: (server: FastifyInstance) => void = () => undefined,
+  { disks, addRoutes }: OpsParts,
 ): Promise<OpsServer> {
   // For its words, which name the setting's purpose when the port is taken.
   if (port !== 0) await settlePorts(host, [{ port, what: 'ops port (TRIBUTARY_OPS_PORT)' }]);
@@ -62,12 +70,11 @@ export async function startOpsServer(
     return reply.code(problems.length === 0 ? 200 : 503).send({ ready: problems.length === 0, problems });
   });
   const metrics = createMetrics();
-  const problemCount = metrics.gauge('service_problems', 'Problems that /readyz names now.');
+  followService(metrics, () => view() ?? { problems: [starting], notices: [], processes: [] });
+  followDisks(metrics, disks);
   server.get('/metrics', async (_request, reply) => {
-    const shown = view();
-    problemCount.set((shown?.problems ?? [starting]).length);
-    const collected = (await shown?.collectMetrics()) ?? [];
-    const { contentType, body } = await renderMetrics([...collected, await metrics.snapshot()]);
+    const [collected = [], own] = await Promise.all([view()?.collectMetrics(), metrics.snapshot()]);
+    const { contentType, body } = await renderMetrics([...collected, own]);
     return reply.type(contentType).send(body);
   });
   addRoutes(server);

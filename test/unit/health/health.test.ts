@@ -68,6 +68,18 @@ describe('health', () => {
     ).toEqual([reported]);
   });
 
+  it('What closes the service comes before what follows from it', () => {
+    const lost: Problem = { code: 'folder_lost', what: 'the folder was taken', todo: 'Put it back.' };
+    const state = {
+      ...healthy,
+      processes: [{ ...running, state: 'waiting' } as const],
+      facts: { compact: { problems: [silent(3)] }, supervisor: { problems: [lost] } },
+    };
+    const found = findProblems(state, now);
+    expect(found.map(({ code }) => code)).toEqual(['folder_lost', 'process_down', 'process_silent']);
+    expect(found[1]?.todo).toBe('It is started again once the first problem of this list is over.');
+  });
+
   it('Health lists notices, which are no problems', () => {
     const noticed: Problem = { code: 'events_failed', what: '3 events are kept', todo: 'Run tributary failed list.' };
     const state = {
