@@ -1,0 +1,138 @@
+import { html, type Markup } from './markup.ts';
+import type { Body, Call, Media, Parameter } from './openapi-document.ts';
+import { describeBounds, describeMembers, describeType } from './schema-view.ts';
+
+/** One operation as a reader sees it: what it is for, a command to try it, what it takes, what it answers. */
+
+/** Ways to sign a call, in the words of the commands. */
+const signatures: Readonly<Record<string, readonly string[]>> = {
+  importToken: ['-H', 'Authorization: TOKEN'],
+  basic: ['-u', 'ID:SECRET'],
+};
+
+/** A word of a shell command. */
+const quote = (word: string): string =>
+  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
+
+const write = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
+
+/** The value of a parameter in its example; a set is written with commas. */
+const valueOf = ({ example }: Parameter): string => (Array.isArray(example) ? example.join(',') : write(example));
+
+/** The first media type of a body, where it has one. */
+function findMedia(body: Body | undefined): Media | undefined {
+  return Object.values(body?.content ?? {})[0];
+}
+
+/** The address with the parameters that have an example; text that stands in a path or a query is encoded. */
+function exampleUrl({ server, path, parameters = [], requestBody }: Call): string {
+  const shown = parameters.filter(({ example }) => example !== undefined);
+  const filled = path.replaceAll(/\{(\w+)\}/g, (_all, name: string) => {
+    const found = shown.find((one) => one.in === 'path' && one.name === name);
+    return found === undefined ? name : encodeURIComponent(valueOf(found));
+  });
+  const isForm = requestBody?.content?.['application/x-www-form-urlencoded'] !== undefined;
+  const query = shown
+    .filter((one) => one.in === 'query' && !isForm)
+    .map((one) => `${one.name}=${encodeURIComponent(valueOf(one)).replaceAll('%2C', ',')}`);
+  return `${server}${filled}${query.length === 0 ? '' : `?${query.join('&')}`}`;
+}
+
+/** What is sent as the body of the command. */
+function exampleBody({ requestBody }: Call): readonly string[] {
+  const example = findMedia(requestBody)?.example;
+  if (example === undefined) return [];
+  const isForm = requestBody?.content?.['application/x-www-form-urlencoded'] !== undefined;
+  if (!isForm) return ['-d', JSON.stringify(example)];
+  return Object.entries(example as object).flatMap(([name, value]) => ['-d', `${name}=${String(value)}`]);
+}
+
+/** A command that makes the call. */
+export function exampleCommand(call: Call): string {
+  const { verb, security, parameters = [] } = call;
+  const ways = security.flatMap((rule) => signatures[Object.keys(rule)[0] ?? ''] ?? []);
+  const headers = parameters
+    .filter((one) => one.in === 'header' && one.example !== undefined)
+    .flatMap(({ name, example }) => ['-H', `${name}: ${write(example)}`]);
+  const body = exampleBody(call);
+  const isPlain = verb === (body.length === 0 ? 'get' : 'post');
+  const words = [
+    exampleUrl(call),
+    ...(isPlain ? [] : ['-X', verb.toUpperCase()]),
+    ...ways.slice(0, 2),
+    ...headers,
+    ...body,
+  ];
+  // One option a line.
+  return `curl ${words.map(quote).join(' ')}`.replaceAll(/ (?=-[HdXu] )/g, ' \\\n  ');
+}
+
+function describeParameter(parameter: Parameter): Markup {
+  const { name, required, description, schema } = parameter;
+  const place = parameter.in === 'query' ? '' : ` in ${parameter.in}`;
+  const note = describeBounds(schema);
+  return html`<dt>
+      <code>${name}</code>
+      <span class="type">${describeType(schema)}${place}</span>${required === true ? html` <em>required</em>` : ''}
+    </dt>
+    <dd>${description === undefined ? '' : html`<p>${description}</p>`}${note === '' ? '' : html`<p>${note}</p>`}</dd>`;
+}
+
+function fold(title: string, content: Markup | undefined): Markup {
+  return content === undefined
+    ? html``
+    : html`<details>
+        <summary>${title}</summary>
+        ${content}
+      </details>`;
+}
+
+/** A block of text that scrolls by itself, and can be reached by the keyboard for that. */
+export function block(label: string, text: string): Markup {
+  return html`<pre tabindex="0" role="region" aria-label="${label}">${text}</pre>`;
+}
+
+function describeBody({ requestBody, summary }: Call): Markup {
+  const media = findMedia(requestBody);
+  if (requestBody === undefined || media === undefined) return html``;
+  const example = media.example === undefined ? undefined : JSON.stringify(media.example, null, 2);
+  return html`<h4>Body</h4>
+    <p>${describeType(media.schema)}${requestBody.description === undefined ? '' : `. ${requestBody.description}`}</p>
+    ${example === undefined ? '' : block(`Body of: ${summary}`, example)}
+    ${fold('Members', describeMembers(media.schema))}`;
+}
+
+function describeAnswers({ responses, summary }: Call): Markup {
+  const media = findMedia(responses['200']);
+  const example = media?.example === undefined ? undefined : media.example;
+  const shown = typeof example === 'string' ? example : JSON.stringify(example, null, 2);
+  const statuses = Object.entries(responses).map(([status, answer]) => {
+    const schema = findMedia(answer)?.schema;
+    return html`<dt>
+        <code>${status}</code> <span class="type">${schema === undefined ? '' : describeType(schema)}</span>
+      </dt>
+      <dd><p>${answer.description}</p></dd>`;
+  });
+  return html`<h4>Answer</h4>
+    ${example === undefined ? '' : block(`Answer of: ${summary}`, shown)}
+    ${fold('Members', media === undefined ? undefined : describeMembers(media.schema))}
+    ${fold('Every status', html`<dl>${statuses}</dl>`)}`;
+}
+
+/** Shows the operation. */
+export function describeCall(call: Call): Markup {
+  const { operationId, verb, path, summary, description, parameters = [] } = call;
+  const given = html`<dl>${parameters.map(describeParameter)}</dl>`;
+  return html`<section
+    id="${operationId}"
+    aria-labelledby="${operationId}-title"
+    data-call="${`${verb} ${path} ${summary}`.toLowerCase()}"
+  >
+    <h3 id="${operationId}-title">${summary}</h3>
+    <p class="path"><span class="verb">${verb.toUpperCase()}</span> <code>${path}</code></p>
+    ${description === undefined ? '' : html`<p>${description}</p>`}
+    ${block(`Command for: ${summary}`, exampleCommand(call))}
+    ${parameters.length === 0 ? '' : fold(`Parameters (${parameters.length})`, given)} ${describeBody(call)}
+    ${describeAnswers(call)}
+  </section>`;
+}

@@ -1,0 +1,135 @@
+/**
+ * The API reference as a page for people.
+ *
+ * In: the OpenAPI document that the service serves. Out: one HTML page that asks for nothing else: its style and its
+ * script stand in it, and a policy lets nothing else run, load or send. Every text of the document is escaped, since the
+ * address in it is the caller's `Host`.
+ * Invariant: what the page says is what the document says. Crash: nothing rests here.
+ */
+import { createHash } from 'node:crypto';
+import { createAddressed, type Addressed } from './addressed.ts';
+import { block, describeCall } from './call-view.ts';
+import { html, Markup } from './markup.ts';
+import { listCalls, type Call, type OpenApiDocument, type Schema } from './openapi-document.ts';
+import { pageScript, pageStyle } from './page-style.ts';
+import { describeMembers } from './schema-view.ts';
+
+const hashOf = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+
+/** The elements whose hashes the policy has: to the byte. */
+const style = new Markup(`<style>${pageStyle}</style>`);
+const script = new Markup(`<script>${pageScript}</script>`);
+
+/** Goes with the page as Content-Security-Policy. */
+export const pagePolicy = [
+  "default-src 'none'",
+  `style-src ${hashOf(pageStyle)}`,
+  `script-src ${hashOf(pageScript)}`,
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+/** The calls by their tag, in the order of the document. */
+function groupCalls(calls: readonly Call[]): ReadonlyMap<string, readonly Call[]> {
+  const groups = new Map<string, Call[]>();
+  for (const call of calls) {
+    const [tag = ''] = call.tags;
+    groups.set(tag, [...(groups.get(tag) ?? []), call]);
+  }
+  return groups;
+}
+
+function describeSchema([name, schema]: readonly [string, Schema]): Markup {
+  const { description } = schema;
+  const members = describeMembers(schema) ?? block(`Schema of ${name}`, JSON.stringify(schema, null, 2));
+  return html`<section id="schema-${name}" aria-labelledby="schema-${name}-title">
+    <h3 id="schema-${name}-title">${name}</h3>
+    ${typeof description === 'string' ? html`<p>${description}</p>` : ''}
+    <details>
+      <summary>Members of ${name}</summary>
+      ${members}
+    </details>
+  </section>`;
+}
+
+/** Renders the page of a document. */
+export function renderReference(document: OpenApiDocument): string {
+  const { info, components } = document;
+  const groups = [...groupCalls(listCalls(document))];
+  const schemas = Object.entries(components.schemas);
+  const links = groups.map(
+    ([tag, calls]) =>
+      html`<h2>${tag}</h2>
+        <ul>
+          ${calls.map(({ operationId, summary }) => html`<li><a href="#${operationId}">${summary}</a></li>`)}
+        </ul>`,
+  );
+  const parts = groups.map(
+    ([tag, calls]) =>
+      html`<h2 id="group-${tag}">${tag}</h2>
+        ${calls.map(describeCall)}`,
+  );
+  const ways = Object.entries(components.securitySchemes).map(
+    ([name, { description }]) =>
+      html`<dt><code>${name}</code></dt>
+        <dd><p>${description}</p></dd>`,
+  );
+  const page = html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <title>${info.title} API ${info.version}</title>
+        ${style}
+      </head>
+      <body>
+        <a class="skip" href="#content">To the operations</a>
+        <div class="layout">
+          <nav aria-label="Operations">
+            <form role="search" hidden>
+              <label for="wanted">Find an operation</label><input id="wanted" type="search" autocomplete="off" />
+              <p role="status"></p>
+            </form>
+            ${links}
+            <h2>Schemas</h2>
+            <ul>
+              ${schemas.map(([name]) => html`<li><a href="#schema-${name}">${name}</a></li>`)}
+            </ul>
+          </nav>
+          <main id="content" tabindex="-1">
+            <h1>${info.title} API <span class="type">${info.version}</span></h1>
+            <p class="lead">
+              ${info.description} As OpenAPI for generated clients: <a href="/openapi.json">/openapi.json</a>.
+            </p>
+            <h2>Authorization</h2>
+            <dl>${ways}</dl>
+            ${parts}
+            <h2 id="group-schemas">Schemas</h2>
+            ${schemas.map(describeSchema)}
+          </main>
+        </div>
+        ${script}
+      </body>
+    </html> `;
+  return page.text;
+}
+
+/** What describes the service that is asked for under an address: an OpenAPI document. */
+type Describe = (exportUrl: string) => object;
+
+/** Creates the pages of the documents that `describe` gives for an address. */
+export function createReferencePages(describe: Describe): (exportUrl: string) => Addressed {
+  return createAddressed(
+    (exportUrl) => renderReference(describe(exportUrl) as OpenApiDocument),
+    (text) => html`${text}`.text,
+  );
+}
+
+/** Creates the texts of those documents. */
+export function createReferenceDocuments(describe: Describe): (exportUrl: string) => Addressed {
+  return createAddressed(
+    (exportUrl) => JSON.stringify(describe(exportUrl)),
+    (text) => JSON.stringify(text).slice(1, -1),
+  );
+}
