@@ -1,0 +1,122 @@
+import path from 'node:path';
+import { createBackoff } from '../runtime/async/backoff.ts';
+import { pause } from '../runtime/async/retry.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
+import { openAppendedFile } from '../runtime/files/appended-file.ts';
+import { findSize, hashFile } from '../runtime/files/file-checks.ts';
+import { removeFile } from '../runtime/files/durable-file.ts';
+import type { ExportFile } from './export-area.ts';
+import type { HttpClient } from './http-client.ts';
+
+export interface DownloadOptions {
+  readonly http: HttpClient;
+  readonly signal: AbortSignal;
+  /** Asks for the files with links that have not ended. */
+  readonly renew: () => Promise<readonly ExportFile[]>;
+  /** Bytes that came, or were there already, of all files. */
+  readonly onBytes: (bytes: number) => void;
+  readonly onWait: (why: string | undefined) => void;
+  /** How long one file may make no progress, milliseconds. */
+  readonly patienceMs?: number;
+}
+
+const firstWaitMs = 500;
+const longestWaitMs = 10_000;
+const defaultPatienceMs = 120_000;
+
+/** What one try has brought: all, a part, that what is there is of another file, or that the link has ended. */
+type Tried = 'whole' | 'cut' | 'other' | 'ended';
+
+/** Fetches what is missing of a file behind what is there. */
+async function fetchRest(file: ExportFile, place: string, options: DownloadOptions): Promise<Tried> {
+  const { http, signal, onBytes } = options;
+  let part = await openAppendedFile(place, file.bytes);
+  try {
+    const from = part.bytes;
+    if (from === file.bytes) return 'whole';
+    // The tag is the file's hash: a part goes on only with the file that it began as.
+    const range: Record<string, string> = from === 0 ? {} : { range: `bytes=${from}-`, 'if-match': `"${file.sha256}"` };
+    const { answer, body } = await http.open({ method: 'GET', url: file.link, headers: range });
+    if (answer.status === 403 || answer.status === 404) return 'ended';
+    if (answer.status === 412 || answer.status === 416) return from > 0 ? 'other' : 'cut';
+    if (answer.status !== 200 && (from === 0 || answer.status !== 206))
+      throw new AppError('service_away', `the download of ${file.name} is answered ${answer.status}`);
+    if (from > 0 && answer.status === 200) {
+      // What stands between does not know ranges: the file comes from its start.
+      await part.close();
+      part = await openAppendedFile(place, 0);
+      onBytes(-from);
+    }
+    for await (const piece of body) {
+      if (signal.aborted) return 'cut';
+      if (part.bytes + piece.length > file.bytes) return 'cut';
+      await part.append(piece);
+      onBytes(piece.length);
+    }
+    await part.sync();
+    return part.bytes === file.bytes ? 'whole' : 'cut';
+  } finally {
+    await part.close();
+  }
+}
+
+/** Says whether the file at a place is the one that it is to be; removes one that is not. */
+async function isRight({ sha256, bytes }: ExportFile, place: string): Promise<boolean> {
+  if ((await findSize(place)) !== bytes) return false;
+  if ((await hashFile(place)) === sha256) return true;
+  await removeFile(place);
+  return false;
+}
+
+/**
+ * Downloads a file of an export to a place, going on where an earlier download has stopped, until it is whole and has
+ * the hash that the service says. Errors: `stopping` when the signal ends it, with what came kept; `service_refused`
+ * when the service has it no more; `service_away`; `file_damaged` when it comes wrong again and again; the system's.
+ */
+export async function downloadFile(wanted: ExportFile, folder: string, options: DownloadOptions): Promise<string> {
+  const { signal, onWait, onBytes, patienceMs = defaultPatienceMs } = options;
+  const place = path.join(folder, wanted.name);
+  const backoff = createBackoff(firstWaitMs, longestWaitMs);
+  let [file, wrong] = [wanted, 0];
+  let [size, movedAt] = [(await findSize(place)) ?? 0, performance.now()];
+  onBytes(Math.min(size, wanted.bytes));
+  for (;;) {
+    if (signal.aborted) throw new AppError('stopping', `the download of ${file.name} was interrupted`);
+    let why: string | undefined;
+    try {
+      const tried = await fetchRest(file, place, options);
+      onWait(undefined);
+      if (tried === 'whole') {
+        if (await isRight(file, place)) return place;
+        onBytes(-file.bytes);
+        wrong += 1;
+        if (wrong === 3)
+          throw new AppError('file_damaged', `${file.name} came three times with other bytes than it has`, {
+            hint: 'Look what stands between you and the service, then repeat the command.',
+          });
+      } else if (tried === 'ended') {
+        const renewed = (await options.renew()).find(({ sha256 }) => sha256 === wanted.sha256);
+        if (renewed === undefined || renewed.link === file.link)
+          throw new AppError('service_refused', `the service has ${file.name} no more`, {
+            hint: 'Order the export again.',
+          });
+        file = renewed;
+        continue;
+      } else if (tried === 'other') {
+        onBytes(-Math.min((await findSize(place)) ?? 0, file.bytes));
+        await removeFile(place);
+      } else why = 'the connection broke off';
+    } catch (error) {
+      if (!isAppError(error, 'service_away')) throw error;
+      why = describeError(error);
+    }
+    const now = (await findSize(place)) ?? 0;
+    if (now !== size) [size, movedAt] = [now, performance.now()];
+    if (performance.now() - movedAt > patienceMs)
+      throw new AppError('service_away', `nothing came of ${file.name} for ${patienceMs / 1000} s: ${why ?? ''}`);
+    if (why === undefined) continue;
+    onWait(why);
+    await pause(backoff.currentMs(), signal);
+    backoff.grow();
+  }
+}

@@ -1,0 +1,145 @@
+import path from 'node:path';
+import { AppError, isSystemError } from '../runtime/errors.ts';
+import { syncFolder } from '../runtime/files/durable-file.ts';
+import { getSize, isRegularFile } from '../runtime/files/file-checks.ts';
+import { acquireFileLock } from '../runtime/files/file-lock.ts';
+import { findStamp } from '../runtime/files/file-stamp.ts';
+import { isWholeGzip } from '../runtime/files/input-file.ts';
+import { findEarlier } from './earlier-import.ts';
+import { createFileSource, isPacked, startPlace, type EventSource } from './event-source.ts';
+import type { ImportArea } from './import-area.ts';
+import { batchMethods } from './import-methods.ts';
+import type { ImportRecord } from './import-progress.ts';
+import { createInsist } from './insist.ts';
+import { mayBeBehind, openImportState, type ImportOptions } from './open-import-state.ts';
+import { writeRefused } from './refused-file.ts';
+import { runImport, type ImportHooks, type ImportTotals } from './run-import.ts';
+import { refusedPath, statePath, writeImportState, type ImportIdentity, type ImportState } from './import-state.ts';
+
+/** What became of a file. */
+export interface ImportOutcome extends ImportTotals {
+  readonly file: string;
+  /** Of an import that ended at another time: when. Nothing was sent now. */
+  readonly importedAt?: string;
+  /** Where the refused events are, if any. */
+  readonly refusedFile?: string;
+}
+
+/** What the keys of an import begin from: the content and the method; a repeated one has a salt. */
+export function seedOf({ event, sha256 }: ImportIdentity, salt: string): string {
+  return `${sha256} ${event} ${salt}`;
+}
+
+/** Refuses a packed file that is not there as a whole: with what is missing it would be another file. */
+async function assertWhole(file: string, { signal }: ImportOptions): Promise<void> {
+  if (!isPacked(file) || (await isWholeGzip(file, signal))) return;
+  throw new AppError('file_damaged', `${file} is no whole gzip file: it is cut off, or damaged`, {
+    hint: 'Wait until it is there as a whole, or fetch it again; nothing of it was sent.',
+  });
+}
+
+async function assertReadable(source: EventSource): Promise<void> {
+  const items = source.items(startPlace);
+  await items.next();
+  await items.return();
+}
+
+function openRecord(stateFile: string, refusedFile: string): ImportRecord {
+  return {
+    async writeState(state) {
+      try {
+        await writeImportState(stateFile, state);
+      } catch (error) {
+        if (!isSystemError(error, 'EACCES', 'EPERM', 'EROFS', 'ENOENT', 'ENOTDIR')) throw error;
+        throw new AppError('disk', `the state of the import cannot be written to ${stateFile}`, {
+          cause: error,
+          hint: 'Name another place for it by --state.',
+        });
+      }
+    },
+    async writeRefused(lines, atByte) {
+      const bytes = await writeRefused(refusedFile, lines, atByte);
+      await syncFolder(path.dirname(refusedFile));
+      return bytes;
+    },
+  };
+}
+
+/** The outcome of a call that sends nothing: the import was done before, or is to be gone on with later. */
+function atRest(file: string, refusedFile: string, state: ImportState | undefined): ImportOutcome {
+  const { settled, finishedAt, lastKeys = [] } = state ?? {};
+  const { stored = 0, refused = 0, place = startPlace } = settled ?? {};
+  return {
+    file,
+    ...(finishedAt === undefined ? {} : { importedAt: finishedAt }),
+    stored,
+    refused,
+    lines: place.line - 1,
+    isInterrupted: finishedAt === undefined,
+    lastKeys,
+    unknownParameters: [],
+    ...(refused === 0 ? {} : { refusedFile }),
+  };
+}
+
+/**
+ * Imports a file, from where its import stopped. Every event of it is then stored exactly once, or refused and written
+ * to the file beside it; an import that was interrupted, or has thrown, goes on with the next call. Errors: `locked`
+ * while another imports the file; `conflict` when the file, or what is to be done with it, is another than it was;
+ * `service_refused`, `service_away`; `usage` for a file that is none of the format; `not_found`; `record_damaged`.
+ */
+export async function importFile(
+  file: string,
+  area: ImportArea,
+  options: ImportOptions,
+  hooks: ImportHooks,
+): Promise<ImportOutcome> {
+  const { stateFile = statePath(file), format, map, nowMs, event } = options;
+  const refusedFile = refusedPath(file, stateFile);
+  const stamp = findStamp(file);
+  if (stamp === undefined) throw new AppError('not_found', `there is no file ${file}`, { hint: 'Name one of events.' });
+  if (!(await isRegularFile(file)))
+    throw new AppError('usage', `${file} is no regular file, and cannot be read more than once`, {
+      hint: "Give what a pipe has on standard input: 'tributary import -'.",
+    });
+  const insist = createInsist({ ...options, onWait: hooks.onWait });
+  const lock = acquireFileLock(file, 'import');
+  try {
+    const begun = await openImportState({ file, stateFile, area, options, insist });
+    if (begun === undefined || begun.finishedAt !== undefined) return atRest(file, refusedFile, begun);
+    const source = createFileSource(file, { format, event, map: new Map(Object.entries(map)) });
+    if (begun.sendable === 0) {
+      await assertWhole(file, options);
+      // A header that does not suit is found before a state says that something may have been sent.
+      await assertReadable(source);
+    }
+    const [seed, method] = [seedOf(begun.identity, begun.salt), batchMethods.get(event) ?? ''];
+    const { settled, sendable, aheadMs = 0 } = begun;
+    const from = { number: settled.batches, place: settled.place };
+    const earlierMs = mayBeBehind(begun, nowMs())
+      ? await findEarlier({ source, area, insist, method, seed, from, first: sendable })
+      : undefined;
+    // Without the answer nothing is written either: the next call is to ask again.
+    if (options.signal.aborted) return atRest(file, refusedFile, begun);
+    const totals = await runImport({
+      source,
+      area,
+      method,
+      seed,
+      state: earlierMs === undefined ? begun : { ...begun, doubtSinceMs: earlierMs + aheadMs },
+      record: openRecord(stateFile, refusedFile),
+      sizeBytes: isPacked(file) ? undefined : await getSize(file),
+      ...options,
+      hooks,
+      assertUnchanged() {
+        if (findStamp(file) !== stamp)
+          throw new AppError('conflict', `${file} was changed while it was imported`, {
+            hint: 'Compare what it has with what is in the lake; import a file that nobody writes to.',
+          });
+      },
+    });
+    return { file, ...totals, ...(totals.refused === 0 ? {} : { refusedFile }) };
+  } finally {
+    lock.release();
+  }
+}

@@ -1,0 +1,130 @@
+import path from 'node:path';
+import { AppError, describeError } from '../runtime/errors.ts';
+import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
+import { waitForLock } from '../runtime/files/lock.ts';
+import { findPrivateFile } from '../runtime/files/private-file.ts';
+
+/** How a service is reached, and as whom; each member may be missing. */
+export interface Profile {
+  readonly importUrl?: string;
+  readonly exportUrl?: string;
+  readonly idApp?: number;
+  readonly token?: string;
+  readonly idUser?: string;
+  readonly secret?: string;
+}
+
+/** The profiles of a person. */
+export interface Profiles {
+  /** The one that is used where none is named. */
+  readonly current?: string;
+  readonly profiles: Readonly<Record<string, Profile>>;
+}
+
+const none: Profiles = { profiles: {} };
+const lockWaitMs = 5000;
+const nameRule = /^[A-Za-z0-9][\w.-]{0,63}$/;
+const urlMembers = ['importUrl', 'exportUrl'] as const;
+
+/** Where the profiles of a person rest. Error: `config_invalid` where the environment names no home. */
+export function profilesPath(environment: Readonly<Record<string, string | undefined>>): string {
+  const { XDG_CONFIG_HOME: config = '', HOME: home = '' } = environment;
+  // The specification passes over a path that is relative.
+  if (path.isAbsolute(config)) return path.join(config, 'tributary', 'profiles.json');
+  if (path.isAbsolute(home)) return path.join(home, '.config', 'tributary', 'profiles.json');
+  throw new AppError('config_invalid', 'neither HOME nor XDG_CONFIG_HOME names a folder for the profiles', {
+    hint: 'Set one of them.',
+  });
+}
+
+/** Refuses an address that is none of HTTP; gives it without slashes at its end. Error: `usage`. */
+export function parseServiceUrl(text: string, what: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !['http:', 'https:'].includes(url.protocol) || url.search !== '' || url.hash !== '')
+    throw new AppError('usage', `${what} must be an address such as https://events.example.com, not '${text}'`);
+  if (url.username !== '' || url.password !== '')
+    throw new AppError('usage', `${what} must not hold a user or a password`);
+  return text.replace(/\/+$/, '');
+}
+
+/** Refuses a name that no profile may have. Error: `usage`. */
+export function parseProfileName(name: string): string {
+  if (nameRule.test(name)) return name;
+  throw new AppError(
+    'usage',
+    `'${name}' is no name of a profile: letters, digits and . _ - make one, up to 64 of them`,
+  );
+}
+
+function isProfile(value: unknown): value is Profile {
+  if (typeof value !== 'object' || value === null) return false;
+  const profile = value as Readonly<Record<string, unknown>>;
+  const texts = ['importUrl', 'exportUrl', 'token', 'idUser', 'secret'];
+  return (
+    texts.every((name) => profile[name] === undefined || typeof profile[name] === 'string') &&
+    (profile['idApp'] === undefined || Number.isSafeInteger(profile['idApp']))
+  );
+}
+
+function parseProfiles(file: string, text: string): Profiles {
+  try {
+    const { current, profiles } = JSON.parse(text) as Record<string, unknown>;
+    const isKnown =
+      typeof profiles === 'object' &&
+      profiles !== null &&
+      Object.entries(profiles).every(([name, profile]) => nameRule.test(name) && isProfile(profile)) &&
+      (current === undefined || typeof current === 'string');
+    if (!isKnown) throw new Error('a member is missing, or none of a profile');
+    for (const profile of Object.values(profiles as Record<string, Profile>))
+      for (const member of urlMembers) if (profile[member] !== undefined) parseServiceUrl(profile[member], member);
+    return { profiles: profiles as Profiles['profiles'], ...(current === undefined ? {} : { current }) };
+  } catch (error) {
+    throw new AppError('config_invalid', `${file} cannot be read as profiles: ${describeError(error)}`, {
+      hint: "Mend it, or move it away and use 'tributary profile add'.",
+    });
+  }
+}
+
+/** Reads the profiles; none where there is no file. Error: `config_invalid`, also where others may read it. */
+export async function readProfiles(file: string): Promise<Profiles> {
+  const text = await findPrivateFile(file);
+  return text === undefined ? none : parseProfiles(file, text);
+}
+
+/** Changes the profiles, one change at a time; what `change` gives is at rest when this returns. */
+export async function changeProfiles(file: string, change: (profiles: Profiles) => Profiles): Promise<Profiles> {
+  const folder = path.dirname(file);
+  await ensureFolder(folder);
+  const lock = await waitForLock(folder, 'a change of the profiles', lockWaitMs);
+  try {
+    const changed = change(await readProfiles(file));
+    await writeFileDurably(file, `${JSON.stringify(changed, null, 2)}\n`);
+    return changed;
+  } finally {
+    lock.release();
+  }
+}
+
+/** The error for a profile that is not there. */
+export function noSuchProfile({ profiles }: Profiles, name: string): AppError {
+  return new AppError('not_found', `there is no profile ${name}`, {
+    hint:
+      Object.keys(profiles).length === 0
+        ? "'tributary profile add' and 'tributary init' make one."
+        : `There are: ${Object.keys(profiles).join(', ')}.`,
+  });
+}
+
+/** The profile of a name, or the current one; an empty one where none is named and none is current. Error: `not_found`. */
+export function chooseProfile(profiles: Profiles, name: string | undefined): Profile {
+  const chosen = name ?? profiles.current;
+  if (chosen === undefined) return {};
+  const profile = Object.hasOwn(profiles.profiles, chosen) ? profiles.profiles[chosen] : undefined;
+  if (profile === undefined) throw noSuchProfile(profiles, chosen);
+  return profile;
+}
+
+/** A profile without what must not be shown. */
+export function describeProfile(name: string, { token, secret, ...shown }: Profile, isCurrent: boolean) {
+  return { profile: name, isCurrent, ...shown, hasToken: token !== undefined, hasSecret: secret !== undefined };
+}

@@ -1,0 +1,132 @@
+import { cutBatches } from './batches.ts';
+import type { EventSource } from './event-source.ts';
+import type { ImportArea } from './import-area.ts';
+import { createImportProgress, type ImportProgress, type ImportRecord } from './import-progress.ts';
+import type { ImportState } from './import-state.ts';
+import { createInsist } from './insist.ts';
+import { sendBatch, type SendDependencies } from './send-batch.ts';
+
+/** What an import has done, all its runs together. */
+export interface ImportTotals {
+  readonly stored: number;
+  readonly refused: number;
+  /** Lines of the input up to which everything is settled. */
+  readonly lines: number;
+  readonly isInterrupted: boolean;
+  /** Keys of the last batches that were acknowledged: once these are in the lake, all are. */
+  readonly lastKeys: readonly string[];
+  /** Parameters that the service passes over, by name. */
+  readonly unknownParameters: readonly string[];
+}
+
+/** How far an import is, for a person. */
+export interface ImportPosition {
+  readonly stored: number;
+  readonly refused: number;
+  /** Of an input whose size is known. */
+  readonly percent?: number;
+}
+
+/** What an import says while it runs. */
+export interface ImportHooks {
+  readonly onProgress: (position: ImportPosition) => void;
+  /** It waits, and for what; undefined: it goes on. */
+  readonly onWait: (why: string | undefined) => void;
+}
+
+export interface RunImportOptions {
+  readonly source: EventSource;
+  readonly area: ImportArea;
+  /** The method for a batch. */
+  readonly method: string;
+  readonly seed: string;
+  readonly state: ImportState;
+  readonly record: ImportRecord;
+  /** Of the input, unpacked; undefined where it is not known. */
+  readonly sizeBytes: number | undefined;
+  readonly parallel: number;
+  readonly patienceMs: number;
+  readonly nowMs: () => number;
+  /** Ends the import: what is on its way is waited for, nothing further is sent. */
+  readonly signal: AbortSignal;
+  readonly hooks: ImportHooks;
+  /** Throws where the input is no longer what it was when the import began. */
+  readonly assertUnchanged?: () => void;
+}
+
+function positionOf(progress: ImportProgress, sizeBytes: number | undefined): ImportPosition {
+  const { stored, refused, settled } = progress.figures();
+  return {
+    stored,
+    refused,
+    ...(sizeBytes === undefined || sizeBytes === 0 ? {} : { percent: (settled.place.offset * 100) / sizeBytes }),
+  };
+}
+
+/** Sends batches, several at a time, until there are no more, the signal ends it, or one of the senders fails. */
+async function sendAll(options: RunImportOptions, progress: ImportProgress, unknown: Set<string>): Promise<void> {
+  const { source, state, parallel, hooks, sizeBytes } = options;
+  const batches = cutBatches(source, { number: state.settled.batches, place: state.settled.place });
+  const failed = new AbortController();
+  const signal = AbortSignal.any([options.signal, failed.signal]);
+  const dependencies: SendDependencies = {
+    ...options,
+    insist: createInsist({ signal, patienceMs: options.patienceMs, onWait: hooks.onWait }),
+    onUnknown: (names) => names.forEach((name) => unknown.add(name)),
+    onKey: (key) => progress.noteKey(key),
+  };
+  const work = async (): Promise<void> => {
+    // The generator hands each batch to exactly one of the senders that ask for the next.
+    while (!signal.aborted) {
+      const next = await batches.next();
+      // An input that the signal has ended ends anywhere.
+      if (next.done === true || signal.aborted) return;
+      const batch = next.value;
+      const sent = await progress.take(batch);
+      const sending = { events: batch.events, apart: progress.apartOf(batch), ...sent };
+      const outcome = await sendBatch(dependencies, sending, (lines) => progress.keepApart(batch, lines));
+      if (outcome === undefined) return;
+      progress.settle(batch, outcome);
+      hooks.onProgress(positionOf(progress, sizeBytes));
+    }
+  };
+  const failures: unknown[] = [];
+  const guarded = async (): Promise<void> => {
+    try {
+      await work();
+    } catch (error) {
+      failures.push(error);
+      failed.abort();
+    }
+  };
+  await Promise.all(Array.from({ length: parallel }, guarded));
+  await batches.return();
+  if (failures.length > 0) throw failures[0];
+}
+
+/** Runs an import from a state on. The state at rest is right whenever it ends, however it does. Errors: those of its parts. */
+export async function runImport(options: RunImportOptions): Promise<ImportTotals> {
+  const { signal, hooks, assertUnchanged } = options;
+  const progress = createImportProgress({ ...options, onWait: hooks.onWait });
+  const unknown = new Set<string>();
+  // A run that was killed may have written more than its state says: what it was refused may be taken by now.
+  await options.record.writeRefused('', options.state.settled.refusedBytes);
+  try {
+    await sendAll(options, progress, unknown);
+  } catch (error) {
+    // What is settled need not be done again; what is not written of it is in doubt, which is as right.
+    await progress.write().catch(() => undefined);
+    throw error;
+  }
+  assertUnchanged?.();
+  await progress.write(!signal.aborted);
+  const { settled, stored, refused, lastKeys } = progress.figures();
+  return {
+    stored,
+    refused,
+    lines: settled.place.line - 1,
+    isInterrupted: signal.aborted,
+    lastKeys,
+    unknownParameters: [...unknown].toSorted(),
+  };
+}

@@ -1,0 +1,103 @@
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { downloadFile } from '../../../src/client/download.ts';
+import { createExportArea, type ExportArea } from '../../../src/client/export-area.ts';
+import { createHttpClient, type HttpClient } from '../../../src/client/http-client.ts';
+import { createImportArea } from '../../../src/client/import-area.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+const never = new AbortController().signal;
+const silent = (): void => undefined;
+
+/** Serves what a test answers; returns the address, and a client of its own. */
+async function serve(answer: (request: IncomingMessage, response: ServerResponse) => void) {
+  const server = createServer(answer).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const http: HttpClient = createHttpClient();
+  onTestFinished(() => {
+    http.close();
+    server.close();
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, http };
+}
+
+/** An answer of what stands between. */
+const page =
+  (status: number, text: string, more: Readonly<Record<string, string>> = {}) =>
+  (_request: IncomingMessage, response: ServerResponse): void =>
+    void response.writeHead(status, more).end(text);
+
+const areaOf = ({ url, http }: Awaited<ReturnType<typeof serve>>): ExportArea =>
+  createExportArea(http, { url, idUser: '1', secret: 's' }, { signal: never, onWait: silent });
+const create = (area: ExportArea) => area.call('/api/raw/v1/export/create.json', [['event', 'logins']], true);
+
+const importKinds = ['postBatch', 'findKey', 'checkAccess'] as const;
+
+describe('what stands between a command and the service', () => {
+  it.each([200, 400])(
+    'A page of a proxy with status %i is no answer of the import: nothing is taken for stored or refused',
+    async (status) => {
+      const { url, http } = await serve(page(status, '<h1>Sign in\u001b[2J</h1>'));
+      const area = createImportArea(http, { url, idApp: 1, token: 't' });
+      const calls = {
+        postBatch: () => area.postBatch('loginBatch', '[]', 'k'),
+        findKey: () => area.findKey('k'),
+        checkAccess: () => area.checkAccess(),
+      };
+      for (const kind of importKinds) {
+        const error: unknown = await calls[kind]().catch((caught: unknown) => caught);
+        expect(error, kind).toMatchObject({ code: 'service_refused' });
+        expect(String(error), kind).not.toContain('\u001b');
+      }
+    },
+  );
+
+  it('An order whose answer was lost behind a gateway is not ordered again, and one that was surely not taken is', async () => {
+    let calls = 0;
+    const lost = areaOf(
+      await serve((...exchange) => {
+        calls += 1;
+        page(502, 'Bad gateway')(...exchange);
+      }),
+    );
+    await expect(create(lost)).rejects.toMatchObject({
+      code: 'service_away',
+      hint: expect.stringContaining('may be ordered already') as string,
+    });
+    expect(calls).toBe(1);
+    const full = areaOf(
+      await serve((...exchange) => {
+        calls += 1;
+        if (calls === 2) page(503, '{"message":"Service Unavailable"}', { 'retry-after': '0' })(...exchange);
+        else page(200, '{"code":200,"message":"OK","data":{"idRawExport":"1"}}')(...exchange);
+      }),
+    );
+    expect(await create(full)).toEqual({ idRawExport: '1' });
+    await expect(create(areaOf(await serve(page(200, '<html>'))))).rejects.toMatchObject({ code: 'service_refused' });
+  });
+
+  it('A download goes on behind a proxy that knows no ranges, from its start', async () => {
+    const content = Buffer.from('a,b\n'.repeat(1000));
+    const { url, http } = await serve((_request, response) => void response.writeHead(200).end(content));
+    const folder = path.join(testFolder(), 'work');
+    mkdirSync(folder);
+    writeFileSync(path.join(folder, 'x.csv'), content.subarray(0, 100));
+    const sha256 = createHash('sha256').update(content).digest('hex');
+    const file = { name: 'x.csv', link: `${url}/x.csv`, rows: 1000, bytes: content.length, sha256 };
+    let have = 0;
+    const place = await downloadFile(file, folder, {
+      http,
+      signal: never,
+      renew: async () => [],
+      onBytes: (bytes) => void (have += bytes),
+      onWait: silent,
+    });
+    expect(readFileSync(place).equals(content)).toBe(true);
+    expect(have).toBe(content.length);
+  });
+});

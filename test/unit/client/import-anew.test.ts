@@ -1,0 +1,159 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { BatchAnswer } from '../../../src/client/import-area.ts';
+import { importFile, type ImportOutcome } from '../../../src/client/import-file.ts';
+import { statePath } from '../../../src/client/import-state.ts';
+import type { ImportOptions } from '../../../src/client/open-import-state.ts';
+import { createRandom } from '../../../src/demo/random.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { createModel, emptyState } from '../../helpers/import-model.ts';
+
+const model = createModel(createRandom(1), emptyState, true);
+const silent = (): void => undefined;
+
+/** Takes events whose texts say that they are good, each under any key as often as it comes. */
+function createTaker() {
+  const taken: Record<string, unknown>[] = [];
+  const judge = (body: string): BatchAnswer => {
+    const events = JSON.parse(body) as Record<string, unknown>[];
+    const faults = events.flatMap(({ customEventName }, index) =>
+      customEventName === 'good' ? [] : [{ index, field: 'customEventName', reason: 'is bad', hint: undefined }],
+    );
+    if (faults.length > 0) return { state: 'refused', faults };
+    taken.push(...events);
+    return { state: 'stored', unknownParameters: [] };
+  };
+  const area = {
+    ...model.service,
+    postBatch: async (_: string, body: string) => judge(body),
+    checkBatch: async (): Promise<BatchAnswer> => ({ state: 'stored', unknownParameters: [] }),
+    findKey: async () => ({ isKnown: false, isInLake: false, receivedAtMs: undefined }),
+  };
+  return { area, taken };
+}
+
+const names = ['good', 'bad'] as const;
+const csvOf = (...events: readonly (typeof names)[number][]): string =>
+  ['customUserId,customEventName,what', ...events.map((name, index) => `u-${index},${name},good`)].join('\n');
+
+/** An import of one file as the command makes it, again and again. */
+function begin(content: string) {
+  const { area, taken } = createTaker();
+  const file = path.join(testFolder(), 'own.csv');
+  writeFileSync(file, content);
+  const run = (changes: Partial<ImportOptions> = {}): Promise<ImportOutcome> =>
+    importFile(
+      file,
+      area,
+      {
+        idApp: 1,
+        event: 'customEvent',
+        format: 'csv',
+        map: {},
+        parallel: 1,
+        patienceMs: 60_000,
+        again: false,
+        nowMs: () => 1_800_000_000_000,
+        signal: new AbortController().signal,
+        ...changes,
+      },
+      { onProgress: silent, onWait: silent },
+    );
+  return { file, run, taken };
+}
+
+const map = { what: 'customEventName', customEventName: '' };
+
+describe('a file of which nothing was stored', () => {
+  it.each<[string, Partial<ImportOptions>]>([
+    ['another map', { map }],
+    ['another map and --again', { map, again: true }],
+    ['another event and app', { map, event: 'customEvent', idApp: 2 }],
+  ])('It is imported with %s as if it had never been', async (_, changes) => {
+    const { file, run, taken } = begin(csvOf('bad', 'bad'));
+    expect(await run()).toMatchObject({ stored: 0, refused: 2 });
+    expect(await run(changes)).toMatchObject({ stored: 2, refused: 0 });
+    expect(taken).toHaveLength(2);
+    expect(existsSync(`${file}.refused.ndjson`)).toBe(false);
+    expect(await run(changes.again === true ? { map } : changes)).toMatchObject({
+      stored: 2,
+      importedAt: expect.any(String) as string,
+    });
+    expect(taken).toHaveLength(2);
+  });
+
+  it('It is imported as it was mended in place, and is not asked about once it is stored', async () => {
+    const { file, run, taken } = begin(csvOf('bad', 'bad'));
+    await run();
+    writeFileSync(file, csvOf('good', 'bad'));
+    expect(await run()).toMatchObject({ stored: 1, refused: 1 });
+    expect(readFileSync(`${file}.refused.ndjson`, 'utf8').trim().split('\n')).toHaveLength(1);
+    writeFileSync(file, csvOf('good', 'good'));
+    await expect(run()).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringMatching(
+        /has changed since its import ended at .*, and 1 of its events are stored/,
+      ) as string,
+      hint: expect.stringMatching(/as a file of its own\. --again imports all/) as string,
+    });
+    await expect(run({ map })).rejects.toThrow(/has changed/);
+    expect(taken).toHaveLength(1);
+    expect(await run({ again: true })).toMatchObject({ stored: 2 });
+  });
+
+  it('What was stored with one map is stored with another only where that is said', async () => {
+    const { file, run, taken } = begin(csvOf('good'));
+    await run();
+    await expect(run({ map: { what: '' } })).rejects.toMatchObject({
+      hint: expect.stringMatching(/--again to import all of it in the new way: .* there twice/) as string,
+    });
+    expect(await run({ map: { what: '' }, again: true })).toMatchObject({ stored: 1 });
+    expect(taken).toHaveLength(2);
+    // nothing is stored by a repeated import, but by the one before it
+    writeFileSync(file, csvOf('bad'));
+    expect(await run({ again: true })).toMatchObject({ stored: 0, refused: 1 });
+    writeFileSync(file, csvOf('good'));
+    await expect(run()).rejects.toThrow(/has changed/);
+  });
+});
+
+describe('a header of which no event can become', () => {
+  it.each([
+    [
+      'user;customEventName\nu-1;good',
+      /own\.csv has no column for any of customUserId, .* of customEvent; no fields are its columns "user"/,
+    ],
+    [
+      'customUserId,name\nu-1,good',
+      /has no column for customEventName of customEvent; no fields are its columns "name"/,
+    ],
+    ['just text\nu-1', /any of customUserId, .*, and none for customEventName of customEvent; .* "just text"/],
+  ])('The header %j is refused with its columns before anything is sent or noted', async (content, reason) => {
+    const { file, run, taken } = begin(content);
+    for (const again of [false, true])
+      await expect(run({ again })).rejects.toMatchObject({
+        code: 'usage',
+        message: expect.stringMatching(reason) as string,
+        hint: expect.stringContaining('--map') as string,
+      });
+    expect([taken.length, existsSync(statePath(file))]).toEqual([0, false]);
+  });
+
+  it.each([';', '\t', '|'])(
+    'Columns between which %j stands are told apart by that, also within quotes',
+    async (separator) => {
+      const rows = [
+        ['customUserId', 'customEventName', '"a,b"'],
+        ['u-1', 'good', `"x${separator}y"`],
+        ['u-2', 'good', '1,5'],
+      ];
+      const { run, taken } = begin(rows.map((row) => row.join(separator)).join('\n'));
+      expect(await run()).toMatchObject({ stored: 2, refused: 0 });
+      expect(taken).toEqual([
+        { customUserId: 'u-1', customEventName: 'good', 'a,b': `x${separator}y` },
+        { customUserId: 'u-2', customEventName: 'good', 'a,b': '1,5' },
+      ]);
+    },
+  );
+});
